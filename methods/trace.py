@@ -38,9 +38,9 @@ import torch
 from torch import Tensor
 
 from methods.batch import Generation
-from methods.decode import Limits, Request
+from methods.decode import Limits, Request, generate
 from methods.engine.team import together
-from methods.likelihood import watched
+from methods.likelihood import EmittedNll
 from methods.method import Method
 from methods.observer import Observer
 from methods.rules.base import Relation, Rule
@@ -128,9 +128,10 @@ def generate_traced(method: Method, requests: Sequence[Request], limits: Limits)
     and set each generation's `trace`.
 
     Drafts carry their distribution where the drafter has one; that changes no token."""
-    recorder = TraceRecorder(method.rule)
+    recorder, likelihood = TraceRecorder(method.rule), EmittedNll()
     method = replace(method, draft=replace(method.draft, needs_q=method.drafter.has_q))
-    generations = watched(method, requests, limits, recorder)
+    generations = generate(method, requests, limits, observers=[recorder, likelihood])
+    likelihood.add_to(generations)
     for generation, cycles in zip(generations, recorder.cycles, strict=True):
         columns = _joined(cycles[:len(generation.committed)], sum(generation.committed[-1:]))
         generation.trace = Trace(columns, recorder.threshold)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bench.run.related_cells import gain_runs, repeats_of
+from bench.run.related_cells import at_temperature, gain_runs, repeats_of
+from methods.sampling import Sampling
 from results.metrics import tau_gain
 from results.metrics.answer_speed import modelled_speeds
-from results.metrics.frontier import beside_frontier
+from results.metrics.delta import Estimate
+from results.metrics.frontier import Point, beside_frontier, distance_of
 from results.metrics.selection import Chosen, answered, choose, reported
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
@@ -23,6 +25,7 @@ from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.config.schema import Decoding
     from bench.reports.plan import Plan
     from bench.run.session import Session
     from results.reports.choice import Choice
@@ -45,21 +48,26 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
     rows = {coords: ChosenRow(spec, choice, settings, plan.cells, grid, session)
             for coords, settings in points.items()}
     for coords, row in rows.items():
-        if any(entry.frontier for entry in spec.chosen().entries(coords).values()):
+        entries = spec.chosen().entries(coords).values()
+        row.asked = next((entry.asked for entry in entries if entry.asked is not None), None)
+        if any(entry.frontier for entry in entries):
             row.clock = rows.get(reference(spec, coords, choice.lossless))
-    return {coords: row.outcome(rows.get(reference(spec, coords, compared_with(choice, row))),
-                                frontier_of(spec, choice, coords, rows)) for coords, row in rows.items()}
+        elif row.asked is not None:  # a control is a setting of another temperature, as a row of the frontier is
+            row.clock = next((other for other in rows.values() if row.is_at_another_temperature(other)), None)
+    found = {}
+    for coords, row in rows.items():
+        best = rows.get(reference(spec, coords, compared_with(choice, row)))
+        found[coords] = row.outcome(best, frontier_of(spec, choice, coords, rows) if choice.frontier else [])
+    return found
 
 
-def frontier_of(spec: TableSpec, choice: Choice, coords: Coords,
-                rows: Mapping[Coords, ChosenRow]) -> dict[float, Answered]:
-    """Temperature -> the lossless row there, that of the temperature asked for first; empty where one is missing."""
-    if not choice.frontier:
-        return {}
+def frontier_of(spec: TableSpec, choice: Choice, coords: Coords, rows: Mapping[Coords, ChosenRow]) -> list[ChosenRow]:
+    """The lossless rows, one at each temperature, that of the temperature asked for first; empty where one is missing
+    or was not measured."""
     labels = [entry.label for axis in spec.axes.values() for entry in axis if entry.frontier]
     found = [rows.get(reference(spec, coords, label)) for label in (choice.lossless, *dict.fromkeys(labels))]
-    known = [row for row in found if row is not None and row.row is not None]
-    return {row.temperature: row.row for row in known if row.row is not None} if len(known) == len(found) else {}
+    known = [row for row in found if row is not None and row.measured]
+    return known if len(known) == len(found) else []
 
 
 def split(spec: TableSpec, choice: Choice, coords: Coords) -> tuple[Coords, str]:
@@ -95,6 +103,7 @@ class ChosenRow:
     grid       the outcomes of all points.
     clock      the row whose settings lend their clock to those settings of the same names that have fewer timed
                prompts: another report may have timed some; None: the own clock.
+    asked      the temperature that the row is judged at in place of its own.
     """
 
     spec: TableSpec
@@ -104,6 +113,7 @@ class ChosenRow:
     grid: Grid
     session: Session
     clock: ChosenRow | None = None
+    asked: float | None = None
 
     @cached_property
     def measured(self) -> dict[str, Cell]:
@@ -134,7 +144,7 @@ class ChosenRow:
             chosen = self.chosen if self.measured else []
         except ValueError:
             return None
-        return answered(self.records, chosen, self.is_lossless)
+        return answered(self.records, chosen)
 
     @property
     def is_lossless(self) -> bool:
@@ -148,7 +158,27 @@ class ChosenRow:
     def is_greedy(self) -> bool:
         return all(cell.decoding.sampling.greedy for cell in self.measured.values())
 
-    def outcome(self, best: ChosenRow | None, frontier: Mapping[float, Answered]) -> Outcome:
+    def is_at_another_temperature(self, other: ChosenRow) -> bool:
+        """Whether the other row is the first repeat of this cell at the temperature that this one is judged at."""
+        if self.asked is None or len(self.measured) != 1 or len(other.measured) != 1:
+            return False
+        [own], [there] = self.measured.values(), other.measured.values()
+        return at_temperature(own, self.asked).replace(repeat=0, timed=0).name == there.replace(timed=0).name
+
+    def point(self, target: Decoding) -> Point:
+        """Lossless decoding as in this row, its distance that from the target of another one."""
+        pairs = {name: [record for record in records if isinstance(record, Compared)]
+                 for name, records in self.records.items()}
+        return Point(pairs, self.distance(target, [pair for held in pairs.values() for pair in held]))
+
+    def distance(self, target: Decoding, pairs: Sequence[Compared]) -> Estimate | None:
+        """Of these prompts of the row, from the target so decoded."""
+        if all(cell.decoding == target for cell in self.measured.values()):
+            return Estimate(0.0, 0.0, 1.0, log=False) if self.is_lossless else distance_of(pairs)
+        is_whole = target.sampling == Sampling(target.temperature)
+        return distance_of(pairs, target.temperature) if target.temperature and is_whole else None
+
+    def outcome(self, best: ChosenRow | None, frontier: Sequence[ChosenRow]) -> Outcome:
         """The row beside the one that it is compared with, and beside the frontier."""
         if not self.measured:
             return next(self.grid[coords] for coords in self.settings.values())
@@ -160,10 +190,27 @@ class ChosenRow:
         assert outcome.summary is not None
         values: dict[str, Any] = {}
         if best is not None and best is not self and best.row is not None and self.row is not None:
-            values = over_best(self.row, best.row, self.spec.margin)
-        if frontier and self.row is not None:
-            values |= beside_frontier(self.row, frontier, next(iter(frontier.values())))
+            values = over_best(self.row, best.row)
+        if best is not None and best.measured and self.row is not None:
+            values |= self._beside(self.row, best, frontier)
         return replace(outcome, summary=outcome.summary.with_values(**values), notes=self._notes(chosen))
+
+    def _beside(self, row: Answered, best: ChosenRow, frontier: Sequence[ChosenRow]) -> dict[str, Any]:
+        """The row beside the frontier, and what its verdict needs. At temperature 0 lossless decoding at any other has
+        another target, and the verdict is beside `best` alone."""
+        target = next(iter(best.measured.values())).decoding
+
+        def beside(line: Sequence[ChosenRow], asked: Decoding) -> dict[str, Any]:
+            own = replace(row, distortion=self.distance(asked, row.pairs))
+            return beside_frontier(own, {other.temperature: other.point(asked) for other in line}, asked.temperature)
+
+        values = beside(frontier, next(iter(frontier[0].measured.values())).decoding) if frontier else {}
+        if target.sampling.greedy:
+            values = {name: value for name, value in values.items() if name.startswith("frontier")}
+            values |= {name: value for name, value in beside([best], target).items() if name not in values}
+        if self.is_lossless and all(cell.decoding == target for cell in self.measured.values()):
+            values.pop("judged", None)  # there is nothing to decide
+        return values
 
     def _single(self, chosen: Sequence[Chosen]) -> Outcome | None:
         """The outcome of the cell that holds all prompts of the row; None where none does."""

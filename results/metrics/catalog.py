@@ -9,7 +9,6 @@ import numpy as np
 from results.metrics import adds
 from results.metrics.answer_speed import COMMON, adjusted_speedup, answer_speedup, token_speedup
 from results.metrics.delta import double_ratio
-from results.metrics.distortion import DISTORTION
 from results.metrics.intervals import edit_similarity
 from results.metrics.metric import (
     ALONE,
@@ -187,11 +186,9 @@ _QUALITY = (
            "The task's score of the lossless rule on the same drafter, settings and prompts."),
     Metric("accuracy_change", "Δ accuracy", "pp", 1, "higher",
            "Accuracy minus that of autoregressive decoding, over the items that have both. Interval: Learned-Miller "
-           "and Thomas' bound over paired items, which agreement of a few prompts does not narrow to nothing. Better: "
-           "the whole interval is above 0; not worse: above minus the stated margin; worse: below 0, and it reaches "
-           "that; undecided: else, with the number of prompts that would about decide.",
-           signed=True, adds=adds.scores, statistic=change, estimator=LEARNED_MILLER, relative="change", compared=True,
-           decides="loss"),
+           "and Thomas' bound over paired items, which agreement of a few prompts does not narrow to nothing.",
+           signed=True, adds=adds.scores, statistic=change, estimator=LEARNED_MILLER, relative="change",
+           compared=True),
     Metric("judge_score", "Judge", "", 2, "higher",
            "Mean grade of an LLM judge over all turns, 1 to 10. Interval: bootstrap over prompts.",
            judged=True),
@@ -220,10 +217,9 @@ _ANSWER = (
     Metric("answer_speedup_modelled", "Answer speedup", "×", 2, "higher",
            "Seconds of autoregressive decoding over own, prefill included, over all prompts: what a user waits for. It "
            "decides. Passes and prefills are priced at their pooled times in the timed pass: a runaway among a dozen "
-           "timed answers moves the direct number, not this one. Interval as for the modelled speedup. A gain is "
-           "faster than the best lossless method and plain decoding, and not worse than it by more than the margin.",
+           "timed answers moves the direct number, not this one. Interval as for the modelled speedup.",
            adds=adds.priced, statistic=answer_speedup, estimator=DELTA, relative="ratio", compared=True,
-           timed=TIMED_SUM, clock="used", censored=True, decides="gain"),
+           timed=TIMED_SUM, clock="used", censored=True),
     Metric("length_adjusted_speedup", "Length-adjusted speedup", "×", 2, "higher",
            "Modelled speedup over length ratio: speed per answer without the prefill, as arXiv 2607.08690 defines it, "
            "but with measured cycles. Interval as for the modelled speedup.",
@@ -290,24 +286,44 @@ _OVER_BEST = (
            censored=True),
     Metric("over_best_answer", "Answer speedup", "×", 2, "higher",
            "Modelled answer speedup over that of the best lossless row, prompt by prompt. Interval as for the modelled "
-           "speedup. Verdict as for the answer speedup.",
-           estimator=DELTA, clock="needed", censored=True, decides="gain"),
+           "speedup.",
+           estimator=DELTA, clock="needed", censored=True),
     Metric("over_best_accuracy", "Δ accuracy", "pp", 1, "higher",
-           "Accuracy minus that of the best lossless row, items paired. Interval and verdict as for Δ accuracy over "
-           "autoregressive decoding.",
-           signed=True, estimator=LEARNED_MILLER, decides="loss"),
+           "Accuracy minus that of the best lossless row, items paired. Interval as for Δ accuracy over autoregressive "
+           "decoding.",
+           signed=True, estimator=LEARNED_MILLER),
+)
+_EQUAL_D = (
+    Metric("equal_d_distortion", "D", "", 3, "lower",
+           "Distortion of the row: KL of its law of the next token from the target's at the temperature asked for, "
+           "nats a token. Interval: Student's t over prompts.",
+           estimator=DELTA),
+    Metric("equal_d_speed", "Speed at equal D", "×", 2, "higher",
+           "Speed by the token over that of the fastest lossless setting at any temperature, or of plain decoding, "
+           "whose distortion is not above the row's. Interval: Student's t on the logarithm, with the error of a "
+           "bootstrap over prompts of both passes that redoes choice and match. Gain: above 1, one-sided at 5%, "
+           "Holm-corrected. No gain: the one-sided upper bound is below 1.05. Beyond greedy: further from the target "
+           "than greedy decoding.",
+           clock="needed", decides=True),
+    Metric("equal_d_answer", "by the answer", "×", 2, "higher",
+           "The same of whole answers, prefill included: above the speed by the token where answers are shorter.",
+           clock="needed", censored=True),
+    Metric("equal_d_length", "length at equal D", "×", 2, None,
+           "Emitted tokens over those of that lossless setting, whose answers have the length of plain decoding's.",
+           censored=True),
+    Metric("equal_d_temperature", "T at equal D", "", 2, None, "Temperature of that lossless setting."),
 )
 _FRONTIER = (
     Metric("frontier_speed", "Answer speedup", "×", 2, "higher",
            "Cost of an answer of plain decoding at the temperature asked for, over own: cycles of all prompts at the "
-           "price of a cycle in the timed pass, prefill included. Lossless rows without a timed pass take the clock "
-           "of their setting at the temperature asked for. Interval: bootstrap over prompts of both passes, widened "
-           "for the few that are timed, as for all numbers of the frontier.",
+           "price of a cycle in the timed pass, prefill included. Lossless settings without a timed pass take the "
+           "clock of the same setting at the temperature asked for. Interval: bootstrap over prompts of both passes, "
+           "widened for the few that are timed, as for all numbers of the frontier.",
            clock="needed"),
     Metric("frontier_answer", "at equal NLL", "×", 2, "higher",
-           "Answer speed over that of the frontier, the fastest lossless setting at each temperature chosen on the "
-           "other half of the prompts, or plain decoding where that is faster, at the temperature where lossless text "
-           "is as likely. Above 1: above the frontier.",
+           "Answer speed over that of the frontier, the fastest lossless setting at each temperature, or plain "
+           "decoding where that is faster, at the temperature where lossless text is as likely. Likelihood is no "
+           "judge: a rule that keeps tokens at random can have the target's NLL.",
            clock="needed"),
     Metric("frontier_tau", "Δτ at equal NLL", "", 2, None,
            "τ minus that of the frontier's lossless setting at equal NLL.",
@@ -343,7 +359,7 @@ _TRACED = (
       for case in ("dispersed", "concentrated")),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (
-    *_SPEED, *_ACCEPTANCE, *DISTORTION, *_CONTROLS, *_QUALITY, *_ANSWER, *_OVER_BEST, *_FRONTIER, *_TRACED)}
+    *_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_OVER_BEST, *_EQUAL_D, *_FRONTIER, *_TRACED)}
 JUDGED = frozenset(name for name, metric in METRICS.items() if metric.judged)
 """The metrics that an LLM judge gives."""
 TIMED = frozenset(name for name, metric in METRICS.items() if metric.clock == "needed")

@@ -1,10 +1,9 @@
-"""Beside the frontier: at each temperature the lossless setting that was fastest on the other half of the prompts, or
-plain decoding where that is faster still.
+"""Beside the frontier: the fastest lossless setting at each temperature, or plain decoding where that is faster still.
 
-An answer's cost is counted in tokens of plain decoding: its cycles at the price of a cycle, and its prefill. Both
-prices are ratios to the baseline timed beside them, so that rows of different sessions compare. Plain decoding at the
-temperature asked for is 1 for all rows, so that shorter text at another temperature counts as what it is: an answer
-that is there sooner."""
+Costs are counted in tokens of plain decoding: the cycles at the price of a cycle, and the prefill. Both prices are
+ratios to the baseline timed beside them, so that rows of different sessions compare. A lossless answer counts as long
+as plain decoding's at its temperature, whose distribution it has. The bootstrap over prompts, timed ones included,
+redoes the choice of the fastest setting and every match."""
 
 from __future__ import annotations
 
@@ -15,14 +14,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics.answer_speed import equal_length_speedup, modelled_value
-from results.metrics.curve import OFF_CURVE, Counts, Floats, curve_of, interval, monotone, pooled, resamples
+from results.metrics.curve import OFF_CURVE, Counts, Curve, Floats, interval, monotone, pooled, resamples
+from results.metrics.delta import Estimate, estimate, ratio
 from results.metrics.intervals import SEED
-from results.metrics.summary import Summary
-from results.metrics.verdict import Answered
-from results.store.timed import Timed, is_rated
+from results.metrics.verdict import Answered, Judged
+from results.store.compared import Compared
+from results.store.timed import is_rated
 
 FRONTIER_RESAMPLES = 4000
+
+
+@dataclass(frozen=True)
+class Point:
+    """Lossless decoding at one temperature.
+
+    settings    setting -> its prompts beside plain decoding.
+    distortion  nats a token from the target at the temperature asked for; None where it is not known.
+    """
+
+    settings: Mapping[str, Sequence[Compared]]
+    distortion: Estimate | None = None
+
+
+INVERSE = np.array([2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24]) / 4
+"""1 / T of the temperatures at which samples hold logsumexp(z / T)."""
+
+
+def distance_of(pairs: Sequence[Compared], temperature: float | None = None) -> Estimate | None:
+    """Distortion, nats a token, with its error over prompts: from the cell's own target or, with a `temperature`, from
+    the untruncated target there. None where fewer than two prompts have it, or it is infinite."""
+    known = [law for pair in pairs if (law := getattr(pair.sample, "distortion", None)) is not None]
+    if len(known) < 2 or (temperature is None and any(law.nats is None for law in known)):
+        return None
+    if temperature is None:
+        return estimate([(law.nats, law.tokens) for law in known], ratio, log=False)
+    from scipy.interpolate import CubicSpline  # takes half a second, which a dry run should not cost
+
+    mass = CubicSpline(INVERSE, [law.log_mass for law in known], axis=-1)(1 / temperature)  # smooth and convex in 1 / T
+    return estimate([(own - law.entropy - law.logit / temperature, law.tokens)
+                     for own, law in zip(mass, known, strict=True)], ratio, log=False)
 
 
 @dataclass(frozen=True)
@@ -39,140 +69,204 @@ class _Priced:
     kinds: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]
     clock: Floats
 
-    def cost(self, draws: Floats, timed: Floats) -> Floats:
-        """Tokens of plain decoding that an answer costs, in resamples of the prompts [resamples, n] and of the timed
+    @classmethod
+    def of(cls, row: Answered, ids: Sequence[str], timed: Sequence[str]) -> _Priced:
+        pairs = {pair.id: pair for pair in row.pairs}
+        own = Counts.of({name: pairs[name].sample for name in ids}, ids)
+        plain = Counts.of({name: pairs[name].baseline for name in ids}, ids)
+        kinds = [(np.array([row.settings.get(name, "") == one for name in ids]),
+                  np.array([row.settings.get(name, "") == one for name in timed]))
+                 for one in sorted({row.settings.get(name, "") for name in ids})]
+        clocks = [clock for name in timed if (clock := pairs[name].timed) is not None]
+        return cls(own, plain, kinds, np.array([[float(value) for run in clock.runs for value in (
+            run.decode_s, run.cycles, run.prefill_s)] for clock in clocks], dtype=np.float64))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether every setting of a prompt has a timed one."""
+        return all(of_timed.any() for of_prompts, of_timed in self.kinds if of_prompts.any())
+
+    def cycles(self, draws: Floats, timed: Floats) -> Floats:
+        """Tokens of plain decoding that all cycles cost, in resamples of the prompts [resamples, n] and of the timed
         ones [resamples, m]."""
-        token = (timed @ self.clock[:, 3]) / (timed @ self.clock[:, 4])
-        total = (timed @ self.clock[:, 2]) / timed.sum(1) / token
+        total = np.zeros(len(draws))
         for of_prompts, of_timed in self.kinds:
-            cycles = draws @ (self.own.cycles * of_prompts) / draws.sum(1)
-            total = total + cycles * self._cycle(timed, of_timed) / token
-        return np.asarray(total)
+            seconds, cycles = self.clock[:, 0] * of_timed, self.clock[:, 1] * of_timed
+            drawn = timed @ cycles  # of all its timed prompts where none was drawn
+            price = np.where(drawn > 0, (timed @ seconds) / np.where(drawn > 0, drawn, 1), seconds.sum() / cycles.sum())
+            total = total + draws @ (self.own.cycles * of_prompts) * price
+        return np.asarray(total / self._token(timed))
 
-    def plain_cost(self, draws: Floats, timed: Floats) -> Floats:
-        """The same of plain decoding."""
-        token = (timed @ self.clock[:, 3]) / (timed @ self.clock[:, 4])
-        return np.asarray(draws @ self.plain.cycles / draws.sum(1) + (timed @ self.clock[:, 5]) / timed.sum(1) / token)
+    def token(self, draws: Floats, timed: Floats) -> Floats:
+        """The same of a committed token."""
+        return np.asarray(self.cycles(draws, timed) / (draws @ self.own.committed))
 
-    def _cycle(self, timed: Floats, of_timed: NDArray[np.bool_]) -> Floats:
-        """Seconds of a cycle of one setting; of all its timed prompts where none was drawn."""
-        seconds, cycles = self.clock[:, 0] * of_timed, self.clock[:, 1] * of_timed
-        drawn = timed @ cycles
-        return np.where(drawn > 0, (timed @ seconds) / np.where(drawn > 0, drawn, 1), seconds.sum() / cycles.sum())
+    def prefill(self, timed: Floats, column: int = 2) -> Floats:
+        """The same of a prefill; 5 for that of plain decoding."""
+        return np.asarray((timed @ self.clock[:, column]) / timed.sum(1) / self._token(timed))
+
+    def answer(self, draws: Floats, timed: Floats) -> Floats:
+        """The same of an answer."""
+        return np.asarray(self.cycles(draws, timed) / draws.sum(1) + self.prefill(timed))
+
+    def plain_answer(self, draws: Floats, timed: Floats) -> Floats:
+        return np.asarray(draws @ self.plain.cycles / draws.sum(1) + self.prefill(timed, 5))
+
+    def _token(self, timed: Floats) -> Floats:
+        return np.asarray((timed @ self.clock[:, 3]) / (timed @ self.clock[:, 4]))
 
 
-def beside_frontier(own: Answered, frontier: Mapping[float, Answered], asked: Answered) -> dict[str, Any]:
-    """The metrics `frontier_…` of a row, each with `_ci95` by a bootstrap over prompts, timed ones included, that
-    redoes both matches.
+@dataclass(frozen=True)
+class _Frontier:
+    """The frontier in each resample, each [resamples, T] but the temperatures [T]: cost of a token and of an answer,
+    tokens of an answer, NLL of plain decoding, τ of the fastest setting with a draft."""
+
+    temperatures: Floats
+    token: Floats
+    answer: Floats
+    length: Floats
+    nll: Floats
+    tau: Floats
+
+    @classmethod
+    def of(cls, rows: Mapping[float, Sequence[_Priced]], draws: Floats, timed: Floats) -> _Frontier:
+        columns: list[list[Floats]] = [[] for _ in range(6)]
+        for own in (rows[t] for t in sorted(rows)):
+            plain = own[0].plain
+            length = draws @ plain.tokens / draws.sum(1)
+            tokens = np.stack([row.token(draws, timed) for row in own], 1)
+            answers = np.stack([length * cost + row.prefill(timed) for cost, row in zip(tokens.T, own, strict=True)], 1)
+            fastest = tokens.argmin(1)[:, None]
+            taus = np.stack([pooled(row.own, draws).tau for row in own], 1)
+            found = (np.minimum(tokens.min(1), 1.0), np.minimum(answers.min(1), own[0].plain_answer(draws, timed)),
+                     length, draws @ plain.nll / (draws @ plain.tokens), draws @ plain.tokens,
+                     np.take_along_axis(taus, fastest, 1)[:, 0])
+            for column, one in zip(columns, found, strict=True):
+                column.append(one)
+        token, answer, length, nll, weights, tau = (np.stack(column, 1) for column in columns)
+        return cls(np.array(sorted(rows)), token, answer, length, monotone(nll, weights), tau)
+
+    @property
+    def curve(self) -> Curve:
+        return Curve(self.temperatures, self.tau, self.nll, self.nll)
+
+
+def beside_frontier(own: Answered, frontier: Mapping[float, Point], asked: float) -> dict[str, Any]:
+    """The metrics `frontier_…` and `equal_d_…` of a row, each with `_ci95`, and `judged`.
 
         frontier_speed         cost of plain decoding at the temperature asked for ÷ own
-        frontier_answer        cost of the frontier at the temperature of equal NLL ÷ own: above 1 the row is faster
-                               than any lossless setting, and than plain decoding, with text as likely
+        frontier_answer        cost of the frontier's answer at the temperature of equal NLL ÷ own
         frontier_tau           τ minus that of the frontier's lossless setting there
         frontier_temperature   that temperature
-        frontier_same_speed    the temperature at which the frontier costs as much as the row
-        frontier_nll           NLL minus that of the frontier at equal cost: above 0 the row's text is less likely
+        frontier_same_speed    the temperature at which the frontier's answers cost as much as the row's
+        frontier_nll           NLL minus that of the frontier at equal cost
+        equal_d_distortion     nats a token from the target at the temperature asked for
+        equal_d_speed          cost of a token of the fastest lossless setting whose distortion is not above the row's
+                               ÷ own
+        equal_d_answer, equal_d_length, equal_d_temperature
+                               the same of an answer; own tokens ÷ that setting's; its temperature
+        judged                 what the verdict needs (`results.metrics.verdict.verdicts`)
 
-    `frontier`: temperature -> the row of the lossless settings that are fastest there; `asked`: that at the temperature
-    asked for. Where plain decoding costs less than that row, its cost is the frontier's, and `frontier_tau` still
-    compares with the row. A match that more than 5% of the resamples do not find is left out. Empty without a clock."""
-    rows: dict[Any, Answered] = {**frontier, "own": own, "asked": asked}
+    `frontier`: temperature -> lossless decoding there, `asked` among them. A match of NLL or cost that more than 5% of
+    the resamples do not find is left out; without distortions there is no `equal_d_…`. Empty without a clock."""
+    rows: dict[Any, Answered] = {(t, name): Answered(pairs) for t, point in frontier.items()
+                                 for name, pairs in point.settings.items()}
+    clocks = {key: {pair.id for pair in row.pairs if pair.timed is not None and is_rated(pair.timed)}
+              for key, row in (*rows.items(), ("own", own))}
+    rows = {key: row for key, row in rows.items() if len(clocks[key]) > 1} | {"own": own}
     ids = sorted(set.intersection(*({pair.id for pair in row.pairs} for row in rows.values())))
-    clocks = {name: {pair.id: pair.timed for pair in row.pairs if pair.timed is not None and is_rated(pair.timed)}
-              for name, row in rows.items()}
-    timed = sorted(set.intersection(*(set(clock) for clock in clocks.values())) & set(ids))
-    if len(ids) < 2 or len(timed) < 2:
+    timed = sorted(set.intersection(*(clocks[key] for key in rows)) & set(ids))
+    lossless = {t: [key for key in rows if key[0] == t] for t in sorted(frontier)}
+    if len(ids) < 2 or len(timed) < 2 or not all(lossless.values()):
         return {}
-    priced = {name: _priced(row, ids, [clocks[name][one] for one in timed]) for name, row in rows.items()}
-    if any(not of_timed.any() for one in priced.values() for of_prompts, of_timed in one.kinds if of_prompts.any()):
+    priced = {key: _Priced.of(row, ids, timed) for key, row in rows.items()}
+    if not all(row.is_known for row in priced.values()):
         return {}
-    plain = {t: _plain_is_faster(row) for t, row in sorted(frontier.items())}
-    rng = np.random.default_rng(SEED + 1)
     found: dict[str, list[Floats]] = {}
-    left: dict[str, list[Floats]] = {}
+    rng = np.random.default_rng(SEED + 1)
+    distances = {t: point.distortion for t, point in frontier.items() if point.distortion is not None}
     for draws in resamples(len(ids), FRONTIER_RESAMPLES):
-        of_timed = np.ones((1, len(timed))) if len(draws) == 1 else rng.multinomial(
+        weights = np.ones((1, len(timed))) if len(draws) == 1 else rng.multinomial(
             len(timed), np.full(len(timed), 1 / len(timed)), size=len(draws)).astype(float)
-        values, off = _matched(priced, plain, draws, of_timed)
-        for known, given in ((found, values), (left, off)):
-            for name, one in given.items():
-                known.setdefault(name, []).append(one)
-    return _stated(found, left, min(len(ids), len(timed)))
+        line = _Frontier.of({t: [priced[key] for key in keys] for t, keys in lossless.items()}, draws, weights)
+        values = _at_equal_nll(priced["own"], line, draws, weights) if len(frontier) > 1 else {}
+        first = priced[lossless[asked][0]].plain_answer(draws, weights)
+        values["frontier_speed"] = first / priced["own"].answer(draws, weights)
+        if own.distortion is not None and len(distances) == len(frontier):
+            values |= _at_equal_distortion(priced["own"], line, _drawn(own.distortion, len(draws), rng), np.stack(
+                [_drawn(distances[t], len(draws), rng) for t in sorted(frontier)], 1), asked, draws, weights)
+        for name, one in values.items():
+            found.setdefault(name, []).append(one)
+    own_distance = {} if own.distortion is None else {
+        "equal_d_distortion": own.distortion.value, "equal_d_distortion_ci95": own.distortion.interval()}
+    return own_distance | _stated({name: np.concatenate(parts) for name, parts in found.items()}, len(ids), len(timed))
 
 
-def _plain_is_faster(row: Answered) -> bool:
-    speed = modelled_value(row.pairs, equal_length_speedup, row.settings)
-    return speed is not None and speed < 1
+def _drawn(distortion: Estimate, number: int, rng: np.random.Generator) -> Floats:
+    """A distortion in each resample, with its own error; the first one as it is."""
+    if number == 1 or not distortion.error:
+        return np.full(number, distortion.value)
+    return np.asarray(distortion.value + distortion.error * rng.standard_normal(number))
 
 
-def _priced(row: Answered, ids: Sequence[str], clocks: Sequence[Timed]) -> _Priced:
-    pairs = {pair.id: pair for pair in row.pairs}
-    own = Counts.of({name: pairs[name].sample for name in ids}, ids)
-    plain = Counts.of({name: pairs[name].baseline for name in ids}, ids)
-    settings = sorted({row.settings.get(name, "") for name in ids})
-    kinds = [(np.array([row.settings.get(name, "") == one for name in ids]),
-              np.array([row.settings.get(clock.id, "") == one for clock in clocks])) for one in settings]
-    clock = np.array([[float(value) for run in one.runs for value in (run.decode_s, run.cycles, run.prefill_s)]
-                      for one in clocks], dtype=np.float64)
-    return _Priced(own, plain, kinds, clock)
-
-
-def _matched(priced: Mapping[Any, _Priced], plain: Mapping[float, bool], draws: Floats,
-             timed: Floats) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """The metrics in these resamples; and by metric, where its match left the curve. `plain`: temperature -> whether
-    plain decoding is the frontier there."""
-    own, runs = priced["own"], {t: priced[t] for t in plain}
-    curve = curve_of({t: run.own for t, run in runs.items()}, {t: run.plain for t, run in runs.items()}, draws)
-    cost, here = own.cost(draws, timed), pooled(own.own, draws)
-    of_curve = np.stack([(run.plain_cost if plain[t] else run.cost)(draws, timed) for t, run in runs.items()], 1)
+def _at_equal_nll(own: _Priced, line: _Frontier, draws: Floats, timed: Floats) -> dict[str, Floats]:
+    """At equal NLL and at equal cost of an answer; and by metric, behind `left `, where its match left the curve."""
+    here, cost, curve = pooled(own.own, draws), own.answer(draws, timed), line.curve
     likely, off_nll = curve.matched(curve.nll, here.nll)
-    level = monotone(of_curve, np.ones_like(of_curve))
-    fast, off_cost = curve.matched(level, cost)
-    values = {"frontier_speed": priced["asked"].plain_cost(draws, timed) / cost,
-              "frontier_answer": curve.at(of_curve, likely) / cost,
-              "frontier_tau": here.tau - curve.at(curve.tau, likely), "frontier_temperature": likely,
-              "frontier_same_speed": fast, "frontier_nll": here.nll - curve.at(curve.nll, fast)}
-    off = {**dict.fromkeys(("frontier_answer", "frontier_tau", "frontier_temperature"), off_nll.astype(float)),
-           **dict.fromkeys(("frontier_same_speed", "frontier_nll"), off_cost.astype(float))}
-    return values, off
+    fast, off_cost = curve.matched(monotone(line.answer, np.ones_like(line.answer)), cost)
+    values = {"frontier_answer": curve.at(line.answer, likely) / cost,
+              "frontier_tau": here.tau - curve.at(line.tau, likely),
+              "frontier_temperature": likely, "frontier_same_speed": fast,
+              "frontier_nll": here.nll - curve.at(curve.nll, fast)}
+    left = dict.fromkeys(("frontier_answer", "frontier_tau", "frontier_temperature"), off_nll.astype(float))
+    left |= dict.fromkeys(("frontier_same_speed", "frontier_nll"), off_cost.astype(float))
+    return values | {f"left {name}": one for name, one in left.items()}
 
 
-def _stated(found: Mapping[str, list[Floats]], left: Mapping[str, list[Floats]], n: int) -> dict[str, Any]:
-    stated: dict[str, Any] = {}
-    for name, parts in found.items():
-        values = np.concatenate(parts)
-        if name in left and np.concatenate(left[name])[1:].mean() > OFF_CURVE:
+def _at_equal_distortion(own: _Priced, line: _Frontier, distortion: Floats, distances: Floats, asked: float,
+                         draws: Floats, timed: Floats) -> dict[str, Floats]:
+    """Beside the fastest of the temperatures whose `distances` [resamples, T] are not above `distortion` [resamples],
+    the two at which they are equal included."""
+    place = int(np.searchsorted(line.temperatures, asked))
+    ends, beyond = [], np.zeros(len(draws), bool)
+    for side, rising in ((slice(None, place + 1), False), (slice(place, None), True)):
+        temperatures, values = line.temperatures[side], np.maximum(distances[:, side], 0.0)
+        if len(temperatures) == 1:
+            ends.append(np.full(len(draws), asked))
+            beyond |= (distortion > values[:, 0]) & (not rising)
             continue
-        stated |= {name: float(values[0]), f"{name}_ci95": interval(values, n)}
+        level = monotone(values, np.ones_like(values), rising)
+        part = Curve(temperatures, level, level, level)
+        ends.append(part.matched(level, np.maximum(distortion, 0.0))[0])
+        beyond |= (distortion > level[:, 0]) & (not rising)
+    low, high = ends
+    inside = (line.temperatures >= low[:, None]) & (line.temperatures <= high[:, None])
+    curve, rows = line.curve, np.arange(len(draws))
+    costs = np.concatenate([np.where(inside, line.token, np.inf),
+                            np.stack([_at(curve, line.token, end) for end in ends], 1)], 1)
+    at = np.concatenate([np.broadcast_to(line.temperatures, line.token.shape), np.stack(ends, 1)], 1)
+    best = costs.argmin(1)
+    there = at[rows, best]
+    return {"equal_d_speed": costs[rows, best] / own.token(draws, timed),
+            "equal_d_answer": _at(curve, line.answer, there) / own.answer(draws, timed),
+            "equal_d_length": draws @ own.own.tokens / draws.sum(1) / _at(curve, line.length, there),
+            "equal_d_temperature": there, "beyond": beyond.astype(float)}
+
+
+def _at(curve: Curve, values: Floats, temperature: Floats) -> Floats:
+    return values[:, 0] if values.shape[1] == 1 else curve.at(values, temperature)
+
+
+def _stated(found: Mapping[str, Floats], n: int, timed: int) -> dict[str, Any]:
+    stated: dict[str, Any] = {}
+    for name, values in found.items():
+        left = found.get(f"left {name}")
+        if name.partition("_")[0] in ("frontier", "equal") and (left is None or left[1:].mean() <= OFF_CURVE):
+            stated |= {name: float(values[0]), f"{name}_ci95": interval(values, min(n, timed))}
+    if "equal_d_speed" in found:
+        logs = np.log(found["equal_d_speed"][1:])
+        error = float(logs.std(ddof=1) * np.sqrt(timed / (timed - 1)))
+        speed = Estimate(stated["equal_d_speed"], error, timed - 1.0)
+        stated |= {"equal_d_speed_ci95": speed.interval(),
+                   "judged": Judged(speed=speed, beyond=float(found["beyond"][1:].mean()), n=n)}
     return stated
-
-
-def standing(summary: Summary) -> str | None:
-    """Where the row lies: above, on or below the frontier; None where its NLL is not on it."""
-    ends = summary.frontier_answer_ci95
-    if summary.frontier_answer is None or ends is None:
-        return None
-    return "above" if ends[0] > 1 else "below" if ends[1] < 1 else "on"
-
-
-def findings(cells: Sequence[tuple[str, Summary]]) -> list[str]:
-    """A sentence on each row that was compared with the frontier."""
-    return [f"{name} {_placed(summary)}{_same_speed(summary)}." for name, summary in cells
-            if summary.frontier_speed is not None]
-
-
-def _placed(summary: Summary) -> str:
-    where = standing(summary)
-    if where is None:
-        return "is not compared at equal likelihood: lossless decoding has its NLL at no temperature of the curve"
-    low, high = summary.frontier_answer_ci95 or (0.0, 0.0)
-    return (f"lies {where} the frontier: answers {summary.frontier_answer:.2f}× [{low:.2f}, {high:.2f}] as fast as "
-            f"those of lossless decoding as likely (T = {summary.frontier_temperature:.2f})")
-
-
-def _same_speed(summary: Summary) -> str:
-    if summary.frontier_same_speed is None or summary.frontier_nll is None:
-        return "; lossless decoding is as fast at no temperature of the curve"
-    nats = summary.frontier_nll
-    return (f"; as fast as lossless decoding at T = {summary.frontier_same_speed:.2f}, and {abs(nats):.2f} nats "
-            f"{'worse' if nats > 0 else 'better'}")

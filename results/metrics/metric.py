@@ -204,7 +204,7 @@ class Metric:
     clock       "needed": it is shown of cells with a timed pass; "used": of others too, but the clock has a part in it
     judged      an LLM judge gives it
     censored    a length limit censors it
-    decides     which verdict stands beside it: on the loss of score, or on a gain
+    decides     the verdict on a row stands beside it
     checks      the modelled metric that it checks on the timed prompts
     axis_unit   unit that only axes name
     """
@@ -227,7 +227,7 @@ class Metric:
     clock: Literal["", "needed", "used"] = ""
     judged: bool = False
     censored: bool = False
-    decides: Literal["", "loss", "gain"] = ""
+    decides: bool = False
     checks: str = ""
     axis_unit: str = ""
 

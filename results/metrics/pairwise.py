@@ -121,13 +121,6 @@ def _whole(run: TimedRun) -> float:
     return run.prefill_s + run.decode_s
 
 
-def shows_loss(scores: Sequence[float]) -> bool:
-    """Whether a method that got nothing right would be told from one with these scores of its items, in [0, 1]."""
-    right = np.asarray(scores, float)
-    interval = intervals.difference_interval(right, np.zeros_like(right)) if len(right) else None
-    return interval is not None and interval[1] < 0
-
-
 def score_pairs(pairs: Sequence[Compared]) -> Pairs:
     """Scores of plain decoding and of the method, of the items that have both: means over the samples of each item. The
     autoregressive cell, which is its own baseline, has none."""

@@ -60,11 +60,11 @@ def reported(candidates: Mapping[str, Records], chosen: Sequence[Chosen]) -> lis
     return sorted(records, key=lambda record: record.id)
 
 
-def answered(candidates: Mapping[str, Records], chosen: Sequence[Chosen], lossless: bool) -> Answered:
+def answered(candidates: Mapping[str, Records], chosen: Sequence[Chosen]) -> Answered:
     """The reported prompts that did not fail, as a row."""
     pairs = [record for record in reported(candidates, chosen) if isinstance(record, Compared)]
     several = len({one.setting for one in chosen}) > 1
-    return Answered(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {}, lossless)
+    return Answered(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {})
 
 
 def _parts(items: Sequence[str], prompts: int | None) -> dict[str, int]:

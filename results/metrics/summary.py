@@ -57,7 +57,7 @@ class Summary:
     events               how often each flag of the rule was set on an emitted token
     phases               seconds of the parts of a cycle, from the profiling pass: mean over prompts of their medians
     judge                scores of an LLM judge
-    over_best_tests      whether it is a gain over the best lossless row (`results.metrics.verdict.GainTests`)
+    judged               what the verdict on it needs (`results.metrics.verdict.Judged`)
     sums                 what prompts add to metrics, by the function that says so
     given                metrics that are not of these sums: name -> value or `Sums`, name_ci95 -> interval
     later                name of a metric -> what computes it, together with others
@@ -81,7 +81,7 @@ class Summary:
     events: Mapping[str, int] = field(default_factory=dict)
     phases: Mapping[str, float] | None = None
     judge: JudgeSummary | None = None
-    over_best_tests: Any = None
+    judged: Any = None
     sums: Mapping[Any, Sums] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
     later: Mapping[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Summary:
 
     def plain(self) -> dict[str, Any]:
         """Every metric with its interval, as JSON holds them, and what else is known."""
-        left_out = {"sums", "given", "later", "is_baseline", "proportion", "judge", "over_best_tests"}
+        left_out = {"sums", "given", "later", "is_baseline", "proportion", "judge", "judged"}
         whole = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
         whole = {name: value for name, value in whole.items() if value or name not in ("events", "unscored")}
         for name, metric in METRICS.items():

@@ -1,7 +1,4 @@
-"""Verdicts on rows of one table: is a score not worse than plain decoding's, is a relaxed method a gain?
-
-A gain is shown by three one-sided tests, corrected for the rows that are asked at once; that a score is not worse, by a
-paired interval and a stated margin, never by a difference that is not significant."""
+"""The verdict on each row of a table: is it faster than lossless decoding that is as far from the target?"""
 
 from __future__ import annotations
 
@@ -10,27 +7,23 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-import numpy as np
-
 from results.metrics import intervals
 from results.metrics.answer_speed import Priced, answer_speedup
-from results.metrics.delta import Estimate, estimate, ratio
-from results.metrics.intervals import Interval
+from results.metrics.delta import Estimate
 from results.metrics.metric import Sums
-from results.metrics.pairwise import score_change, score_pairs, shows_loss
+from results.metrics.pairwise import score_change, score_pairs
 from results.metrics.summary import Summary
 from results.metrics.tau_gain import gain
 from results.store.compared import Compared
 from results.store.timed import is_rated
 
-MARGIN = 0.05
-"""Loss of score that counts as none, unless a report states another: five points."""
+ALPHA = 0.05
+"""Of every one-sided test."""
+NOTHING = 1.05
+"""A ratio of speeds that is shown to be below this is no gain."""
 MOST = 100_000
 """More prompts than these are not asked for."""
-ALPHA = (1 - intervals.LEVEL) / 2
-BOUND = -math.log(ALPHA)
-NLL_MARGIN = 0.05
-"""Nats a token that count as no loss where no score can judge."""
+Kind = Literal["gain", "no gain", "beyond greedy", "undecided"]
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -38,229 +31,104 @@ Name = TypeVar("Name", bound=Hashable)
 class Verdict:
     """A decision.
 
-    kind     in words; those of `verdict` and of `verdicts`.
-    needed   undecided: about how many prompts would decide at this change and spread; None where none of up to
-             100,000 would.
+    kind     in words; those of `verdicts`.
+    needed   undecided: about how many prompts, timed in proportion, would decide at this ratio and spread; None where
+             none of up to 100,000 would.
     """
 
-    kind: str
+    kind: Kind
     needed: int | None = None
 
     @property
     def text(self) -> str:
-        """`not worse`; `undecided, n ≈ 1,200`."""
+        """`no gain`; `undecided, n ≈ 1,200`."""
         if self.kind != "undecided":
             return self.kind
         return f"undecided, n ≈ {self.needed:,}" if self.needed else f"undecided, n > {MOST:,}"
 
 
-def verdict(change: float, interval: Interval, n: int, margin: float = MARGIN) -> Verdict:
-    """The verdict on a change of a score over `n` prompts with its paired 95% interval; all in fractions of 1.
-
-    better: the whole interval is above 0. not worse: it is above −margin. worse: it is below 0 and reaches −margin.
-    undecided: anything else. Raises ValueError for a margin that is not positive: no number of prompts shows that
-    nothing at all is lost."""
-    if not margin > 0:
-        raise ValueError(f"margin={margin:g}: give a loss above 0 that counts as none, such as {MARGIN}")
-    low, high = interval
-    if low > 0:
-        return Verdict("better")
-    if low > -margin:
-        return Verdict("not worse")
-    if high < 0:
-        return Verdict("worse")
-    return Verdict("undecided", _needed_to_lose(change, interval, n, margin))
-
-
-def _needed_to_lose(change: float, interval: Interval, n: int, margin: float) -> int | None:
-    """The fewest at which the lower arm of the interval ends above −margin, or the upper one below 0."""
-    low, high = interval
-    decisions = [_until(change - low, change + margin, n)] if change > -margin else []
-    decisions += [_until(high - change, -change, n)] if change < 0 else []
-    return min((needed for needed in decisions if needed is not None), default=None)
-
-
-def _until(arm: float, room: float, n: int) -> int | None:
-    """The n at which an arm is as long as the room it has. It is about √(spread² ÷ n + (b ÷ n)²), where b ÷ n, with
-    b = −ln 0.025, is what the bound keeps at no spread at all."""
-    spread2 = max(0.0, arm**2 - (1 - ALPHA ** (1 / n)) ** 2) * n
-    share = (math.sqrt(spread2**2 + 4 * BOUND**2 * room**2) - spread2) / (2 * BOUND**2)  # 1 ÷ n
-    return max(math.ceil(1 / share), n + 1) if share * MOST >= 1 else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """What the numbers say of one statement.
+class Judged:
+    """What the verdict on a row needs.
 
-    for_p      one-sided p-value of its opposite: small where the statement is shown
-    against_p  one-sided p-value of the statement: small where its opposite is shown
-    errors     how many standard errors the estimate lies on the statement's side; negative on the other side
+    speed   by the token, over that of the fastest lossless setting whose distortion is not above the row's.
+    beyond  share of the resamples in which the row is further from the target than greedy decoding.
+    n       prompts.
     """
 
-    for_p: float
-    against_p: float
-    errors: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GainTests:
-    """The three statements that make a gain, each tested one-sided.
-
-    best     answers are complete sooner than with the best lossless method
-    plain    sooner than with plain decoding
-    quality  not worse than plain decoding by more than the margin, in score or in NLL
-    measure  which of the two
-    n        prompts
-    """
-
-    best: Evidence
-    plain: Evidence
-    quality: Evidence
-    measure: Literal["score", "nll"]
+    speed: Estimate
+    beyond: float
     n: int
 
-    @property
-    def all(self) -> tuple[Evidence, Evidence, Evidence]:
-        return self.best, self.plain, self.quality
+
+def verdicts(rows: Mapping[Name, Judged]) -> dict[Name, Verdict]:
+    """The verdict on each row of one table.
+
+    beyond greedy  further from the target than greedy decoding is, so that no lossless setting compares
+    gain           faster, one-sided at 5%, corrected by Holm's method over the rows that are judged
+    no gain        the one-sided upper bound at 95% of the ratio of speeds is below 1.05
+    undecided      anything else"""
+    beyond = {name: Verdict("beyond greedy") for name, row in rows.items() if row.beyond >= 1 - ALPHA}
+    tested = {name: row.speed for name, row in rows.items() if name not in beyond}
+    corrected = dict(zip(tested, intervals.holm([speed.p_above(1.0) for speed in tested.values()]), strict=True))
+    decided = {name: _verdict(rows[name], float(p), len(tested)) for name, p in corrected.items()}
+    return {name: beyond.get(name) or decided[name] for name in rows}
 
 
-def gain_tests(over_best: Estimate, over_plain: Estimate, pairs: Sequence[Compared], margin: float) -> GainTests | None:
-    """The tests of one row: its speeds per answer over those of the best lossless one and of plain decoding, and its
-    prompts beside plain decoding. None where neither a score nor the NLL can judge."""
-    scores = score_pairs(pairs)
-    if scores and shows_loss([plain for plain, _ in scores.values()]):
-        plain, own = np.array([scores[item] for item in sorted(scores)]).T
-        quality, by_score = _of_score(plain, own, margin), True
-    elif (nats := nll_change(pairs)) is not None:
-        worse = Estimate(-nats.value, nats.error, nats.freedom, log=False)  # the statement: above −margin
-        quality, by_score = _of(worse, -NLL_MARGIN), False
-    else:
-        return None
-    return GainTests(best=_of(over_best, 1.0), plain=_of(over_plain, 1.0), quality=quality,
-                     measure="score" if by_score else "nll", n=len(pairs))
-
-
-def nll_change(pairs: Sequence[Compared]) -> Estimate | None:
-    """NLL minus plain decoding's, nats a token, prompts paired; None where a prompt has none."""
-    sums = [[own.nll, len(own.output_ids), base.nll, len(base.output_ids)] for own, base in (
-        (pair.sample, pair.baseline) for pair in pairs) if own.nll is not None and base.nll is not None]
-    if not sums or len(sums) < len(pairs):
-        return None
-    return estimate(sums, lambda s: ratio(s) - ratio(s[..., 2:]), log=False)
-
-
-def verdicts(rows: Mapping[Name, GainTests]) -> dict[Name, Verdict]:
-    """The verdict of each row of one table, task and temperature; Holm's correction is over all of them.
-
-    gain             faster than the best lossless method, faster than plain decoding and not worse than it by more than
-                     the margin, each one-sided at 2.5%, with the largest of the three p-values corrected
-    gain at a price  faster than both, and worse by more than the margin, likewise
-    no gain          one of the three is shown to be false, at 2.5% for itself
-    undecided        anything else; the prompts that would about decide are timed in proportion"""
-    names = list(rows)
-    gain = dict(zip(names, intervals.holm([max(test.for_p for test in rows[name].all) for name in names]), strict=True))
-    price = dict(zip(names, intervals.holm([max(rows[name].best.for_p, rows[name].plain.for_p,
-                                                rows[name].quality.against_p) for name in names]), strict=True))
-    return {name: _verdict(rows[name], float(gain[name]), float(price[name]), len(names)) for name in names}
-
-
-def _verdict(tests: GainTests, gain_p: float, price_p: float, rows: int) -> Verdict:
-    if gain_p <= ALPHA:
+def _verdict(row: Judged, p: float, rows: int) -> Verdict:
+    if p <= ALPHA:
         return Verdict("gain")
-    if price_p <= ALPHA:
-        return Verdict("gain at a price")
-    if min(test.against_p for test in tests.all) <= ALPHA:
+    if row.speed.error is not None and 1 - row.speed.p_above(NOTHING) <= ALPHA:
         return Verdict("no gain")
-    return Verdict("undecided", _needed(tests, rows))
+    return Verdict("undecided", _needed(row, rows))
 
 
-def _needed(tests: GainTests, rows: int) -> int | None:
-    """The prompts at which the errors, which shrink with their root, would decide at these estimates: for a gain every
-    test, for its opposite any."""
-    wanted = -intervals.NORMAL.inv_cdf(ALPHA / rows)
-    ratios = [wanted / abs(test.errors) if test.errors else math.inf for test in tests.all]
-    against = [ratio for ratio, test in zip(ratios, tests.all, strict=True) if test.errors < 0]
-    factor = max(1.0, min(against) if against else max(ratios))
-    return math.ceil(tests.n * factor**2) + (factor == 1) if tests.n * factor**2 < MOST else None
-
-
-def _of(found: Estimate, limit: float) -> Evidence:
-    """That the truth is above `limit`."""
-    above = found.p_above(limit)
-    room = found.at - (math.log(limit) if found.log else limit)
-    errors = 0.0 if found.error is None else room / found.error if found.error else math.copysign(1e6, room)
-    return Evidence(for_p=above, against_p=1 - above if found.error is not None else 1.0, errors=errors)
-
-
-def _of_score(plain: Sequence[float], own: Sequence[float], margin: float) -> Evidence:
-    """That the mean of `own` is not below that of `plain` by the margin or more: from the bound that gives the interval
-    of Δ accuracy (`intervals.difference_interval`)."""
-    lower, upper = intervals.difference_draws(plain, own)
-    change = float(np.mean(own) - np.mean(plain))
-    low, high = intervals.ends(lower, upper)
-    arm = change - low if change > -margin else high - change
-    errors = (change + margin) / (arm / intervals.NORMAL_95) if arm else math.copysign(1e6, change + margin)
-    return Evidence(for_p=_share(lower <= -margin), against_p=_share(upper >= -margin), errors=errors)
-
-
-def _share(hits: np.ndarray) -> float:
-    """A p-value from draws, never 0."""
-    return float((hits.sum() + 1) / (len(hits) + 1))
+def _needed(row: Judged, rows: int) -> int | None:
+    """The prompts at which the error, which shrinks with their root, would decide either way at this ratio."""
+    if not row.speed.error:
+        return None
+    rooms = [(row.speed.at, ALPHA / rows), (math.log(NOTHING) - row.speed.at, ALPHA)]
+    least = min((row.n * (intervals.NORMAL.inv_cdf(1 - alpha) * row.speed.error / room) ** 2
+                 for room, alpha in rooms if room > 0), default=math.inf)
+    return max(math.ceil(least), row.n + 1) if least < MOST else None
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
     """The reported prompts of a row.
 
-    pairs      each beside autoregressive decoding.
-    settings   prompt id -> the setting that decoded it; empty where one setting decoded all.
-    lossless   its method is lossless, so that nothing is to be decided about it.
+    pairs       each beside autoregressive decoding.
+    settings    prompt id -> the setting that decoded it; empty where one setting decoded all.
+    distortion  nats a token from the target at the temperature that the row is judged at; None where it is not known.
     """
 
     pairs: Sequence[Compared]
     settings: Mapping[str, str] = field(default_factory=dict)
-    lossless: bool = False
+    distortion: Estimate | None = None
 
 
-def over_best(own: Answered, best: Answered, margin: float) -> dict[str, Any]:
-    """The metrics `over_best_…` of a row, each with `_ci95`, over the prompts that both rows answered.
+def over_best(own: Answered, best: Answered) -> dict[str, Any]:
+    """The metrics `over_best_…` of a row, each with `_ci95`, over the prompts that both rows answered; empty without
+    any.
 
         over_best_tau            difference of τ
         over_best_length         Σ own tokens ÷ Σ tokens of the best lossless row
         over_best_answer         ratio of `answer_speedup_modelled`, prompt by prompt
-        over_best_accuracy       difference of the scores
-        over_best_tests          whether it is a gain (`verdicts`); None for a lossless row
-
-    `margin`: loss of score that counts as none."""
-    values = answers_over_best(own, best, margin)
-    if not values:
-        return {}
-    own, best = _common(own, best)
-    parts = gain(*({pair.id: pair.sample for pair in row.pairs} for row in (own, best)))
-    values |= {name.replace("tau_gain", "over_best_tau"): value for name, value in parts.items()}
-    lengths = [[len(run.output_ids) for run in (mine.sample, other.sample)]
-               for mine, other in zip(own.pairs, best.pairs, strict=True)]
-    return values | {"over_best_length": Sums.of(lengths)}
-
-
-def answers_over_best(own: Answered, best: Answered, margin: float) -> dict[str, Any]:
-    """Of the metrics of `over_best` those of speed and score, and the tests. Empty where no prompt was answered by
-    both."""
-    whole = own
+        over_best_accuracy       difference of the scores"""
     own, best = _common(own, best)
     if not own.pairs:
         return {}
     beside = [Compared(mine.sample, replace(other.sample)) for mine, other in zip(own.pairs, best.pairs, strict=True)]
     change = score_change(score_pairs(beside))
+    over = Priced.of(own.pairs, own.settings).estimate(answer_speedup, Priced.of(best.pairs, best.settings))
     values = {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
-    priced = Priced.of(own.pairs, own.settings)
-    over = priced.estimate(answer_speedup, Priced.of(best.pairs, best.settings))
-    plain = Priced.of(whole.pairs, whole.settings).estimate(answer_speedup)
     values |= {"over_best_answer": None if over is None else over.value,
                "over_best_answer_ci95": None if over is None else over.interval()}
-    if own.lossless or over is None or plain is None:
-        return values | {"over_best_tests": None}
-    return values | {"over_best_tests": gain_tests(over, plain, whole.pairs, margin)}
+    parts = gain(*({pair.id: pair.sample for pair in row.pairs} for row in (own, best)))
+    values |= {name.replace("tau_gain", "over_best_tau"): value for name, value in parts.items()}
+    lengths = [[len(run.output_ids) for run in (mine.sample, other.sample)]
+               for mine, other in zip(own.pairs, best.pairs, strict=True)]
+    return values | {"over_best_length": Sums.of(lengths)}
 
 
 def _common(own: Answered, best: Answered) -> tuple[Answered, Answered]:
@@ -275,12 +143,10 @@ def _common(own: Answered, best: Answered) -> tuple[Answered, Answered]:
     return rows[0], rows[1]
 
 
-def findings(cells: Sequence[tuple[str, Summary]], margin: float) -> list[str]:
-    """A sentence on each row of one task and temperature that was compared with the best lossless one: is it a gain?
-    With several rows, one on all of them comes first. `margin`: loss of score that counts as none."""
-    tests = {name: summary.over_best_tests for name, summary in cells if summary.over_best_tests is not None}
-    decided = verdicts(tests)
-    sentences = [_finding(name, decided[name], summary, margin) for name, summary in cells if name in decided]
+def findings(cells: Sequence[tuple[str, Summary]]) -> list[str]:
+    """A sentence on each row that was judged; with several, one on all of them comes first."""
+    decided = verdicts({name: summary.judged for name, summary in cells if summary.judged is not None})
+    sentences = [f"{name}: {decided[name].text}. {_beside(summary)}." for name, summary in cells if name in decided]
     return sentences if len(decided) < 2 else [_on_all(decided), *sentences]
 
 
@@ -292,29 +158,16 @@ def _on_all(decided: Mapping[str, Verdict]) -> str:
     ahead = of.pop("gain", [])
     others = ", ".join(f"{len(names)} {kind}" for kind, names in of.items())
     named = f"{'; '.join(ahead)} {'are gains' if len(ahead) > 1 else 'is a gain'}" if ahead else "none is a gain"
-    return (f"Of {len(decided)} rows, {named}: faster than the best lossless method and than plain decoding, and not "
-            f"worse than it by more than the margin (p-values corrected over the rows by Holm's method)"
-            f"{f'; {others}' if others else ''}.")
+    return (f"Of {len(decided)} rows, {named}: faster by the token than the fastest lossless setting that is as far "
+            f"from the target (p-values corrected over the rows by Holm's method){f'; {others}' if others else ''}.")
 
 
-def _finding(name: str, decided: Verdict, summary: Summary, margin: float) -> str:
-    length = "" if summary.over_best_length is None else f", {summary.over_best_length:.2f}× as long"
-    speeds = (f"answers {_ratio(summary, 'over_best_answer')} as fast as the best lossless method's and "
-              f"{_ratio(summary, 'answer_speedup_modelled')} as fast as plain decoding's{length}")
-    return f"{name}: {decided.text}. {speeds[0].upper()}{speeds[1:]}; {_quality(summary, margin)}."
-
-
-def _quality(summary: Summary, margin: float) -> str:
-    """`accuracy −1.2 pp [−6.0, +3.5], of which −5 pp count as no loss`: beside plain decoding."""
-    tests = summary.over_best_tests
-    assert tests is not None, "only rows with tests have a verdict"
-    if tests.measure == "nll":
-        change = None if summary.nll is None or summary.baseline_nll is None else summary.nll - summary.baseline_nll
-        return f"no score can judge; NLL {_signed(change, 3)} nats, of which +{NLL_MARGIN:g} count as no loss"
-    change, interval = summary.accuracy_change, summary.accuracy_change_ci95
-    shown = "" if interval is None else f" [{', '.join(_signed(100 * end, 1) for end in interval)}]"
-    points = _signed(None if change is None else 100 * change, 1)
-    return f"accuracy {points} pp{shown}, of which −{100 * margin:g} count as no loss"
+def _beside(summary: Summary) -> str:
+    """`0.176 nats a token from the target; 0.97× [0.94, 1.00] as fast by the token as lossless decoding at T = 0.15,
+    1.05× …`."""
+    return (f"{summary.equal_d_distortion:.3f} nats a token from the target; {_ratio(summary, 'equal_d_speed')} as "
+            f"fast by the token as lossless decoding at T = {summary.equal_d_temperature:.2f}, "
+            f"{_ratio(summary, 'equal_d_answer')} by the answer, {_ratio(summary, 'equal_d_length')} as long")
 
 
 def _ratio(summary: Summary, name: str) -> str:
@@ -322,7 +175,3 @@ def _ratio(summary: Summary, name: str) -> str:
     value, interval = getattr(summary, name), getattr(summary, f"{name}_ci95")
     ends = "" if interval is None else f" [{', '.join(f'{end:.2f}' for end in interval)}]"
     return f"{'–' if value is None else f'{value:.2f}×'}{ends}"
-
-
-def _signed(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:+.{digits}f}".replace("-", "−")

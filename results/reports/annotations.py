@@ -8,7 +8,7 @@ from dataclasses import replace
 from results.metrics.catalog import METRICS
 from results.metrics.runaways import censoring
 from results.metrics.summary import Summary
-from results.metrics.verdict import verdict, verdicts
+from results.metrics.verdict import verdicts
 from results.reports.conditions import Conditions, TimingSession, counted, drifts
 from results.reports.grid import Grid, Outcome, conditions, outcome
 from results.reports.spec import Coords, TableSpec
@@ -21,16 +21,15 @@ ABSOLUTE = ("tok/s", "ms")
 class Annotator:
     """Adds to each number what rows are compared by, its verdict and its footnotes.
 
-    margin     loss of score that counts as none
     note       adds a footnote and returns its index
     sessions   all measuring sessions of the table
     drifts     baseline cell -> relative drift of its speed within a session, where it is large
     """
 
     def __init__(self, spec: TableSpec, grid: Grid, note: Callable[[str], int]) -> None:
-        self.margin, self.note = spec.margin, note
+        self.note = note
         self.decided = {name: one for rows in rivals(spec, grid).values() for name, one in verdicts(
-            {coords: summary.over_best_tests for coords, summary in rows.items() if summary.over_best_tests}).items()}
+            {coords: summary.judged for coords, summary in rows.items() if summary.judged}).items()}
         self.sessions = sorted({session for one in conditions(grid) for session in one.sessions})
         self.drifts = drifts([(held.conditions, held.summary.baseline_tokens_per_s) for held in grid.values()
                               if held.conditions is not None and held.summary is not None])
@@ -49,11 +48,7 @@ class Annotator:
         if metric.judged and summary.judge is not None:
             notes.append(summary.judge.told)
         notes += disagreements(summary, metric.name)
-        decided = ""
-        if metric.decides == "loss" and number.interval is not None:
-            decided = verdict(number.value, number.interval, summary.n, self.margin).text
-        if metric.decides == "gain" and coords in self.decided:
-            decided = self.decided[coords].text
+        decided = self.decided[coords].text if metric.decides and coords in self.decided else ""
         items = {} if number.column.reference else summary.by_item(metric.name)  # rows may have different references
         return replace(number, verdict=decided, items=(items,),
                        notes=(*number.notes, *(self.note(text) for text in notes if text)))

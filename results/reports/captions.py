@@ -14,8 +14,9 @@ from results.reports.table import Row
 INTERVAL_OF_MEAN = "from the standard errors of the averaged columns"
 BOLD = ("bold: the best of its column, and what does not differ significantly from it (paired bootstrap, Holm, 5%), "
         "where that is at most half of the rows")
-GAIN = ("gain: answers sooner than the best lossless method and than plain decoding, and is not worse than it (each "
-        "one-sided at 2.5%, Holm over the rows of a task and temperature)")
+GAIN = ("gain: faster by the token than the fastest lossless setting whose distortion is not above the row's "
+        "(one-sided at 5%, Holm over the rows of a task and temperature); no gain: less than 1.05 times as fast "
+        "(one-sided at 95%); beyond greedy: further from the target than greedy decoding")
 
 
 def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row]) -> tuple[str, ...]:
@@ -27,10 +28,7 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row
     what += [sizes(grid, bool(named & CLOCKED)), "" if spec.choice is None else selection(spec.choice)]
     what += [f"score: {scores(spec, grid)}"] if named & {"accuracy", "recovery", "accuracy_change"} else []
     how = [f"95% intervals: {methods(spec, grid)}"] if any(number.interval_text for number in numbers) else []
-    if any(number.verdict for number in numbers):
-        how += [f"verdicts: a loss of up to {100 * spec.margin:g} pp counts as none"]
-    if any(number.verdict and number.column.metric.decides == "gain" for number in numbers):
-        how += [GAIN]
+    how += [GAIN] if any(number.verdict for number in numbers) else []
     how += [BOLD] if any(number.best for number in numbers) else []
     where = [*stated(conditions(grid)), *(engine(grid) if any("speedup" in name for name in named) else [])]
     first, *others = ("; ".join(part for part in parts if part) for parts in (what, how, where))

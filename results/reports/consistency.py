@@ -9,7 +9,7 @@ from pathlib import Path
 IDENTITY = ["cell", "seed", "n", "value_name"]
 """What names a number: the cell, over how many prompts, and the metric."""
 VALUES = ["value", "ci_low", "ci_high"]
-OF_TABLE = ("over_best", "frontier_")
+OF_TABLE = ("over_best", "frontier_", "equal_d")
 """Metrics that begin so compare a cell with what is best in its own table: they are the same within one file alone."""
 
 

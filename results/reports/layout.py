@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from results.metrics import frontier, verdict
+from results.metrics import verdict
 from results.metrics.catalog import JUDGED
 from results.metrics.intervals import NORMAL_95, Interval
 from results.metrics.paired import relative
@@ -210,8 +210,7 @@ class _Layout:
         and on the rows that others are compared with, and none in a table that shows no gain."""
         shown = {column.metric.name for column in self.spec.values}
         told: dict[str, Callable[[Sequence[tuple[str, Summary]]], list[str]]] = {
-            "tau_gain": findings, "frontier_answer": frontier.findings,
-            "over_best_tau": lambda cells: verdict.findings(cells, self.spec.margin)}
+            "tau_gain": findings, "equal_d_speed": verdict.findings}
         tell = next((one for name, one in told.items() if name in shown), None)
         if tell is None:
             return []

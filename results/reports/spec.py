@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
-from results.metrics.verdict import MARGIN
 from results.reports.axes import (
     Axes,
     Entry,
@@ -183,7 +182,6 @@ class TableSpec(ReportSpec):
     stacked     the headers one below the other, each with all of its rows: for many metrics.
     lines       each row as several lines, {label: metrics that stand in it}, under the headers of the first one.
     published   numbers of the paper, printed under ours.
-    margin      loss of score that counts as none in verdicts on Δ accuracy, a fraction.
     choice      axes that each row chooses from, in neither rows nor columns, and the row it is compared with.
     sweep       rows whose rule the command line names.
     planes      a figure of the rows beside the table.
@@ -198,7 +196,6 @@ class TableSpec(ReportSpec):
     stacked: bool = False
     lines: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     published: Published | None = None
-    margin: float = Field(default=MARGIN, gt=0, lt=1)
     choice: Choice | None = None
     sweep: Sweep | None = None
     planes: Planes | None = None

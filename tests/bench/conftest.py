@@ -16,6 +16,7 @@ from bench.run import timed as stalls
 from methods.engine import roofline
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server
+from tests.helpers.ports import reserved_port
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,10 @@ def command(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as made:
+def server(tmp_path):
+    with reserved_port() as port:
+        made = Server(tmp_path, port)
         yield made
-        made.shutdown()
+        if made.process is not None:
+            made.process.kill()
+            made.process.communicate()

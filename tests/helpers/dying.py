@@ -75,10 +75,12 @@ def worker_of_the_quality_pass() -> Callable[[Job], Done]:
     return lambda job: os._exit(9) if any(one.id.endswith("-00001") for one in job.prompts) else decode(job)
 
 
-def work_of_ray(work: Work) -> tuple[str, ...]:
+class Actor(clusters.Actor):
     """As that of `launch=ray`."""
-    _dies_once(work)
-    return clusters.work_of_ray(work)
+
+    def complete(self, work: Work) -> tuple[str, ...]:
+        _dies_once(work)
+        return super().complete(work)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from tests.oracles.archives import ARCHIVES, measured, overrides_of, session_on,
 from tests.oracles.frozen import Result, portable, read, renames, write
 
 NOT_ARCHIVED = ("in_engine", "in_engine_fig")
-TEXTS = ("title", "caption", "notes", "findings")
+TEXTS = ("title", "notes")
 Lines = dict[str, Any]
 
 
@@ -85,11 +85,15 @@ def compare(part: str = "") -> Result:
             continue
         lines, now = committed(place), found[place]
         frozen = [lines[line] if isinstance(line, int) else line for line in kept]
-        frozen = [line for line in frozen if line.get("value_name") not in changes["removed"]]
+        redrawn = {*changes["removed"], *changes["redrawn"]}
+        names = {changes["renamed"].get(line.get("value_name"), line.get("value_name")) for line in frozen} - redrawn
+        frozen = [line for line in frozen if line.get("value_name") not in redrawn]
+        now = [line for line in now if line.get("value_name") in names]
         if len(frozen) != len(now):
             result.check(f"{place}: lines", len(frozen), len(now))
             continue
         for number, (line, other) in enumerate(zip(frozen, now, strict=True)):
+            other = {name: value for name, value in other.items() if name not in changes["columns"]}
             result.check(f"{place} line {number} {line.get('value_name', '')}", _as_now(line), _numbers(other))
     return result
 

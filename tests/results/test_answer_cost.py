@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from results.metrics import intervals
 from results.metrics.runaways import censoring, ends_in_loop
 from results.metrics.summary import summarise
 from results.metrics.trace_metrics import relative_probability, trace_metrics
-from results.metrics.verdict import MOST, verdict
 from results.store.cells import Store
 from results.store.traces import TraceFolder
 from tests.helpers.synthetic_cells import compared, sample
@@ -125,42 +124,10 @@ def test_agreement_is_clopper_pearson_and_coverage_holds():
     assert missed / 200 <= 0.05
 
 
-@pytest.mark.parametrize(("interval", "kind"), [
-    ((0.01, 0.05), "better"), ((-0.019, 0.05), "not worse"), ((-0.019, -0.001), "not worse"),
-    ((-0.02, -0.001), "worse"), ((-0.2, -0.1), "worse"), ((-0.02, 0.0), "undecided"), ((-0.5, 0.5), "undecided")])
-def test_verdicts(interval, kind):
-    assert verdict(sum(interval) / 2, interval, 40, 0.02).kind == kind
-
-
-@settings(deadline=None, max_examples=15)
-@given(st.integers(5, 30), st.integers(0, 5), st.integers(0, 5))
-def test_so_many_prompts_decide(same, lost, gained):
-    """Twice as many of the same answers as are asked for decide, and a third does not. Equality is never read off an
-    interval that reaches the margin."""
-    def judged(times):
-        base, own = np.repeat([[1.0] * same + [1.0] * lost + [0.0] * gained,
-                               [1.0] * same + [0.0] * lost + [1.0] * gained], times, axis=1)
-        return verdict(own.mean() - base.mean(), intervals.difference_interval(base, own), len(own), 0.05)
-
-    found, n = judged(1), same + lost + gained
-    if found.kind == "undecided" and found.needed and found.needed < 4000:
-        assert judged(int(np.ceil(2 * found.needed / n))).kind != "undecided"
-        assert found.needed < 4 * n or judged(found.needed // (3 * n)).kind == "undecided"
-
-
-def test_a_verdict_that_no_prompts_reach():
-    assert verdict(0.0, (-0.3, 0.3), 10, 1e-5).text == f"undecided, n > {MOST:,}"
-    bound = 1 - 0.025 ** (1 / 10)
-    assert verdict(0.0, (-bound, bound), 10, 0.02).text == "undecided, n ≈ 185", "all ten agree: 3.7 ÷ 0.02"
-    with pytest.raises(ValueError, match="margin=0"):
-        verdict(0.0, (-0.3, 0.3), 10, 0.0)
-
-
 def test_the_summary_holds_the_paired_change():
     runs = [answer(str(i), 5, 2, 5, score=float(i > 0)) for i in range(4)]
     found = summarise(runs, metric="exact_match", proportion=True)
     assert found.accuracy_change == -0.25 and found.accuracy_change_ci95[0] < -0.25 < found.accuracy_change_ci95[1]
-    assert verdict(found.accuracy_change, found.accuracy_change_ci95, found.n).kind == "undecided"
 
 
 OUT = {"turn": 0, "cycle": 0, "node": [1, 2, 3, 4, -1], "parent": [0, 1, 2, 3, 4], "depth": [1, 2, 3, 4, 5], "rank": 0,

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.answer_speed import answer_speedup, equal_length_speedup, modelled_speeds, modelled_value
+from results.metrics.delta import Estimate
 from results.metrics.selection import choose, reported
 from results.metrics.summary import summarise
-from results.metrics.verdict import Answered, over_best
-from results.reports.further import OVER_BEST
+from results.metrics.verdict import Answered, Judged, over_best
+from results.reports.further import EQUAL_D, OVER_BEST
 from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
 from results.store.compared import Compared
 from tests.helpers.synthetic_cells import compared, full_grid, made_up, sample, table_spec
-from tests.results.test_gain import three_tests
 
 IDS = [f"p{i:02}" for i in range(12)]
 
@@ -106,7 +106,7 @@ def test_cycles_of_each_setting_have_their_own_price() -> None:
 
 def test_a_row_beside_itself_gains_nothing() -> None:
     own = Answered(cell())
-    values = over_best(own, own, 0.05)
+    values = over_best(own, own)
     assert values["over_best_answer"] == made_up().summary.with_values(**values).over_best_length == 1.0
     assert values["over_best_answer_ci95"] == (1.0, 1.0) and values["over_best_tau_ci95"] == (0.0, 0.0)
     assert values["over_best_accuracy"] == values["over_best_tau"] == 0.0
@@ -114,12 +114,12 @@ def test_a_row_beside_itself_gains_nothing() -> None:
 
 def test_gains_are_over_the_best_row_and_its_own_prices() -> None:
     best, own = Answered(cell(4, 0.1, 10)), Answered(cell(5, 0.1, 10, score=0.5))
-    values = over_best(own, best, 0.05)
+    values = over_best(own, best)
     assert values["over_best_tau"] == pytest.approx(1.0)
     assert values["over_best_answer"] == pytest.approx(1.0), "as many passes of the same price: longer, not sooner"
     assert made_up().summary.with_values(**values).over_best_length == pytest.approx(51 / 41)
     assert values["over_best_accuracy"] == pytest.approx(-0.5)
-    half = over_best(Answered(cell(5, 0.1, 10, ids=IDS[:6])), best, 0.05)
+    half = over_best(Answered(cell(5, 0.1, 10, ids=IDS[:6])), best)
     assert half["over_best_tau"] == pytest.approx(1.0), "over the prompts that both answered"
 
 
@@ -144,12 +144,15 @@ def test_variants_make_an_axis_of_their_own() -> None:
     assert TableSpec.model_validate(chosen_spec().model_dump()).points() == chosen_spec().points()
 
 
+GAIN = {"equal_d_distortion": 0.1, "equal_d_speed": 1.2, "equal_d_answer": 1.2, "equal_d_length": 1.0,
+        "equal_d_temperature": 0.5, "judged": Judged(speed=Estimate(1.2, 0.01, 60.0), beyond=0.0, n=64)}
+
+
 def test_baselines_are_not_judged() -> None:
     spec = chosen_spec()
     rules = [entry.model_copy(update={"baseline": entry.label == "ears"}) for entry in spec.axes["Rule"]]
     spec = spec.model_copy(update={"axes": spec.axes | {"Rule": tuple(rules)}})
-    gain = replace(made_up(), summary=made_up().summary.with_values(over_best_answer=1.2, over_best_tau=0.5,
-                                                                    over_best_tests=three_tests()))
+    gain = replace(made_up(), summary=made_up().summary.with_values(**GAIN))
     over = lay_out_all(spec, full_grid(spec) | {(rule,): gain for rule in ("lossy", "ears")})[2]
     assert [sentence.partition(":")[0] for sentence in over.findings] == ["lossy"]
 
@@ -157,17 +160,16 @@ def test_baselines_are_not_judged() -> None:
 def test_a_report_with_a_choice_has_four_tables() -> None:
     spec = chosen_spec()
     rows = {(rule,): replace(made_up(), notes=("standard, K = 3",), summary=made_up().summary.with_values(
-        over_best_answer=1.2, over_best_answer_ci95=(1.1, 1.3), over_best_tau=0.5, over_best_tau_ci95=(0.2, 0.8),
-        over_best_tests=None if rule == "best lossless" else three_tests()))
+        over_best_answer=1.2, over_best_answer_ci95=(1.1, 1.3), **({} if rule == "best lossless" else GAIN)))
         for rule in ("best lossless", "lossy", "ears")}
     first, costs, over, every = lay_out_all(spec, full_grid(spec) | rows)
     assert [row.labels for row in first.rows] == [("best lossless",), ("lossy",), ("ears",)]
     assert "selected on one half of the prompts and reported on the other" in " ".join(first.caption)
     assert "standard, K = 3" in first.notes
-    assert costs.rows and {column.metric.name for column in over.spec.values} <= set(OVER_BEST)
+    assert costs.rows and {column.metric.name for column in over.spec.values} <= {*EQUAL_D, *OVER_BEST}
     assert over.findings[0].startswith("Of 2 rows, lossy; ears are gains: ") and not first.findings
     assert [number.verdict for row in over.rows for cell in row.cells for number in cell.numbers
-            if number.column.metric.name == "over_best_answer"] == ["", "gain", "gain"]
+            if number.column.metric.name == "equal_d_speed"] == ["", "gain", "gain"]
     assert len(every.rows) == 10, "every setting of every row"
 
 
