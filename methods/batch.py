@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # transformers is slow to import
@@ -15,6 +17,37 @@ if TYPE_CHECKING:  # transformers is slow to import
 
 SHRINK = 8
 """A batch shrinks when one of so many of its rows has ended: moving the others costs little beside a cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """How far the rule's law R of each emitted token is from the target's p, summed over tokens, as
+    `methods.distortion.compared` gives it and the store keeps it (`results.store.sample.Distortion`).
+
+    basis     "law": exact; "draws": R is a mean over draws of the rule's own randomness; "theorem": R = p is proved.
+    tokens    emitted tokens.
+    nats      KL(R || p), infinite where R keeps what p excludes; at temperature 0 the log-probability that is lost.
+    tv, js    total variation, Jensen–Shannon divergence in nats.
+    outside   mass of R where p is 0.
+    entropy   of R, nats.
+    logit     mean of the raw logit z under R.
+    log_mass  logsumexp(z / T) at each temperature of `methods.distortion.POWERS`.
+    """
+
+    basis: str
+    tokens: int
+    nats: float
+    tv: float
+    js: float
+    outside: float
+    entropy: float
+    logit: float
+    log_mass: list[float]
+
+    def __add__(self, other: Divergence) -> Divergence:
+        sums = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)[1:-1]}
+        log_mass = [a + b for a, b in zip(self.log_mass, other.log_mass, strict=True)]
+        return Divergence(self.basis, **sums, log_mass=log_mass)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,19 +92,25 @@ class Generation:
     finish: str = ""
     text: str = ""
     nll: float | None = None
+    divergence: Divergence | None = None
     trace: Trace | None = None
+
+
+NOT_ADDED = ("finish", "text", "nll", "divergence", "trace")
 
 
 def total(turns: Sequence[Generation]) -> Generation:
     """The turns of one answer as one: tokens, counts, seconds and nats added up."""
     whole = Generation()
-    for name in (each.name for each in fields(Generation) if each.name not in ("finish", "text", "nll", "trace")):
+    for name in (each.name for each in fields(Generation) if each.name not in NOT_ADDED):
         for turn in turns:
             own, more = getattr(whole, name), getattr(turn, name)
             setattr(whole, name, {key: own.get(key, 0) + more.get(key, 0) for key in {**own, **more}}
                     if isinstance(own, dict) else own + more)
     nats = [turn.nll for turn in turns if turn.nll is not None]
     whole.nll = sum(nats) if nats else None
+    known = [turn.divergence for turn in turns if turn.divergence is not None]
+    whole.divergence = reduce(add, known) if known and len(known) == len(turns) else None
     return whole
 
 

@@ -54,12 +54,14 @@ class Limits:
     """Where a generation ends: `max_new_tokens`, any of `eos_ids`, or before the first of the strings `stop`.
 
     shrink  rows that have ended leave the batch: less work, the same tokens, but cycles of uneven cost. A timed batch
-            keeps its rows, and so does one whose forwards are recorded graphs."""
+            keeps its rows, and so does one whose forwards are recorded graphs.
+    laws    the quality pass compares the law of each emitted token with the target's (`methods.distortion`)."""
 
     max_new_tokens: int
     eos_ids: frozenset[int]
     stop: tuple[str, ...] = ()
     shrink: bool = False
+    laws: bool = False
 
 
 Probe = Callable[[str], AbstractContextManager[None]]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from methods.batch import Generation
 from methods.decode import Limits, Request, generate
+from methods.distortion import LawRecorder
 from methods.method import Method
 from methods.observer import Observer
 from methods.rules.verification import Verification
@@ -43,10 +44,17 @@ class EmittedNll(Observer):
 
 
 def generate_with_nll(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-    """Decode a batch as `generate` does, with the same tokens, and set each generation's `nll`."""
-    likelihood = EmittedNll()
-    generations = generate(method, requests, limits, observers=[likelihood])
-    likelihood.add_to(generations)
+    """Decode a batch as `generate` does, with the same tokens, and set each generation's `nll`; where `limits.laws`
+    asks for it, its `divergence` too."""
+    return watched(method, requests, limits)
+
+
+def watched(method: Method, requests: Sequence[Request], limits: Limits, *more: Observer) -> list[Generation]:
+    """As `generate_with_nll`, with more observers."""
+    watchers: list[EmittedNll | LawRecorder] = [EmittedNll(), *([LawRecorder(method, limits)] if limits.laws else [])]
+    generations = generate(method, requests, limits, observers=[*more, *watchers])
+    for watcher in watchers:
+        watcher.add_to(generations)
     return generations
 
 

@@ -38,9 +38,9 @@ import torch
 from torch import Tensor
 
 from methods.batch import Generation
-from methods.decode import Limits, Request, generate
+from methods.decode import Limits, Request
 from methods.engine.team import together
-from methods.likelihood import EmittedNll
+from methods.likelihood import watched
 from methods.method import Method
 from methods.observer import Observer
 from methods.rules.base import Relation, Rule
@@ -128,10 +128,9 @@ def generate_traced(method: Method, requests: Sequence[Request], limits: Limits)
     and set each generation's `trace`.
 
     Drafts carry their distribution where the drafter has one; that changes no token."""
-    recorder, likelihood = TraceRecorder(method.rule), EmittedNll()
+    recorder = TraceRecorder(method.rule)
     method = replace(method, draft=replace(method.draft, needs_q=method.drafter.has_q))
-    generations = generate(method, requests, limits, observers=[recorder, likelihood])
-    likelihood.add_to(generations)
+    generations = watched(method, requests, limits, recorder)
     for generation, cycles in zip(generations, recorder.cycles, strict=True):
         columns = _joined(cycles[:len(generation.committed)], sum(generation.committed[-1:]))
         generation.trace = Trace(columns, recorder.threshold)

@@ -192,7 +192,7 @@ class Slurm(Launcher):
 
 
 class Ray(Launcher):
-    """Actors of a Ray cluster."""
+    """Tasks of a Ray cluster."""
 
     package: ClassVar[str | None] = "ray"
     address: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,13 +18,14 @@ from bench.run.engine import Engines
 from methods.batch import total
 from methods.rules.clause import Clause
 from results.store.reasons import format_exception
-from results.store.sample import Counts, FailedSample, Record, Sample
+from results.store.sample import Counts, Distortion, FailedSample, Record, Sample
 from results.store.traces import Threshold
 from tasks.base import Score
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.engine import Engine, LoadedMethod
+    from methods.batch import Divergence
     from methods.engine.protocols import Text
     from tasks.base import Prompt, Task
 
@@ -36,12 +38,14 @@ class Job:
 
     traced    record every verified position too.
     answered  prompts that samples of the cell or of its baseline answer, with the hash that was stored then.
+    laws      ids of the prompts whose tokens' laws are compared with the target's; None: all.
     """
 
     cell: Cell
     prompts: tuple[Prompt, ...]
     traced: bool = False
     answered: tuple[tuple[Prompt, str], ...] = ()
+    laws: frozenset[str] | None = None
 
     def again(self) -> str:
         """What is done when its worker has died."""
@@ -103,21 +107,24 @@ def _cpu_seconds() -> float:
 
 def _decode(job: Job, method: LoadedMethod, done: Done) -> None:
     task = job.cell.load_task()
-    limits = replace(limits_of(job.cell, method.target, task), shrink=True)
 
-    def ask(prompts: Sequence[Prompt], decode: Decode) -> dict[str, Answer]:
+    def ask(prompts: Sequence[Prompt], decode: Decode, laws: bool = True) -> dict[str, Answer]:
         """The answers of a batch. Those that failed in company are tried again in halves, down to a prompt alone: a
         batch may need more memory than a half of it, and a prompt that fails must not take others with it."""
+        limits = replace(limits_of(job.cell, method.target, task), shrink=True, laws=laws)
         answers = answer(method, prompts, limits, lambda prompt, turn: stream_name(job.cell, task, prompt, turn),
                          decode=decode)
         failed = [prompt for prompt in prompts if isinstance(answers[prompt.id], FailedSample)]
         middle = -(-len(failed) // 2)
         for half in (failed[:middle], failed[middle:]) if len(prompts) > 1 else ():
             if half:
-                answers |= ask(half, decode)
+                answers |= ask(half, decode, laws)
         return answers
 
-    answers = ask(job.prompts, method.generate_traced if job.traced else method.generate_with_nll)
+    answers: dict[str, Answer] = {}
+    for laws in (True, False):
+        if some := [prompt for prompt in job.prompts if (job.laws is None or prompt.id in job.laws) == laws]:
+            answers |= ask(some, method.generate_traced if job.traced else method.generate_with_nll, laws)
     for prompt in job.prompts if job.traced else ():
         turns = answers[prompt.id]
         if isinstance(turns, FailedSample):  # as if it were not traced
@@ -135,6 +142,14 @@ def _decode(job: Job, method: LoadedMethod, done: Done) -> None:
     done.records = [scored(prompt, answers[prompt.id], task, method.target) for prompt in job.prompts]
 
 
+def _stored(found: Divergence | None) -> Distortion | None:
+    """As the store keeps it."""
+    if found is None:
+        return None
+    plain = asdict(found)
+    return Distortion(**plain | {"nats": found.nats if math.isfinite(found.nats) else None})
+
+
 def scored(prompt: Prompt, turns: Answer, task: Task, target: Text) -> Record:
     """The record of an answer; a scorer that raises makes it a failed one, one that cannot run here leaves it without a
     score."""
@@ -149,5 +164,5 @@ def scored(prompt: Prompt, turns: Answer, task: Task, target: Text) -> Record:
         id=prompt.id, prompt_sha256=prompt_sha256(target, prompt), output_ids=whole.output_ids, texts=texts,
         turn_tokens=[len(turn.output_ids) for turn in turns], finish=[turn.finish for turn in turns],
         score=score.value, answer=score.answer, details=dict(score.details), nll=whole.nll,
-        prompt_tokens=whole.prompt_tokens, group=prompt.group, unscored=unscored,
+        prompt_tokens=whole.prompt_tokens, group=prompt.group, unscored=unscored, distortion=_stored(whole.divergence),
         **{count.name: getattr(whole, count.name) for count in fields(Counts)})

@@ -37,6 +37,8 @@ JOBS_EACH = 2
 Tracing = Literal["none", "decoded", "all"]
 """Which answers of a cell are traced: none, those that are decoded in this pass anyway, or all: an answer without a
 trace is then decoded again."""
+AVERAGED = 16
+"""Prompts for which the law of a rule with randomness of its own is averaged: it costs several decodes."""
 SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")
 """What a trace must share with the sample that was decoded before it."""
 
@@ -116,6 +118,13 @@ class CellWork:
         if traces is not None and work.open:
             traces.clear_failure()
         return work
+
+    @property
+    def laws(self) -> frozenset[str] | None:
+        """Whose tokens' laws are compared with the target's: the first prompts of a rule whose laws are averages, else
+        None for all."""
+        averaged = self.claim.cell.rule.options.own_randomness
+        return frozenset(prompt.id for prompt in self.prompts[:AVERAGED]) if averaged else None
 
     def lacks(self, prompt: Prompt) -> bool:
         """Whether the prompt is still to be decoded."""
@@ -270,7 +279,7 @@ class QualityPass:
                 done = sum(not work.lacks(prompt) for prompt in work.prompts)
                 work.row = self._bars.row(self._names[name], len(work.prompts), done)
             chunk, work.open = work.open[:self._batch], work.open[self._batch:]
-            return Job(work.claim.cell, tuple(chunk), work.traces is not None)
+            return Job(work.claim.cell, tuple(chunk), work.traces is not None, laws=work.laws)
         return None
 
     def _load(self, users: Iterable[CellWork]) -> Job | None:

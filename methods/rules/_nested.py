@@ -62,6 +62,10 @@ class Nested(Rule):
     def needs_draft_hidden(self) -> bool:  # type: ignore[override]  # known once bound
         return any(rule.needs_draft_hidden for rule in self._rules)
 
+    @property
+    def own_randomness(self) -> bool:
+        return any(rule.own_randomness for rule in self._rules)
+
     def needs_q(self, sampling: Sampling) -> bool:
         return any(rule.needs_q(sampling) for rule in self._rules)
 

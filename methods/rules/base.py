@@ -100,6 +100,12 @@ class Rule(BaseModel, ABC):
     it cannot be combined with another."""
 
     @property
+    def own_randomness(self) -> bool:
+        """Does a decision depend on more chance than the node's own number, on masks, say? Its law is then an average
+        over draws (`methods.distortion`)."""
+        return False
+
+    @property
     def name(self) -> str:
         """The rule's name on the command line: that of its file."""
         return type(self).__module__.rpartition(".")[2]

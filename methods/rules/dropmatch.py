@@ -87,6 +87,10 @@ class Dropmatch(Rule):
     def too_much(self, vocab: int) -> str | None:
         return f"rule.heads={self.heads}: at most {MOST_SERVED} on a server" if self.heads > MOST_SERVED else None
 
+    @property
+    def own_randomness(self) -> bool:
+        return self.p_drop > 0 or self.selection == "nucleus"
+
     def needs_q(self, sampling: Sampling) -> bool:
         return self.variant == "js"
 

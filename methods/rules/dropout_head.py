@@ -50,6 +50,10 @@ class DropoutHead(Rule):
         bound._head = target.head
         return bound
 
+    @property
+    def own_randomness(self) -> bool:
+        return self.p_drop > 0
+
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if not sampling.greedy:

@@ -9,6 +9,7 @@ import numpy as np
 from results.metrics import adds
 from results.metrics.answer_speed import COMMON, adjusted_speedup, answer_speedup, token_speedup
 from results.metrics.delta import double_ratio
+from results.metrics.distortion import DISTORTION
 from results.metrics.intervals import edit_similarity
 from results.metrics.metric import (
     ALONE,
@@ -359,7 +360,8 @@ _TRACED = (
       for case in ("dispersed", "concentrated")),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (
-    *_SPEED, *_ACCEPTANCE, *_CONTROLS, *_QUALITY, *_ANSWER, *_OVER_BEST, *_EQUAL_D, *_FRONTIER, *_TRACED)}
+    *_SPEED, *_ACCEPTANCE, *DISTORTION, *_CONTROLS, *_QUALITY, *_ANSWER, *_OVER_BEST, *_EQUAL_D, *_FRONTIER,
+    *_TRACED)}
 JUDGED = frozenset(name for name, metric in METRICS.items() if metric.judged)
 """The metrics that an LLM judge gives."""
 TIMED = frozenset(name for name, metric in METRICS.items() if metric.clock == "needed")

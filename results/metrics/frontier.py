@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from results.metrics.curve import OFF_CURVE, Counts, Curve, Floats, interval, monotone, pooled, resamples
 from results.metrics.delta import Estimate, estimate, ratio
+from results.metrics.distortion import nats, spectrum, to_temperature
 from results.metrics.intervals import SEED
 from results.metrics.verdict import Answered, Judged
 from results.store.compared import Compared
@@ -36,23 +38,13 @@ class Point:
     distortion: Estimate | None = None
 
 
-INVERSE = np.array([2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24]) / 4
-"""1 / T of the temperatures at which samples hold logsumexp(z / T)."""
-
-
 def distance_of(pairs: Sequence[Compared], temperature: float | None = None) -> Estimate | None:
     """Distortion, nats a token, with its error over prompts: from the cell's own target or, with a `temperature`, from
     the untruncated target there. None where fewer than two prompts have it, or it is infinite."""
-    known = [law for pair in pairs if (law := getattr(pair.sample, "distortion", None)) is not None]
-    if len(known) < 2 or (temperature is None and any(law.nats is None for law in known)):
+    rows = [row for pair in pairs if (row := nats(pair) if temperature is None else spectrum(pair)) is not None]
+    if len(rows) < 2 or not np.isfinite(rows).all():
         return None
-    if temperature is None:
-        return estimate([(law.nats, law.tokens) for law in known], ratio, log=False)
-    from scipy.interpolate import CubicSpline  # takes half a second, which a dry run should not cost
-
-    mass = CubicSpline(INVERSE, [law.log_mass for law in known], axis=-1)(1 / temperature)  # smooth and convex in 1 / T
-    return estimate([(own - law.entropy - law.logit / temperature, law.tokens)
-                     for own, law in zip(mass, known, strict=True)], ratio, log=False)
+    return estimate(rows, ratio if temperature is None else partial(to_temperature, temperature=temperature), log=False)
 
 
 @dataclass(frozen=True)

@@ -210,14 +210,15 @@ def first_difference(own: list[int], other: list[int]) -> int | None:
 
 
 def differing_field(own: Sample, other: Sample) -> str:
-    """The first field that differs, likelihoods by more than `NATS`; empty for equal samples. What a sample of an
-    earlier schema does not know is equal."""
+    """The first field that differs, likelihoods by more than `NATS`; empty for equal samples. Distortion, whose last
+    digits depend on the batch, and what a sample of an earlier schema does not know are equal."""
     close = (own.nll is None) == (other.nll is None) and math.isclose(own.nll or 0, other.nll or 0, rel_tol=NATS)
     if not close:
         return "nll"
     later = (*TREES, "prompt_sha256")
     scores = ("score", "answer", "details", "unscored") if own.unscored or other.unscored else ()
-    skipped = {"nll", *scores, *(name for name in later if not (getattr(own, name) and getattr(other, name)))}
+    skipped = {"nll", "distortion", *scores,
+               *(name for name in later if not (getattr(own, name) and getattr(other, name)))}
     return next((field.name for field in fields(own) if field.name not in skipped
                  and getattr(own, field.name) != getattr(other, field.name)), "")
 

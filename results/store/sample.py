@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -12,7 +12,7 @@ from results.store.errors import StoreError, first_fault
 from results.store.records import whole_lines
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-OMITTED: dict[str, Any] = {"flags": {}, "group": None, "unscored": False}
+OMITTED: dict[str, Any] = {"flags": {}, "group": None, "unscored": False, "distortion": None}
 """Fields that a line leaves out at these values."""
 TREES = ("nodes", "levels")
 """Counts that lines of schema 1 do not have."""
@@ -34,6 +34,23 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Distortion:
+    """How far the rule's law R of each emitted token is from the target's p, summed over the tokens of all turns, as
+    `methods.batch.Divergence` explains; `nats` is None where it is infinite."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    basis: Literal["law", "draws", "theorem"]
+    tokens: int
+    nats: float | None
+    tv: float
+    js: float
+    outside: float
+    entropy: float
+    logit: float
+    log_mass: list[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample(Counts):
     """One decoded prompt. Lists are one entry per turn, or per draft–verify cycle over all turns.
 
@@ -51,6 +68,7 @@ class Sample(Counts):
     prompt_tokens  tokens of the prompt, all turns
     group          the item that several samples answer; None where a sample is an item of its own
     unscored       the machine that decoded it could not score it; a later line gives the score
+    distortion     how far the rule's law is from the target's; None where it is not known or was not computed
 
     A line of schema 1 does not say what each cycle's tree held: `nodes` and `levels` are then empty.
     """
@@ -69,6 +87,7 @@ class Sample(Counts):
     prompt_tokens: int
     group: str | None = None
     unscored: bool = False
+    distortion: Distortion | None = None
 
     @property
     def item(self) -> str:

@@ -19,7 +19,7 @@ from bench.config.paths import PROJECT
 from tests.helpers.stores import Decoded, decoded, difference, doubled, leftovers, lines, lost
 
 pytestmark = pytest.mark.attack
-KILLS, LIMIT_S, GONE_S = 10, 600.0, 120.0
+KILLS, LIMIT_S, GONE_S = 6, 600.0, 120.0
 """Kills of a command; seconds that it, and what a kill leaves of it, may take."""
 LAUNCHED = "-m method=sps task=mini_gsm,mini_chat n=3 decoding.max_new_tokens=12 timed=0 launch.parallel=2"
 SAMPLED = "n=6 decoding.temperature=1 decoding.max_new_tokens=16"
@@ -87,7 +87,7 @@ def test_a_command_that_is_killed_again_and_again(name: str, tmp_path: Path) -> 
     words, draw = RUNS[name], random.Random(name)
     expected, seconds = undisturbed(words, tmp_path / "undisturbed")
     for number in range(KILLS):
-        output = tmp_path / f"killed-{number // 4}"
+        output = tmp_path / f"killed-{number // 3}"
         before, command = lines(output / "store"), Command(words, output)
         with suppress(subprocess.TimeoutExpired):
             command.process.wait(draw.uniform(0, 1.1 * seconds))
@@ -98,7 +98,7 @@ def test_a_command_that_is_killed_again_and_again(name: str, tmp_path: Path) -> 
         _, left = psutil.wait_procs(command.session(), GONE_S)
         assert not left, f"{len(left)} processes outlived it"
         assert not fault(output / "store", before, expected, complete=status == 0)
-        if number % 4 == 2:  # its files are a day newer than the clock
+        if number % 3 == 1:  # its files are a day newer than the clock
             later = time.time() + 86400
             for path in output.rglob("*"):
                 os.utime(path, (later, later), follow_symlinks=False)

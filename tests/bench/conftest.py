@@ -16,7 +16,6 @@ from bench.run import timed as stalls
 from methods.engine import roofline
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server
-from tests.helpers.ports import reserved_port
 
 
 @dataclass(frozen=True)
@@ -100,10 +99,7 @@ def command(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
 
 
 @pytest.fixture
-def server(tmp_path):
-    with reserved_port() as port:
-        made = Server(tmp_path, port)
+def server() -> Iterator[Server]:
+    with Server() as made:
         yield made
-        if made.process is not None:
-            made.process.kill()
-            made.process.communicate()
+        made.shutdown()

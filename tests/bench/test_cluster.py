@@ -41,7 +41,7 @@ def assert_equal(result, expected: Decoded) -> None:
 @pytest.mark.skipif(NO_RAY, reason=RAY)
 def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(command, tmp_path: Path, expected: Decoded,
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "Actor", dying.Actor)
+    monkeypatch.setattr(clusters, "work_of_ray", dying.work_of_ray)
     result = command(*SWEEP, "launch=ray", "launch.parallel=2", flags=["-m"], store=tmp_path / "ray")
     assert result.status == 0 and (tmp_path / "died").exists(), result.err
     assert_equal(result, expected)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.run.console import console
-from methods.engine.source import ModelError, read_json
+from methods.engine.source import ModelError
 from methods.engine.vocabulary import check_same_vocabulary
 from results.store.reasons import one_line, printable
 from tasks.base import TaskError
@@ -30,52 +30,6 @@ def only_line(result) -> str:
     [line] = result.err.splitlines()
     assert result.status == 2 and line.startswith("error: ")
     return line
-
-
-@pytest.mark.parametrize(("text", "reason"), [
-    (b"{", "not JSON: Expecting property name"), (b"[]", "must be a JSON object, got list"),
-    (DEEP.encode(), "nested too deeply"), (b'"text"', "got str"), (b"\xff{}", "not JSON"), (b"", "not JSON"),
-    (b'{"vocab_size": "many"}', "must be a positive integer"), (b'{"vocab_size": -1}', "must be a positive integer")],
-    ids=lambda value: str(value)[:20])
-def test_a_config_json_that_describes_no_model(command, pair_folder: Path, tmp_path: Path, text: bytes,
-                                               reason: str) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(pair_folder / "target", model)
-    (model / "config.json").write_bytes(text)
-    line = only_line(command(f"pair.target={model}"))
-    assert str(model / "config.json") in line and reason in line
-    assert not (tmp_path / "store").exists()
-    if b"vocab_size" not in text:
-        with pytest.raises(ModelError, match=r"config\.json"):
-            read_json(model / "config.json")
-
-
-@pytest.mark.parametrize(("text", "reason"), [
-    ("a: [1\n", "not YAML"), ("[" * 5000, "nested more than 64 levels deep"), ("\0", "not YAML"),
-    ("a:\t- b\n  :", "not YAML"),
-    ('name: !!python/object/apply:os.system ["touch PWNED"]', "only plain values are read"),
-    ("name: !!python/name:os.system", "only plain values are read"), ("a: &a [*a]", "recursive alias"),
-    ("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
-        f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)),
-     "aliases expand to"), ("- 1", "must hold `key: value` lines, not a list")], ids=lambda value: value[:20])
-def test_a_folder_of_yamls_that_somebody_shares(command, tmp_path: Path, text: str, reason: str) -> None:
-    file = tmp_path / "conf" / "task" / "mine.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text(text)
-    line = only_line(command("task=mine", flags=["--config-dir", str(tmp_path / "conf")]))
-    assert reason in line and len(line) < 600
-    assert not list(tmp_path.rglob("PWNED"))
-
-
-@pytest.mark.parametrize("task", ["prompts", "gsm8k"])
-@pytest.mark.parametrize(("text", "reason"), [
-    (DEEP, "nested too deeply"), ('{"id": "a", "prompt": "b", "c": ' + "[" * 5000 + "]" * 5000 + "}", "too deeply"),
-    ('{"id": ' + "9" * 5000 + "}", "not valid JSON")], ids=["open", "closed", "digits"])
-def test_rows_that_json_cannot_hold(command, tmp_path: Path, task: str, text: str, reason: str) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text('{"id": "first", "prompt": "one", "question": "q", "answer": "#### 1"}\n' + text + "\n")
-    line = only_line(command(f"task={task}", f"task.path={file}"))
-    assert line.startswith(f"error: {file}, line 2: ") and reason in line
 
 
 def test_a_file_that_unpacks_without_end(tmp_path: Path) -> None:
@@ -130,17 +84,6 @@ def test_a_table_is_packed_by_gzip_alone(tmp_path: Path) -> None:
     (tmp_path / "rows.csv.xz").write_bytes(b"x")
     with pytest.raises(TaskError, match="not a file of rows"):
         list(Source(path=tmp_path / "rows.csv.xz").rows("rows"))
-
-
-def test_a_prompt_of_50_megabytes_is_not_tokenised(command, tmp_path: Path) -> None:
-    file = tmp_path / "rows.jsonl"
-    long = "apples " * (50 * 2**20 // 7)
-    talk = [{"role": "user", "content": long}]
-    file.write_text("".join(json.dumps(row) + "\n" for row in (
-        {"id": "text", "prompt": long}, {"id": "talk", "messages": talk}, {"id": "fine", "prompt": "Tom has"})))
-    result = command("task=prompts", f"task.path={file}", "method=pld")
-    assert result.status == 1 and "characters does not fit its 512 positions" in result.err
-    assert [sample.id for sample in result.cell.good_samples()] == ["fine"]
 
 
 class Words:

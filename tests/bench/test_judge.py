@@ -1,4 +1,4 @@
-"""A judge behind a real server, in a process of its own that dies half-way; and what replies mean."""
+"""A judge behind a server that dies half-way; and what replies mean."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
     first = command(*words)
     assert first.status == 1 and f"judge.base_url={server.url}: no reply from own" in first.err
     assert written(first.cell).judge is None and len(server.asked()) == 5
-    server.process.wait()
     server.start()
     second = command(*words, "summary=json")
     assert second.status == 0, second.err

@@ -49,18 +49,6 @@ def test_one_wrong_point_stops_a_multirun(command, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["samples.jsonl", "cell.yaml", "environment.json"])
-@pytest.mark.parametrize("flags", [[], ["-m"]])
-def test_a_file_in_the_store_that_cannot_be_read(command, flags: list[str], name: str) -> None:
-    given = "method=ar,pld" if flags else "method=pld", "n=1"
-    file = command(*given, flags=flags).cells[0].path / name
-    file.write_text('{"n": 1,\n')
-    result = command(*given, flags=flags)
-    [line] = result.err.splitlines()
-    assert result.status == 2 and line.startswith(f"error: {file}") and " is no" in line
-    assert ("remove the line" if name == "samples.jsonl" else "remove it") in line
-
-
 @pytest.mark.parametrize(("sweep", "hint"), [("n=interval(1,3)", "KEY=a,b,c"), ("task=interval(1,3)", "KEY=a,b,c"),
                                              ("task=glob(mini_z*)", "is empty"), ("n=range(3,1)", "is empty")])
 def test_a_sweep_without_a_list_of_values(command, tmp_path: Path, sweep: str, hint: str) -> None:
@@ -73,13 +61,6 @@ def test_a_sweep_without_a_list_of_values(command, tmp_path: Path, sweep: str, h
 def test_a_glob_names_every_choice_of_its_form(command) -> None:
     result = command("task=glob(mini_c*)", "dry_run=true", flags=["-m"])
     assert result.status == 0 and all(f"task=mini_{name}" in result.out for name in ("chat", "choice", "code"))
-
-
-def test_bad_line_in_a_prompt_file(command, tmp_path: Path) -> None:
-    file = tmp_path / "mine.jsonl"
-    file.write_text('{"id": "a", "prompt": "fine"}\n{"id": "b"}\n')
-    result = command("task=prompts", f"task.path={file}")
-    assert result.status == 2 and "line 2" in result.err and len(result.err.splitlines()) == 1
 
 
 def test_vocabulary_mismatch(command, pair_folder: Path, tmp_path: Path) -> None:

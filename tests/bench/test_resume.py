@@ -28,7 +28,8 @@ N = 8
 
 def samples_of(store: Store) -> dict[str, list[Sample]]:
     """Every sample of every cell, sorted by id; likelihoods, whose last digits depend on the batch, rounded."""
-    return {cell.key: sorted((replace(sample, nll=round(sample.nll, 3)) for sample in cell.good_samples()),
+    return {cell.key: sorted((
+        replace(sample, nll=round(sample.nll, 3), distortion=None) for sample in cell.good_samples()),
                              key=lambda sample: sample.id) for cell in store.cells()}
 
 

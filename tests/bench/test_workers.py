@@ -28,7 +28,8 @@ def samples_of(root: Path) -> dict[str, list[Sample]]:
     for cell in Store(root).cells():
         lines = (cell.path / "samples.jsonl").read_bytes().splitlines()
         assert len(lines) == len(cell.good_samples()), "nothing is doubled, nothing failed"
-        found[cell.key] = sorted((replace(sample, nll=round(sample.nll, 3)) for sample in cell.good_samples()),
+        found[cell.key] = sorted((
+            replace(sample, nll=round(sample.nll, 3), distortion=None) for sample in cell.good_samples()),
                                  key=lambda sample: sample.id)
     return found
 

@@ -75,12 +75,10 @@ def worker_of_the_quality_pass() -> Callable[[Job], Done]:
     return lambda job: os._exit(9) if any(one.id.endswith("-00001") for one in job.prompts) else decode(job)
 
 
-class Actor(clusters.Actor):
+def work_of_ray(work: Work) -> tuple[str, ...]:
     """As that of `launch=ray`."""
-
-    def complete(self, work: Work) -> tuple[str, ...]:
-        _dies_once(work)
-        return super().complete(work)
+    _dies_once(work)
+    return clusters.work_of_ray(work)
 
 
 if __name__ == "__main__":

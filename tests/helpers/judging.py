@@ -1,15 +1,12 @@
-"""A judge's options, and a server of its own process that answers as one."""
+"""A judge's options, and an OpenAI-compatible server in a thread of the test that answers as one."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 from bench.config.settings import Judge
-
-SERVER = Path(__file__).with_name("judge_server.py")
 
 
 def judge(**options) -> Judge:
@@ -19,18 +16,47 @@ def judge(**options) -> Judge:
     return Judge(**{**given, **options})
 
 
-class Server:
-    """The judge's process; `start` begins it (again)."""
+class Server(ThreadingHTTPServer):
+    """Grades by the length of what it is asked, from `start` on: before, and after it has died, it hangs up."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self.log, self.port = folder / "asked.jsonl", port
-        self.url = f"http://127.0.0.1:{port}/v1"
-        self.process: subprocess.Popen | None = None
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        self._asked: list[dict] = []
+        self.left = 0.0
+        Thread(target=self.serve_forever, daemon=True).start()
 
-    def start(self, die_after: int | None = None) -> None:
-        words = [str(self.port), str(self.log), *([] if die_after is None else [str(die_after)])]
-        self.process = subprocess.Popen([sys.executable, str(SERVER), *words], stdout=subprocess.PIPE)
-        assert self.process.stdout and self.process.stdout.readline(), "the judge's server did not start"
+    def start(self, die_after: float = float("inf")) -> None:
+        """Answer; after `die_after` replies die in the middle of the next one, as a killed process does."""
+        self.left = die_after
 
     def asked(self) -> list[dict]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        """What was replied to: path, key and body."""
+        return self._asked
+
+    def reply(self, request: dict) -> bytes:
+        self._asked.append(request)
+        asked = request["messages"][-1]["content"]
+        choice = "[[A]]" if "FIRST" in asked.split("Assistant B")[0] else "[[B]]" if "FIRST" in asked else "[[C]]"
+        said = f"I read {len(asked)} characters. Rating: [[{len(asked) % 10 + 1}]] {choice}"
+        return json.dumps({"choices": [{"message": {"role": "assistant", "content": said}}]}).encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body, self.server.left = json.loads(self.rfile.read(int(self.headers["Content-Length"]))), self.server.left - 1
+        if self.server.left < -1:
+            return
+        dies = self.server.left < 0
+        content = b'{"choices": [' if dies else self.server.reply(
+            {"path": self.path, "key": self.headers.get("Authorization"), **body})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", "1000" if dies else str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass

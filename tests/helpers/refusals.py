@@ -55,6 +55,7 @@ TEXTS: Mapping[str, str | bytes] = {
     "list.jsonl": "[1]\n",
     "torn.jsonl": '{"id": "a", "prompt": "x"}\n{"id": "b", "pro',
     "deep.jsonl": '{"id": "a", "prompt": ' + DEEP + "}\n",
+    "digits.jsonl": '{"id": ' + "9" * 5000 + "}\n",
     "latin.jsonl": '{"id": "a", "prompt": "grün"}\n'.encode("latin-1"),
     "utf16.jsonl": '{"id": "a", "prompt": "x"}\n'.encode("utf-16"),
     "zeros.jsonl": bytes(1000),

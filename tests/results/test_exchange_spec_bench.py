@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from results.exchange.base import Exchanged, ExchangeError, measured_sources
 from results.exchange.imported import bring_in
 from results.metrics import intervals
 from results.metrics.delta import clocked_interval
-from results.store.cells import Store
 from results.store.timed import Timed, TimedRun
 from tests.helpers.exchanged_stores import exact_match, two_turn_store
 
@@ -187,34 +185,3 @@ def test_a_file_without_an_answer(tmp_path: Path) -> None:
         with pytest.raises(ExchangeError, match=reason):
             bring_in(tmp_path / "imported", file)
     assert list(spec_bench.read(file)) == [None]
-
-
-@pytest.mark.slow
-def test_a_large_file_is_read_line_by_line(tmp_path: Path) -> None:
-    """30 MB of answers, of which a fraction is held at once."""
-    file, number = tmp_path / "file.jsonl", 300
-    with file.open("w") as lines:
-        for name in range(number):
-            choice = {"turns": ["x" * 100_000], "new_tokens": [3 + name % 2], "wall_time": [1.0], "accept_lengths": [3]}
-            lines.write(json.dumps({"question_id": name, "choices": [choice]}) + "\n")
-    tracemalloc.start()
-    prompts = sum(1 for _ in spec_bench.read(file))
-    _, [overall], _ = bring_in(tmp_path / "imported", file)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert prompts == overall.n == number
-    resampling = 4 * 8 * 1000 * number  # the bootstrap's own: two arrays of 1000 resamples, and their indices
-    assert peak < resampling + file.stat().st_size / 4
-
-
-def test_a_store_is_written_cell_by_cell(tmp_path: Path) -> None:
-    """A large store does not have to fit into memory: a cell is read when its file is written."""
-    store, asked = two_turn_store(tmp_path / "store"), []
-
-    def sources():
-        for source in measured_sources(Store(store.root), "all", exact_match):
-            asked.append(source.name)
-            yield source
-
-    written = spec_bench.write(sources(), tmp_path / "out")
-    assert asked == [] and next(written).answers == 3 and len(asked) == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from results.metrics.catalog import METRICS
 from results.metrics.summary import diversity, summarise
-from results.store.sample import FailedSample
+from results.store.sample import Distortion, FailedSample
 from results.store.timed import FirstDifference
 from tests.helpers import synthetic_cells
 
@@ -33,12 +33,22 @@ def summary(samples, metric="exact_match", proportion=True):
     return summarise(samples, metric=metric, proportion=proportion)
 
 
+def distortion(tokens, nats):
+    """A law that is 0.02 nats a token from a target of logits 0 and 1 at temperature 0.5."""
+    mass = [math.log(1 + math.exp(n / 4)) for n in (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24)]
+    second = 1 / (1 + math.exp(-2))
+    entropy = mass[6] - 2 * second - 0.02
+    return Distortion(basis="law", tokens=tokens, nats=nats, tv=0.2 * tokens, js=0.1 * tokens, outside=0.3 * tokens,
+                      entropy=entropy * tokens, logit=second * tokens, log_mass=[x * tokens for x in mass])
+
+
 def by_hand():
     """Two prompts and one that failed. a: 9 tokens in 3 cycles; b: 5 in 2, where autoregressive decoding gives 4."""
     a = sample("a", [3, 1, 4], [2, 0, 3], nodes=[4, 4, 4], levels=[4, 4, 4], drafted=12, pruned=3, relaxed=1, nll=3.0,
-               answer="7")
+               answer="7", distortion=distortion(9, 0.9))
     b = sample("b", [2, 2], [1, 1], nodes=[4, 2], levels=[4, 2], drafted=6, greedier=2, nll=4.0, finish=["length"],
-               score=0.0, base_score=1.0, base_ids=[0, 1, 2, 9], decode_s=3.0)
+               score=0.0, base_score=1.0, base_ids=[0, 1, 2, 9], decode_s=3.0,
+               distortion=distortion(5, 0.1))
     a = replace(a, baseline=replace(a.baseline, nll=4.5, answer="7"))
     return [a, replace(b, baseline=replace(b.baseline, nll=2.0, answer="7")), FailedSample("c", "prompt too long")]
 
@@ -55,6 +65,8 @@ VALUES = {
     "pass_ratio_median": (8 / 3 + 3 / 2) / 2, "cap_hit_share": 0.5, "cap_hit_change": 0.5,
     "baseline_cap_hit_share": 0.0, "loop_share": 0.0, "loop_change": 0.0, "no_answer_share": 0.5,
     "no_answer_change": 0.5, "accuracy": 0.5, "baseline_accuracy": 1.0, "accuracy_change": -0.5, "recovery": 0.5,
+    "distortion": 1 / 14, "distortion_least": 0.02, "distortion_temperature": 0.5, "distortion_tv": 0.2,
+    "distortion_js": 0.1, "distortion_outside": 0.3,
     "precision": 0.5, "edit_similarity": (1 + 3 / 5) / 2,
 }
 """What each metric is of `by_hand`."""
@@ -84,6 +96,14 @@ def test_intervals_by_hand():
     factor = math.exp(12.7062 * 11 / 14)  # t of one degree of freedom; ±(9/7 − 1/2): each prompt in the logarithm
     assert found.tokens_per_s_ci95 == pytest.approx([3.5 / factor, 3.5 * factor], rel=1e-4)
     assert found.accuracy_ci95[0] < 0.5 < found.accuracy_ci95[1]
+
+
+def test_distortion_of_a_rule_that_keeps_what_the_target_excludes_is_not_a_number():
+    assert summary(by_hand()).distortion_ci95 == (0.0, pytest.approx(1 / 14 + 12.7062 * 2 * (0.9 - 9 / 14) / 14,
+                                                                       rel=1e-4))
+    infinite = [sample("a", [3], [2], distortion=distortion(4, None)), sample("b", [2], [1])]
+    found = summary(infinite)
+    assert found.distortion is found.distortion_ci95 is None and found.distortion_tv == 0.2
 
 
 def test_old_samples_do_not_say_what_was_drafted():

@@ -3,7 +3,7 @@ answer depends neither on its batch nor on CUDA graphs.
 
 In bfloat16 two correct programs may differ where the two largest logits are closer than rounding. Each first
 difference is listed with their gap, also in spacings of the dtype's numbers there (`steps`). It is a failure where the
-gap is wider than one spacing and wider than what rounding does to the logits of that place: twice the largest
+gap is wider than one spacing and wider than what rounding does to the logits of that text: twice the largest
 difference between transformers' own logits in the dtype and in float32, from the same weights."""
 
 from __future__ import annotations
@@ -207,13 +207,13 @@ class Gap:
 
 @torch.inference_mode()
 def _rounding(stock: Any, ids: list[int]) -> float:
-    """The largest difference between the model's logits behind `ids` in its dtype and in float32; `NEAR_TIE` in
-    float32."""
+    """The largest difference between the model's logits in its dtype and in float32, over all places of `ids`; half of
+    `NEAR_TIE` in float32. Over all places: rounding makes a mixture of experts choose another expert at few of them."""
     if stock.dtype == torch.float32:
         return NEAR_TIE / 2
     tokens = torch.tensor([ids], device=stock.device)
     exact = copy.deepcopy(stock).float()
-    return float((stock(tokens).logits[0, -1].float() - exact(tokens).logits[0, -1]).abs().max())
+    return float((stock(tokens).logits[0].float() - exact(tokens).logits[0]).abs().max())
 
 
 def _gap(method: Method, stock: Any, ids: list[int], own: list[int], other: list[int]) -> Gap:
