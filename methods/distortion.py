@@ -91,7 +91,7 @@ class LawRecorder(Observer):
              owners: Tensor) -> tuple[Tensor, Tensor | None]:
         """R [M, V] float64 in the contexts (rows, nodes), both [M], and the correction [M] of its entropy."""
         sampled = v.draft.sampled and not v.sampling.greedy and v.draft.nodes > 1
-        if not self._rule.is_memoryless() or (sampled and not v.draft.chain):
+        if not self._rule.has_law() or (sampled and (self._rule.own_randomness or not v.draft.chain)):
             self._basis = "theorem"
             if not self._rule.is_lossless(v.sampling):
                 self._unknown |= set(owners.tolist())

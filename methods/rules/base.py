@@ -99,6 +99,11 @@ class Rule(BaseModel, ABC):
     """Is a node decided from its own context and siblings? False for a rule that looks along the path or has a state;
     it cannot be combined with another."""
 
+    def has_law(self) -> bool:
+        """Has the next token of a context a law of its own once the draft is known (`methods.distortion`)? Not where
+        other nodes' numbers count."""
+        return self.is_memoryless()
+
     @property
     def own_randomness(self) -> bool:
         """Does a decision depend on more chance than the node's own number, on masks, say? Its law is then an average

@@ -134,6 +134,10 @@ class CoarseGrained(Rule):
             return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
         return super().by_threshold(v)
 
+    @property
+    def own_randomness(self) -> bool:
+        return self.token == "redraw"
+
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         groups, tests, p = self.token_groups, self._tests(v), v.p_at(node)
         weight = v.at(tests.left, node)

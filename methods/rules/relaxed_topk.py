@@ -50,6 +50,9 @@ class RelaxedTopk(ThinkingRule):
     top_n: PositiveInt = 10
     delta: float = Field(0.6, ge=0.0, le=1.0)
 
+    def has_law(self) -> bool:
+        return True
+
     def emits_argmax(self, sampling: Sampling) -> bool:
         return True
 

@@ -22,6 +22,7 @@ from tests.helpers.rule_reference import (
     softmax,
     strict_accepts,
     surely,
+    walk,
 )
 
 
@@ -197,3 +198,49 @@ def typical(tree: Tree, variant: str = "paper", epsilon: float = 0.09, delta: fl
     context = tree[path[-1]][0]
     argmax = np.eye(len(context.z))[context.z.argmax()]
     return path, argmax if context.greedy or correction == "greedy" else context.p, not_strict
+
+
+def tilted(tree: Tree, lam: float = 1.0) -> Expected:
+    """Each context's law by recursion from the leaves; of a drawn token by a root finder."""
+
+    def law(node: int) -> tuple[np.ndarray, float]:
+        """R and V of a context."""
+        context, children = tree[node]
+        if not children:
+            return context.p, 0.0
+        if context.sampled:
+            return drawn_law(context.p, context.q, lam), 0.0
+        weights = np.array(context.p)
+        for number, child in enumerate(children):
+            if child.token not in [one.token for one in children[:number]]:
+                weights[child.token] *= np.exp((1 + law(child.node)[1]) / lam)
+        return weights / weights.sum(), lam * float(np.log(weights.sum()))
+
+    def local(context: Context, children: list[Child]) -> tuple[Child | None, np.ndarray]:
+        if context.greedy:
+            return greedy(context, children)
+        r = law(next(node for node, (other, _) in tree.items() if other is context))[0]
+        left = np.array(r)
+        for child in children:
+            if context.sampled:
+                if child.u < min(1.0, r[child.token] / context.q[child.token]):
+                    return child, left
+                left = np.maximum(r - context.q, 0.0)
+            else:
+                if left.sum() > 1e-12 and child.u < left[child.token] / left.sum():
+                    return child, left
+                left[child.token] = 0.0
+        return None, left if left.sum() > 1e-12 else context.p
+
+    return walk(tree, local)
+
+
+def drawn_law(p: np.ndarray, q: np.ndarray, lam: float) -> np.ndarray:
+    """The median of c p, q and c p exp(1/lam), which sums to 1."""
+    from scipy.optimize import brentq
+
+    def at(log_c: float) -> np.ndarray:
+        return np.median([np.exp(log_c) * p, q, np.exp(log_c + 1 / lam) * p], axis=0)
+
+    r = at(brentq(lambda log_c: at(log_c).sum() - 1, -1 / lam - 1, 1.0, xtol=1e-14))
+    return r / r.sum()

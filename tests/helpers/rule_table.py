@@ -75,7 +75,7 @@ LOCAL = {**_of(rule_reference, "greedy lossless mars fsd random"),
                                 "threshold entropy_verify ears"),
          **_of(relaxed_reference, "coarse_grained dropmatch dropout_head arc autojudge judge either argmax_only")}
 ALONG = _of(path_reference, "fly asd bild relaxed_topk topp_window block near_top secure_sd")
-WHOLE = {"typical": relaxed_reference.typical, "traversal": traversal}
+WHOLE = {"typical": relaxed_reference.typical, "traversal": traversal, "tilted": relaxed_reference.tilted}
 """Slow versions of one context, of a chain, and of a whole tree."""
 
 
@@ -190,6 +190,9 @@ TABLE = {
     "either": _entry("either", first={"name": "random", "rate": 0.3},
                      second={"name": "fsd", "divergence": "tv", "threshold": 0.3}),
     "argmax_only": _entry("argmax_only", "never", of={"name": "random", "rate": 0.7}),
+    "tilted": _entry("tilted", "warm"),
+    "tilted tight": _entry("tilted", "warm", lam=8.0),
+    "tilted loose": _entry("tilted", "warm", lam=0.05),
     "typical": _entry("typical", "warm"),
     "typical released": _entry("typical", "warm", variant="released"),
     "typical loose": _entry("typical", "warm", epsilon=0.02, delta=0.1),
