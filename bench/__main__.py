@@ -55,7 +55,7 @@ def run_points(command: Command) -> int:
 
         return replay_cells(cells, labels, session)
     from bench.reports.sweep import plans_of, render_sweep
-    from bench.run.judging.grading import judge_cells
+    from bench.run.judging import judge_cells
 
     plans = plans_of(command) if command.sweep is not None else []
     session.check(cells, "sweep" if plans else None)

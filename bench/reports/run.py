@@ -19,7 +19,7 @@ from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_ru
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.render import log_items, render_plans
 from bench.reports.steps import run_steps, show_steps
-from bench.run.judging.grading import judge_cells
+from bench.run.judging import judge_cells
 from bench.run.session import Session
 from results.reports.kinds import AnyReport, parse_report, report_keys
 from results.reports.serving import Serving

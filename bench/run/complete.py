@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.run import machine_lock as machine
 from bench.run.console import console, counted
 from bench.run.locks import Claim, claim, claim_rotations
 from bench.run.quality import QualityPass, Tracing, worker_count
 from bench.run.requested_cell import RequestedCell
 from bench.run.timed import needs_clock, rotations, time_rotation
-from bench.run.timed_pass import machine_lock as machine
 from results.store.errors import StoreError
 from results.store.sample import FailedSample
 from results.store.traces import TraceFolder

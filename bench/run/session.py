@@ -21,7 +21,7 @@ from bench.run.related_cells import (
     over_lossless,
 )
 from bench.run.requested_cell import RequestedCell
-from bench.run.trackers.logbook import Logbook
+from bench.run.trackers import Logbook
 from results.metrics.tau_gain import findings
 from results.store.cells import Store
 from results.store.errors import StoreError

@@ -9,7 +9,7 @@ import pytest
 from bench.config.compose import compose_command, composer
 from bench.config.errors import ConfigError
 from bench.config.settings import Wandb
-from bench.run.trackers.runs import About, TrackerRun
+from bench.run.trackers import About, TrackerRun
 from tests.helpers.summaries import written
 
 

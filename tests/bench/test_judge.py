@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.config.errors import ConfigError
-from bench.run.judging.client import JudgeError, ask
-from bench.run.judging.scores import Verdict, format_judge_summary, judge_summary
+from bench.run.judging import JudgeError, Verdict, ask, format_judge_summary, judge_summary
 from results.store.errors import StoreError
 from results.store.judge import JudgeReplies, question_key
 from tasks.base import Prompt, TaskError

@@ -13,7 +13,7 @@ import urllib.request
 import pytest
 
 from bench.config.errors import ConfigError
-from bench.run.judging.client import JudgeError, ask
+from bench.run.judging import JudgeError, ask
 from tests.helpers.judging import judge
 
 SECRET = 's3cret-"0001\\key'

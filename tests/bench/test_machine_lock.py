@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.reports.run import check_selection
-from bench.run.timed_pass import machine_lock as machine
+from bench.run import machine_lock as machine
 
 HOLD = ("import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_SH); print(flush=True); "
         "sys.stdin.read()")

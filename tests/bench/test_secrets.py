@@ -15,7 +15,7 @@ import wandb
 from bench.config.compose import composer
 from bench.run import clusters
 from bench.run.complete import Passes
-from bench.run.judging.client import _request
+from bench.run.judging import _request
 from bench.run.work import sealed, unsealed, works_of
 from bench.view import main as view
 from results.store import redaction

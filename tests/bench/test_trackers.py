@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench.run.trackers import logbook
-from bench.run.trackers.answers import row_of
+from bench.run import trackers as logbook
+from bench.run.trackers import row_of
 from results.store.sample import FailedSample
 from tests.helpers.summaries import written
 from tests.helpers.synthetic_cells import compared, sample

@@ -13,7 +13,7 @@ import wandb
 
 from bench import dashboard
 from bench.dashboard import main
-from bench.run.trackers import logbook
+from bench.run import trackers as logbook
 from tests.helpers.ports import reserved_port
 from tests.helpers.summaries import written
 

@@ -1,0 +1,291 @@
+"""An LLM judge's pass over the answers of finished cells, behind an OpenAI-compatible endpoint.
+
+Each reply is on disk before the next question is asked, and a question that has a reply is never asked again.
+Re-running the same command resumes judging. Neither API key nor password is shown."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import sys
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from bench.run.requested_cell import JUDGED
+from results.metrics import intervals
+from results.store.compared import Compared
+from results.store.errors import StoreError
+from results.store.judge import JudgeReplies, JudgeSummary, question_key
+from results.store.reasons import one_line
+from results.store.redaction import redacted
+from tasks.base import JudgeStyle, Prompt, Task, TaskError
+from tasks.dataset import answers
+from tasks.judge_prompts import (
+    KOREAN,
+    MODES,
+    SOURCES,
+    JudgePrompts,
+    Question,
+    is_penalised,
+    refuse_control_tokens,
+    shipped_references,
+)
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.settings import Judge
+    from bench.run.session import Session
+    from results.store.cells import CellFolder
+    from results.store.judge import JudgeSummary, Opponent
+    from results.store.sample import Sample
+    from tasks.judge_prompts import Question
+
+RETRIED = (408, 409, 429)
+"""HTTP statuses below 500 after which the same request may succeed."""
+
+
+class JudgeError(RuntimeError):
+    """The endpoint cannot be used. The message is one line."""
+
+
+def ask(judge: Judge, body: Mapping[str, Any]) -> str:
+    """The judge's reply to one request body.
+
+    Refused connections, time-outs and server faults are retried, with a wait that doubles. Raises JudgeError when no
+    attempt succeeds, ValueError for a key that cannot be sent; neither shows the key."""
+    key, reason = judge.key(), ""
+    for attempt in range(judge.retries + 1):
+        if attempt:
+            time.sleep(judge.wait_s * 2 ** (attempt - 1))
+        try:
+            with urllib.request.urlopen(_request(judge, body, key), timeout=judge.timeout_s) as response:
+                payload: bytes = response.read()
+            try:
+                return _content(json.loads(payload))
+            except (ValueError, LookupError, TypeError, RecursionError):  # proxies report faults with status 200
+                reason = f"not a chat completion: {_redacted(payload, key)}"
+        except urllib.error.HTTPError as error:
+            reason = f"HTTP {error.code} {_redacted(error.read(), key)}"
+            if error.code < 500 and error.code not in RETRIED:
+                break  # the request itself is refused: sending it again would not help
+        except (OSError, http.client.HTTPException) as error:  # no connection, or a reply that breaks off
+            reason = _redacted(one_line(error).encode(), key)
+    raise JudgeError(f"judge.base_url={redacted(judge.base_url or '')}: no reply from {judge.model} ({reason}); "
+                     "replies so far are kept, re-running the same command resumes judging")
+
+
+def _request(judge: Judge, body: Mapping[str, Any], key: str) -> urllib.request.Request:
+    url = urlsplit(judge.base_url or "")
+    user, _, host = url.netloc.rpartition("@")
+    whole = url._replace(netloc=host, path=f"{url.path.rstrip('/')}/chat/completions").geturl()
+    request = urllib.request.Request(whole, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    authorization = f"Bearer {key}" if key else f"Basic {b64encode(unquote(user).encode()).decode()}" if user else ""
+    if authorization:
+        request.add_unredirected_header("Authorization", authorization)  # for this host, not where it redirects to
+    return request
+
+
+def _content(completion: Any) -> str:
+    """The text of a chat completion; empty where the model gave none. Raises LookupError, TypeError."""
+    content = completion["choices"][0]["message"]["content"]
+    if not isinstance(content, str | None):
+        raise TypeError(f"content must be text, got {type(content).__name__}")
+    return content or ""
+
+
+def _redacted(payload: bytes, key: str) -> str:
+    """A server's text in one short line, without the key that it may echo (as it is, or as JSON writes it)."""
+    text = payload.decode(errors="replace")
+    for form in {key, json.dumps(key)[1:-1]} - {""}:
+        text = text.replace(form, "(hidden)")
+    return one_line(text or "nothing")[:200]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the judge replied to one question.
+
+    question   what was asked
+    value      a grade of 1 to 10, or 1 / 0.5 / 0 for won, tied, lost; None where the reply holds no verdict
+    penalised  is the answer in a wrong language? None where its language does not matter
+    """
+
+    question: Question
+    value: float | None
+    penalised: bool | None = None
+
+    @property
+    def counted(self) -> float | None:
+        """The value that enters the score: the square root of a penalised grade."""
+        return math.sqrt(self.value) if self.penalised and self.value is not None else self.value
+
+
+def judge_summary(verdicts: Sequence[Verdict], model: str, mode: Literal["single", "pairwise"]) -> JudgeSummary:
+    """The score (single) or the win rate (pairwise) of a cell, with a 95% interval over prompts.
+
+    MT-Bench's score is the mean grade over all turns. A win in one order of the two answers and a loss in the other is
+    a tie. Replies without a verdict are left out; so are prompts with a verdict in one order only, because the judge
+    favours the answer that stands first."""
+    scores = _win_rate(verdicts) if mode == "pairwise" else _score(verdicts)
+    unread = sum(verdict.value is None for verdict in verdicts)
+    return JudgeSummary(model=model, mode=mode, **scores, replies=len(verdicts), unread=unread)
+
+
+def _win_rate(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    by_prompt: dict[str, list[float | None]] = defaultdict(list)
+    for verdict in verdicts:
+        by_prompt[verdict.question.id].append(verdict.value)
+    read = [[value for value in values if value is not None] for values in by_prompt.values()]
+    both_orders = [values for values in read if len(values) == 2]
+    wins = [1.0 if values == [1.0, 1.0] else 0.0 if values == [0.0, 0.0] else 0.5 for values in both_orders]
+    first, second = ([values[order] for values in both_orders] for order in (0, 1))
+    return {"win_rate": _mean(wins), "win_first": _mean(first), "win_second": _mean(second),
+            "ci95": intervals.mean_interval(wins), "n": len(wins), "left_out": len(by_prompt) - len(wins)}
+
+
+def _score(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    by_prompt: dict[str, list[float]] = defaultdict(list)
+    by_turn: dict[int, list[float]] = defaultdict(list)
+    grades: list[float] = []
+    for verdict in verdicts:
+        if verdict.counted is not None:
+            by_prompt[verdict.question.id].append(verdict.counted)
+            by_turn[verdict.question.turn].append(verdict.counted)
+            grades.append(verdict.counted)
+    prompt_means = [sum(own) / len(own) for own in by_prompt.values()]
+    scores: dict[str, Any] = {"score": _mean(grades), "ci95": intervals.mean_interval(prompt_means),
+                              "n": len(by_prompt)}
+    scores |= {f"turn_{turn + 1}": _mean(own) for turn, own in sorted(by_turn.items())}
+    if any(verdict.penalised is not None for verdict in verdicts):
+        read = [verdict for verdict in verdicts if verdict.value is not None]
+        scores |= {"penalised": sum(bool(verdict.penalised) for verdict in read),
+                   "unpenalised": _mean([verdict.value for verdict in read if verdict.value is not None])}
+    return scores
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def format_judge_summary(summary: JudgeSummary) -> str:
+    """`score 6.21 [5.80, 6.60] by NAME, 80 prompts, turn 1 6.50, turn 2 5.92, 1 of 160 replies without a verdict`."""
+    pairwise = summary.mode == "pairwise"
+    value = summary.win_rate if pairwise else summary.score
+    if value is None:
+        what = "verdict" if summary.unread == summary.replies else "prompt with a verdict in both orders"
+        return f"no {what} in {summary.replies} replies of {summary.model}"
+    name, form = ("win rate", ".1%") if pairwise else ("score", ".2f")
+    interval = "" if summary.ci95 is None else f" [{summary.ci95[0]:{form}}, {summary.ci95[1]:{form}}]"
+    parts = [f"{name} {value:{form}}{interval} by {summary.model}", f"{summary.n} prompts"]
+    if summary.left_out:
+        parts.append(f"{summary.left_out} left out, without a verdict in both orders")
+    parts += [f"{turn.replace('_', ' ')} {score:.2f}" for turn, score in summary.turns.items()]
+    if summary.penalised:
+        parts.append(f"{summary.penalised} of {summary.replies} grades penalised as not Korean "
+                     f"({summary.unpenalised:.2f} without)")
+    if summary.unread:
+        parts.append(f"{summary.unread} of {summary.replies} replies without a verdict")
+    return ", ".join(parts)
+
+
+def judge_cells(cells: Sequence[Cell], session: Session, against: Opponent = "reference") -> int:
+    """Judge every measured cell whose task is graded by an LLM, and add the scores to its summary. `against` is what
+    win rates compare with where the command gives no `judge.against`.
+
+    Prints one line per cell. Returns 0 when every cell was judged, else 1."""
+    status = 0
+    for cell in cells:
+        task, folder = cell.load_task(), session.folder(cell)
+        if task.judged is None or not any(isinstance(one, Compared) for one in folder.measured() or ()):
+            continue  # a cell without answers is listed among the failures
+        try:
+            with folder.lock(wait=True):
+                scores = judge_cell(cell, task, task.judged, folder, session, against)
+                folder.write_record(JUDGED, {"asked": cell.n, **scores.model_dump(mode="json", exclude_unset=True)})
+            session.summaries.clear()
+            session.write_summary(cell)
+            session.print(f"judged: {cell.name}: {format_judge_summary(scores)}", soft_wrap=True)
+        except (JudgeError, TaskError, StoreError) as error:
+            print(f"failed: {cell.name}: {one_line(error)}", file=sys.stderr)
+            status = 1
+            if isinstance(error, JudgeError):
+                break  # it would not answer about the other cells either
+    return status
+
+
+def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder,
+               session: Session, against: Opponent) -> JudgeSummary:
+    """Ask every question that has no reply yet, and score all replies. Raises JudgeError, TaskError, StoreError."""
+    judge = session.settings.judge
+    mode = judge.mode or MODES[style]
+    korean = style in KOREAN if judge.language_penalty is None else judge.language_penalty
+    prompts = JudgePrompts(judge.prompts or SOURCES[style])
+    samples = folder.good_samples()
+    by_id = {prompt.id: prompt for prompt in task.prompts(cell.n, cell.seed)}
+    if mode == "single":
+        questions = _single(samples, by_id, prompts, task, judge)
+    else:
+        others = _other_answers(cell, session, by_id, judge.against or against)
+        questions = [question for sample in samples
+                     for question in prompts.pairwise(by_id[sample.id], sample.texts, others[sample.id])]
+    replies = JudgeReplies(folder.path)
+    verdicts = []
+    for question, reply in zip(questions, _replies(questions, judge, replies), strict=True):
+        penalised = is_penalised(question) if korean and mode == "single" else None
+        verdicts.append(Verdict(question, _value(prompts, question, reply, mode), penalised))
+    return judge_summary(verdicts, judge.model or "", mode)
+
+
+def _single(samples: Sequence[Sample], by_id: Mapping[str, Prompt], prompts: JudgePrompts, task: Task,
+            judge: Judge) -> list[Question]:
+    given = judge.references or shipped_references(task.path)
+    references = answers(given, "judge.references") if given else {}
+    return [question for sample in samples
+            for question in prompts.single(by_id[sample.id], sample.texts, references.get(sample.id))]
+
+
+def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt],
+                   against: Opponent) -> Mapping[str, Sequence[str]]:
+    """Prompt id -> the answers to compare with. Raises TaskError where one is missing."""
+    others: dict[str, Sequence[str]]
+    if against == "baseline":
+        baseline = cell.baseline()
+        others = {sample.id: sample.texts for sample in session.folder(baseline).good_samples()}
+        remedy = f"judge.against=baseline: {baseline.name} has no answer to it; run method=ar with the same settings"
+    else:
+        targets = {name: prompt.reference.get("target") for name, prompt in by_id.items()}
+        others = {name: [target] for name, target in targets.items() if target is not None}
+        remedy = "the data holds no answer to it; take judge.against=baseline"
+    if missing := [name for name in by_id if name not in others]:
+        raise TaskError(f"prompt {missing[0]} has nothing to be compared with: {remedy}")
+    return others
+
+
+def _replies(questions: Sequence[Question], judge: Judge, stored: JudgeReplies) -> list[str]:
+    """The reply to each question, from the store or from the judge. Raises TaskError, before any is asked, for one with
+    a control token, and as `ask`."""
+    if judge.control_tokens == "refuse":
+        refuse_control_tokens(questions)
+    known = stored.read()
+    replies = []
+    for question in questions:
+        body = judge.asked(question.messages)
+        key = question_key({**body, "base_url": redacted(judge.base_url or "")})
+        if key not in known:
+            known[key] = ask(judge, body)
+            about = {"id": question.id, "turn": question.turn, "swapped": question.swapped, "judge": judge.model}
+            stored.append(key, known[key], about)
+        replies.append(known[key])
+    return replies
+
+
+def _value(prompts: JudgePrompts, question: Question, reply: str, mode: Literal["single", "pairwise"]) -> float | None:
+    return prompts.rating(reply) if mode == "single" else prompts.choice(reply, question.swapped)

@@ -1,0 +1,372 @@
+"""What a command tells its tracker: how far its cells are while they are decoded, then their results and its reports.
+
+The tracker's client runs in threads, so that a service that is broken, slow or away costs one warning and a limited
+time, after which the command does not try again. Nothing is sent while cells are timed.
+
+W&B and trackio have one interface. What differs is how a run is opened (`_wandb_run`), and that trackio's own Run
+prints to stdout, asks the hub who is logged in, and only warns where a row could not be written (`_TrackioRun`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from bench.run import machine_lock as machine
+from bench.run.texts import texts_of
+from results.metrics.so_far import SoFar
+from results.reports.tokens import COLUMNS, answers_page, by_turn, coloured, turns_of
+from results.store.cells import Store
+from results.store.errors import StoreError
+from results.store.reasons import one_line
+from results.store.sample import FailedSample
+from results.store.traces import TraceFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.config.cell import Cell
+    from bench.config.settings import ProjectTracker, Settings, Wandb
+    from bench.run.requested_cell import RequestedCell
+    from results.metrics.summary import Summary
+    from results.store.cells import CellFolder
+    from results.store.compared import Compared
+
+PAGE_COLUMNS = ("id", "score", "tokens", "tau")
+
+
+def coloured_answers(folder: RequestedCell, records: Sequence[Compared | FailedSample]) -> str | None:
+    """A page of these answers with coloured tokens; None where there are none, or where the target's tokenizer is not
+    on this machine. Raises StoreError."""
+    good, texts = [record for record in records if not isinstance(record, FailedSample)], texts_of(folder.cell)
+    if texts is None or not good:
+        return None
+    traces = TraceFolder(folder, [record.id for record in good])
+    trace = by_turn(traces.frame(COLUMNS), texts) if traces.exists() else {}
+    rows = [([row_of(record).get(name) for name in PAGE_COLUMNS], coloured(turns_of(record.sample, trace, texts)))
+            for record in good]
+    return answers_page(PAGE_COLUMNS, rows)
+
+
+def row_of(record: Compared | FailedSample) -> dict[str, Any]:
+    """The row of one prompt: its sample and the ratios of it; metrics without a value are left out."""
+    if isinstance(record, FailedSample):
+        return {"id": record.id, "error": record.error}
+    sample, timed = record.sample, record.timed
+    cycles = len(sample.committed)
+    row: dict[str, Any] = {"id": sample.id, "text": "\n\n".join(sample.texts), "score": sample.score,
+                           "answer": sample.answer, "tokens": len(sample.output_ids)}
+    if cycles:
+        row |= {"tau": sum(sample.committed) / cycles, "accept_len": sum(sample.accepted) / cycles}
+    if timed is not None:
+        own, base = timed.runs
+        row |= {"prefill_s": own.prefill_s, "decode_s": own.decode_s}
+        if own.decode_s:
+            row["tokens_per_s"] = own.tokens / own.decode_s
+        if timed.baseline is not None and own.decode_s and base.decode_s and base.tokens:
+            row["speedup"] = row["tokens_per_s"] / (base.tokens / base.decode_s)
+    return {key: value for key, value in row.items() if value is not None}
+
+
+RETRIES, LONGEST_WAIT_S = 2, 5.0
+"""Attempts after a failed request and seconds before one; W&B's own numbers keep a command waiting for hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a run is about.
+
+    id      the same in every command, so that a later one resumes the run: the cell's name in the store, or
+            report-NAME
+    kind    what it holds
+    group   the report that asked for it; None for a command
+    config  plain data
+    folder  where a client may keep files; None: where it likes
+    """
+
+    id: str
+    kind: Literal["cell", "report"]
+    group: str | None
+    config: Mapping[str, Any]
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run shows in the end.
+
+    summary  metric -> value
+    answers  a row per prompt
+    page     HTML of answers with coloured tokens
+    tables   name -> CSV file
+    images   name -> PNG file
+    """
+
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    answers: Sequence[Mapping[str, Any]] = ()
+    page: str | None = None
+    tables: Mapping[str, Path] = field(default_factory=dict)
+    images: Mapping[str, Path] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for equal results: a command that finds it in the run logs nothing again."""
+        files = {name: hashlib.sha256(file.read_bytes()).hexdigest()
+                 for name, file in {**self.tables, **self.images}.items()}
+        text = json.dumps([self.summary, self.answers, self.page, files], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """All tables: the answers, and the files as text."""
+        import pandas as pd
+
+        answers = {"answers": pd.DataFrame(self.answers)} if self.answers else {}
+        return answers | {name: pd.read_csv(file, dtype=str).fillna("") for name, file in self.tables.items()}
+
+
+class TrackerRun:
+    """A run that is being written. Every method raises what the tracker's client raises.
+
+    tracker  wandb (online or offline, WANDB_MODE) or trackio (a database on this machine, TRACKIO_DIR)
+    """
+
+    def __init__(self, tracker: str, about: About, options: ProjectTracker) -> None:
+        self._client = import_module(tracker)
+        self._run: Any = (_TrackioRun(about, options) if tracker == "trackio"
+                          else _wandb_run(about, cast("Wandb", options)))
+
+    def live(self, values: Mapping[str, float]) -> None:
+        """How far the cell is: `prompts`, the axis of the others, `tau`, and `tokens_per_s` where it is known."""
+        self._run.log({f"live/{name}": value for name, value in values.items()})
+
+    def holds(self, digest: str) -> bool:
+        """Whether results of this digest are what was logged last; W&B does not know what was logged offline."""
+        return bool(self._run.summary.get("digest") == digest)
+
+    def log(self, results: Results) -> None:
+        """Log the results."""
+        client = self._client
+        logged: dict[str, Any] = {name: client.Table(dataframe=frame) for name, frame in results.frames().items()}
+        logged |= {name: client.Image(str(file)) for name, file in results.images.items()}
+        if results.page is not None:
+            logged["coloured"] = client.Html(results.page, inject=False)
+        if logged:
+            self._run.log(logged)
+        self._run.summary.update({**results.summary, "digest": results.digest})
+
+    def finish(self) -> None:
+        """Send what is left and end the run."""
+        self._run.finish()
+
+
+def _wandb_run(about: About, options: Wandb) -> Any:
+    """W&B's run of this id, resumed where the service has one."""
+    import wandb
+
+    if about.folder is not None:
+        about.folder.mkdir(parents=True, exist_ok=True)  # else the client writes into another one
+    services = ("file_stream", "file_transfer", "graphql")
+    patience: dict[str, Any] = {f"x_{service}_retry_max": RETRIES for service in services}
+    patience |= {f"x_{service}_retry_wait_max_seconds": LONGEST_WAIT_S for service in services}
+    patience |= {f"x_{service}_timeout_seconds": options.timeout for service in services}
+    settings = wandb.Settings(init_timeout=options.timeout, silent=True, console="off", reinit="create_new",
+                              disable_code=True, save_code=False, x_disable_stats=True,
+                              x_save_requirements=False, x_disable_meta=True, x_disable_machine_info=True,
+                              disable_git=True, **patience)  # its metadata hold the command and SLURM_*
+    wandb.setup(settings=wandb.Settings(silent=True))  # what it would print before and between runs
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # and of its telemetry
+    run = wandb.init(
+        project=options.project, entity=options.entity, id=about.id, name=about.id, group=about.group,
+        job_type=about.kind, config=dict(about.config), resume="allow",
+        dir=os.environ.get("WANDB_DIR") or about.folder, settings=settings)
+    run.define_metric("live/prompts", hidden=True)
+    run.define_metric("live/*", step_metric="live/prompts")
+    return run
+
+
+class _TrackioRun:
+    """A run in trackio's database with W&B's methods; prompts are its steps. Rows are on disk when they are written."""
+
+    def __init__(self, about: About, options: ProjectTracker) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        SQLiteStorage.validate_project_name(options.project)
+        self._storage, self._about, self._project, self._step = SQLiteStorage, about, options.project, 0
+        self._before = SQLiteStorage.get_run_config(options.project, about.id, run_id=about.id) or {}
+        self.summary: dict[str, Any] = dict(self._before.get("summary", {}))
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Write a row."""
+        self._step = int(values.get("live/prompts", values.get("n", self._step)))
+        config = {**self._before, **self._about.config, "kind": self._about.kind, "summary": self.summary,
+                  "_Group": self._about.group or self._before.get("_Group")}
+        row = {name: self._plain(value) for name, value in values.items()}
+        self._storage.bulk_log(project=self._project, run=self._about.id, run_id=self._about.id, metrics_list=[row],
+                               steps=[self._step], config=config)
+
+    def finish(self) -> None:
+        """Write the numbers of the summary as a row, where they are new."""
+        if self.summary != self._before.get("summary", {}):
+            self.log({name: value for name, value in self.summary.items() if isinstance(value, int | float)})
+
+    def _plain(self, value: Any) -> Any:
+        """A number as it is; a table, an image or a page as trackio's Run writes it."""
+        if isinstance(value, int | float):
+            return value
+        if hasattr(value, "_save"):
+            value._save(self._project, self._about.id, self._step)
+            return dict(value._to_dict())
+        return value._to_dict(self._project, self._about.id, self._step)
+
+
+log = logging.getLogger(__name__)
+EVERY_S = 5.0
+"""Seconds between two looks at the cells that are being decoded."""
+MOST_OPEN = 8
+"""Runs that are kept open for what comes; the one that was opened first is ended before another is opened."""
+
+
+class Logbook:
+    """The runs of one command. Without a tracker every method does nothing."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._name, self._store = settings.tracker.name, settings.store.dir
+        self._folder = settings.output.dir.absolute()
+        self._options = cast("ProjectTracker", settings.tracker.options)
+        self._groups: dict[str, str] = {}
+        self._open: dict[str, TrackerRun] = {}
+        self._given_up = threading.Event()
+
+    def group(self, report: str, cells: Iterable[Cell]) -> None:
+        """These cells are asked for by a report; of several reports that ask for a cell the first names its group."""
+        for cell in cells:
+            self._groups.setdefault(cell.name, report)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a tracker is asked for and has not failed."""
+        return self._name != "none" and not self._given_up.is_set()
+
+    @contextmanager
+    def following(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Log how far these cells are while the body runs."""
+        if not self.is_open:
+            yield
+            return
+        store, ended = Store(self._store), threading.Event()
+        seen: dict[str, tuple[SoFar, float | None]] = {
+            name: (so_far(store.cell(name)), None) for name in dict.fromkeys(cell.name for cell in cells)}
+        thread = self._start("progress", lambda: self._follow(store, seen, ended))
+        try:
+            yield
+        finally:
+            ended.set()
+            self._await("progress", thread)
+
+    def _follow(self, store: Store, seen: dict[str, tuple[SoFar, float | None]], ended: threading.Event) -> None:
+        """Log each cell that has more answers than at the look before, whoever decodes it, here or on other machines,
+        until `ended`, but not while something is timed on this machine."""
+        last = False
+        while not last:
+            last = ended.wait(EVERY_S)
+            if machine.is_timing() and not last:
+                continue
+            for name, (before, at) in seen.items():
+                folder = store.cell(name)
+                now, current = time.monotonic(), so_far(folder)
+                if current.answers <= before.answers or current.tau is None:
+                    continue
+                values = {"prompts": float(current.answers), "tau": current.tau}
+                if at is not None:
+                    values["tokens_per_s"] = (current.tokens - before.tokens) / (now - at)
+                seen[name] = current, now
+                self._run(self._about(folder)).live(values)
+
+    def log_cell(self, folder: RequestedCell, summary: Summary) -> None:
+        """A complete cell: its configuration, its metrics and its answers."""
+        def results() -> Results:
+            metrics = {name: value for name, value in summary.plain().items() if value is not None}
+            records = folder.compared()
+            return Results(metrics, [row_of(record) for record in records],
+                           coloured_answers(folder, records[:self._options.answers]))
+
+        self._log(folder.key, lambda: self._about(folder), results)
+
+    def log_report(self, name: str, title: str, command: str, files: Sequence[Path], group: str | None = None) -> None:
+        """The tables (.csv) and figures (.png) of a report or sweep; `group`: that of its cells, if not `name`."""
+        kinds = {suffix: {file.stem: file for file in files if file.suffix == suffix} for suffix in (".csv", ".png")}
+        tables = {f"{stem}_numbers" if stem in kinds[".png"] else stem: file for stem, file in kinds[".csv"].items()}
+        about = About(f"report-{name}", "report", group or name, {"name": name, "title": title, "command": command},
+                      self._folder)
+        self._log(about.id, lambda: about, lambda: Results(tables=tables, images=kinds[".png"]))
+
+    def _about(self, folder: CellFolder) -> About:
+        return About(folder.key, "cell", self._groups.get(folder.key), folder.config() or {}, self._folder)
+
+    def _run(self, about: About) -> TrackerRun:
+        """The open run of this id, or a new one."""
+        if about.id not in self._open:
+            while len(self._open) >= MOST_OPEN:
+                self._open.pop(next(iter(self._open))).finish()
+            self._open[about.id] = TrackerRun(self._name, about, self._options)
+        return self._open[about.id]
+
+    def _log(self, what: str, about: Callable[[], About], results: Callable[[], Results]) -> None:
+        """Log results and end their run."""
+        def work() -> None:
+            run, made = self._run(about()), results()
+            if not run.holds(made.digest):
+                run.log(made)
+            self._open.pop(what).finish()
+
+        if self.is_open:
+            self._await(what, self._start(what, work))
+
+    def _start(self, what: str, work: Callable[[], None]) -> threading.Thread:
+        """Do the work in a thread of its own; the first failure ends all logging."""
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:  # whatever the client raises, the results are in the store
+                self._give_up(what, f"{type(error).__name__}: {one_line(error)}")
+                self._abandon()
+
+        thread = threading.Thread(target=guarded, daemon=True, name=f"{self._name} {what}")
+        thread.start()
+        return thread
+
+    def _await(self, what: str, thread: threading.Thread) -> None:
+        patience = 2 * self._options.timeout  # once for the connection, which gives up by itself, once for the data
+        thread.join(patience)
+        if thread.is_alive():
+            self._give_up(what, f"no answer within {patience:g} s")
+
+    def _abandon(self) -> None:
+        """End the runs that are open, so that a later command of this process can resume them."""
+        while self._open:
+            with suppress(Exception):  # the reason was given
+                self._open.popitem()[1].finish()
+
+    def _give_up(self, what: str, reason: str) -> None:
+        if not self._given_up.is_set():
+            self._given_up.set()
+            log.warning("%s: logging disabled from %s onward (%s); all results are in the store", self._name, what,
+                        reason)
+
+
+def so_far(folder: CellFolder) -> SoFar:
+    """The answers in a folder; none in one that cannot be read, which the pass that needs it reports."""
+    try:
+        return SoFar.of(folder.good_samples())
+    except StoreError:
+        return SoFar()
