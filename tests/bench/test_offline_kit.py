@@ -21,10 +21,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from bench import offline_kit
-from bench.commands import wheels
-from bench.commands.wheels import Wheel, gather, read_have
+from bench import offline_kit as wheels
 from bench.config.paths import CONF, PROJECT
-from bench.offline_kit import Parts, main
+from bench.offline_kit import Parts, Wheel, gather, main, read_have
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 STOCK = CONF / "offline" / "stock_pytorch.txt"
