@@ -19,6 +19,7 @@ from results.metrics.trace_metrics import trace_metrics
 from results.metrics.verdict import Answered, over_best
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
+from results.reports.table import Note
 from results.store.compared import Compared
 from results.store.timed import timing_order
 from results.store.traces import TraceFolder
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from results.reports.spec import Coords, TableSpec
     from results.store.sample import FailedSample
     from results.store.timed import Timed
+
+TAKEN = "Settings taken (two where each half of the prompts chose another)"
 
 
 def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcome]:
@@ -259,7 +262,9 @@ class ChosenRow:
         lacking = f"; {missing} of them not measured" if missing else ""
         if len(chosen) > 1 and len({fold.setting for fold in chosen}) == 1:
             sizes = " and ".join(str(fold.selection) for fold in chosen)
-            return (f"{chosen[0].setting}: of {tried} settings, by either half of the prompts ({sizes}){lacking}",)
+            return (Note(f"{chosen[0].setting}: of {tried} settings, by either half of the prompts ({sizes}){lacking}",
+                         TAKEN, chosen[0].setting),)
         parts = [f"{fold.setting}, on {len(fold.reported)} prompts, selected by {fold.selection} others"
                  for fold in chosen]
-        return (f"{'; '.join(parts)}; of {tried} settings{lacking}",)
+        return (Note(f"{'; '.join(parts)}; of {tried} settings{lacking}", TAKEN,
+                     " or ".join(fold.setting for fold in chosen)),)

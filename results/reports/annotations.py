@@ -6,16 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from results.metrics.catalog import METRICS
-from results.metrics.runaways import censoring
+from results.metrics.runaways import CENSORED_ABOVE, censoring
 from results.metrics.summary import Summary
 from results.metrics.verdict import verdicts
 from results.reports.conditions import Conditions, TimingSession, counted, drifts
 from results.reports.grid import Grid, Outcome, conditions, outcome
 from results.reports.spec import Coords, TableSpec
-from results.reports.table import Number
+from results.reports.table import Note, Number
 
 ABSOLUTE = ("tok/s", "ms")
 """Units of the clock: such numbers of different sessions do not compare."""
+CENSORED = f"censored: over {CENSORED_ABOVE:.0%} of the lossless answers end at the length limit"
 
 
 class Annotator:
@@ -39,7 +40,7 @@ class Annotator:
         metric, summary = number.column.metric, result.summary
         if summary is None or number.value is None:
             return number
-        notes = [censoring(summary.baseline_cap_hit_share)] if metric.censored else []
+        notes: list[str] = [Note(censoring(summary.baseline_cap_hit_share), CENSORED)] if metric.censored else []
         if number.column.measure.unit in ABSOLUTE and result.conditions is not None:
             notes.append(self._session(result.conditions))
         if metric.clock:
@@ -58,7 +59,8 @@ class Annotator:
         if len(self.sessions) < 2:
             return ""
         named = " and ".join(map(self._named, held.sessions))
-        return f"timed in session {named}: speeds of different sessions do not compare"
+        return Note(f"timed in session {named}: speeds of different sessions do not compare",
+                    "the cells were timed in several sessions, whose speeds do not compare")
 
     def _named(self, session: TimingSession) -> str:
         return f"{self.sessions.index(session) + 1} ({session.text})"
@@ -104,8 +106,9 @@ def disagreements(summary: Summary, name: str) -> list[str]:
         notes.append(f"does not meet the modelled speed over all {summary.n} prompts, {summary.value(model):.2f}× "
                      f"[{modelled[0]:.2f}, {modelled[1]:.2f}]")
     if summary.timed_tau is not None and all_tau and not all_tau[0] <= summary.timed_tau <= all_tau[1]:
-        notes.append(f"its {summary.timed} timed prompts have τ {summary.timed_tau:.2f}, outside the interval of all "
-                     f"{summary.n}, [{all_tau[0]:.2f}, {all_tau[1]:.2f}]")
+        notes.append(Note(f"its {summary.timed} timed prompts have τ {summary.timed_tau:.2f}, outside the interval of "
+                          f"all {summary.n}, [{all_tau[0]:.2f}, {all_tau[1]:.2f}]",
+                          f"the τ of its {summary.timed} timed prompts is outside the 95% interval of all {summary.n}"))
     return notes
 
 
@@ -117,7 +120,7 @@ def shared(held: Conditions | None) -> str:
 
 def stalls(summary: Summary) -> list[str]:
     """What the machine did to the timed prompts of a cell and its baseline."""
-    notes = [f"{summary.retimed} of {summary.timed} timed prompts were timed again after the machine had stalled"]
-    notes += [f"{summary.stalled} of {summary.timed} timed prompts were stalled in every repeat: the machine was not "
-              "free"]
+    notes = [Note(f"{count} of {summary.timed} timed prompts {said}", f"some timed prompts {said}") for count, said in (
+        (summary.retimed, "were timed again after the machine had stalled"),
+        (summary.stalled, "were stalled in every repeat: the machine was not free"))]
     return [note for count, note in zip((summary.retimed, summary.stalled), notes, strict=True) if count]

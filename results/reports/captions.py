@@ -30,6 +30,9 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row
     how = [f"95% intervals: {methods(spec, grid)}"] if any(number.interval_text for number in numbers) else []
     how += [GAIN] if any(number.verdict for number in numbers) else []
     how += [BOLD] if any(number.best for number in numbers) else []
+    if spec.published and any(number.published is not None for number in numbers):
+        how += [f"paper: as printed{f', on {spec.published.hardware}' * bool(spec.published.hardware)}; the difference "
+                "of ours behind it"]
     where = [*stated(conditions(grid)), *(engine(grid) if any("speedup" in name for name in named) else [])]
     first, *others = ("; ".join(part for part in parts if part) for parts in (what, how, where))
     return tuple(f"{line}." for line in (first, *(line[:1].upper() + line[1:] for line in others)) if line)

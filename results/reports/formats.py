@@ -18,7 +18,7 @@ from results.reports.captions import INTERVAL_OF_MEAN
 from results.reports.conditions import Conditions, columns_of
 from results.reports.grid import Grid, outcome
 from results.reports.layout import lay_out_all
-from results.reports.reading import SUPERSCRIPTS, is_narrower, reading
+from results.reports.reading import for_people, is_narrower, wholes, with_few_notes
 from results.reports.spec import TableSpec
 from results.reports.table import Cell, Number, Row, Table
 from results.store.reasons import printable
@@ -34,6 +34,7 @@ _GREEK = {chr(code): rf"$\{unicodedata.name(chr(code)).rpartition(' ')[2].lower(
 _GREEK |= {letter: rf"$\{unicodedata.name(letter).rpartition(' ')[2].capitalize()}$" for letter in "ΓΔΘΛΞΠΣΦΨΩ"}
 _RAISED = {mark: rf"\textsuperscript{{{i}}}" for i, mark in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
 _LOWERED = {mark: rf"$_{{{i}}}$" for i, mark in enumerate("₀₁₂₃₄₅₆₇₈₉")}
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "×": r"$\times$", "−": "$-$", "–": "--", "—": "---",
@@ -47,7 +48,8 @@ def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]
     """Write <name>.md, .tex, .csv, .json and .html (a fragment) into `out_dir` and return their paths. A second table
     of the report follows the first in each."""
     tables = lay_out_all(spec, grid)
-    texts = {"md": "\n".join(markdown(reading(table)) for table in tables), "tex": "\n".join(map(latex, tables)),
+    few = [table for parts in wholes(tables) for table in with_few_notes(parts)]
+    texts = {"md": markdown_of(for_people(tables)), "tex": "\n".join(map(latex, few)),
              "csv": long_csv(tables, grid), "json": as_json(tables, grid), "html": html(tables)}
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +95,8 @@ def _number_text(cell: Cell, number: Number, reading: bool) -> Text:
         return Text(cell.state, "", number.published_text, False, cell.notes, cell.state, number.paper_notes)
     interval = number.short_interval_text if reading else number.interval_text
     verdict = number.verdict.partition(",")[0] if reading else number.verdict
-    return Text(number.text, interval, number.published_text, number.best, (*cell.notes, *number.notes),
+    notes = tuple(sorted({*cell.notes, *number.notes}))
+    return Text(number.text, interval, number.published_text, number.best, notes,
                 paper_notes=number.paper_notes, verdict=verdict)
 
 
@@ -110,8 +113,14 @@ def labelled_rows(table: Table) -> Iterator[tuple[list[str], Row]]:
         above = row.labels
 
 
-def markdown(table: Table) -> str:
-    """A heading, the table, its caption, its notes and its findings."""
+def markdown_of(tables: Sequence[Table]) -> str:
+    """The tables one after the other; parts of a table have one heading."""
+    return "\n".join(markdown(table, i == 0 or table.spec.name != tables[i - 1].spec.name)
+                     for i, table in enumerate(tables))
+
+
+def markdown(table: Table, titled: bool = True) -> str:
+    """A heading, the name of the part, the table, its caption, its notes and its findings."""
     columns = [f"{header} · {column.header}" if table.widest > 1 and header else header or column.header
                for header, under in zip(table.headers, table.columns, strict=True) for column in under]
     lines = [[*labels, *map(_markdown_text, row_texts(row, table.reading))] for labels, row in labelled_rows(table)]
@@ -123,8 +132,9 @@ def markdown(table: Table) -> str:
     notes = "\n".join(f"{_raised([i])} {note}  " for i, note in enumerate(table.notes))
     findings = "\n".join(f"- {finding}" for finding in table.findings)
     lines_under = "  \n".join(table.caption)
-    title, caption, notes, findings = map(_no_html, (f"### {table.spec.title}", lines_under, notes, findings))
-    return "\n\n".join(part for part in (title, grid, caption, notes, findings) if part) + "\n"
+    title, part = f"### {table.spec.title}" * titled, f"**{table.part}**" * bool(table.part)
+    title, part, caption, notes, findings = map(_no_html, (title, part, lines_under, notes, findings))
+    return "\n\n".join(text for text in (title, part, grid, caption, notes, findings) if text) + "\n"
 
 
 def _no_html(text: str) -> str:
@@ -147,7 +157,9 @@ def latex(table: Table) -> str:
     """A table environment for the packages booktabs and graphicx; a wide table is scaled to the width of the text."""
     labels, numbers = len(table.stub), sum(map(len, table.columns))
     notes = [rf"\textsuperscript{{{i + 1}}}~{_tex(note)}" for i, note in enumerate(table.notes)]
-    caption = ". ".join([*(_tex(part.rstrip(".")) for part in (table.spec.title, *table.caption)), *notes])
+    metric = table.columns[0][0].header if table.widest == 1 and all(table.headers) else ""
+    caption = ". ".join([*(_tex(part.rstrip(".")) for part in (table.spec.title, metric, *table.caption) if part),
+                         *notes])
     return "\n".join([
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}", r"\centering", r"\small", r"\setlength{\tabcolsep}{3.5pt}",
@@ -273,6 +285,11 @@ def html(tables: Sequence[Table]) -> str:
     """A <figure> for each table, with its caption and its notes; classes, no styles. The second has a heading. Where
     the form for people leaves out columns, the whole table is behind a click."""
     template = TEMPLATES.get_template("table.html.j2")
-    return "\n".join(template.render(table=reading(table), whole=table if is_narrower(table) else None, titled=i > 0,
-                                     labelled_rows=labelled_rows, cell_texts=cell_texts)
-                     for i, table in enumerate(tables))
+    fragments = []
+    for i, parts in enumerate(wholes(tables)):
+        whole = [part for part in with_few_notes(parts) if is_narrower(part)]
+        short = for_people(parts)
+        for j, table in enumerate(short):
+            fragments.append(template.render(table=table, whole=whole if j == len(short) - 1 else (), titled=i > 0 == j,
+                                             labelled_rows=labelled_rows, cell_texts=cell_texts))
+    return "\n".join(fragments)

@@ -20,13 +20,15 @@ from results.reports.columns import Column
 from results.reports.grid import Grid, outcome
 from results.reports.published import Key, doubts_of, load_published
 from results.reports.spec import Coords, ReportSpec, TableSpec
-from results.reports.table import Cell, Number, Row, Table
+from results.reports.table import Cell, Note, Number, Row, Table
 
 EVENTS = {
     "vacuous_bound": "the calibrated tolerance is at least ln 2, the largest possible divergence: the certified bound "
                      "is vacuous",
 }
 """Events that a rule records while decoding and a reader must know of: name -> note at the cell."""
+
+DOUBTED = "the paper contradicts this number elsewhere: results/published/doubts.csv and notes.yaml"
 
 
 def place_in_paper(spec: TableSpec, coords: Coords, value_name: str, header: str = "") -> Key:
@@ -196,7 +198,7 @@ class _Layout:
         ends = [self.published.get(key._replace(value_name=f"{key.value_name}_{end}")) for end in ("low", "high")]
         if None not in ends:
             printed += f" [{', '.join(end.in_unit(scale * unit) for end in ends if end is not None)}]"
-        notes = tuple(self._note(text) for text in self.doubts.get(key, ()))
+        notes = tuple(self._note(Note(text, DOUBTED)) for text in self.doubts.get(key, ()))
         return Number(column, published=paper.value * scale, printed=printed, paper_notes=notes)
 
     def _note(self, text: str) -> int:
@@ -229,8 +231,8 @@ def remarks(summary: Summary, with_speed: bool) -> list[str]:
     texts = [f"{failed} of {n + failed} prompts failed and are left out"] if failed else []
     texts += [text for event, text in EVENTS.items() if summary.events.get(event)]
     if with_speed and summary.repeatable is not None and summary.repeatable < 1:
-        texts.append(f"{1 - summary.repeatable:.0%} of {summary.timed} timed prompts have other tokens than in the "
-                     "quality pass")
+        said = "timed prompts have other tokens than in the quality pass"
+        texts.append(Note(f"{1 - summary.repeatable:.0%} of {summary.timed} {said}", f"some {said}"))
     return texts
 
 

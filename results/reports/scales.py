@@ -32,6 +32,9 @@ def with_editions(section: Mapping[str, Any]) -> Plain:
     if isinstance(axes, Mapping):
         full["axes"] = {name: list(_entries(axis, SCALES, editions)) if _is_listed(axis) else axis
                         for name, axis in axes.items()}
+    if isinstance(published := section.get("published"), Mapping) and editions:
+        hardware = scales()["paper"]["papers"][editions].get("hardware", "")
+        full["published"] = {"hardware": hardware, **published}
     if editions:
         own = section.get("base_at") or {}
         full["base_at"] = {scale: _filled(own.get(scale, ()), section.get("base", ()), _base(scale, editions))

@@ -42,10 +42,12 @@ Coords = tuple[str, ...]
 
 
 class Published(Frozen):
-    """Numbers of a paper: a file in results/published, and the axis whose entries are the paper's model pairs."""
+    """Numbers of a paper: a file in results/published, the axis whose entries are the paper's model pairs, and on what
+    machine the paper measured them (that of its `editions`)."""
 
     file: str
     pair: str
+    hardware: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,19 @@ from results.reports.columns import Column
 from results.reports.spec import Coords, TableSpec
 
 
+class Note(str):
+    """A footnote; `together`: what several of its kind say in one, empty where each stands for itself; `short`: what it
+    says of its row behind that."""
+
+    together: str
+    short: str
+
+    def __new__(cls, text: str, together: str = "", short: str = "") -> Note:
+        note = super().__new__(cls, text)
+        note.together, note.short = together, short
+        return note
+
+
 @dataclass(frozen=True, slots=True)
 class Number:
     """One number of a cell, in the summary's unit.
@@ -137,6 +150,7 @@ class Table:
     notes      footnotes of cells.
     findings   sentences on what the relaxed rules gain.
     names      label of a row -> how it is printed, where that is not the label itself.
+    part       which of its metrics it holds, of a table in parts; empty for a whole one.
     reading    the form for people: few columns, ± where an interval is symmetric, verdicts in one word.
     """
 
@@ -150,6 +164,7 @@ class Table:
     findings: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     reading: bool = False
+    part: str = ""
 
     @property
     def widest(self) -> int:
