@@ -1,8 +1,10 @@
-"""Pack conversations into fixed-shape training batches; a batch depends on its step alone, so runs can resume."""
+"""Conversations, from a JSONL file or a hub data set, and how they are packed into fixed-shape training batches; a
+batch depends on its step alone, so runs can resume."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,3 +86,102 @@ class Packer:
             used[row] += size
         return Batch(torch.from_numpy(ids), torch.from_numpy(position), torch.from_numpy(document),
                      torch.from_numpy(weight))
+
+
+ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+HELD_OUT = 50
+"""Every fiftieth conversation is held out: accuracies are measured on these."""
+
+
+class DataError(ValueError):
+    """Unusable conversations. The message is one line: what was given, what is allowed, how to fix it."""
+
+
+def messages_of(record: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
+    """(role, content) of one record: `messages` of {role, content} (UltraChat, OpenAI) or `conversations` of {from,
+    value} (ShareGPT). Raises DataError."""
+    for field, role, content in (("messages", "role", "content"), ("conversations", "from", "value")):
+        if record.get(field):
+            try:
+                return [(ROLES[m[role]], m[content]) for m in record[field]]
+            except KeyError as error:
+                raise DataError(f"{where}: a message of {field!r} lacks or has an unknown {error}; each needs {role!r} "
+                                f"(one of {', '.join(ROLES)}) and {content!r}") from error
+    raise DataError(f"{where}: no 'messages' (role, content) and no 'conversations' (from, value); "
+                    f"found {', '.join(map(repr, record)) or 'nothing'}")
+
+
+def load_records(data: str, split: str) -> Sequence[Mapping[str, Any]]:
+    """The records of a local JSONL file, gzipped or not, or of `split` of a data set on the hub. Raises DataError."""
+    import datasets  # slow to import; the embedded pair does not need it
+
+    try:
+        if data.removesuffix(".gz").endswith((".jsonl", ".json")):
+            records: Sequence[Mapping[str, Any]] = datasets.load_dataset("json", data_files=data, split="train")
+        else:
+            records = datasets.load_dataset(data, split=split)
+        return records
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f"data={data}: neither a readable JSONL file nor a data set on the hub: "
+                        f"{str(error).splitlines()[0]}; check the name and the network, or give a JSONL "
+                        "file") from error
+
+
+class Records:
+    """Endless conversations from `records`; every `HELD_OUT`th is held out. A pure function of its arguments."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]], name: str, seed: int) -> None:
+        if len(records) < HELD_OUT:
+            raise DataError(f"data={name}: {len(records)} conversations; at least {HELD_OUT} are needed")
+        self.records, self.name, self.seed = records, name, seed
+
+    def train(self, step: int, exercises: float = 0.0) -> Iterator[Conversation]:
+        """The conversations of one training step, drawn with replacement."""
+        rng = random.Random(f"{self.seed}/{step}")
+        while True:
+            number = rng.randrange(len(self.records))
+            if number % HELD_OUT:
+                yield self._get(number)
+
+    def held_out(self, step: int, exercises: float = 0.0) -> Iterator[Conversation]:
+        """Held-out conversations."""
+        rng = random.Random(f"{self.seed}/held out/{step}")
+        while True:
+            yield self._get(HELD_OUT * rng.randrange(len(self.records) // HELD_OUT))
+
+    def _get(self, number: int) -> Conversation:
+        return messages_of(self.records[number], f"data={self.name}, record {number + 1}")
+
+
+class ChatPacker(Packer):
+    """A `Packer` for any tokenizer with a chat template: only the assistant's answers weigh, up to their end token.
+
+    Conversations longer than a row are truncated."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stream: Stream, *, length: int,
+                 eos_ids: frozenset[int]) -> None:
+        if not tokenizer.chat_template:
+            raise DataError("the target's tokenizer has no chat template; take a target whose tokenizer has one")
+        self.tokenizer, self.stream, self.length, self.eos_ids = tokenizer, stream, length, eos_ids
+
+    def encode(self, conversation: Conversation) -> tuple[list[int], list[float]]:
+        """Token ids and loss weights (0 or 1). An answer is what the template adds after the generation prompt; where
+        a template rewrites earlier turns, only the last answer weighs."""
+        messages = [{"role": role, "content": content} for role, content in conversation]
+        ids = self._template(messages)
+        weights = [0.0] * len(ids)
+        for number, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            start = len(self._template(messages[:number], add_generation_prompt=True))
+            through = self._template(messages[:number + 1])
+            if ids[:len(through)] != through or start >= len(through):
+                continue
+            end = next((i for i in range(start, len(through)) if through[i] in self.eos_ids), len(through) - 1)
+            weights[start:end + 1] = [1.0] * (end + 1 - start)
+        return ids[:self.length], weights[:self.length]
+
+    def _template(self, messages: list[dict[str, str]], **options: Any) -> list[int]:
+        tokenizer: Any = self.tokenizer
+        ids: list[int] = tokenizer.apply_chat_template(messages, return_dict=False, **options)
+        return ids

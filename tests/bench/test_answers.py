@@ -21,7 +21,7 @@ from bench.training.commands.answers import (
     runs_of_tests,
 )
 from methods.engine.loading import load_model
-from methods.training.heads.conversations import Records, load_records
+from methods.training.packing import Records, load_records
 
 SMALL = ["sources={user: 1, mini_gsm: 2, gsm8k: 1}", "chunk=3", "max_new_tokens=8", "tokens=80", "dtype=float32",
          "threads=1", "target_revision=null"]

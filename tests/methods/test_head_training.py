@@ -20,11 +20,10 @@ from methods.heads.head import load_eagle, load_eagle3
 from methods.heads.medusa import load_medusa
 from methods.sampling import Sampling
 from methods.training.heads.base import FrozenTarget, Slots, choose, unroll
-from methods.training.heads.conversations import ChatPacker, DataError, Records, messages_of
-from methods.training.heads.eagle3 import most_frequent
-from methods.training.heads.loop import TRAINERS, measure, train
+from methods.training.heads.loop import measure, train
 from methods.training.heads.recipes import RECIPES
-from methods.training.packing import Batch
+from methods.training.heads.trainers import TRAINERS, most_frequent
+from methods.training.packing import Batch, ChatPacker, DataError, Records, messages_of
 from methods.trees.dynamic import TreeShape
 from models.tiny.train.data import stream
 from models.tiny.train.growth import new_model

@@ -16,9 +16,10 @@ from bench.training.cards import TEMPLATES, render
 from bench.training.options import TargetOptions
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.training.heads.base import FrozenTarget
-from methods.training.heads.conversations import ChatPacker, Records, load_records
-from methods.training.heads.loop import TRAINERS, ConversationSource, measure, train
+from methods.training.heads.loop import ConversationSource, measure, train
 from methods.training.heads.recipes import RECIPES, HeadRecipe
+from methods.training.heads.trainers import TRAINERS
+from methods.training.packing import ChatPacker, Records, load_records
 from plots.training_curves import head_curves
 from results.store.files import check_writable
 from results.store.redaction import redacted_plain

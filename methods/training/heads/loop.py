@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,9 @@ from torch import Tensor
 
 from methods.engine.source import ModelError
 from methods.training.heads.base import HeadTrainer, choose
-from methods.training.heads.cut import CutTrainer
-from methods.training.heads.eagle import EagleTrainer
-from methods.training.heads.eagle3 import Eagle3Trainer
-from methods.training.heads.medusa import MedusaTrainer
 from methods.training.packing import Packer, Stream
 from methods.training.run import Optimiser, RunFiles, compiled, progress_bar
 
-TRAINERS: Mapping[str, type[HeadTrainer[Any, Any]]] = {
-    "eagle3": Eagle3Trainer, "eagle": EagleTrainer, "hass": EagleTrainer, "medusa": MedusaTrainer, "draft": CutTrainer}
-"""The kinds of heads that can be trained, by the role they take in a pair."""
 RANKS = 10
 """Ranks counted separately when a head is measured."""
 
