@@ -17,7 +17,6 @@ from methods.batch import Batch, Generation
 from methods.engine.cache import SlotCache
 from methods.engine.clock import now
 from methods.engine.source import ModelError
-from methods.engine.team import together
 from methods.method import Method
 from methods.observer import Observer
 from methods.prompt_rng import PromptRng
@@ -76,7 +75,6 @@ def no_probe(_: str) -> AbstractContextManager[None]:
     return _NOTHING
 
 
-@together(3)
 @torch.inference_mode()
 def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe,
              observers: Sequence[Observer] = ()) -> list[Generation]:
@@ -107,12 +105,11 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         u = rng.cycle()
         for_tests, for_bonus, for_draft = u[:, :nodes], u[:, nodes], u[:, nodes + 1:]
         with probe("draft"):  # a tree of candidates behind each row's last token
-            draft = target.agree(proposer.propose(batch.rows, for_draft))
+            draft = proposer.propose(batch.rows, for_draft)
         with probe("verify"):  # one forward of the target over all of them
             v, features, extra_argmax = verify(method, draft, cache, for_tests, wanted, batch.state)
         with probe("accept"):  # the rule keeps a path; a correction or bonus token follows it
             decision, path, token, batch.state = accept(method.rule, v, for_bonus, None if observers else cache.graphs)
-            path, token, batch.state = target.agree((path, token, batch.state))
             if not v.draft.chain:
                 cache.compact(path.by_depth(v.draft))
             outcomes = read_outcomes(v, path, token, extra_argmax)
@@ -134,7 +131,7 @@ def _prefill(method: Method, rows: list[list[int]], cache: SlotCache, rng: Promp
              observers: Sequence[Observer]) -> tuple[Output, Tensor]:
     """The target's output for the prompts, with the features `wanted`, and the first tokens [B], drawn from it."""
     first = method.target.prefill(rows, cache, features=wanted)
-    token = method.target.agree(draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1]))
+    token = draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1])
     for observer in observers:
         observer.on_first(first.logits[:, 0], token)
     return first, token

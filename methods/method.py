@@ -15,7 +15,6 @@ from methods.sampling import Sampling
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
-    from methods.engine.team import Team
     from methods.heads.head import Head
 
 
@@ -34,11 +33,6 @@ class Method:
     sampling: Sampling
     draft: DraftSettings
     pruning: Pruning | None = None
-
-    @property
-    def team(self) -> Team | None:
-        """The ranks that decode together, where the target is divided."""
-        return self.target.team
 
     def proposer(self, rows: list[list[int]], slots: int) -> Proposer:
         """The drafter at work on the prompts `rows`, its drafts pruned where the method prunes; at most `slots` tokens

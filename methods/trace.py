@@ -39,7 +39,6 @@ from torch import Tensor
 
 from methods.batch import Generation
 from methods.decode import Limits, Request
-from methods.engine.team import together
 from methods.likelihood import watched
 from methods.method import Method
 from methods.observer import Observer
@@ -122,7 +121,6 @@ class TraceRecorder(Observer):
         return columns | {name: _with_drawn(numbers) for name, numbers in self.rule.statistics(v).items()}
 
 
-@together(3)
 def generate_traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
     """Decode a batch as `generate_with_nll` does, with the same tokens; record every cycle of every row until its end,
     and set each generation's `trace`.

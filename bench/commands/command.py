@@ -18,7 +18,7 @@ from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import Section, validated
 from bench.config.settings import Folder
-from methods.engine import ranks
+from methods.engine import tensor
 from results.store.cells import Store
 from results.store.reasons import OWN_PACKAGES, USAGE_ERROR, is_own, log_to_stderr, one_line, printable
 
@@ -83,11 +83,13 @@ def run_command(body: Callable[[], int | None]) -> int:
     _pressed.clear()
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
-    rank, size = ranks.torchrun()
+    rank, size = tensor.torchrun()
     if rank:
-        return ranks.follow()
+        from methods.engine.loading import load_model  # only here: it costs torch
+
+        return tensor.follow(load_model)
     if size > 1:
-        ranks.dismiss_at_exit()  # they wait for this process
+        tensor.dismiss_at_exit()  # they wait for this process
     try:
         if not CONF.is_dir():
             raise ConfigError(f"{CONF}: no such folder; Leeway is run from its checkout, which holds conf/: clone it, "

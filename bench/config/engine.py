@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from bench.config.errors import ConfigError
 from bench.config.section import Section
 from bench.config.vllm_here import vllm_version
-from methods.engine import ranks
+from methods.engine import tensor
 from methods.engine.families import DecoderName, EngineName, GraphsName, PackName, ParallelName
 from methods.engine.source import DType
 
@@ -31,8 +31,8 @@ class Engine(Section):
     dtype     of weights and matrix products.
     threads   CPU threads of the clock; None: all, unless fewer are clearly quicker when it starts.
     decoder   what runs a model's forwards; auto: the lean decoder where it knows the model.
-    parallel  how the target is divided among several devices. tensor: each holds a part of every layer, in a separate
-              process (`methods/engine/team.py`); layers: each holds some of the layers.
+    parallel  how the target is divided among several devices. tensor: each holds a part of every layer, in a process
+              of torchrun, by decoder=transformers (`methods/engine/tensor.py`); layers: each holds some of the layers.
     devices   how many; 1 for parallel=none.
     pack      auto: on the CPU weights are multiplied by the kernels that are fastest here, some on a copy in another
               layout, where that fits (`methods/engine/products.py`); off: by PyTorch's plain product.
@@ -45,13 +45,22 @@ class Engine(Section):
     device: str
     dtype: DType
     threads: int | None = Field(ge=1, le=MOST_THREADS)
-    decoder: DecoderName = "auto"
     parallel: ParallelName = "none"
+    decoder: DecoderName = Field("auto", validate_default=True)
     devices: int = Field(1, ge=1, le=MOST_DEVICES)
     graphs: GraphsName = "off"
     pack: PackName = "auto"
     memory: float = Field(0.4, gt=0, le=0.95, exclude_if=lambda share: share == 0.4)
     cpu_cache_gib: int = Field(1, ge=1, exclude_if=lambda size: size == 1)
+
+    @field_validator("decoder")
+    @classmethod
+    def _divisible(cls, decoder: DecoderName, info: ValidationInfo) -> DecoderName:
+        if info.data.get("parallel") != "tensor":
+            return decoder
+        if decoder == "lean":
+            raise ValueError("engine.parallel=tensor runs transformers' own modules; take engine.decoder=auto")
+        return "transformers"
 
     @field_validator("graphs")
     @classmethod
@@ -74,7 +83,7 @@ class Engine(Section):
             if mode != "none":
                 raise ValueError(f"engine.parallel={mode} is of engine=lab; engine=vllm takes engine.devices alone")
             return devices
-        if (started := ranks.torchrun()[1]) > 1 and (mode, devices) != ("tensor", started):
+        if (started := tensor.torchrun()[1]) > 1 and (mode, devices) != ("tensor", started):
             raise ValueError(f"torchrun has started {started} processes; give engine.parallel=tensor "
                              f"engine.devices={started}, or start one")
         if mode == "none" and devices > 1:
@@ -145,15 +154,19 @@ class Engine(Section):
         return self.name == "lab"
 
     def check_device(self) -> None:
-        """Raises ConfigError for a GPU that this machine does not have."""
+        """Raises ConfigError for a GPU or processes that this machine does not have."""
         if self.name == "vllm":
             vllm_version()
+        if self.parallel == "tensor" and tensor.torchrun()[1] != self.devices:
+            raise ConfigError("engine.parallel=tensor divides the target among processes of torchrun: start the "
+                              f"command by `torchrun --nproc-per-node {self.devices} -m bench …`, or give "
+                              "engine.parallel=layers")
         kind, _, index = self.device.partition(":")
         if kind == "cpu":
             return
         import torch
 
-        here, needed = torch.cuda.device_count(), ranks.on_this_host(self.devices)
+        here, needed = torch.cuda.device_count(), tensor.on_this_host(self.devices)
         if int(index or 0) >= here:
             raise ConfigError(f"engine.device={self.device}: this machine has {here} CUDA devices; "
                               f"give engine.device=cpu{' or cuda:0' if here else ''}"

@@ -26,7 +26,6 @@ from methods.engine.loading import load_model
 from methods.engine.margin import next_logits
 from methods.engine.prefills import Prefills
 from methods.engine.products import Products
-from methods.engine.ranks import team_of
 from methods.engine.source import ModelError, Source
 from methods.engine.vocabulary import check_same_vocabulary, shared_rows
 from methods.likelihood import generate_with_nll
@@ -61,11 +60,11 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
         cut = load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
         probe.check(cut)
         return cut
-    team = team_of(engine.devices) if engine.parallel == "tensor" and role == "target" else None
     model = load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
                        trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
                        thinking=pair.thinking if role == "target" else None, shape_tokenizer=TINY / "target",
-                       decoder=engine.decoder, team=team,
+                       decoder=engine.decoder,
+                       ranks=engine.devices if engine.parallel == "tensor" and role == "target" else 1,
                        devices=engine.devices if engine.parallel == "layers" and role == "target" else 1, check=False)
     model.graphs = Graphs() if engine.graphs == "on" else None
     if (threads := engine.packed_threads) is not None:
@@ -141,8 +140,6 @@ class ModelPool:
 
     def method(self, cell: Cell) -> Method:
         """The cell's method on its models, loaded where they are not yet in the pool. Raises ModelError."""
-        if cell.engine.parallel == "tensor" and not (team := team_of(cell.engine.devices)).inside:
-            return team.keep(ModelPool.method, self, cell)
         drafter = cell.drafter.options
         target = self._language_model(cell, "target")
         model: LanguageModel | Head | None = None
@@ -179,9 +176,6 @@ class ModelPool:
 
     def keep_only(self, cells: Sequence[Cell]) -> None:
         """Free the memory of models that these cells' pairs do not have."""
-        teams = {model.team for model in self._language_models.values()}
-        for team in (team for team in teams if team is not None and not team.inside):
-            team.call(ModelPool.keep_only, self, cells, work=lambda: None)
         wanted = {_key(cell, role) for cell in cells for role in {*cell.pair.causal_roles, *cell.roles}}
         for key in set(self._language_models) - wanted:
             del self._language_models[key]
@@ -220,7 +214,7 @@ def _load_head(cell: Cell, role: str, target: LanguageModel) -> Head:
     head = cell.drafter.options.load(
         checkpoint.source, target, revision=checkpoint.revision, dtype=cell.engine.dtype, device=cell.engine.device,
         trust_remote_code=cell.pair.trust_remote_code)
-    if isinstance(head, Head) and target.team is None:
+    if isinstance(head, Head) and target.divided is None:
         check_head(head)
     return head
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from transformers import Cache, PretrainedConfig
 
 from methods.engine.graphs import Graphs
+from methods.engine.tensor import dropped, numbers
 from methods.engine.upload import upload
 
 Result = TypeVar("Result")
@@ -231,3 +232,25 @@ class SlotCache(Cache):
 
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
         return self.visible, 0
+
+
+class LedCache(SlotCache):
+    """Rank 0's part of a cache that is divided among ranks (`methods/engine/tensor.py`).
+
+    number  by which the other ranks know theirs.
+    moves   since the last forward: committed tokens of the rows before each, its method and the argument.
+    """
+
+    def __init__(self, *given: Any, **named: Any):
+        super().__init__(*given, **named)
+        self.number = next(numbers)
+        self.moves: list[tuple[list[int], str, Any]] = []
+        finalize(self, dropped.append, self.number)
+
+    def compact(self, path: Tensor) -> None:
+        self.moves.append((self.lengths, "compact", path))
+        super().compact(path)
+
+    def keep(self, places: list[int]) -> None:
+        self.moves.append((self.lengths, "keep", places))
+        super().keep(places)

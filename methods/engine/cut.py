@@ -18,11 +18,9 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from methods.engine import parallel
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import CUT, ModelError, read_json
-from methods.engine.team import Team
 from methods.engine.weights import check_finite, some
 
 WEIGHTS = "model.safetensors"
@@ -33,9 +31,7 @@ SIZES = ("hidden_size", "vocab_size", "intermediate_size", "num_attention_heads"
 def settings_of(target: LanguageModel, target_layers: int, own_layers: int) -> dict[str, Any]:
     """config.json of a cut of `target`."""
     config = target.model.config.get_text_config(decoder=True)
-    ranks = 1 if target.team is None else target.team.size
-    sizes = {key: size * ranks if (size := getattr(config, key, None)) and key in parallel.SIZES else size
-             for key in SIZES}
+    sizes = {key: getattr(config, key, None) for key in SIZES}
     return {"architectures": [CUT], "target": target.source, "target_revision": target.revision,
             "target_layers": target_layers, "own_layers": own_layers} | sizes
 
@@ -66,12 +62,13 @@ def joined(target: LanguageModel, own: nn.Module, source: str, digits: str) -> L
     body._modules = {**body._modules, "layers": layers, "norm": parts.norm}
     model._modules = {**model._modules, model.base_model_prefix: body}
     return LanguageModel(source, model.eval(), target.tokenizer, digits, target.decoder, target.graphs,
-                         team=target.team, products=target.products)
+                         products=target.products)
 
 
 def load_cut(source: str, target: LanguageModel) -> LanguageModel:
     """The cut of `target` in the folder `source`; of a target on the meta device, its shape. Raises ModelError, one
     line, where they do not belong together."""
+    target.check_whole()
     config = read_json(Path(source) / "config.json")
     for key, wanted in settings_of(target, 0, 0).items():
         if key in SIZES and config.get(key) != wanted:
@@ -87,15 +84,13 @@ def load_cut(source: str, target: LanguageModel) -> LanguageModel:
         raise ModelError(f"{source}: {shared} layers of its target and {count} of its own; {target.source} has "
                          f"{target.layers}; give the pair the target that the cut was trained on")
     own, weight = own_part(target, shared, count), target.embedding
-    if target.team is not None:
-        parallel.add_up(own, target.team)
     if not weight.is_meta:
-        own.load_state_dict(_trained(source, own, target.team))
+        own.load_state_dict(_trained(source, own))
     return joined(target, own.to(weight.device, weight.dtype), source, fingerprint(source, None))
 
 
-def _trained(source: str, own: nn.Module, team: Team | None) -> dict[str, Tensor]:
-    """The tensors of a cut's file that `own` takes; of a divided target this rank's pieces. Raises ModelError."""
+def _trained(source: str, own: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a cut's file, which `own` takes. Raises ModelError."""
     try:
         tensors = load_file(Path(source) / WEIGHTS)
     except (ValueError, OSError) as error:
@@ -105,7 +100,7 @@ def _trained(source: str, own: nn.Module, team: Team | None) -> dict[str, Tensor
     _check_names(source, wanted.keys() - tensors.keys(), "missing")
     _check_names(source, tensors.keys() - wanted.keys(), "unexpected")
     check_finite(source, tensors.items())
-    return tensors if team is None else {name: parallel.piece(name, tensor, team) for name, tensor in tensors.items()}
+    return tensors
 
 
 def _check_names(source: str, names: Sequence[str] | set[str], problem: str) -> None:

@@ -55,14 +55,13 @@ def resolve(source: str, config: Mapping[str, Any], decoder: DecoderName) -> Lit
 
 def check_division(source: str, config: Mapping[str, Any], devices: int) -> None:
     """Raises ModelError, one line, where the model `source` with this config.json cannot be divided among so many
-    devices (`methods/engine/parallel.py`)."""
-    if (why := obstacle(config)) is not None:
-        raise ModelError(f"{source}: engine.parallel=tensor cannot divide it: {why}; take engine.parallel=layers")
-    heads, inner = int(config["num_attention_heads"]), int(config["intermediate_size"])
-    groups = int(config.get("num_key_value_heads") or heads)
-    common = gcd(heads, groups, inner)
+    devices (`methods/engine/tensor.py`)."""
+    sizes = {name: int(config[key]) for key, name in (
+        ("num_attention_heads", "heads"), ("num_key_value_heads", "key-value heads"), ("intermediate_size", "units"))
+        if config.get(key)}
+    common = gcd(*sizes.values())
     if common % devices:
         allowed = [str(number) for number in range(2, common + 1) if common % number == 0]
         instead = f"engine.devices={' or '.join(allowed)}, or " if allowed else ""
-        raise ModelError(f"{source}: engine.devices={devices}: {heads} heads, {groups} key-value heads and {inner} "
-                         f"units cannot be divided evenly among {devices}; give {instead}engine.parallel=layers")
+        raise ModelError(f"{source}: engine.devices={devices}: {', '.join(f'{n} {name}' for name, n in sizes.items())} "
+                         f"cannot be divided evenly among {devices}; give {instead}engine.parallel=layers")

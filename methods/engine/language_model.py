@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from methods.engine import attention, dates, longrope
 from methods.engine.block import Product, linear
-from methods.engine.cache import Entry, SlotCache
+from methods.engine.cache import Entry, LedCache, SlotCache
 from methods.engine.control_tokens import ControlTokens
 from methods.engine.decoder import Decoder
 from methods.engine.families import DecoderName, obstacle, resolve
@@ -27,7 +27,7 @@ from methods.engine.probe import Findings
 from methods.engine.products import Products
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder, stages_of
-from methods.engine.team import Team
+from methods.engine.tensor import Divided
 from methods.engine.upload import upload
 
 disable_progress_bar()  # of loading weights: standard error is the harness' own
@@ -61,7 +61,7 @@ class LanguageModel:
     decoder      what runs its forwards: lean (`methods/engine/decoder.py`), transformers (the model's own modules), or
                  auto: lean where it can.
     graphs       what records its forwards, with a lean decoder; None: they run as they come.
-    team         the ranks among which it is divided, of which this process has one part; None: it is whole.
+    divided      among the processes of torchrun, as rank 0 knows it; None: it is whole, or another rank has it.
     prefills     the prompts that it has read, which it does not read again; None: it reads every prompt.
     products     the kernels that were chosen for its weights; None: the plain product serves.
     findings     what the engine was found to do right with it (`methods/engine/probe.py`); None: nobody looked.
@@ -75,7 +75,7 @@ class LanguageModel:
     decoder: DecoderName = "auto"
     graphs: Graphs | None = None
     revision: str | None = None
-    team: Team | None = None
+    divided: Divided | None = None
     prefills: Prefills | None = None
     products: Products | None = None
     findings: Findings | None = None
@@ -123,7 +123,7 @@ class LanguageModel:
         """Tokens a sliding-window layer looks back, or None where no layer does: a config may hold the key of a model
         that does not read it."""
         config = self.model.config.get_text_config(decoder=True)
-        if obstacle(self.model.config.to_dict()) is None or not self._layers[1]:
+        if obstacle(self.model.config.to_dict()) is None or not self.seen[1]:
             return None
         return getattr(config, "sliding_window", None)
 
@@ -134,7 +134,7 @@ class LanguageModel:
         return longrope.boundary(self.model)
 
     @cached_property
-    def _layers(self) -> tuple[list[Entry], bool]:
+    def seen(self) -> tuple[list[Entry], bool]:
         """What each layer writes into a cache, and whether a mask is narrower than causal: seen in a forward of the
         model's own."""
         ids = torch.zeros(1, 2, dtype=torch.int64, device=self.device)
@@ -238,12 +238,8 @@ class LanguageModel:
     def head_weight(self) -> Tensor:
         """[V, H] weight of the LM head."""
         output = self.model.get_output_embeddings()
-        weight: Tensor = output.weight.detach() if self.team is None else output.whole()
+        weight: Tensor = output.weight.detach()
         return weight[:self.rows]
-
-    def agree(self, value: Agreed) -> Agreed:
-        """A value with integers that no rank decides by itself: those of rank 0, where the model is divided."""
-        return value if self.team is None else self.team.agree(value)
 
     @cached_property
     def layers(self) -> int:
@@ -258,24 +254,33 @@ class LanguageModel:
 
     def first_layers(self, count: int) -> LanguageModel:
         """This model ended after 1 <= `count` <= layers of its layers: their output goes through its own final norm and
-        LM head. It shares all weights, and a cache of this model is one of it too."""
+        LM head. It shares all weights, and a cache of this model is one of it too. Raises ModelError for a divided
+        model."""
+        self.check_whole()
         body, model = copy.copy(self.model.base_model), copy.copy(self.model)
         body._modules = {**body._modules, "layers": type(body.layers)(body.layers[:count])}
         model._modules = {**model._modules, model.base_model_prefix: body}
         return LanguageModel(self.source, model, self.tokenizer, self.fingerprint, self.decoder, self.graphs,
-                             team=self.team, products=self.products, rows=self.rows)
+                             products=self.products, rows=self.rows)
+
+    def check_whole(self) -> None:
+        """Raises ModelError for a divided model, whose layers no rank has."""
+        if self.divided is not None:
+            raise ModelError(f"{self.source}: the drafter runs layers of its target, which engine.parallel=tensor "
+                             "divides; give engine.parallel=layers, or another drafter")
 
     @property
     def can_remember(self) -> bool:
         """Whether it may have `prefills`: it is neither divided nor spread over devices, and no graph records it."""
-        return self.team is None and self.graphs is None and not any(self.stages)
+        return self.divided is None and self.graphs is None and not any(self.stages)
 
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         if any(self.stages):
             devices = [next(layer.parameters()).device for layer in self.model.base_model.layers]
             return SpreadCache(self.model.config, rows, slots, self.stages, devices, dtype=self.model.dtype)
-        return SlotCache(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device, graphs=self.graphs,
-                         entries=() if self.lean is not None else self._layers[0])
+        kind = SlotCache if self.divided is None else LedCache
+        return kind(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device, graphs=self.graphs,
+                    entries=() if self.lean is not None else self.seen[0])
 
     def prefill(self, rows: list[list[int]], cache: SlotCache, features: tuple[int, ...] = ()) -> Output:
         """Fill an empty cache with the prompts `rows` and commit them. Its logits are each row's last token's
@@ -317,6 +322,9 @@ class LanguageModel:
         cache.reserve(tokens.shape[1])
         causal = ancestors is None and not any(cache.lengths)
         arguments = (self, tokens, cache, causal, ancestors, depth, keep, hidden, features)
+        if self.divided is not None:
+            assert isinstance(cache, LedCache), "made by new_cache"
+            return self.divided.forward(cache, tokens, ancestors, depth, lambda: LanguageModel._forward(*arguments))
         if cache.graphs is None or causal or self.lean is None or self.lean.rotary.by_length:  # not a graph
             return LanguageModel._forward(*arguments)
         return cache.graphs.run(LanguageModel._forward, *arguments)

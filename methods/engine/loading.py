@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.distributed import DistributedConfig
 
-from methods.engine import attention, gguf, parallel, probe
+from methods.engine import attention, gguf, probe, tensor
 from methods.engine.cut import load_cut
 from methods.engine.families import DecoderName
 from methods.engine.fingerprints import fingerprint
@@ -20,7 +19,6 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.random_weights import from_shape
 from methods.engine.source import ModelError, Source
 from methods.engine.spread import device_map, mark_stages, spread_out
-from methods.engine.team import Team
 from methods.engine.weights import check_loaded
 
 # Its table of tensors that do not fit: `check_loaded` says so in one line.
@@ -38,17 +36,25 @@ def switched(source: str, template: Any, thinking: bool) -> str:
 def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None,
                trust_remote_code: bool = False, chat_template: Path | None = None, thinking: bool | None = None,
                shape_tokenizer: Path | None = None, decoder: DecoderName = "auto",
-               team: Team | None = None, devices: int = 1, weights: bool = True, check: bool = True) -> LanguageModel:
+               ranks: int = 1, devices: int = 1, weights: bool = True, check: bool = True) -> LanguageModel:
     """Load a causal LM in eval mode by local folder, hub name or GGUF file, which is converted on first use. A cut of
     its target is loaded with that target, which its config.json names.
 
     `chat_template`: a Jinja file that replaces its tokenizer's own. `thinking`: its `enable_thinking`; None leaves that
     to the template. `shape_tokenizer`: folder of the tokenizer for a model that exists as a shape only
-    (`random:FOLDER`). `decoder`: see LanguageModel. `team`: load this rank's part. `devices`: spread its layers over so
-    many. `weights=False`: tokenizer and sizes alone, on the meta device. `check=False`: who asks has settings to make
-    before `probe.check`. Raises ModelError, one line."""
-    model = _load(source, dtype, device, revision, trust_remote_code, chat_template, thinking, shape_tokenizer, decoder,
-                  team, devices, weights)
+    (`random:FOLDER`). `decoder`: see LanguageModel. `ranks`: divide it among so many processes of torchrun
+    (`methods/engine/tensor.py`). `devices`: spread its layers over so many. `weights=False`: tokenizer and sizes alone,
+    on the meta device. `check=False`: who asks has settings to make before `probe.check`. Raises ModelError, one
+    line."""
+    load: dict[str, Any] = {
+        "source": source, "dtype": dtype, "device": device, "revision": revision, "chat_template": chat_template,
+        "trust_remote_code": trust_remote_code, "thinking": thinking, "shape_tokenizer": shape_tokenizer,
+        "decoder": decoder, "ranks": ranks, "devices": devices, "weights": weights}
+    divided = tensor.divide(ranks, load | {"check": check}) if ranks > 1 else None
+    model = _load(**load)
+    if ranks > 1:
+        model.seen  # noqa: B018  a forward that all ranks make together
+        model.divided = divided
     if check:
         probe.check(model)
     return model
@@ -56,28 +62,26 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
 
 def _load(source: str, dtype: str, device: str, revision: str | None, trust_remote_code: bool,
           chat_template: Path | None, thinking: bool | None, shape_tokenizer: Path | None, decoder: DecoderName,
-          team: Team | None, devices: int, weights: bool) -> LanguageModel:
+          ranks: int, devices: int, weights: bool) -> LanguageModel:
     """As `load_model`, unchecked."""
     if Source.of(source).is_random:
-        whole = from_shape(source, dtype=dtype, device="cpu" if team is not None or devices > 1 else device,
+        if ranks > 1:
+            raise ModelError(f"{source}: engine.parallel=tensor divides weights of files; give engine.parallel=layers")
+        whole = from_shape(source, dtype=dtype, device="cpu" if devices > 1 else device,
                            tokenizer=shape_tokenizer, trust_remote_code=trust_remote_code, decoder=decoder)
         if devices > 1:
             spread_out(source, whole.model, device, devices)
-        return whole if team is None else replace(
-            whole, model=parallel.part_of(source, whole.model, team, device), team=team)
+        return whole
     if Source.of(source).is_cut:
         base, base_revision = Source.of(source).origin
         return load_cut(source, _load(base, dtype, device, base_revision, trust_remote_code, chat_template, thinking,
-                                      None, decoder, team, devices, weights=True))
+                                      None, decoder, ranks, devices, weights=True))
     place = str(gguf.converted(gguf.file_of(source, revision))) if Source.of(source).is_gguf else source
     try:
         if not weights:
             model = _shape(place, revision, getattr(torch, dtype), trust_remote_code)
-        elif team is None:
-            model = _whole(source, place, revision, getattr(torch, dtype), device, devices, trust_remote_code)
         else:
-            model = parallel.load_part(source, _folder(place, revision), team, dtype=getattr(torch, dtype),
-                                       device=device)
+            model = _whole(source, place, revision, getattr(torch, dtype), device, devices, ranks, trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
         if (Path(place) / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(place)  # the end of an answer is in it; above, a broken one is passed over
@@ -91,13 +95,16 @@ def _load(source: str, dtype: str, device: str, revision: str | None, trust_remo
     if thinking is not None:
         tokenizer.chat_template = switched(source, tokenizer.chat_template, thinking)
     return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision), decoder,
-                         revision=revision, team=team)
+                         revision=revision)
 
 
-def _whole(source: str, place: str, revision: str | None, dtype: torch.dtype, device: str, devices: int,
+def _whole(source: str, place: str, revision: str | None, dtype: torch.dtype, device: str, devices: int, ranks: int,
            trust_remote_code: bool) -> Any:
-    """The whole model, on one device or its layers on several."""
-    spread = {}
+    """The model on one device, its layers on several, or this rank's part of it."""
+    spread: dict[str, Any] = {}
+    if ranks > 1:
+        config = AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
+        spread = {"distributed_config": DistributedConfig(tp_plan=tensor.plan_of(config), tp_size=ranks)}
     if devices > 1:
         config = AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
         with torch.device("meta"):
@@ -116,7 +123,8 @@ def _whole(source: str, place: str, revision: str | None, dtype: torch.dtype, de
     check_loaded(source, model, info)
     if not spread:
         return model.to(device)
-    mark_stages(model, devices)
+    if devices > 1:
+        mark_stages(model, devices)
     return model
 
 
@@ -129,9 +137,3 @@ def _shape(place: str, revision: str | None, dtype: torch.dtype, trust_remote_co
         model.generation_config = GenerationConfig.from_pretrained(place, revision=revision or "main")
     return model
 
-
-def _folder(place: str, revision: str | None) -> Path:
-    """The folder of a checkpoint, fetched from the hub where it is a name."""
-    if Path(place).is_dir():
-        return Path(place)
-    return Path(snapshot_download(place, revision=revision, allow_patterns=["*.safetensors", "*.json"]))

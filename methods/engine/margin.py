@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from methods.engine.language_model import LanguageModel
-from methods.engine.team import together
 
 
-@together(2)
 @torch.inference_mode()
 def next_logits(target: LanguageModel, ids: Sequence[int]) -> Tensor:
     """[V] raw logits behind the tokens `ids`, float32."""

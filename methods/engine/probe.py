@@ -66,7 +66,7 @@ class Difference(Exception):
 def check(model: LanguageModel) -> None:
     """Set `model.findings`. Raises ModelError, one line, for a model that the engine would decode wrongly. Does nothing
     for a shape without weights, nor for a part of a divided model."""
-    if model.team is None and model.device.type != "meta":
+    if model.divided is None and model.device.type != "meta":
         settings = Settings(str(model.model.dtype).removeprefix("torch."), str(model.device), model.decoder,
                             model.graphs is not None, model.products is not None, max(model.stages, default=0) + 1)
         model.findings = _noted(model.fingerprint, settings, lambda: asdict(probe(model)))

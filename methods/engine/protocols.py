@@ -4,7 +4,7 @@ the target need more of that class."""
 from __future__ import annotations
 
 from datetime import date
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from methods.engine.cache import SlotCache
     from methods.engine.control_tokens import ControlTokens
     from methods.engine.language_model import Output
-
-Agreed = TypeVar("Agreed")
 
 
 class Text(Protocol):
@@ -71,6 +69,3 @@ class Target(Text, Protocol):
                 keep: Tensor | int = 0, hidden: bool = False, features: tuple[int, ...] = ()) -> Output:
         """Logits [B, N, V] float32 behind each of the tokens [B, N], a chain or the tree of `ancestors` and `depth`,
         which the cache then holds behind its committed ones."""
-
-    def agree(self, value: Agreed) -> Agreed:
-        """The same value on all ranks that decode together."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from methods.engine.source import ModelError
 
@@ -31,7 +32,8 @@ def check_loaded(source: str, model: nn.Module, info: Mapping[str, Any]) -> None
 
 def check_finite(source: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
     """Raise ModelError, one line, for a tensor with a NaN or an infinity. Takes one pass and no memory."""
-    wrong = [name for name, tensor in tensors
+    own = ((name, tensor.to_local() if isinstance(tensor, DTensor) else tensor) for name, tensor in tensors)
+    wrong = [name for name, tensor in own
              if tensor.is_floating_point() and tensor.itemsize > 1 and tensor.numel() and not tensor.is_meta
              and not torch.isfinite(torch.stack(tensor.detach().aminmax())).all()]
     if wrong:

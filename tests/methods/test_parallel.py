@@ -1,62 +1,32 @@
-"""A model in parts: the pieces are the whole, what cannot be divided is refused, and layers on several devices give the
-logits of one."""
+"""A model in parts: what cannot be divided is refused, and layers on several devices give the logits of one."""
 
 from __future__ import annotations
 
-import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from transformers import GPT2Config
 
 from methods.engine.cut import joined, own_part
 from methods.engine.families import check_division
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
-from methods.engine.parallel import BY_INPUTS, HEAD, part_of, piece
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder
-from methods.engine.team import Team
+from methods.engine.tensor import WHOLE, Divided, plan_of
 from tests.helpers.tiny_models import language_model, prompts
 
 TINY = Path(__file__).parents[2] / "models" / "tiny" / "target"
 SMOLLM = {"model_type": "llama", "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 48}
 
 
-@given(size=st.sampled_from([1, 2, 4]), vocabulary=st.integers(1, 19))
-def test_the_pieces_of_all_ranks_are_the_whole(size: int, vocabulary: int) -> None:
-    q, down, head = torch.randn(8, 3), torch.randn(3, 8), torch.randn(vocabulary, 3)
-    teams = [Team(rank, size) for rank in range(size)]
-
-    def pieces(name: str, whole: torch.Tensor) -> list[torch.Tensor]:
-        return [piece(name, whole, team) for team in teams]
-
-    assert torch.equal(torch.cat(pieces("model.layers.0.self_attn.q_proj.weight", q)), q)
-    assert torch.equal(torch.cat(pieces("model.layers.0.self_attn.q_proj.bias", q[:, 0])), q[:, 0])
-    assert torch.equal(torch.cat(pieces("model.layers.0.mlp.down_proj.weight", down), 1), down)
-    assert torch.equal(sum(pieces("model.layers.0.mlp.down_proj.bias", down[:, 0])), down[:, 0])
-    rows = torch.cat(pieces(HEAD, head))
-    assert torch.equal(rows[:vocabulary], head) and not rows[vocabulary:].any() and len(rows) % size == 0
-    assert all(torch.equal(one, q) for one in pieces("model.embed_tokens.weight", q))
-
-
-def test_a_part_is_a_model_with_fewer_heads() -> None:
-    whole = language_model("qwen3").model
-    part = part_of("it", whole, Team(1, 2), "cpu")
-    assert (part.config.num_attention_heads, part.config.num_key_value_heads, part.config.head_dim) == (2, 1, 24)
-    sizes = [sum(parameter.numel() for parameter in model.model.layers.parameters()) for model in (whole, part)]
-    norms = sum(parameter.numel() for name, parameter in whole.model.layers.named_parameters() if "norm" in name)
-    assert 2 * (sizes[1] - norms) == sizes[0] - norms
-    assert all(name.endswith(BY_INPUTS) == hasattr(layer, "total") for name, layer in part.model.named_modules())
-
-
 @pytest.mark.parametrize(("config", "devices", "words"), [
     (SMOLLM, 2, ("9 heads, 3 key-value heads", "give engine.devices=3, or engine.parallel=layers")),
     (SMOLLM | {"num_key_value_heads": 1}, 3, ("1 key-value heads", "give engine.parallel=layers")),
-    (SMOLLM | {"model_type": "qwen3_moe"}, 3, ("model_type is qwen3_moe", "take engine.parallel=layers")),
 ])
 def test_what_cannot_be_divided_is_refused(config: dict, devices: int, words: tuple[str, ...]) -> None:
     check_division("it", SMOLLM, 3)
@@ -65,10 +35,18 @@ def test_what_cannot_be_divided_is_refused(config: dict, devices: int, words: tu
     assert all(word in str(refused.value) for word in words) and "\n" not in str(refused.value)
 
 
-def test_a_part_decodes_only_with_the_others() -> None:
-    part = part_of("it", language_model().model, Team(0, 2), "cpu")
-    with pytest.raises(ModelError, match=re.escape("decodes in one process")):
-        part.lm_head(torch.zeros(1, 32))
+def test_embedding_and_head_are_whole_on_every_rank_and_a_model_without_a_plan_is_refused() -> None:
+    plan = plan_of(language_model("llama").model.config)
+    assert plan["model.layers.*.self_attn.q_proj"] == "colwise"
+    assert plan["lm_head"] == plan["model.embed_tokens"] == WHOLE
+    with pytest.raises(ModelError, match="no plan that divides a gpt2 model"):
+        plan_of(GPT2Config())
+
+
+def test_a_divided_model_lends_no_layers() -> None:
+    model = replace(language_model("llama"), divided=cast(Divided, object()))
+    with pytest.raises(ModelError, match="runs layers of its target"):
+        model.first_layers(1)
 
 
 def saved(model: LanguageModel, folder: Path) -> None:

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from methods.engine.cache import SlotCache
 from methods.engine.language_model import LanguageModel
-from methods.engine.team import together
 from methods.rules._arc_constants import EPSILON, Bucket, entropy
 from methods.sampling import Sampling
 
@@ -84,7 +83,6 @@ def measure(target: LanguageModel, context: Sequence[int], answer: Sequence[int]
     return samples
 
 
-@together(5)
 @torch.inference_mode()
 def next_step_js(target: LanguageModel, context: Sequence[int], answer: Sequence[int],
                  alternatives: Mapping[int, int], top: int) -> dict[int, float]:
