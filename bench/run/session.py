@@ -141,7 +141,7 @@ class Session:
 
     def compared(self, cell: Cell) -> Summary | None:
         """The summary of the prompts asked for, with the metrics that compare cells. Raises StoreError."""
-        key = f"{cell.name} {cell.n} {cell.timed}"
+        key = f"{cell.name} {cell.n} {cell.timed} {getattr(cell.task.options, 'pass_at', 1)}"
         if key not in self.summaries:
             self.summaries[key] = compared_summary(cell, self.store, self.folder)
         return self.summaries[key]

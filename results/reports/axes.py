@@ -63,7 +63,7 @@ class Entry(Frozen):
 
     @property
     def published_label(self) -> str:
-        return self.published or self.label
+        return self.label if self.published is None else self.published
 
     @property
     def rule(self) -> str:

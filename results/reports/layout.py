@@ -35,7 +35,7 @@ def place_in_paper(spec: TableSpec, coords: Coords, value_name: str, header: str
     """The place of a number in the paper's table. `header` names a column of the paper in place of the cell's own."""
     names = {axis: entry.published_label for axis, entry in spec.entries(coords).items()}
     pair = spec.published.pair if spec.published else ""
-    row = " / ".join(names[axis] for axis in spec.rows if axis != pair)
+    row = " / ".join(names[axis] for axis in spec.rows if axis != pair and names[axis])
     return Key(names.get(pair, ""), row, header or " / ".join(names[axis] for axis in spec.columns), value_name)
 
 

@@ -40,7 +40,7 @@ def held(config: dict[str, Any], key: str) -> Any:
         if part not in config:
             return ABSENT
         config = config[part]
-    return config
+    return config.removeprefix(f"{PROJECT}/") if isinstance(config, str) else config
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 from unittest import mock
 
@@ -111,7 +112,7 @@ def compare(part: str = "") -> Result:
         if name in changes["gone"] or part not in (name.partition(" ")[0] if name.startswith("report=") else name):
             continue
         now = found.pop(name, [])
-        if name in changes["changed"]:
+        if any(fnmatchcase(name, pattern) for pattern in changes["changed"]):
             continue
         if len(now) != len(of):
             result.check(f"{name}: points", len(of), len(now))

@@ -194,7 +194,8 @@ def test_published_names_exist_in_the_paper(path):
     ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
     assert {name for *_, name in numbers} <= names | ends
     shown = {(at[spec.published.pair].published_label,
-              " / ".join(at[axis].published_label for axis in spec.rows if axis != spec.published.pair),
+              " / ".join(at[axis].published_label for axis in spec.rows
+                         if axis != spec.published.pair and at[axis].published_label),
               " / ".join(at[axis].published_label for axis in spec.columns))
              for at in (spec.entries(point.coords) for point in spec.points())}
     means = {(pair, row, spec.mean) for pair, row, _ in shown} if spec.mean else set()
@@ -224,11 +225,12 @@ def test_names_of_conf_scale_stand_for_entries_of_each_edition():
                   {"label": "Q3", "settings": ["decoding.max_new_tokens=4096"], "overrides": ["pair=qwen3_8b"],
                    "scale": "paper"}],
         "Task": [{"label": "mini_gsm", "overrides": ["task=mini_gsm"], "scale": "embedded"},
-                 {"label": "GSM8K", "settings": ["n=3"], "overrides": ["task=gsm8k_mars", "seed=1"], "scale": "paper"}],
+                 {"label": "GSM8K", "settings": ["n=3"], "overrides": ["task=gsm8k_mars_release", "seed=1"],
+                  "scale": "paper"}],
         "T": [{"label": "1", "overrides": ["decoding.temperature=1"], "value": 1, "scale": ["real"]},
               {"label": "as it is", "scale": ["paper"]}]}
     assert made["base_at"] == {"embedded": [], "real": ["decoding.max_new_tokens=64"],
-                               "paper": ["pair.nodes=9", "decoding.max_new_tokens=512"]}
+                               "paper": ["pair.nodes=9", "timed=null", "decoding.max_new_tokens=512"]}
     with pytest.raises(ValueError, match=r"poetry: neither a pair nor a task of conf/scale; it has chat, .*, tiny"):
         with_editions({"axes": {"Task": ["poetry"]}})
     with pytest.raises(ValueError, match="editions=eagle: unknown; one of mars, fsd, dropmatch, arc, own"):
