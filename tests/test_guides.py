@@ -3,6 +3,7 @@ run there."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -31,18 +32,17 @@ LONG = ("report=my_rule", "bench -m ", "task=mini_sum")
 """Commands of the guides that show more of the same."""
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A copy of the checkout without what runs have written."""
-    left_out = shutil.ignore_patterns(".*", "outputs", "measured", "models", "__pycache__", "*.egg-info")
-    copy = shutil.copytree(ROOT, tmp_path / "checkout", ignore=left_out)
-    (copy / "models").symlink_to(ROOT / "models")
-    return copy
-
-
-def run(words: list[str], checkout: Path) -> None:
-    done = subprocess.run(words, cwd=checkout, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+PROGRAM = """
+import json, runpy, sys
+for module, *words in json.loads(sys.argv.pop()):
+    sys.argv[1:] = words
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if ended.code:
+            sys.exit(f"{module} {words}: {ended.code}")
+"""
+"""Runs modules with their words, one after another."""
 
 
 def paste(page: str, checkout: Path) -> None:
@@ -51,38 +51,39 @@ def paste(page: str, checkout: Path) -> None:
         (checkout / name).write_text(content)
     for number, change in enumerate(re.findall(BLOCK.format("diff"), page, re.DOTALL)):
         (checkout / f"{number}.diff").write_text(change)
-        run(["git", "apply", "--unidiff-zero", f"{number}.diff"], checkout)
+        subprocess.run(["git", "apply", "--unidiff-zero", f"{number}.diff"], cwd=checkout, check=True)
 
 
 def commands(page: str) -> list[list[str]]:
-    """The command lines of a page, untimed."""
+    """The modules and words of a page's command lines, untimed."""
     lines = "".join(re.findall(BLOCK.format("bash"), page, re.DOTALL)).splitlines()
-    found = []
-    for line in lines:
-        _, *words = shlex.split(line, comments=True)
-        if not any(long in line for long in LONG):
-            more = ["timed=0"] if words[1] == "bench" else ["-n", "0", "-q"] if words[1] == "pytest" else []
-            found.append([sys.executable, *words, *more])
-    return found
+    found = [shlex.split(line, comments=True)[2:] for line in lines if not any(long in line for long in LONG)]
+    return [[*words, *["timed=0"] * (words[0] == "bench")] for words in found]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adding_a_rule", "adding_a_drafter", "adding_a_task", "reports"])
-def test_a_guide_is_true(name: str, checkout: Path) -> None:
-    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    paste(page, checkout)
-    asked = commands(page)
-    assert any("pytest" in words for words in asked) and len(asked) >= 2
-    for words in asked:
-        run(words, checkout)
-
-
-@pytest.mark.slow
-def test_the_rule_of_the_readme_passes_the_tests_of_the_guide(checkout: Path) -> None:
-    paste((ROOT / "README.md").read_text(encoding="utf-8"), checkout)
+def test_the_guides_are_true(tmp_path: Path) -> None:
+    """All in one copy of the checkout, without what runs have written, and their commands in one process."""
+    left_out = shutil.ignore_patterns(".*", "outputs", "measured", "models", "__pycache__", "*.egg-info")
+    checkout = shutil.copytree(ROOT, tmp_path / "checkout", ignore=left_out)
+    (checkout / "models").symlink_to(ROOT / "models")
+    asked = []
+    for name in ("docs/adding_a_rule", "docs/adding_a_drafter", "docs/adding_a_task", "docs/reports", "README"):
+        page = (ROOT / f"{name}.md").read_text(encoding="utf-8")
+        paste(page, checkout)
+        asked += commands(page) if name != "README" else []
+    asked += [[word.replace("floor", "mine") for word in words] for words in asked if "rule=floor" in words]
     assert (checkout / "methods/rules/mine.py").exists() and (checkout / "conf/rule/mine.yaml").exists()
-    for words in commands((ROOT / "docs/adding_a_rule.md").read_text(encoding="utf-8")):
-        run([word.replace("floor", "mine") for word in words], checkout)
+    tests = [words[1:] for words in asked if words[0] == "pytest"]
+    assert len(tests) == 5 and len(asked) > 10
+    chosen = [words[:words.index("-k")] for words in tests if "-k" in words]
+    words = " or ".join(["rule/mine", *(words[-1] for words in tests if "-k" in words)])
+    asked = [words for words in asked if words[0] != "pytest"] + [
+        ["pytest", "-n", "0", "-q", *sorted({file for files in chosen for file in files}), "-k", words],
+        ["pytest", "-n", "0", "-q", *(file for words in tests if "-k" not in words for file in words)]]
+    given = [sys.executable, "-c", PROGRAM, json.dumps(asked)]
+    done = subprocess.run(given, cwd=checkout, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
 
 def test_every_key_of_the_report_language_is_explained() -> None:
