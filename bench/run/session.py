@@ -8,7 +8,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from results.metrics.summary import Summary
 
 log = logging.getLogger(__name__)
-TREE = "tree.json"
-"""Beside a head: its cheapest tree, `nodes` and `beams` as in conf/pair, and where it was `measured`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +86,6 @@ class Session:
         """Raises StoreError for a file of these cells or of their baselines that cannot be read; where one of them is
         incomplete, for a store that cannot be written; and for the folder `output` of output.dir, if the command writes
         one."""
-        for note in dict.fromkeys(filter(None, map(measured_tree, cells))):
-            log.warning(note)
         asked = {(cell.name, cell.n): cell for cell in cells}
         names = dict.fromkeys([cell.name for cell in cells] + [cell.baseline().name for cell in cells])
         for name in names:
@@ -271,23 +266,3 @@ def _number(value: float | None, form: str, unit: str = "", interval: Sequence[f
         return "—"
     around = f" [{interval[0]:{form}}, {interval[1]:{form}}]" if interval else ""
     return f"{value:{form}}{unit}{around}"
-
-
-def measured_tree(cell: Cell) -> str:
-    """Which tree is cheaper than that of the cell; empty where none is known, or the command names a tree."""
-    drafter: Any = cell.drafter.options
-    pair = cell.pair
-    if getattr(drafter, "tree", "") != "dynamic" or (drafter.total, drafter.top_k) != (pair.nodes, pair.beams):
-        return ""
-    source = pair.checkpoint(cell.roles[1]).source
-    if not (file := Path(source, TREE)).is_file():
-        return ""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        nodes, beams, where = found["nodes"], found["beams"], found["measured"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file}: must be a JSON object with nodes, beams and measured") from error
-    if (nodes, beams) == (pair.nodes, pair.beams):
-        return ""
-    return (f"pair.{cell.roles[1]}={source}: trees of {nodes} nodes and {beams} beams were cheapest ({where}); this "
-            f"pair has {pair.nodes} and {pair.beams}: give pair.nodes={nodes} pair.beams={beams}")
