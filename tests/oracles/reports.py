@@ -97,7 +97,8 @@ def compare(part: str = "") -> Result:
         redrawn = {*changes["removed"], *changes["redrawn"]}
         names = {changes["renamed"].get(line.get("value_name"), line.get("value_name")) for line in frozen} - redrawn
         frozen = [line for line in frozen if line.get("value_name") not in redrawn]
-        now = [line for line in now if line.get("value_name") in names]
+        rows = {line.get("Rule") for line in frozen}
+        now = [line for line in now if line.get("value_name") in names and line.get("Rule") in rows]
         if len(frozen) != len(now):
             result.check(f"{place}: lines", len(frozen), len(now))
             continue

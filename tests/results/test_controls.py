@@ -1,0 +1,90 @@
+"""The judge's own controls: lossless settings presented as rules are no gain, and what is faster is found."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from results.metrics import frontier
+from results.metrics.delta import Estimate
+from results.metrics.frontier import Point, beside_frontier
+from results.metrics.tau_gain import gain
+from results.metrics.verdict import Answered, verdicts
+from results.store.cells import Store
+from results.store.compared import Compared
+from results.store.sample import Sample
+from results.store.timed import Timed, TimedRun
+from tests.helpers.synthetic_cells import sample
+
+CURVE = {0.0: (5.3, 0.322), 0.4: (5.0, 0.050), 0.7: (4.9, 0.010), 1.0: (4.5, 0.0), 1.3: (3.6, 0.04)}
+"""Temperature -> τ and distortion, about those of the embedded pair on mini_chat."""
+SETTINGS = {"tree": 1.0, "chain": 0.98, "block": 0.9}
+"""Lossless setting -> τ over that of the first."""
+N, TIMED, RUNS = 64, 12, 200
+MEASURED = Path(__file__).resolve().parents[2] / "results" / "measured"
+
+
+def cell(rng: np.random.Generator, tau: float, price: float, seconds: np.ndarray) -> list[Compared]:
+    """N prompts with their own lengths and cycles, the first of them timed."""
+    pairs = []
+    for i in range(N):
+        tokens = int(rng.integers(20, 60))
+        cycles = max(1, round(tokens / (tau * rng.lognormal(0, 0.1))))
+        committed = [tokens // cycles + (j < tokens % cycles) for j in range(cycles)]
+        own = sample(f"p{i:02}", [0] * tokens, committed=committed, nll=float(tokens))
+        base = sample(own.id, [0] * tokens, committed=[1] * tokens, nll=float(tokens))
+        spent = [passes * seconds[i] * rng.lognormal(0, 0.02) for passes in (cycles * price, tokens)]
+        clock = Timed(own.id, TimedRun(tokens, cycles, 0.001, spent[0]), TimedRun(tokens, tokens, 0.001, spent[1]),
+                      "host", "boot", "now")
+        pairs.append(Compared(own, base, clock if i < TIMED else None))
+    return pairs
+
+
+def experiment(rng: np.random.Generator) -> tuple[dict[float, Point], list[Compared]]:
+    """The frontier, and another run of its best setting at T = 0.7."""
+    seconds = 0.001 * rng.lognormal(0, 0.1, N)
+    line = {t: Point({name: cell(rng, tau * share, 2.5, seconds) for name, share in SETTINGS.items()},
+                     Estimate(nats, 0.03 * nats, N - 1.0, log=False)) for t, (tau, nats) in CURVE.items()}
+    return line, cell(rng, CURVE[0.7][0], 2.5, seconds)
+
+
+def kinds(monkeypatch: pytest.MonkeyPatch, speed: float, runs: int = RUNS) -> list[str]:
+    monkeypatch.setattr(frontier, "FRONTIER_RESAMPLES", 120)
+    found, rng = [], np.random.default_rng(0)
+    for _ in range(runs):
+        line, pairs = experiment(rng)
+        faster = [pair if pair.timed is None else replace(pair, timed=replace(
+            pair.timed, own=replace(pair.timed.own, decode_s=pair.timed.own.decode_s / speed))) for pair in pairs]
+        own = Answered(faster, distortion=Estimate(0.010, 0.0003, N - 1.0, log=False))
+        found.append(verdicts({"own": beside_frontier(own, line, 1.0)["judged"]})["own"].kind)
+    return found
+
+
+@pytest.mark.slow
+def test_a_lossless_setting_presented_as_a_rule_is_a_gain_no_oftener_than_stated(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kinds(monkeypatch, 1.0).count("gain") / RUNS <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / RUNS)
+
+
+@pytest.mark.slow
+def test_a_clock_times_0_95_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At this noise two times in three with 12 timed prompts of 64."""
+    found = kinds(monkeypatch, 1 / 0.95, runs=60)
+    assert found.count("gain") > 0.5 * len(found) and found.count("no gain") < 0.1 * len(found)
+
+
+@pytest.mark.slow
+def test_block_verification_commits_more_of_drawn_chains(tmp_path: Path) -> None:
+    """A theorem (Sun et al. 2024), seen in the archive: EAGLE-3, chains of seven, mini_chat, T = 1, n = 512."""
+    cells = ("tiny-eagle3-block-mini_chat-88d847b1fc", "tiny-eagle3-lossless-mini_chat-588286c729")
+    with tarfile.open(MEASURED / "embedded_cpu" / "store.tar.xz") as archive:
+        archive.extractall(tmp_path, [one for one in archive if one.name.split("/")[1:2] in [[name] for name in cells]],
+                           filter="data")
+    store = Store(tmp_path / "store")
+    block, standard = ({one.id: one for one in store.cell(name).samples() if isinstance(one, Sample)} for name in cells)
+    found = gain(block, standard)
+    assert len(block) == len(standard) == 512 and found["tau_gain_ci95"][0] > 0 and found["tau_gain"] > 0.05
