@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from plots import agreement, bars, gains, pareto, sweep, traced, when
+from plots import agreement, bars, gains, limit, pareto, sweep, traced, when
 from plots.style import SOFT, note, style
 from results.metrics.catalog import CLOCKED
 from results.reports.conditions import stated
@@ -18,7 +18,8 @@ from results.reports.spec import FigureSpec
 
 _DRAW: dict[str, Callable[..., Figure]] = {
     "sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "traced": traced.draw,
-    "gains": gains.draw, "matrices": agreement.draw_matrices, "agreement": agreement.draw_agreement, "when": when.draw}
+    "gains": gains.draw, "matrices": agreement.draw_matrices, "agreement": agreement.draw_agreement, "when": when.draw,
+    "limit": limit.draw}
 """kind of a figure -> draw(figure, report, grid)"""
 
 

@@ -21,6 +21,7 @@ from bench.run.related_cells import (
 )
 from bench.run.requested_cell import RequestedCell
 from bench.run.trackers import Logbook
+from results.metrics.distortion import judged_at, spectrum
 from results.metrics.tau_gain import findings
 from results.store.cells import Store
 from results.store.errors import StoreError
@@ -123,6 +124,7 @@ class Session:
     def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
         """The summary with what the cell gains over lossless decoding at another temperature than its own. Raises
         StoreError."""
+        summary = summary.with_values(**judged_at(summary.sums.get(spectrum), temperature))
         return summary.with_later(GAINS, partial(over_lossless, cell, self.store, temperature))
 
     def traces(self, cell: Cell) -> TraceFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -71,6 +72,16 @@ def least(sums: Floats) -> Floats:
 def nearest(sums: Floats) -> Floats:
     """[...]: the temperature of `least`."""
     return np.asarray(1 / FINE[distance(sums, FINE).argmin(-1)])
+
+
+def judged_at(sums: Sums | None, temperature: float) -> dict[str, Sums | None]:
+    """The distortions of a row that is judged at another temperature than its own, as a summary takes them."""
+    if sums is None:
+        return {}
+    distances = [to_temperature(row, temperature) * row[-1] for row in sums.rows]
+    rows = np.column_stack([distances, sums.rows[:, -1]])
+    return {"distortion": replace(sums, rows=rows), "distortion_tv": None, "distortion_js": None,
+            "distortion_outside": None}
 
 
 T = StudentT()

@@ -265,5 +265,35 @@ class When(_Figure):
             raise ValueError(f"figure.lossless names {unknown}, which are no entries of {self.series!r}")
 
 
-Figure = Annotated[Sweep | Pareto | Bars | Gains | Traced | Matrices | Agreement | When,
+class Limit(_Figure):
+    """τ of each rule against its distortion, with two curves: lossless decoding over temperatures, and the limit.
+
+    series     the axis of the rules.
+    lossless   its entries that are the lossless curve; the first is that at the temperature asked for.
+    limit      its entries that are the limit's curve.
+    y          the metric of the vertical axis.
+    """
+
+    parts: ClassVar[tuple[str, ...]] = ("series",)
+    kind: Literal["limit"]
+    series: str
+    lossless: tuple[str, ...] = Field(min_length=1)
+    limit: tuple[str, ...] = Field(min_length=1)
+    y: MetricName = "tau"
+
+    def metrics(self) -> list[str]:
+        return ["distortion", self.y, "distortion_least", "distortion_temperature", "distortion_tv", "distortion_js",
+                "distortion_outside"]
+
+    @property
+    def intervals(self) -> bool:
+        return True
+
+    def check(self, axes: Axes) -> None:
+        if unknown := sorted({*self.lossless, *self.limit} - {entry.label for entry in axes.get(self.series, ())}):
+            raise ValueError(f"figure.lossless and figure.limit name {unknown}, which are no entries of "
+                             f"{self.series!r}")
+
+
+Figure = Annotated[Sweep | Pareto | Bars | Gains | Traced | Matrices | Agreement | When | Limit,
                    Field(discriminator="kind")]
