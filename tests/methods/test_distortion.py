@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from methods import registry
+from methods.batch import Generation
+from methods.decode import Limits, Request
 from methods.distortion import POWERS, compared, keep_probability, sampled_law, tree_law
+from methods.likelihood import generate_with_nll
+from methods.method import build_method
 from methods.rules.base import Rule
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
 from methods.rules.typical import Typical
 from methods.rules.verification import Verification
-from methods.rules.walk import walk
+from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from results.metrics.distortion import INVERSE
+from tests.helpers.tiny_heads import OPTIONS, model_for
+from tests.helpers.tiny_models import VOCAB as VOCABULARY
+from tests.helpers.tiny_models import language_model, prompts
 
 VOCAB, DRAWS = 6, 1_000_000
 RULES = [Lossless(), Mars(variant="sampling", theta=0.5), Mars(), Random(rate=0.3), Typical(epsilon=0.2, delta=0.8)]
@@ -102,3 +111,62 @@ def test_numbers_are_those_of_the_definitions() -> None:
 
 def test_store_and_loop_know_the_same_temperatures() -> None:
     assert [n / 4 for n in POWERS] == INVERSE.tolist()
+
+
+def decoded(rule: str, drafter: str, sampling: Sampling, batch: int = 6, **options: Any) -> list[Generation]:
+    """Answers of an untrained target, with their divergences; the draft model is a noisy copy of it."""
+    target = language_model(layers=3)
+    method = build_method(target, model_for(drafter, target), registry.drafter(drafter)(**OPTIONS.get(drafter, {})),
+                          registry.rule(rule)(**options), sampling, 4)
+    requests = [Request(ids, f"0/law/{i}") for i, ids in enumerate(prompts(6) * 4)]
+    limits, out = Limits(40, frozenset(range(0, VOCABULARY, 16)), laws=True, shrink=True), []
+    for at in range(0, len(requests), batch):
+        out += generate_with_nll(method, requests[at:at + batch], limits)
+    return out
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.6), Sampling(1.0), Sampling(0.9, top_k=20), Sampling(0.0)], ids=str)
+@pytest.mark.parametrize(("rule", "drafter"), [("lossless", "model"), ("lossless", "eagle3"), ("lossless", "none"),
+                                               ("block", "model")])
+def test_lossless_decoding_has_no_distortion(rule: str, drafter: str, sampling: Sampling) -> None:
+    for one in decoded(rule, drafter, sampling):
+        found = one.divergence
+        assert found is not None and found.tokens == len(one.output_ids)
+        assert found.nats < 1e-6 and found.tv < 1e-4 and found.outside == 0
+        assert found.basis == ("theorem" if rule == "block" else "law")
+
+
+@pytest.mark.parametrize(("rule", "drafter", "options"), [
+    ("mars_sampling", "model", {}), ("random", "eagle3", {"rate": 0.5}), ("cactus", "model", {}),
+    ("tilted", "model", {"lam": 0.3})])
+def test_emitted_tokens_are_as_likely_as_the_law_says(rule: str, drafter: str, options: dict[str, Any]) -> None:
+    """The mean of −log p(token) minus its expectation under R is 0 within 4 standard errors; batches change nothing."""
+    name, given = ("mars", {"variant": "sampling", "theta": 0.5}) if rule == "mars_sampling" else (rule, options)
+    found = decoded(name, drafter, Sampling(1.0), **given)
+    at_one = POWERS.index(4)
+    excess = torch.tensor([one.nll - (one.divergence.log_mass[at_one] - one.divergence.logit) for one in found])
+    assert abs(excess.mean()) < 4 * excess.std() / len(excess) ** 0.5
+    assert sum(one.divergence.nats for one in found) > 0.01
+    for one, alone in zip(found, decoded(name, drafter, Sampling(1.0), batch=1, **given), strict=True):
+        assert one.divergence.nats == pytest.approx(alone.divergence.nats, abs=1e-4)
+
+
+def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has_no_value() -> None:
+    class Hidden(Random):
+        """Reads another node's number."""
+
+        def decide(self, v: Verification) -> Decision:
+            return Decision(v.u.roll(1, 1) < self.rate)
+
+    class Declared(Hidden):
+        @property
+        def own_randomness(self) -> bool:
+            return True
+
+    target = language_model(layers=3)
+    drafter = registry.drafter("eagle3")(**OPTIONS.get("eagle3", {}))
+    for kind, basis in ((Random, "law"), (Hidden, None), (Declared, "draws")):
+        method = build_method(target, model_for("eagle3", target), drafter, kind(rate=0.5), Sampling(1.0), 4)
+        requests = [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(6))]
+        found = generate_with_nll(method, requests, Limits(24, frozenset(), laws=True))
+        assert [one.divergence and one.divergence.basis for one in found] == [basis] * 6
