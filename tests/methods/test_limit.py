@@ -19,9 +19,9 @@ from tests.helpers.rule_cases import random_case
 from tests.helpers.rule_table import with_states
 
 WARM, PRICES = Sampling(1.0), (0.1, 0.3, 1.0, 3.0)
-RULES = [("lossless", {}), ("lossless", {"q_mode": "draft"}), ("mars", {}),
-         ("mars", {"variant": "sampling", "theta": 0.5}), ("random", {"rate": 0.3}), ("typical", {}), ("fsd", {"threshold": 0.3}), ("threshold", {"single": 0.3}),
-         *(("tilted", {"lam": lam}) for lam in PRICES)]
+RULES = [("lossless", {}), ("lossless", {"q_mode": "draft"}), ("mars", {}), ("random", {"rate": 0.3}),
+         ("mars", {"variant": "sampling", "theta": 0.5}), ("typical", {}), ("fsd", {"threshold": 0.3}),
+         ("threshold", {"single": 0.3}), *(("tilted", {"lam": lam}) for lam in PRICES)]
 DRAWN = [*RULES, ("cactus", {}), ("lossy", {}), ("cascade_tok", {}), ("ensemble", {"w": 0.5})]
 
 

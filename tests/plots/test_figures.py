@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-from plots import agreement, bars, gains, histogram, pareto, sweep
+from plots import agreement, bars, gains, histogram, limit, pareto, sweep
 from plots.data import measured
 from plots.render import render, save
 from plots.style import COLOURS, look, panel_grid, style
@@ -331,3 +331,26 @@ def test_gains_stack_their_parts_and_cross_out_what_is_not_split():
     assert bars_of[1] == [(0, 0.75)], "crossed out: not split"
     texts = [text.get_text() for text in ax.texts]
     assert {"50.0%", "0.400", "Accuracy", "NLL"} <= set(texts)
+
+
+def test_the_limit_and_the_efficiency_of_each_rule():
+    labels = ["lossless", "colder", "tilted", "tilted more", "wasteful", "far", "absent"]
+    spec = FigureSpec.model_validate({
+        "name": "limit", "title": "limit", "kind": "figure", "axes": {"Rule": [{"label": label} for label in labels]},
+        "figure": {"kind": "limit", "series": "Rule", "lossless": labels[:2], "limit": labels[2:4]}})
+    made = next(iter(full_grid(spec).values())).summary
+    points = {"lossless": (0.0, 2.0), "colder": (0.3, 2.5), "tilted": (0.1, 3.0), "tilted more": (0.3, 4.0),
+              "wasteful": (0.2, 2.75), "far": (0.9, 4.0)}
+    grid = {(label,): Outcome.measured(made.with_values(distortion=x, distortion_ci95=(x, x), tau=y, tau_ci95=(y, y)))
+            for label, (x, y) in points.items()}
+    with style():
+        figure = limit.draw(spec.figure, spec, grid)
+        figure.draw_without_rendering()
+    [ax] = figure.axes
+    curves = {line.get_label(): line.get_xydata().tolist() for line in ax.lines}
+    assert curves["the limit (tilted)"] == [[0.0, 2.0], [0.1, 3.0], [0.3, 4.0]]
+    assert curves["lossless, T from 1 to 0"] == [[0.0, 2.0], [0.3, 2.5]]
+    names = [text for text in ax.texts if text.get_text()]
+    assert {text.get_text() for text in names} == {"wasteful (50%)", "far"}, "0.75 of 1.5; no limit known at 0.9"
+    boxes = [text.get_window_extent() for text in names]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
