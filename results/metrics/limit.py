@@ -18,5 +18,5 @@ def efficiency(rule: Point, lossless: Point, limit: Sequence[Point]) -> float | 
     distortion, tau = rule
     if not curve[0][0] < distortion <= curve[-1][0]:
         return None
-    best = float(np.interp(distortion, *zip(*curve, strict=True)))
+    best = float(np.interp(distortion, [x for x, _ in curve], [y for _, y in curve]))
     return (tau - lossless[1]) / (best - lossless[1]) if best > lossless[1] else None
