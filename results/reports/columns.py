@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, WithJsonSchema, model_validator
 
 from results.metrics.catalog import METRICS, metric
 from results.metrics.metric import BOOTSTRAP, Metric
@@ -17,6 +17,7 @@ MetricByName = Annotated[
     InstanceOf[Metric],
     BeforeValidator(lambda given: metric(given) if isinstance(given, str) else given),
     PlainSerializer(lambda one: one.name),
+    WithJsonSchema({"enum": list(METRICS)}),
 ]
 
 
