@@ -281,15 +281,16 @@ def _interval_kind(cell: Cell, number: Number, held: Conditions | None) -> str:
     return number.column.measure.estimated_by(held is None or held.proportion).words
 
 
-def html(tables: Sequence[Table]) -> str:
-    """A <figure> for each table, with its caption and its notes; classes, no styles. The second has a heading. Where
-    the form for people leaves out columns, the whole table is behind a click."""
+def html(tables: Sequence[Table], titled: bool = False) -> str:
+    """A <figure> for each table, with its caption and its notes; classes, no styles. All but the first have a heading,
+    with `titled` that too. Where the form for people leaves out columns, the whole table is behind a click."""
     template = TEMPLATES.get_template("table.html.j2")
     fragments = []
     for i, parts in enumerate(wholes(tables)):
         whole = [part for part in with_few_notes(parts) if is_narrower(part)]
         short = for_people(parts)
         for j, table in enumerate(short):
-            fragments.append(template.render(table=table, whole=whole if j == len(short) - 1 else (), titled=i > 0 == j,
-                                             labelled_rows=labelled_rows, cell_texts=cell_texts))
+            fragments.append(template.render(table=table, whole=whole if j == len(short) - 1 else (),
+                                             titled=j == 0 and (titled or i > 0), labelled_rows=labelled_rows,
+                                             cell_texts=cell_texts))
     return "\n".join(fragments)

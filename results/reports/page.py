@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,13 @@ class Item:
 
     @property
     def content(self) -> Markup:
-        """The tables, and the figure; empty for a figure that was not drawn."""
+        """The first table, the paper's beside it, the figure, and further tables behind a click; empty for a figure
+        that was not drawn."""
         drawn = figure_of(self.figure or self.paths, self.spec.name, self.spec.title)
-        tables = formats.html(self.tables) if self.tables else ""
-        return Markup("{}{}{}").format(Markup(tables), self.printed, drawn)
+        first, *others = [[*group] for _, group in groupby(self.tables, lambda table: table.spec.title)] or [[]]
+        return Markup("{}{}{}{}").format(Markup(formats.html(first)), self.printed, drawn, Markup(
+            '<details class="more"><summary>Further tables</summary>{}</details>' if others else "").format(
+            Markup(formats.html([*chain(*others)], titled=True))))
 
     @property
     def printed(self) -> Markup:
