@@ -34,7 +34,7 @@ LARGE = 1_000_000
 OFFERED = (".md", ".tex", ".csv", ".pdf")
 """Endings of the files of a report that travel with the page."""
 LISTED = tuple(Column(metric=metric(name)) for name in (
-    "tau", "speedup", "answer_speedup_modelled", "length_ratio", "accuracy", "precision", "relaxed_share", "nll"))
+    "tau", "speedup", "length_ratio", "accuracy", "relaxed_share", "nll"))
 """What the list of a store's cells shows of each."""
 
 
@@ -104,12 +104,13 @@ def write_index(
 ) -> Path:
     """Write <out_dir>/index.html and return its path: one file, which needs no network. It opens with `items`;
     `others` are folded below the answers of `groups`. `environment` is plain data. `listed`: a table of all cells of
-    the groups comes first. Without a title, the page has that of its only report."""
+    the groups comes first. Without a title, the page has that of its reports, if all have one."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    every = [*items, *others]
+    every, titles = [*items, *others], {item.spec.title for item in items}
+    title = title or (titles.pop() if len(titles) == 1 else "Leeway")
     page = formats.TEMPLATES.get_template("page.html.j2").render(
-        title=title or (items[0].spec.title if len(items) == 1 else "Leeway"), items=items, others=others, every=every,
+        title=title, items=items, others=others, every=every,
         environment=list(_flat(environment)), metrics=_used_metrics(every), groups=groups, most=SHOWN, kinds=KINDS,
         columns=LISTED, cells=list(_rows(groups)) if listed else None,
         parts=[(name, packed(data)) for name, data in parts_of(groups)] if groups else [])
@@ -143,7 +144,9 @@ def figure_of(paths: Sequence[Path], name: str, title: str) -> Markup:
     for pattern in (r'(\bid=")', r"(url\(#)", r'(href="#)'):
         svg = re.sub(pattern, rf"\g<1>{name}-", svg)
     svg = re.sub(r": #([0-9a-f]{6})\b", r": var(--c-\1, #\1)", svg)
-    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"', 1))
+    wide = re.search(r'\bwidth="([\d.]+pt)"', svg)
+    limit = f' style="max-width: calc(1.4 * {wide[1]})"' if wide else ""
+    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"{limit}', 1))
 
 
 def _label(name: str) -> str:
