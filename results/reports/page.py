@@ -66,7 +66,8 @@ class Item:
         that was not drawn."""
         drawn = figure_of(self.figure or self.paths, self.spec.name, self.spec.title)
         first, *others = [[*group] for _, group in groupby(self.tables, lambda table: table.spec.title)] or [[]]
-        return Markup("{}{}{}{}").format(Markup(formats.html(first)), self.printed, drawn, Markup(
+        own = f'<div class="own">{formats.html(first)}</div>' if first else ""
+        return Markup("{}{}{}{}").format(Markup(own), self.printed, drawn, Markup(
             '<details class="more"><summary>Further tables</summary>{}</details>' if others else "").format(
             Markup(formats.html([*chain(*others)], titled=True))))
 
