@@ -19,7 +19,7 @@ from tests.helpers.commands import run
 from tests.helpers.stores import decoded, difference, snapshot
 from tests.helpers.tiny_gguf import write_gguf
 
-pytestmark = pytest.mark.attack
+attack = pytest.mark.attack
 EXCHANGED = PROJECT / "tests" / "results" / "exchange_files"
 Member = tuple[tarfile.TarInfo, bytes]
 
@@ -83,7 +83,7 @@ BYTES: Mapping[str, Callable[[bytes, random.Random], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("damage", ["", *BYTES])
+@pytest.mark.parametrize("damage", ["", *(pytest.param(kind, marks=attack) for kind in BYTES)])
 @pytest.mark.parametrize("name", MEMBERS)
 def test_an_archive_to_merge(name: str, damage: str, measured: Path, tmp_path: Path) -> None:
     """Hostile members before or behind the cells of a store, packed in each way, then damaged."""
@@ -138,6 +138,7 @@ def damaged_lines(source: bytes, kind: str, draw: random.Random) -> bytes:
     return "\n".join(lines).encode() + b"\n"
 
 
+@attack
 @pytest.mark.parametrize("name", ["spec_bench", "eagle"])
 @pytest.mark.parametrize("kind", [*VALUES, *BYTES, "nested", "another order"])
 def test_a_file_to_import(name: str, kind: str, tmp_path: Path) -> None:
@@ -179,6 +180,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return file.read_bytes()
 
 
+@attack
 @pytest.mark.parametrize("name", [*HEADERS, *(f"{kind} {number}" for kind in BYTES for number in range(5))])
 def test_a_gguf_file(name: str, gguf: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))

@@ -18,7 +18,7 @@ import pytest
 from bench.config.paths import PROJECT
 from tests.helpers.stores import Decoded, decoded, difference, doubled, leftovers, lines, lost
 
-pytestmark = pytest.mark.attack
+attack = pytest.mark.attack
 KILLS, LIMIT_S, GONE_S = 6, 600.0, 120.0
 """Kills of a command; seconds that it, and what a kill leaves of it, may take."""
 LAUNCHED = "-m method=sps task=mini_gsm,mini_chat n=3 decoding.max_new_tokens=12 timed=0 launch.parallel=2"
@@ -79,6 +79,7 @@ def undisturbed(words: str, output: Path) -> tuple[Decoded, float]:
     return decoded(output / "store"), time.monotonic() - began
 
 
+@attack
 @pytest.mark.parametrize("name", RUNS)
 def test_a_command_that_is_killed_again_and_again(name: str, tmp_path: Path) -> None:
     """One of its processes, of workers or of Ray, or the command itself; now and then after the clock was set back."""
@@ -108,6 +109,7 @@ def test_a_command_that_is_killed_again_and_again(name: str, tmp_path: Path) -> 
         assert not fault(output / "store", before, expected, complete=True)
 
 
+@attack
 def test_eight_processes_on_one_store(tmp_path: Path) -> None:
     """At once, methods in random order, random numbers of prompts."""
     expected, _ = undisturbed(f"{RACE} method={','.join(METHODS)} n={max(NUMBERS)}", tmp_path / "undisturbed")
