@@ -18,9 +18,9 @@ from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec
 
 Place = tuple[Measured, Measured]
-_TICKS = (0, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2)
-_NAMES_INCHES, _LINE_POINTS = 2.1, 11.5
-"""Width of the column of names beside a panel; least distance of two names in it."""
+_TICKS = (0, 0.02, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2, 3)
+_LINE_POINTS = 11.5
+"""Least distance of two names in the column beside a panel."""
 
 
 def draw(limit: Limit, spec: FigureSpec, grid: Grid) -> Figure:
@@ -28,9 +28,6 @@ def draw(limit: Limit, spec: FigureSpec, grid: Grid) -> Figure:
     told apart. Names stand in a column at the right, joined to their points."""
     places = list(panels(spec, limit.panels))
     figure, axes = panel_grid(len(places), columns=1, inches=(6.4, 3.9))
-    layout = figure.get_layout_engine()
-    assert layout is not None
-    layout.set(rect=(0, 0, 1 - _NAMES_INCHES / 6.4, 1))  # type: ignore[call-arg]  # of the constrained layout
     for ax, (title, at) in zip(axes, places, strict=True):
         labels = dict.fromkeys(entry.label for entry in spec.axes[limit.series])
         found = {label: (x, y) for label in labels
@@ -82,11 +79,11 @@ def _names(ax: Axes, limit: Limit, found: Mapping[str, Place], rules: Mapping[st
         heights[i] = min(heights[i], high - (len(heights) - 1 - i) * line if over else heights[i])
     for label, height in zip(ordered, heights, strict=True):
         share = efficiency(_values(rules[label]), start, curve)
-        text = label if share is None else f"{label} ({share:.0%})"
+        text = label if share is None else f"{label} ({share:.0%})".replace("-", "−")
         ax.annotate(text, _values(rules[label]), xytext=(1.03, height), textcoords=("axes fraction", "data"),
                     fontsize=8.5, va="center", annotation_clip=False,
                     arrowprops={"arrowstyle": "-", "color": ORANGE if not label.startswith("random") else SOFT,
-                                "lw": 0.5, "alpha": 0.7, "shrinkA": 0, "shrinkB": 3})
+                                "lw": 0.5, "alpha": 0.7, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)})
 
 
 def _values(place: Place) -> tuple[float, float]:
