@@ -172,6 +172,10 @@ _CONTROLS = (
            "Relaxation if the score takes the place of the NLL in the match; only where plain decoding's scores at "
            "temperature 0 and at T differ significantly.",
            signed=True),
+    Metric("tau_gain_relaxed_by_kl", "relaxation by KL", "", 2, None,
+           "Relaxation if T* is the temperature whose lossless law is nearest to the rule's in KL divergence, at most "
+           "that asked for, in place of the one of equal NLL.",
+           signed=True),
     Metric("tau_gain_argmax", "argmax tokens", "", 2, None,
            "Another definition of greedier, by mechanism: τ of the same rule that keeps only what the lossless test or "
            "the target's argmax keeps, minus that of the lossless rule.",

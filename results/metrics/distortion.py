@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +14,7 @@ from results.metrics.delta import estimate
 from results.metrics.intervals import Interval
 from results.metrics.metric import Estimator, Metric, Statistic, Sums
 from results.store.compared import Compared
+from results.store.sample import Sample
 
 Floats = NDArray[np.float64]
 INVERSE = np.array([2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24]) / 4
@@ -46,8 +48,18 @@ def apart(pair: Compared, of: str) -> Addends:
 
 def spectrum(pair: Compared) -> Addends:
     """Entropy, mean logit, logsumexp(z / T) at each temperature, tokens."""
-    own = pair.sample.distortion
+    return _spectrum(pair.sample)
+
+
+def _spectrum(sample: Sample) -> Addends:
+    own = sample.distortion
     return None if own is None else (own.entropy, own.logit, *own.log_mass, own.tokens)
+
+
+def spectra(samples: Mapping[str, Sample], ids: Sequence[str]) -> Floats | None:
+    """[n, 15] the spectra of these prompts; None where one has none."""
+    rows = [row for name in ids if (row := _spectrum(samples[name])) is not None]
+    return np.array(rows, float) if rows and len(rows) == len(ids) else None
 
 
 def distance(sums: Floats, inverse: Floats) -> Floats:

@@ -110,6 +110,18 @@ def test_the_match_on_the_score_needs_scores_that_differ() -> None:
     assert "tau_gain_relaxed_by_score" not in split(alike, 1.0)
 
 
+def test_the_match_by_kl_is_at_the_temperature_of_the_nearest_law() -> None:
+    """The target has logits 0 and 1; the rule's law is the target's at T = 0.5, whatever the NLL of its tokens."""
+    inverse = [n / 4 for n in (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24)]
+    second = 1 / (1 + np.exp(-2.0))
+    entropy = -second * np.log(second) - (1 - second) * np.log(1 - second)
+    row = [entropy, second, *np.log1p(np.exp(inverse)), 1.0]
+    point = runs(3.7, 0.8)
+    found = split(point._replace(spectrum=np.tile(row, (point.size(), 1))), 1.0, resamples=50)
+    assert found["tau_gain_relaxed_by_kl"] == pytest.approx(3.7 - 3.5, abs=1e-6)
+    assert found["tau_gain_relaxed"] == pytest.approx(3.7 - 3.2) and "tau_gain_relaxed_by_kl" not in split(point, 1.0)
+
+
 def test_argmax_tokens_are_a_second_definition() -> None:
     found = split(runs(3.9, 0.5)._replace(argmax=counts(3.2, 0.6)), 1.0)
     assert found["tau_gain_argmax"] == pytest.approx(0.2) and found["tau_gain_greedier"] == pytest.approx(0.5)
