@@ -64,7 +64,8 @@ class Item:
     def content(self) -> Markup:
         """The first table, the paper's beside it, the figure, and further tables behind a click; empty for a figure
         that was not drawn."""
-        drawn = figure_of(self.figure or self.paths, self.spec.name, self.spec.title)
+        said = f"{self.spec.title}: speed of each row against its quality" if self.figure else self.spec.title
+        drawn = figure_of(self.figure or self.paths, self.spec.name, said)
         first, *others = [[*group] for _, group in groupby(self.tables, lambda table: table.spec.title)] or [[]]
         own = f'<div class="own">{formats.html(first)}</div>' if first else ""
         return Markup("{}{}{}{}").format(Markup(own), self.printed, drawn, Markup(
