@@ -14,7 +14,6 @@ from bench.reports.overrides import Selection
 from bench.reports.plan import plan_of
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
-from results.reports.committed import committed
 from results.reports.layout import published_value
 from results.reports.serving import Serving
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from bench.run.session import Session
     from results.reports.kinds import AnyReport
 
-COLUMNS = ("report", "run by", "scales", "cells", "time, at most", "state", "committed")
+COLUMNS = ("report", "run by", "scales", "cells", "time, at most", "state")
 
 
 def show_cells(plans: Sequence[Plan], session: Session) -> None:
@@ -47,25 +46,23 @@ def show_reports(reports: Iterable[AnyReport], hydra: Composer, overrides: Seque
     edition = f"pair={','.join(chosen.pairs)}" if chosen.pairs else f"scale={chosen.scale}"
     table = Table(*COLUMNS, title=f"reports; cells, time and state of {edition}", title_justify="left")
     for report in reports:
-        kept = committed(report.name, hydra.options("pair"))
         if isinstance(report, Serving):
-            table.add_row(report.name, "its name", "any", "–", "–", "reads what bench.gpu measured", kept)
+            table.add_row(report.name, "its name", "any", "–", "–", "reads what bench.gpu measured")
             continue
         pairs = {scale: list(dict.fromkeys(names)) for scale, names in pairs_of(report.axes).items() if names}
         scales = ", ".join(f"{scale} ({', '.join(names)})" if scale == "paper" else scale
                            for scale, names in pairs.items())
         run_by = "its name, every" if report.on_request else "its name, every, all"
         if not report.has_edition(chosen.pairs, chosen.scale):
-            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}", kept)
+            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}")
             continue
         plan = plan_of(report, hydra, overrides)
         time = duration([(cell, published_value(plan.spec, coords, "tau")) for coords, cell in plan.cells.items()])
-        table.add_row(report.name, run_by, scales or "any", str(len(plan.cells)), time, state(plan, session),
-                      kept)
+        table.add_row(report.name, run_by, scales or "any", str(len(plan.cells)), time, state(plan, session))
     session.print(table)
     session.print("report=all (make tables) runs those marked all, report=every those marked every. Time: if each "
                   "answer has max_new_tokens, on one core at the measured speed of plain decoding, on GPUs as in a "
-                  "dry run. Committed: in results/measured, on which pair, with how many prompts, when", soft_wrap=True)
+                  "dry run", soft_wrap=True)
 
 
 def state(plan: Plan, session: Session) -> str:

@@ -16,12 +16,10 @@ from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
 from bench.reports.steps import with_files
 from bench.run.models import ModelPool
-from results.reports.committed import committed
 from results.reports.kinds import parse_report
 from results.store.traces import TraceFolder
 
 FIGURE = {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"]}
-PAIRS = ("tiny", "smollm2", "llama31_8b")
 AXES = {"Task": [{"label": "gsm", "overrides": ["task=mini_gsm"]}, {"label": "chat", "overrides": ["task=mini_chat"]}]}
 
 
@@ -311,18 +309,6 @@ def test_a_classifier_is_trained_per_data_set() -> None:
     assert steps["gsm8k_dropmatch"].file != steps["livecodebench_v5"].file
 
 
-def test_what_is_committed_of_a_report(tmp_path: Path) -> None:
-    kept = {"one": ("tiny", [(64, "2026-11-01"), (64, "2026-11-03")]), "one_smollm2": ("smollm2", [(40, "2026-11-02")]),
-            "one_more": ("tiny", [(9, "2026-11-05")]), "traced": ("tiny", [])}
-    for name, (pair, rows) in kept.items():
-        lines = ["report,pair,n,date", *(f"{name},{pair},{n},{date}" for n, date in rows)]
-        (tmp_path / "folder").mkdir(exist_ok=True)
-        (tmp_path / "folder" / f"{name}.csv").write_text("\n".join(lines) + "\n")
-        (tmp_path / "folder" / f"{name}.environment.json").write_text('{"since": "2026-11-04T01:02:03+00:00"}')
-    assert committed("one", PAIRS, tmp_path) == "tiny n=64 2026-11-03; smollm2 n=40 2026-11-02"
-    assert committed("traced", PAIRS, tmp_path) == "tiny 2026-11-04" and committed("two", PAIRS, tmp_path) == "–"
-
-
 def test_several_reports_are_one_command(command, own_conf: Path, tmp_path: Path) -> None:
     flags = ["-cd", str(own_conf)]
     dry = command("report=[own_table,own_figure]", "n=2", "dry_run=true", flags=flags)
@@ -349,7 +335,6 @@ def test_every_report_is_listed_with_its_state(command, own_conf: Path, monkeypa
     monkeypatch.setattr(Composer, "options", lambda hydra, group: listed if group == "report" else real(hydra, group))
     rows = {line.split("│")[1].strip(): line for line in command("report=list", "n=1", flags=flags).out.splitlines()
             if line.startswith("│")}
-    assert "smollm2 n=40" in committed("arc_table2", PAIRS)
     assert "complete" in rows["own_table"] and "not run" in rows["own_figure"] and "task.path" in rows["workload"]
     assert "paper (qwen3_32b)" in rows["mars_table2"] and "its name, every  " in rows["mars_table2"]
     assert "its name, every, all" in rows["own_table"]
