@@ -127,7 +127,7 @@ def read(settings: Exchange) -> None:
 
 def counter(source: str) -> Count:
     """Counts the tokens of a text with a checkpoint's tokenizer. Raises ModelError."""
-    from methods.engine.token_texts import token_texts  # only the restated speed script takes it
+    from methods.engine.texts import token_texts  # only the restated speed script takes it
 
     return token_texts(source).count
 

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from bench.commands.command import run_command
 from bench.commands.open_cell import OpenCell
 from methods.decode import Limits, Request, generate, text_of
-from methods.engine import dates
+from methods.engine import texts
 from methods.method import Method
 
 log = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class LeewayLM(TemplateLM):
         return self.tokenizer.apply_chat_template(
             chat_history, tokenize=False, add_generation_prompt=add_generation_prompt,
             continue_final_message=not add_generation_prompt,
-            **dates.fixed(self.target.source, self.tokenizer.chat_template, None))
+            **texts.fixed_date(self.target.source, self.tokenizer.chat_template, None))
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         return self.tokenizer.chat_template if chat_template else None

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from methods.batch import Batch, Generation
 from methods.engine.cache import SlotCache
-from methods.engine.clock import now
+from methods.engine.device import now
 from methods.engine.source import ModelError
 from methods.method import Method
 from methods.observer import Observer

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.engine.upload import send
+from methods.engine.device import send
 
 BLOCK = 16
 """Cycles drawn at once; a matter of speed, not of values."""

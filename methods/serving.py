@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from methods.decode import CycleOutcome, accept, pack_outcomes, unpack_outcomes
-from methods.engine.upload import upload
+from methods.engine.device import upload
 from methods.prompt_rng import PromptRng
 from methods.rules.base import Rule
 from methods.rules.verification import State, Verification

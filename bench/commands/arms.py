@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from methods.decode import Limits, Request, generate
-from methods.engine.clock import now
+from methods.engine.device import now
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel

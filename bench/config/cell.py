@@ -19,11 +19,10 @@ from bench.config.section import Named, Section, choose, parse, validated
 from bench.config.vllm_here import check_for_vllm
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
-from methods.engine.families import check_division, resolve
+from methods.engine.families import check_division, check_generation_config, resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
-from methods.engine.generation_config import check_generation_config
 from methods.engine.source import ModelError, Source, check_objects, read_json
-from methods.engine.vocabulary import declared_size, may_share_rows
+from methods.engine.texts import declared_size, may_share_rows
 from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule

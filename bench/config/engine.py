@@ -114,7 +114,7 @@ class Engine(Section):
         """With how many CPU threads kernels are chosen for the models' weights; None: none are chosen."""
         if self.pack == "off" or self.name != "lab" or self.parallel != "none" or not self.device.startswith("cpu"):
             return None
-        from methods.engine.clock import DEFAULT_THREADS  # only here: a refused command should not cost torch
+        from methods.engine.device import DEFAULT_THREADS  # only here: a refused command should not cost torch
 
         return self.threads or DEFAULT_THREADS
 

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from bench.dry_run.downloads import Listing, listing, size
 from bench.dry_run.estimate import Memory, cpu_time, gpu_hours, known, known_model, memory_of, prompts_of
+from methods.engine.families import check_generation_config
 from methods.engine.fingerprints import unhashed
-from methods.engine.generation_config import check_generation_config
 from methods.engine.source import ModelError, Source
 from results.store.files import check_creatable
 from results.store.reasons import one_line

@@ -2,7 +2,7 @@
 
 Methods of a pair take turns over a few prompts, with the clock of each phase (`bench.run.profiling`): each
 part is timed inside the loop, with the caches as decoding leaves them. What only plain decoding is timed for, reading
-the prompt with the target, the others remember (`methods.engine.prefills`). `bench.run.cost_fit` makes prices of it."""
+the prompt with the target, the others remember (`methods.engine.cache`). `bench.run.cost_fit` makes prices of it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from bench.run.cost_fit import Size, Times, costs_of, linear, verification
 from bench.run.models import ModelPool, use_threads
 from bench.run.profiling import Phases
 from methods.decode import Limits, Request, generate
+from methods.engine.cache import Prefills
 from methods.engine.language_model import LanguageModel
-from methods.engine.prefills import Prefills
 from results.metrics.cost import LOSSLESS, Profile, Rest
 
 if TYPE_CHECKING:

@@ -18,16 +18,15 @@ from bench.run.profiling import Phases
 from methods.decode import Limits, Request, check_fit, generate
 from methods.drafters._levels import check_head
 from methods.engine import probe, roofline
-from methods.engine.clock import DEFAULT_THREADS
-from methods.engine.cut import load_cut
-from methods.engine.generation_config import check_generation_config
+from methods.engine.cache import Prefills
+from methods.engine.device import DEFAULT_THREADS
+from methods.engine.families import check_generation_config
 from methods.engine.graphs import Graphs
-from methods.engine.loading import load_model
+from methods.engine.loading import load_cut, load_model
 from methods.engine.margin import next_logits
-from methods.engine.prefills import Prefills
 from methods.engine.products import Products
 from methods.engine.source import ModelError, Source
-from methods.engine.vocabulary import check_same_vocabulary, shared_rows
+from methods.engine.texts import check_same_vocabulary, shared_rows
 from methods.likelihood import generate_with_nll
 from methods.method import Method, build_method
 from methods.trace import generate_traced

@@ -186,7 +186,7 @@ class Pool(Generic[Task]):
 def shares(count: int, devices: int) -> list[dict[str, str]]:
     """The environment of each of `count` processes: the cores are dealt out evenly, and so are the GPUs, at least
     `devices` to each; none where that is 0."""
-    from methods.engine.clock import DEFAULT_THREADS
+    from methods.engine.device import DEFAULT_THREADS
 
     names, threads = gpus() if devices else [], max(1, DEFAULT_THREADS // count)
     each = max(devices, len(names) // count)

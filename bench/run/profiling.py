@@ -14,7 +14,7 @@ from torch import nn
 
 from bench.run.answer import answer
 from methods.batch import Generation
-from methods.engine.clock import now
+from methods.engine.device import now
 
 if TYPE_CHECKING:
     from bench.run.engine import LoadedMethod

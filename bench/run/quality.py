@@ -20,7 +20,7 @@ import torch
 from bench.run.console import Bar, Bars, console, counted, display_names
 from bench.run.jobs import Done, Job, done_here, loaded_worker
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, shares
-from methods.engine.clock import DEFAULT_THREADS
+from methods.engine.device import DEFAULT_THREADS
 from results.store.sample import FailedSample, Record, Sample
 from results.store.traces import TraceFolder
 

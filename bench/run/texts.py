@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.config.paths import TINY
 from methods.engine.source import ModelError, Source
-from methods.engine.token_texts import token_texts
+from methods.engine.texts import token_texts
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from methods.drafters._levels import Levels, pick
 from methods.drafters.base import DraftSettings, Proposer
+from methods.engine.attention import Layout
 from methods.engine.cache import SlotCache
-from methods.engine.layout import Layout
+from methods.engine.device import upload
 from methods.engine.source import ModelError
-from methods.engine.upload import upload
 from methods.heads.head import Head
 from methods.trees.draft import Draft
 from methods.trees.dynamic import Growth, Selection, TreeShape

@@ -8,8 +8,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from methods.engine.attention import Layout, additive
 from methods.engine.cache import SlotCache
-from methods.engine.layout import Layout, additive
 from methods.engine.probe import TOLERANCE, off
 from methods.engine.source import ModelError
 from methods.heads.head import Head

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from methods.drafters.base import DraftSettings, Proposer
-from methods.engine.upload import upload
+from methods.engine.device import upload
 from methods.trees.draft import Draft
 from methods.trees.sampled import SampledTree
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from methods.drafters._chain import ChainProposer
 from methods.drafters.base import DraftSettings, Layered, Proposer, StopsEarly
-from methods.engine.upload import upload
+from methods.engine.device import upload
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 

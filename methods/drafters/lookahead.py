@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
-from methods.engine.upload import upload
+from methods.engine.device import upload
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded

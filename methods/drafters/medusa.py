@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
-from methods.engine.upload import upload
+from methods.engine.device import upload
 from methods.trees import static
 from methods.trees.draft import Draft
 from methods.trees.static import StaticTree

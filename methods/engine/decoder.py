@@ -1,16 +1,215 @@
-"""A lean decoder: dense models of the Llama family on the weights that transformers loaded, without its modules."""
+"""A lean decoder: dense models of the Llama family on the weights that transformers loaded, without its modules.
+
+A layer runs in as few operations as its mathematics has. Projections that read the same input become one matrix
+product: their weights move into one tensor and the module's parameters become views of it, so nothing is held twice and
+the module still works. Residual stream and projections have shape [T, width], T = B * N; only attention sees rows and
+nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from methods.engine.block import Block, Norm, Place, Product, Rotary, choose_kernels, fold
 from methods.engine.cache import SlotCache
-from methods.engine.products import Products
+from methods.engine.products import Matrix, Products
+
+
+@dataclass(slots=True)
+class Place:
+    """Where the nodes of one forward stand.
+
+    cache     receives their keys and values, after `SlotCache.begin`.
+    cos, sin  [B or 1, N, 1, d] of their positions; the first half of `sin` is negated (`Rotary`).
+    mask      [B or 1, 1, N * r, L] additive, for the r query heads of a group at each node (`fold`); None: causal from
+              slot 0, for N > 1, or everything, for N = 1.
+    """
+
+    cache: SlotCache
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor | None
+
+
+def fold(mask: Tensor | None, repeats: int) -> Tensor | None:
+    """An additive mask [B or 1, 1, N, L] -> [B or 1, 1, N * repeats, L], as `Place` wants it."""
+    if mask is None or repeats == 1 or mask.shape[2] == 1:
+        return mask
+    return mask.repeat_interleave(repeats, 2)
+
+
+class Rotary:
+    """Tables of rotary embeddings, computed by the module that transformers has for the model.
+
+    Rotation is x * cos + roll(x, d/2) * sin, with the first half of sin negated."""
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype, positions: int):
+        """`positions`: the model's positions, beyond which dynamic scaling changes its frequencies."""
+        self.module, self.dtype, self.positions = module, dtype, positions
+        self.by_length = getattr(module, "rope_type", "default") == "longrope"
+        self.tables: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}  # kept: graphs read them where they are
+
+    def at(self, positions: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+        """cos, sin [B, N, 1, d] at `positions` [B, N] int64, all below `slots`."""
+        if self.by_length:  # its frequencies follow the longest position of each forward
+            return self._computed(positions)
+        key = 1 << (slots - 1).bit_length(), positions.device
+        if key not in self.tables:
+            places = torch.arange(key[0], device=positions.device).clamp(max=self.positions - 1)
+            cos, sin = self._computed(places[None])
+            self.tables[key] = cos[0], sin[0]
+        cos, sin = self.tables[key]
+        return cos[positions], sin[positions]
+
+    def _computed(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = self.module(torch.empty(0, dtype=self.dtype, device=positions.device), positions)
+        half = sin.shape[-1] // 2
+        return cos[:, :, None], torch.cat([-sin[..., :half], sin[..., half:]], -1)[:, :, None]
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [..., in], weight [out, in] -> [..., out], as F.linear.
+
+    On the CPU in float32 oneDNN multiplies: up to twice as fast as the BLAS behind F.linear on processors that are not
+    its maker's. A single token is left to F.linear, which reads the weights faster."""
+    fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > x.shape[-1]
+    if fits and torch.backends.mkldnn.is_available() and not torch.is_grad_enabled():
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        return out
+    return F.linear(x, weight, bias)
+
+
+class Product(nn.Linear):
+    """A linear layer by the kernels that were chosen for its weight, `matrix`, else by `linear`."""
+
+    matrix: Matrix | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has weights of its own."""
+        return {name: value for name, value in vars(self).items() if name != "matrix"}
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.matrix is None or torch.is_grad_enabled():
+            return linear(input, self.weight, self.bias)
+        return self.matrix(input.reshape(-1, input.shape[-1])).view(*input.shape[:-1], -1)
+
+
+def choose_kernels(module: nn.Module, products: Products | None) -> None:
+    """Give all `Product`s of a module their kernels."""
+    if products is None:
+        return
+    for part in module.modules():
+        if isinstance(part, Product):
+            part.matrix = products.matrix(part.weight, part.bias)
+
+
+class Projection:
+    """Linear layers of one input as one matrix product, their outputs side by side.
+
+    weight  [out, in]. On the CPU in float32 its columns are contiguous (the matrix product of a few tokens is a quarter
+            faster), elsewhere its rows, as in nn.Linear.
+    matrix  the kernels that were chosen for it, or None: `linear` multiplies.
+    total   completes the product, of a layer that computes one term of a sum (`methods/engine/parallel.py`), or None.
+    """
+
+    def __init__(self, *linears: nn.Linear, products: Products | None = None):
+        self.weight = _joined([linear.weight for linear in linears])
+        biases = [linear.bias for linear in linears if linear.bias is not None]
+        self.bias = torch.cat([bias.detach() for bias in biases]) if biases else None
+        self.matrix = None if products is None else products.matrix(self.weight, self.bias)
+        self.total: Callable[[Tensor], Tensor] | None = getattr(linears[0], "total", None)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = linear(x, self.weight, self.bias) if self.matrix is None else self.matrix(x)
+        return out if self.total is None else self.total(out)
+
+    def add(self, residual: Tensor, x: Tensor) -> Tensor:
+        """residual + projection of x."""
+        return self(x).add_(residual)
+
+
+def _joined(weights: Sequence[Tensor]) -> Tensor:
+    """Weights [out_i, in] -> [sum of out_i, in]; the parameters become views of it. Joined ones are taken as they
+    are."""
+    first = weights[0]
+    *starts, width = accumulate((len(weight) for weight in weights), initial=0)
+    size = first.shape[1]
+    by_columns = first.device.type == "cpu" and first.dtype == torch.float32
+    strides = (1, width) if by_columns else (size, 1)
+    if all(weight.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+           and weight.stride() == strides
+           and weight.storage_offset() == first.storage_offset() + start * strides[0]
+           for weight, start in zip(weights, starts, strict=True)):
+        return first.detach().as_strided((width, size), strides)
+    with torch.inference_mode(False), torch.no_grad():  # the parameters must stay fit for training
+        joined = torch.empty_strided((width, size), strides, dtype=first.dtype, device=first.device)
+        for weight, start in zip(weights, starts, strict=True):
+            view = joined[start:start + len(weight)]
+            view.copy_(weight)
+            weight.data = view
+    return joined
+
+
+class Norm:
+    """RMSNorm over the last dimension."""
+
+    def __init__(self, weight: Tensor, eps: float):
+        self.weight, self.eps = weight.detach(), eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class Block:
+    """Attention and feed-forward network of one layer, for the modules `attention` (q_proj, k_proj, v_proj, o_proj and,
+    in Qwen3, q_norm and k_norm), `mlp` (gate_proj, up_proj, down_proj) and the norm before the latter."""
+
+    def __init__(self, attention: Any, mlp: Any, norm: Any, config: Any, index: int,
+                 products: Products | None = None):
+        self.heads: int = config.num_attention_heads
+        self.groups: int = config.num_key_value_heads or self.heads
+        self.dim: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.index, self.eps = index, config.rms_norm_eps
+        self.qkv = Projection(attention.q_proj, attention.k_proj, attention.v_proj, products=products)
+        self.out = Projection(attention.o_proj, products=products)
+        self.gate_up = Projection(mlp.gate_proj, mlp.up_proj, products=products)
+        self.down = Projection(mlp.down_proj, products=products)
+        self.norm = Norm(norm.weight, self.eps)
+        self.head_norms: Tensor | None = None  # [H + G, d] weights of the norms of queries and keys
+        if hasattr(attention, "q_norm"):
+            scales = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
+            self.head_norms = torch.cat([scales[0].expand(self.heads, -1), scales[1].expand(self.groups, -1)])
+
+    def __call__(self, x: Tensor, residual: Tensor, place: Place) -> Tensor:
+        """x: what attention reads, residual: what its output is added to, both [T, ·] -> the layer's output [T, H]."""
+        hidden = self.out.add(residual, self._attention(x, place))
+        gate, up = self.gate_up(self.norm(hidden)).chunk(2, -1)
+        return self.down.add(hidden, F.silu(gate).mul_(up))
+
+    def _attention(self, x: Tensor, place: Place) -> Tensor:
+        heads, groups, dim = self.heads, self.groups, self.dim
+        nodes = place.cos.shape[1]
+        qkv = self.qkv(x).view(-1, nodes, heads + 2 * groups, dim)
+        rotated = qkv[:, :, :heads + groups]
+        normed = rotated
+        if self.head_norms is not None:
+            normed = F.rms_norm(rotated, (dim,), None, self.eps) * self.head_norms
+        torch.addcmul(normed * place.cos, normed.roll(dim // 2, -1), place.sin, out=rotated)
+        key, value = place.cache.write(self.index, qkv[:, :, heads:])
+        query, scale = qkv[:, :, :heads], dim ** -0.5
+        if place.mask is None and nodes > 1:
+            states = F.scaled_dot_product_attention(query.transpose(1, 2), key, value, is_causal=True, scale=scale,
+                                                    enable_gqa=heads != groups)
+            return states.transpose(1, 2).reshape(len(x), -1)
+        repeats = heads // groups  # a group's heads join the query axis, so that no key or value is copied
+        query = query.unflatten(2, (groups, repeats)).transpose(1, 2).reshape(-1, groups, nodes * repeats, dim)
+        states = F.scaled_dot_product_attention(query, key, value, attn_mask=place.mask, scale=scale)
+        return states.view(-1, groups, nodes, repeats, dim).transpose(1, 2).reshape(len(x), -1)
 
 
 class Decoder:

@@ -14,21 +14,19 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.utils.logging import disable_progress_bar
 
-from methods.engine import attention, dates, longrope
-from methods.engine.block import Product, linear
-from methods.engine.cache import Entry, LedCache, SlotCache
-from methods.engine.control_tokens import ControlTokens
-from methods.engine.decoder import Decoder
+from methods.engine import attention, texts
+from methods.engine.attention import Layout
+from methods.engine.cache import Entry, LedCache, Prefills, SlotCache
+from methods.engine.decoder import Decoder, Product, linear
+from methods.engine.device import upload
 from methods.engine.families import DecoderName, obstacle, resolve
 from methods.engine.graphs import Graphs
-from methods.engine.layout import Layout
-from methods.engine.prefills import Prefills
 from methods.engine.probe import Findings
 from methods.engine.products import Products
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder, stages_of
 from methods.engine.tensor import Divided
-from methods.engine.upload import upload
+from methods.engine.texts import ControlTokens
 
 disable_progress_bar()  # of loading weights: standard error is the harness' own
 
@@ -130,8 +128,8 @@ class LanguageModel:
     @cached_property
     def length_boundary(self) -> int | None:
         """Longer texts have other rotary frequencies than shorter ones; None: all have the same."""
-        longrope.by_row(self.model)
-        return longrope.boundary(self.model)
+        attention.rope_by_row(self.model)
+        return attention.rope_boundary(self.model)
 
     @cached_property
     def seen(self) -> tuple[list[Entry], bool]:
@@ -169,15 +167,15 @@ class LanguageModel:
     def encode(self, messages: list[dict[str, str]], plain: Collection[int] = (),
                day: date | None = None) -> list[int]:
         """A conversation through the chat template, ready for the assistant's answer. Control tokens in the messages of
-        the indices `plain` are text. A template that prints the date prints `day`, by default `dates.DEFAULT`. Raises
-        ModelError, also for a `day` that the template does not print."""
+        the indices `plain` are text. A template that prints the date prints `day`, by default `texts.DEFAULT_DATE`.
+        Raises ModelError, also for a `day` that the template does not print."""
         self._check_length(sum(len(message["content"]) for message in messages))
         template = getattr(self.tokenizer, "chat_template", None)
         if not template:
             raise ModelError(f"{self.source}: its tokenizer has no chat template; give "
                              "pair.chat_template=FILE, or take raw prompts: task.chat=false for a data set, rows with "
                              "`prompt` for task=prompts")
-        options = dates.fixed(self.source, template, day)
+        options = texts.fixed_date(self.source, template, day)
         if any(self.control_tokens.first(messages[number]["content"]) for number in plain):
             return self._embedded(self.control_tokens.chat(messages, plain, options))
         return self._embedded(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True,

@@ -1,25 +1,183 @@
-"""Load a causal LM from a folder, the hub or a GGUF file."""
+"""Load a causal LM from a folder, the hub or a GGUF file, and check its weights; make one of a shape alone; or cut a
+draft out of its target.
+
+A cut is the target's first layers, then a few layers and a final norm of its own. Embedding, LM head, tokenizer and the
+first layers are the target's, in memory and on disk: a checkpoint holds what was trained alone. Its config.json names
+the target (`target`, `target_revision`) and the sizes (`target_layers`, `own_layers`, `hidden_size`, …); its tensors
+are `layers.0.…`, `layers.1.…` and `norm.…`, named as in the target's own decoder. Related: Elhoushi et al. 2024,
+"LayerSkip" (early exit); Liu et al. 2024, "Kangaroo" (frozen shallow layers and a trained adapter)."""
 
 from __future__ import annotations
 
+import copy
 import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.distributed import DistributedConfig
 
 from methods.engine import attention, gguf, probe, tensor
-from methods.engine.cut import load_cut
 from methods.engine.families import DecoderName
-from methods.engine.fingerprints import fingerprint
+from methods.engine.fingerprints import fingerprint, fingerprint_of_shape
 from methods.engine.language_model import LanguageModel
-from methods.engine.random_weights import from_shape
-from methods.engine.source import ModelError, Source
+from methods.engine.source import CUT, ModelError, Source, read_json
 from methods.engine.spread import device_map, mark_stages, spread_out
-from methods.engine.weights import check_loaded
+
+HARMLESS = re.compile(r"rotary_emb\.inv_freq$|\.(attn|attention)\.(masked_)?bias$|^medusa_head\.")
+"""Tensors of a checkpoint that its model need not have: recomputed tables, masks of old versions of transformers,
+Medusa's heads beside their target."""
+
+
+def check_loaded(source: str, model: nn.Module, info: Mapping[str, Any]) -> None:
+    """Raise ModelError, one line, where `info`, the loading information of `from_pretrained`, has missing, unexpected
+    or misshapen tensors, or where a weight is not finite. Tied weights are not missing."""
+    kinds = {"missing": info["missing_keys"],
+             "unexpected": [name for name in info["unexpected_keys"] if not HARMLESS.search(name)],
+             "of another shape": [name for name, *_ in info["mismatched_keys"]]}
+    problems = [f"{len(names)} {kind} ({some(sorted(names))})" for kind, names in kinds.items() if names]
+    if problems:
+        raise ModelError(f"{source}: its tensors do not fit its config.json: {'; '.join(problems)}; give a checkpoint "
+                         "whose config.json and weights belong together")
+    check_finite(source, model.named_parameters())
+
+
+def check_finite(source: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise ModelError, one line, for a tensor with a NaN or an infinity. Takes one pass and no memory."""
+    own = ((name, tensor.to_local() if isinstance(tensor, DTensor) else tensor) for name, tensor in tensors)
+    wrong = [name for name, tensor in own
+             if tensor.is_floating_point() and tensor.itemsize > 1 and tensor.numel() and not tensor.is_meta
+             and not torch.isfinite(torch.stack(tensor.detach().aminmax())).all()]
+    if wrong:
+        raise ModelError(f"{source}: weights that are NaN or infinite in {len(wrong)} tensors: {some(wrong)}; the file "
+                         "is damaged, or its numbers do not fit into engine.dtype")
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names and how many there are beyond them."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None = None,
+               trust_remote_code: bool = False, decoder: DecoderName = "auto") -> LanguageModel:
+    """The model that the config.json in a (`random:`) folder describes, with weights drawn from seed 0.
+
+    `tokenizer`: folder of the tokenizer it borrows (None: it has none). On the device "meta" it has sizes and takes no
+    memory. Raises ModelError."""
+    folder = Source.of(source).folder
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        with torch.random.fork_rng(), torch.device(device):
+            torch.manual_seed(0)
+            model = attention.installed(lambda implementation: AutoModelForCausalLM.from_config(
+                config, dtype=getattr(torch, dtype), attn_implementation=implementation,
+                trust_remote_code=trust_remote_code))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{source}: its config.json describes no causal language model: "
+                         f"{str(error).splitlines()[0]}; give a folder whose config.json does") from error
+    borrowed = None if tokenizer is None else AutoTokenizer.from_pretrained(tokenizer)
+    return LanguageModel(source, model.eval(), borrowed, fingerprint_of_shape(source), decoder)
+
+
+def nbytes(module: torch.nn.Module, beside: torch.nn.Module | None = None) -> int:
+    """Bytes of a module's parameters and buffers, shared ones once; those it shares with the module `beside`, not."""
+    shared = set() if beside is None else {id(tensor) for tensor in (*beside.parameters(), *beside.buffers())}
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers())
+               if id(tensor) not in shared)
+
+
+WEIGHTS = "model.safetensors"
+SIZES = ("hidden_size", "vocab_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+"""What a cut and its target must agree in."""
+
+
+def settings_of(target: LanguageModel, target_layers: int, own_layers: int) -> dict[str, Any]:
+    """config.json of a cut of `target`."""
+    config = target.model.config.get_text_config(decoder=True)
+    sizes = {key: getattr(config, key, None) for key in SIZES}
+    return {"architectures": [CUT], "target": target.source, "target_revision": target.revision,
+            "target_layers": target_layers, "own_layers": own_layers} | sizes
+
+
+def own_part(target: LanguageModel, target_layers: int, own_layers: int) -> nn.Module:
+    """A decoder without embedding: `own_layers` new layers and a norm, in float32. As a module of transformers it takes
+    `inputs_embeds` [B, N, H], the output of the target's first `target_layers` layers, and gives final-norm states."""
+    body: Any = target.model.base_model
+    config = copy.deepcopy(body.config)
+    config.num_hidden_layers = target_layers + own_layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:config.num_hidden_layers]
+    kind, places = type(body.layers[0]), range(target_layers, target_layers + own_layers)
+    own: nn.Module = copy.copy(body)
+    object.__setattr__(own, "config", config)
+    layers = nn.ModuleList([kind(config, layer_idx=place) for place in places])
+    own._modules = {"layers": layers, "norm": copy.deepcopy(body.norm).float(), "rotary_emb": body.rotary_emb}
+    return own
+
+
+def joined(target: LanguageModel, own: nn.Module, source: str, digits: str) -> LanguageModel:
+    """The cut as a language model: the target's embedding, first layers and LM head, shared, around `own`."""
+    parts: Any = own
+    shared = parts.config.num_hidden_layers - len(parts.layers)
+    body, model = copy.copy(target.model.base_model), copy.copy(target.model)
+    body.config = model.config = parts.config
+    layers = nn.ModuleList([*body.layers[:shared], *parts.layers])
+    body._modules = {**body._modules, "layers": layers, "norm": parts.norm}
+    model._modules = {**model._modules, model.base_model_prefix: body}
+    return LanguageModel(source, model.eval(), target.tokenizer, digits, target.decoder, target.graphs,
+                         products=target.products)
+
+
+def load_cut(source: str, target: LanguageModel) -> LanguageModel:
+    """The cut of `target` in the folder `source`; of a target on the meta device, its shape. Raises ModelError, one
+    line, where they do not belong together."""
+    target.check_whole()
+    config = read_json(Path(source) / "config.json")
+    for key, wanted in settings_of(target, 0, 0).items():
+        if key in SIZES and config.get(key) != wanted:
+            raise ModelError(f"{source}: cut out of a target with {key} {config.get(key)}, and {target.source} has "
+                             f"{wanted}; give the pair the target it was trained on")
+    try:
+        shared, count = int(config["target_layers"]), int(config["own_layers"])
+    except (KeyError, ValueError) as error:
+        raise ModelError(f"{source}: cannot be loaded as a cut of its target: its config.json lacks a number "
+                         f"target_layers or own_layers ({error}); train it again with `python -m "
+                         "bench.train heads`") from error
+    if not 1 <= shared < target.layers or count < 1:
+        raise ModelError(f"{source}: {shared} layers of its target and {count} of its own; {target.source} has "
+                         f"{target.layers}; give the pair the target that the cut was trained on")
+    own, weight = own_part(target, shared, count), target.embedding
+    if not weight.is_meta:
+        own.load_state_dict(_trained(source, own))
+    return joined(target, own.to(weight.device, weight.dtype), source, fingerprint(source, None))
+
+
+def _trained(source: str, own: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a cut's file, which `own` takes. Raises ModelError."""
+    try:
+        tensors = load_file(Path(source) / WEIGHTS)
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{source}: cannot be loaded as a cut of its target: {str(error).splitlines()[0]}; train it "
+                         "again with `python -m bench.train heads`") from error
+    wanted = own.state_dict()
+    _check_names(source, wanted.keys() - tensors.keys(), "missing")
+    _check_names(source, tensors.keys() - wanted.keys(), "unexpected")
+    check_finite(source, tensors.items())
+    return tensors
+
+
+def _check_names(source: str, names: Sequence[str] | set[str], problem: str) -> None:
+    if names:
+        raise ModelError(f"{source}: {problem} tensors: {some(sorted(names))}; its config.json and weights do not "
+                         "belong together")
+
 
 # Its table of tensors that do not fit: `check_loaded` says so in one line.
 logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "LOAD REPORT" not in record.getMessage())
@@ -136,4 +294,3 @@ def _shape(place: str, revision: str | None, dtype: torch.dtype, trust_remote_co
     with suppress(OSError):  # it has no generation_config.json
         model.generation_config = GenerationConfig.from_pretrained(place, revision=revision or "main")
     return model
-

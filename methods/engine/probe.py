@@ -24,9 +24,9 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from methods.engine import attention
+from methods.engine.device import upload
 from methods.engine.families import DecoderName
 from methods.engine.source import ModelError
-from methods.engine.upload import upload
 from methods.engine.user_cache import noted
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from methods.engine.cache import SlotCache
-    from methods.engine.control_tokens import ControlTokens
     from methods.engine.language_model import Output
+    from methods.engine.texts import ControlTokens
 
 
 class Text(Protocol):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from methods.engine.clock import now
-from methods.engine.random_weights import nbytes
+from methods.engine.device import now
+from methods.engine.loading import nbytes
 from methods.engine.user_cache import noted
 
 if TYPE_CHECKING:

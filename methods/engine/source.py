@@ -20,7 +20,7 @@ PACKAGE = "package:"
 
 
 CUT = "CutOfTarget"
-"""The architecture in the config.json of a draft model cut out of its target (methods/engine/cut.py)."""
+"""The architecture in the config.json of a draft model cut out of its target (methods/engine/loading.py)."""
 OBJECTS = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 """Files of a checkpoint, beside config.json, that hold a JSON object where they exist."""
 

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from methods.engine.block import Place
 from methods.engine.cache import SlotCache
-from methods.engine.decoder import Decoder
+from methods.engine.decoder import Decoder, Place
 from methods.engine.source import ModelError
 
 STAGE = "leeway_stage"

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.utils.hub import cached_file
 
+from methods.engine.loading import check_finite, some
 from methods.engine.source import ModelError, Source, read_json
-from methods.engine.weights import check_finite, some
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 """File names that are tried, in this order; the first that exists is read."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-from methods.engine.block import Product
+from methods.engine.decoder import Product
 from methods.heads.eagle3_config import Form
 from methods.heads.layer import HeadAttention, HeadModule, RMSNorm
 

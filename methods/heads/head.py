@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from methods.engine.block import Block, Norm, Place, Rotary, choose_kernels, fold
 from methods.engine.cache import SlotCache
+from methods.engine.decoder import Block, Norm, Place, Rotary, choose_kernels, fold
 from methods.engine.families import obstacle
 from methods.engine.fingerprints import fingerprint
 from methods.engine.graphs import Graphs

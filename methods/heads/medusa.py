@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from methods.engine.block import Product, choose_kernels
+from methods.engine.decoder import Product, choose_kernels
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError

@@ -12,9 +12,7 @@ from bench.config.compose import composer
 from bench.config.paths import MODELS
 from bench.dry_run.estimate import memory_of
 from methods.decode import Limits, Request, generate
-from methods.engine.cut import WEIGHTS, load_cut, own_part, settings_of
-from methods.engine.loading import load_model
-from methods.engine.random_weights import nbytes
+from methods.engine.loading import WEIGHTS, load_cut, load_model, nbytes, own_part, settings_of
 from methods.method import build_method
 from methods.registry import drafter, rule
 from methods.sampling import Sampling

@@ -9,8 +9,7 @@ import torch
 
 from bench.commands.open_cell import OpenCell
 from methods.engine import roofline
-from methods.engine.loading import load_model
-from methods.engine.random_weights import nbytes
+from methods.engine.loading import load_model, nbytes
 from methods.engine.roofline import copy_bandwidth, reads, step_bytes
 from tests.helpers.tiny_models import language_model
 

@@ -12,7 +12,7 @@ from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.run.models import load_language_model
-from methods.engine.generation_config import check_generation_config, unapplied
+from methods.engine.families import check_generation_config, unapplied
 from methods.engine.source import ModelError
 
 

@@ -18,8 +18,7 @@ from bench.config.section import parse
 from bench.dry_run.plan import config_folder
 from methods.decode import Limits, Request, generate
 from methods.engine import gguf, user_cache
-from methods.engine.cut import load_cut
-from methods.engine.loading import load_model
+from methods.engine.loading import load_cut, load_model
 from methods.engine.source import PACKAGE
 from methods.heads.head import load_eagle3
 from methods.method import build_method

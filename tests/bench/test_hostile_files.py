@@ -15,7 +15,7 @@ import pytest
 
 from bench.run.console import console
 from methods.engine.source import ModelError
-from methods.engine.vocabulary import check_same_vocabulary
+from methods.engine.texts import check_same_vocabulary
 from results.store.reasons import one_line, printable
 from tasks.base import TaskError
 from tasks.sources import Source

@@ -19,8 +19,7 @@ from bench.dry_run.downloads import File, Listing, chosen, listing, size
 from bench.dry_run.estimate import cpu_time, gpu_hours, known, memory_of
 from methods.engine import fingerprints
 from methods.engine.fingerprints import fingerprint
-from methods.engine.loading import load_model
-from methods.engine.random_weights import nbytes
+from methods.engine.loading import load_model, nbytes
 from methods.engine.source import ModelError
 
 TINY = Path("models/tiny").absolute()

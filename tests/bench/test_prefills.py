@@ -13,8 +13,8 @@ import torch
 from bench.commands.open_cell import OpenCell
 from bench.run.engine import Engines
 from bench.run.jobs import Job, done_here
+from methods.engine.cache import Prefills
 from methods.engine.language_model import LanguageModel
-from methods.engine.prefills import Prefills
 from results.store.sample import Sample
 
 

@@ -12,7 +12,7 @@ import pytest
 from bench.run import quality
 from bench.run.pool import MOST_DEATHS
 from bench.run.quality import worker_count
-from methods.engine.clock import DEFAULT_THREADS
+from methods.engine.device import DEFAULT_THREADS
 from results.store.cells import CellFolder, Store
 from results.store.sample import Sample
 from tests.helpers import dying

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from methods.engine.cut import joined, load_cut, own_part
+from methods.engine.loading import joined, load_cut, own_part
 from methods.engine.source import ModelError, Source
 from methods.training.heads.base import FrozenTarget, choose
 from methods.training.heads.recipes import CutRecipe

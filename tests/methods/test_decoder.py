@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from methods.engine import attention
 from methods.engine.families import obstacle, resolve
 from methods.engine.language_model import LanguageModel, Output
-from methods.engine.random_weights import nbytes
+from methods.engine.loading import nbytes
 from methods.engine.source import ModelError
 from methods.trees.draft import Draft
 from tests.helpers.tiny_models import ARCHITECTURES, NoTokenizer, language_model

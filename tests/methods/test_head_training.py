@@ -11,10 +11,8 @@ from safetensors.torch import load_file
 
 from methods.drafters._eagle_proposer import DynamicProposer
 from methods.drafters.base import DraftSettings
-from methods.engine.cut import load_cut, own_part
 from methods.engine.language_model import LanguageModel
-from methods.engine.loading import load_model
-from methods.engine.random_weights import from_shape
+from methods.engine.loading import from_shape, load_cut, load_model, own_part
 from methods.engine.source import ModelError
 from methods.heads.head import load_eagle, load_eagle3
 from methods.heads.medusa import load_medusa

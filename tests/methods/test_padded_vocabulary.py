@@ -15,7 +15,7 @@ from bench.run.models import ModelPool
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine.language_model import LanguageModel
-from methods.engine.vocabulary import shared_rows
+from methods.engine.texts import shared_rows
 from methods.method import autoregressive, build_method
 from methods.sampling import Sampling
 from tests.helpers.tiny_models import VOCAB, language_model, prompts

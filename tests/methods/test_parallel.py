@@ -11,10 +11,9 @@ import pytest
 import torch
 from transformers import GPT2Config
 
-from methods.engine.cut import joined, own_part
 from methods.engine.families import check_division
 from methods.engine.language_model import LanguageModel
-from methods.engine.loading import load_model
+from methods.engine.loading import joined, load_model, own_part
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder
 from methods.engine.tensor import WHOLE, Divided, plan_of

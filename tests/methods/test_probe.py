@@ -8,8 +8,8 @@ import pytest
 
 from methods import registry
 from methods.engine import probe
+from methods.engine.attention import Layout
 from methods.engine.language_model import LanguageModel
-from methods.engine.layout import Layout
 from methods.engine.source import ModelError
 from methods.method import build_method
 from methods.sampling import Sampling

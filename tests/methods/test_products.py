@@ -13,7 +13,7 @@ import torch
 
 from methods.decode import Limits, Request, generate
 from methods.engine import products
-from methods.engine.block import Product
+from methods.engine.decoder import Product
 from methods.engine.products import KERNELS, OWN, TOKENS, Matrix, Products, chosen, fastest
 from methods.engine.user_cache import noted
 from methods.method import build_method

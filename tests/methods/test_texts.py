@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from methods.batch import Generation
 from methods.decode import text_of
-from methods.engine import dates
+from methods.engine import texts
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 
@@ -83,7 +83,7 @@ def test_the_day_that_a_template_prints(template: str, day: date | None, text: s
 
 
 def test_a_template_that_reads_the_clock_says_which_day_it_is_given(caplog: pytest.LogCaptureFixture) -> None:
-    dates._say.cache_clear()
+    texts._say.cache_clear()
     model = templated("{{ strftime_now('%Y') }}")
     for _ in range(2):
         model.encode(TALK)

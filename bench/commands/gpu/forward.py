@@ -15,7 +15,7 @@ import torch
 
 from bench.config.paths import PROJECT
 from methods import registry
-from methods.engine.clock import now
+from methods.engine.device import now
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_model
 from methods.engine.probe import probe

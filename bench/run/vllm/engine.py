@@ -19,7 +19,7 @@ from bench.run.vllm.export import drafter_of, known, target_of
 from bench.run.vllm.process import EngineProcess
 from methods.batch import Generation
 from methods.decode import CycleOutcome, TooLong, count_cycle, emit
-from methods.engine.generation_config import check_generation_config
+from methods.engine.families import check_generation_config
 from methods.engine.loading import load_model
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ Medusa-1: cross-entropy of each later token, weighted 0.8^k for head k. Source: 
 2.2.1. The paper's labels are the conversation's tokens. The target's distribution of those tokens as labels
 (self-distillation, section 2.3.2) teaches the same with less noise.
 
-A draft model cut out of the target, distilled from it (methods/engine/cut.py): the first layers stay the target's own,
-so their output is read off the target's forward; only the layers behind them and the final norm are trained, against
-the target's whole distribution (forward KL)."""
+A draft model cut out of the target, distilled from it (methods/engine/loading.py): the first layers stay the target's
+own, so their output is read off the target's forward; only the layers behind them and the final norm are trained,
+against the target's whole distribution (forward KL)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from methods.engine.cut import own_part, settings_of
+from methods.engine.loading import own_part, settings_of
 from methods.engine.source import ModelError
 from methods.heads.eagle import EagleHead
 from methods.heads.eagle3 import TARGET_HEAD, Eagle3Head

@@ -1,11 +1,22 @@
-"""Numbers from the host to the device without waiting for it."""
+"""The host beside the device: the clock of everything that is timed, and uploads that do not wait."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+DEFAULT_THREADS = torch.get_num_threads()
+"""CPU threads, as PyTorch itself chooses them for this machine: read before anything changes it."""
+
+
+def now(device: torch.device) -> float:
+    """Seconds of the wall clock once the device has finished what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def upload(numbers: Sequence[int] | Sequence[Sequence[int]], device: torch.device) -> Tensor:

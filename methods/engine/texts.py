@@ -1,0 +1,234 @@
+"""Texts and tokens: the date in chat templates, control tokens in a user's text, the texts of single tokens, and
+vocabularies that a pair shares."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime
+from functools import cache, cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from huggingface_hub import try_to_load_from_cache
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+from methods.engine import gguf
+from methods.engine.source import ModelError, Source, read_json
+
+log = logging.getLogger(__name__)
+DEFAULT_DATE = date(2024, 7, 26)
+"""What Llama's templates print without a clock."""
+CALL = re.compile(r"""strftime_now\s*\(\s*(?:format\s*=\s*)?(["'])(.*?)\1\s*\)""", re.DOTALL)
+
+
+def fixed_date(source: str, template: Any, day: date | None) -> dict[str, Any]:
+    """What `apply_chat_template` is given so that `source`'s chat template prints `day`, at midnight; nothing for one
+    that prints no date. Says once which day it prints where none is given. Raises ModelError for a `day` that the
+    template does not print, and for a template that reads the clock in another way."""
+    text = template if isinstance(template, str) else ""
+    reads_clock, takes_date = CALL.search(text) is not None, "date_string" in text
+    without = CALL.sub("", text)
+    if re.search(r"strftime_now\s*\(", without):
+        raise ModelError(f"{source}: its chat template calls strftime_now with something other than a text, so its "
+                         "date cannot be fixed; give pair.chat_template=FILE with a date of its own")
+    if day is not None and not (reads_clock or takes_date):
+        raise ModelError(f"{source}: task.date={day}: its chat template prints no date; leave task.date out")
+    if not reads_clock:
+        return {} if day is None else {"date_string": day.strftime("%d %b %Y")}
+    if day is None:
+        _say(source)
+    at = datetime.combine(day or DEFAULT_DATE, datetime.min.time())
+    return {"chat_template": CALL.sub(lambda call: json.dumps(at.strftime(call[2])), text)}
+
+
+@cache
+def _say(source: str) -> None:
+    log.warning("%s: its chat template prints the date, and is given %s; task.date=YYYY-MM-DD gives it another", source,
+                DEFAULT_DATE)
+
+
+BEGIN, END, TEXT_BEGIN, TEXT_END = "\U000F0000", "\U000F0001", "\U000F0002", "\U000F0003"
+"""Private characters around the number of a control token, and around that of one which is to be read as text."""
+_PRIVATE = re.compile(f"[{BEGIN}{END}{TEXT_BEGIN}{TEXT_END}]")
+_TEXT = re.compile(f"{TEXT_BEGIN}([0-9]+){TEXT_END}")
+
+
+class ControlTokens:
+    """The special tokens of a tokenizer, and texts that hold their strings encoded as plain text.
+
+    A copy of the tokenizer knows the special tokens by other names. What the chat template writes is renamed, what
+    stands in a plain message is not, so that this copy reads it like any other text."""
+
+    def __init__(self, tokenizer: Any, source: str) -> None:
+        """`tokenizer`: of transformers; `source`: how messages name its model."""
+        self._tokenizer, self._source = tokenizer, source
+        added = getattr(tokenizer, "added_tokens_decoder", {})  # mistral-common's never reads them out of a text
+        special = {token.content for token in added.values() if token.special}
+        self._names = sorted(special - {""}, key=lambda name: (-len(name), name))  # the longest that begins somewhere
+        self._pattern = re.compile("|".join(map(re.escape, self._names)) or r"(?!)")
+        self._numbers = {name: number for number, name in enumerate(self._names)}
+
+    def first(self, text: str) -> str | None:
+        """The first control token whose string is in the text."""
+        found = self._pattern.search(text)
+        return None if found is None else found[0]
+
+    def chat(self, messages: Sequence[Mapping[str, str]], plain: Collection[int],
+             options: Mapping[str, Any] = MappingProxyType({})) -> list[int]:
+        """Token ids of a conversation up to the next answer, where the messages of these indices hold plain text alone.
+        `options`: further arguments of `apply_chat_template`. Raises ModelError."""
+        for message in messages:
+            self._check(message["content"])
+        hidden = [{**message, "content": self._renamed(message["content"], TEXT_BEGIN, TEXT_END)}
+                  if number in plain else message for number, message in enumerate(messages)]
+        text = self._tokenizer.apply_chat_template(hidden, add_generation_prompt=True, tokenize=False,
+                                                   **options)
+        renamed = self._renamed(text, BEGIN, END)
+        shown = _TEXT.sub(lambda match: self._names[int(match[1])], renamed)
+        return list(self._copy.encode(shown, add_special_tokens=False).ids)
+
+    def text(self, text: str) -> list[int]:
+        """Token ids of a text, none of whose characters is read as a control token. Raises ModelError."""
+        self._check(text)
+        return list(self._copy.encode(text).ids)
+
+    def _check(self, text: str) -> None:
+        if _PRIVATE.search(text):
+            raise ModelError("a text with the private characters U+F0000 to U+F0003 cannot be read as plain text; "
+                             "remove them")
+
+    def _renamed(self, text: str, begin: str, end: str) -> str:
+        return self._pattern.sub(lambda match: f"{begin}{self._numbers[match[0]]}{end}", text)
+
+    @cached_property
+    def _copy(self) -> Tokenizer:
+        """The tokenizer with other names for its special tokens. Raises ModelError."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if not isinstance(backend, Tokenizer):
+            raise ModelError(f"{self._source}: its tokenizer has no tokenizer.json, so it cannot read a control token "
+                             "as plain text; take it out of the text")
+        data = json.loads(backend.to_str())
+        model, other = data["model"], {name: self._renamed(name, BEGIN, END) for name in self._names}
+        vocabulary = model["vocab"]
+        if isinstance(vocabulary, dict):
+            model["vocab"] = {other.get(name, name): number for name, number in vocabulary.items()}
+        else:
+            model["vocab"] = [[other.get(name, name), score] for name, score in vocabulary]
+        if "merges" in model:  # none may make a control token of text
+            merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+            model["merges"] = [merge for merge in merges if not {*merge, "".join(merge)} & other.keys()]
+        model |= {key: other[model[key]] for key in ("unk_token",) if model.get(key) in other}
+        for token in data["added_tokens"]:
+            token["content"] = other.get(token["content"], token["content"])
+        return Tokenizer.from_str(json.dumps(data))
+
+
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+FILE = "tokenizer.json"
+
+
+class TokenTexts:
+    """Splits answers into the texts of their tokens, special tokens included."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._alone: dict[int, str] = {}
+
+    def of(self, ids: Sequence[int]) -> list[str]:
+        """One text per token; joined they are the text of all. A token that ends in the middle of a character is empty:
+        its character belongs to the token that completes it."""
+        texts = [self.alone(token) for token in ids]
+        if UNKNOWN not in "".join(texts) and "".join(texts) == self._tokenizer.decode(ids, skip_special_tokens=False):
+            return texts
+        stream = DecodeStream(skip_special_tokens=False)
+        return [stream.step(self._tokenizer, token) or "" for token in ids]
+
+    def count(self, text: str) -> int:
+        """Tokens of a text, including special tokens that the tokenizer adds."""
+        return len(self._tokenizer.encode(text).ids)
+
+    def alone(self, token: int) -> str:
+        """The text of a token out of context."""
+        if token not in self._alone:
+            self._alone[token] = self._tokenizer.decode([token], skip_special_tokens=False)
+        return self._alone[token]
+
+
+def token_texts(source: str, revision: str | None = None, borrowed: Path | None = None) -> TokenTexts:
+    """The texts of a checkpoint's tokens: of a folder, a GGUF file that was converted, or a hub name whose tokenizer is
+    in the cache; `borrowed` is the folder of the tokenizer for a source without one. Nothing is fetched. Raises
+    ModelError, one line, where there is no tokenizer.json."""
+    file = Source.of(source).folder / FILE
+    if not file.is_file() and borrowed is not None:
+        file = borrowed / FILE
+    if not file.is_file() and not Source.of(source).is_gguf:
+        cached = try_to_load_from_cache(source, FILE, revision=revision) if source.count("/") == 1 else None
+        file = Path(cached) if isinstance(cached, str) else file
+    if not file.is_file():
+        raise ModelError(f"{source}: no {FILE} on this machine: load the model once, or give a folder that holds one")
+    try:
+        return TokenTexts(Tokenizer.from_file(str(file)))
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelError(f"{file}: is no tokenizer: {' '.join(str(error).split())}; download it again") from error
+
+
+def declared_size(source: str) -> int | None:
+    """The vocabulary size that a checkpoint on this machine declares, without loading it; None for one that has to be
+    fetched. Raises ModelError for a GGUF file or a config.json that cannot be used."""
+    path = Source.of(source).folder / "config.json"
+    if not path.exists():
+        return gguf.read_header(Path(source)).vocab_size if Source.of(source).kind == "gguf" else None
+    config = read_json(path)
+    of_text = config.get("text_config")
+    size = config.get("vocab_size") or (of_text.get("vocab_size") if isinstance(of_text, dict) else None)
+    if size is not None and not (isinstance(size, int) and size > 0):
+        raise ModelError(f"{path}: vocab_size={size!r}: must be a positive integer")
+    return size
+
+
+def check_same_vocabulary(target: Any, draft: Any) -> None:
+    """Raises ModelError where the tokenizers of two language models name another token by the same id. Special tokens
+    may differ, as they do within a family, and so may ids that only one of them names. A model without a tokenizer is
+    not compared."""
+    ours, theirs = _tokens(target.tokenizer), _tokens(draft.tokenizer)
+    both = ours.keys() & theirs.keys()
+    if other := sorted(token for token in both if ours[token] != theirs[token]):
+        first = other[0]
+        raise ModelError(f"{draft.source}: its vocabulary is not that of {target.source}: {len(other)} of {len(both)} "
+                         f"ids name other tokens, the first of them {first}: {theirs[first]!r} in place of "
+                         f"{ours[first]!r}; give a draft with the target's tokenizer")
+
+
+def shared_rows(target: Any, draft: Any) -> int | None:
+    """The size of the vocabulary that two language models of different sizes share, where one's embedding has padding
+    rows alone beyond it; None where they have the same size, or differ in more."""
+    sizes = target.vocab_size, draft.vocab_size
+    tokenizers = [model.tokenizer for model in (target, draft) if hasattr(model.tokenizer, "get_vocab")]
+    if sizes[0] == sizes[1] or len(tokenizers) < 2:
+        return None
+    largest = max(max(tokenizer.get_vocab().values()) for tokenizer in tokenizers)
+    return min(sizes) if largest < min(sizes) else None
+
+
+def may_share_rows(sources: Sequence[str], rows: int) -> bool:
+    """Whether each of these checkpoints lies on this machine with a tokenizer without a token beyond `rows`."""
+    files = [Source.of(source).folder / "tokenizer.json" for source in sources]
+    return all(file.is_file() and _largest_id(file, file.stat().st_mtime_ns) < rows for file in files)
+
+
+@cache
+def _largest_id(file: Path, changed: int) -> int:
+    return max(Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True).values())
+
+
+def _tokens(tokenizer: Any) -> dict[int, str]:
+    """Id -> token of the ordinary tokens; empty without a tokenizer."""
+    if not hasattr(tokenizer, "get_vocab"):
+        return {}
+    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    return {token: text for text, token in tokenizer.get_vocab().items() if token not in special}
