@@ -14,7 +14,7 @@ KEPT     := results/measured/embedded_cpu
 DECIDING := controls,frontier,gains,when
 ONE_STORE := store.dir=outputs/measured/store output.keep=$(KEPT)
 # Every report with a committed file, and those of `make tables`.
-MEASURED := $(sort $(patsubst $(KEPT)/%.environment.json,%,$(wildcard $(KEPT)/*.environment.json)) mars_fig4 fsd_table2 mars_table1 $(patsubst conf/report/%.yaml,%,$(wildcard conf/report/frontier.yaml)))
+MEASURED := $(sort $(patsubst $(KEPT)/%.environment.json,%,$(wildcard $(KEPT)/*.environment.json)) mars_fig4 fsd_table2 mars_table1 mars_table2 dropmatch_table6 arc_table2 $(patsubst conf/report/%.yaml,%,$(wildcard conf/report/frontier.yaml)))
 COMMA    := ,
 EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
@@ -32,8 +32,8 @@ vllm: $(VLLM_READY)  ## create .venv-vllm, with vLLM for a CPU, for engine=vllm 
 demo: $(READY)  ## one figure and one answer with coloured tokens, in two minutes
 	$(RUN) -m bench.demo
 
-tables: $(READY)  ## write six tables and figures to outputs/report/; an interrupted run resumes
-	$(RUN) -m bench report=all
+tables: $(READY)  ## write each paper's main tables, MARS' Figure 4 and the controls to outputs/report/ (resumable); WITH='pair=…'
+	$(RUN) -m bench report=all $(WITH)
 
 every: $(READY)  ## write every table and figure, the long ones too (hours); an interrupted run resumes
 	$(RUN) -m bench report=every

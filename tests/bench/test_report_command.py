@@ -220,7 +220,8 @@ def test_the_draft_alone_stays_the_draft(pair: list[str]) -> None:
 
 
 def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
-    result = command("+sweep=mars_theta", "n=2", "decoding.max_new_tokens=8", "rule.theta=0.5,0.9", "task=mini_gsm")
+    result = command("+sweep=mars_theta", "n=2", "decoding.max_new_tokens=8", "rule.theta=0.5,0.9", "task=mini_gsm",
+                     "method=mars")
     assert result.status == 0 and len(result.cells) == 4
     out = tmp_path / "out" / "sweep" / "mars_theta"
     assert (out / "sweep_mars_theta.png").stat().st_size > 5000
