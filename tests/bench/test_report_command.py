@@ -332,12 +332,12 @@ def test_an_unknown_report_names_its_neighbours_and_the_list(command, own_conf: 
 def test_every_report_is_listed_with_its_state(command, own_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ["-cd", str(own_conf)]
     assert command("report=own_table", "n=1", flags=flags).status == 0
-    real, listed = Composer.options, ["mars_table2", "own_figure", "own_table", "workload"]
+    real, listed = Composer.options, ["mars_fig5", "own_figure", "own_table", "workload"]
     monkeypatch.setattr(Composer, "options", lambda hydra, group: listed if group == "report" else real(hydra, group))
     rows = {line.split("│")[1].strip(): line for line in command("report=list", "n=1", flags=flags).out.splitlines()
             if line.startswith("│")}
     assert "complete" in rows["own_table"] and "not run" in rows["own_figure"] and "task.path" in rows["workload"]
-    assert "paper (qwen3_32b)" in rows["mars_table2"] and "its name, every  " in rows["mars_table2"]
+    assert "paper (qwen3_8b)" in rows["mars_fig5"] and "its name, every  " in rows["mars_fig5"]
     assert "its name, every, all" in rows["own_table"]
 
 
