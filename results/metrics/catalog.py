@@ -183,7 +183,7 @@ _CONTROLS = (
 )
 _QUALITY = (
     Metric("accuracy", "Accuracy", "%", 1, "higher",
-           "The task's own score. Interval: Wilson for 0-or-1 scores, bootstrap over prompts for others.",
+           "The task's own score. Interval: Wilson for 0-or-1 scores, Student's t over prompts for others.",
            adds=adds.score, is_score=True, compared=True),
     Metric("baseline_accuracy", "Baseline accuracy", "%", 1, None, "The task's score of autoregressive decoding.",
            adds=lambda pair: None if pair.baseline.score is None else (pair.baseline.score, 1.0), is_score=True),
@@ -232,7 +232,7 @@ _ANSWER = (
            timed=TIMED_SUM, clock="used", censored=True),
     Metric("length_ratio", "Length ratio", "×", 2, None,
            "Emitted tokens over those of autoregressive decoding of the same prompts, sum over sum: above 1, faster "
-           "tokens are spent on longer answers. Interval: paired bootstrap over prompts, as for all ratios here.",
+           "tokens are spent on longer answers. Interval: Student's t on the logarithm, as for all ratios here.",
            adds=adds.lengths, relative="ratio", censored=True),
     Metric("length_ratio_median", "Length ratio, median", "×", 2, None,
            "Median over prompts of the length ratio of each: a few runaway answers move the sum, not the median.",

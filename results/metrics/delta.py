@@ -18,6 +18,8 @@ from results.metrics.intervals import LEVEL, Interval
 Floats = NDArray[np.float64]
 STEP = 1e-5
 """Relative change of an item's weight by which its effect is measured."""
+ROUNDING = 1e-9
+"""What rounding makes of no error, the step considered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Estimate:
         """Student's t on the scale of the error. None without an error."""
         if self.error is None:
             return None
+        if not self.error:
+            return self.value, self.value
         from scipy.stats import t  # takes half a second, which a dry run should not cost
 
         half = float(t.ppf((1 + level) / 2, self.freedom)) * self.error
@@ -78,10 +82,9 @@ def estimate(sums: ArrayLike, statistic: Callable[[Floats], Floats], strata: Seq
             found = np.asarray(statistic(values), float)
             return np.log(found) if log else found
 
-    at = float(scaled(total))
-    if not np.isfinite(at):
+    if not np.isfinite(scaled(total)):
         return None
-    value = float(np.exp(at)) if log else at
+    value = float(statistic(total))
     if len(rows) < 2:
         return Estimate(value, None, 0.0, log)
     effects = (scaled(total + STEP * rows) - scaled(total - STEP * rows)) / (2 * STEP)
@@ -93,7 +96,7 @@ def estimate(sums: ArrayLike, statistic: Callable[[Floats], Floats], strata: Seq
     whole = sum(variances)
     if not np.isfinite(whole):
         return Estimate(value, None, 0.0, log)
-    if not whole:
+    if np.sqrt(whole) < ROUNDING * (1.0 if log else max(1.0, abs(value))):  # all items agree
         return Estimate(value, 0.0, float(sum(freedoms)), log)
     freedom = whole**2 / sum(one**2 / free for one, free in zip(variances, freedoms, strict=True))
     return Estimate(value, float(np.sqrt(whole)), freedom, log)

@@ -43,7 +43,7 @@ class Sums:
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[float]]) -> Sums:
-        """Rows [prompts, k] of which nothing else is asked than a bootstrap."""
+        """Rows [prompts, k] of which nothing else is asked than an interval."""
         return cls(np.array(rows, float) if rows else np.empty((0, 1)), (), (), ())
 
     @cached_property
@@ -71,13 +71,14 @@ def change(sums: Floats) -> Floats:
 
 
 class Estimator:
-    """How a value and its interval are made of sums: the statistic of the totals, and a bootstrap over prompts.
+    """How a value and its interval are made of sums: the statistic of the totals, and Student's t over prompts, on the
+    logarithm where that exists. (A percentile bootstrap of τ holds the truth in 91.6% of 16 prompts, this in 94.8%.)
 
     words     how the interval is made, for the line under a table
-    clocked   over what was timed at once, with Student's t
+    clocked   over what was timed at once
     """
 
-    words, clocked = "bootstrap over prompts", False
+    words, clocked = "Student's t over prompts", False
 
     def known(self, rows: Floats) -> NDArray[np.bool_]:
         """Which prompts [n] of the sums [n, k] count in the interval: those with a denominator, the last sum."""
@@ -91,7 +92,19 @@ class Estimator:
 
     def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
         """At 95%; None where it is not known."""
-        return intervals.sums_interval(sums.rows[self.known(sums.rows)], statistic)
+        rows = sums.rows[self.known(sums.rows)]
+        found = (estimate(rows, statistic) or estimate(rows, statistic, log=False)) if len(rows) else None
+        return None if found is None else found.interval()
+
+
+class Share(Estimator):
+    """A share of a whole: Student's t, within 0 and 1."""
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        rows = sums.rows[self.known(sums.rows)]
+        found = estimate(rows, statistic, log=False) if len(rows) else None
+        ends = None if found is None else found.interval()
+        return None if ends is None else (max(0.0, ends[0]), min(1.0, ends[1]))
 
 
 class Alone(Estimator):
@@ -110,7 +123,16 @@ class Wilson(Estimator):
         return intervals.proportion_interval(int(sums.total[0]), len(sums.rows)) if len(sums.rows) else None
 
 
-class Median(Estimator):
+class Bootstrap(Estimator):
+    """Of what other files give: percentiles of a bootstrap over prompts."""
+
+    words = "bootstrap over prompts"
+
+    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
+        return intervals.sums_interval(sums.rows[self.known(sums.rows)], statistic)
+
+
+class Median(Bootstrap):
     """The median over prompts of the ratio of each."""
 
     def value(self, sums: Sums, statistic: Statistic) -> float | None:
@@ -121,7 +143,7 @@ class Median(Estimator):
         return intervals.median_interval(statistic(sums.rows[self.known(sums.rows)]))
 
 
-class Recovered(Estimator):
+class Recovered(Bootstrap):
     """A ratio of scores: known where the baseline is right on at least ten items; resamples on which it never is have
     none."""
 
@@ -178,8 +200,8 @@ class Delta(Estimator):
         return Priced(sums.rows, sums.units, [(timed, "") for timed in sums.timed])
 
 
-BOOTSTRAP, ALONE, WILSON, MEDIAN, LEARNED_MILLER = Estimator(), Alone(), Wilson(), Median(), LearnedMiller()
-RECOVERED, LOG_T, DELTA = Recovered(), LogT(), Delta()
+STUDENT, SHARE, BOOTSTRAP, ALONE, WILSON = Estimator(), Share(), Bootstrap(), Alone(), Wilson()
+MEDIAN, LEARNED_MILLER, RECOVERED, LOG_T, DELTA = Median(), LearnedMiller(), Recovered(), LogT(), Delta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +217,7 @@ class Metric:
     signed      print a plus sign
     adds        what a prompt adds to its sums; None for a metric that is set by those who know other cells or files
     statistic   of the sums
-    estimator   of the value and the interval
+    estimator   of the value and the interval; of a share that of shares, without `adds` a bootstrap
     every       it is only known where every prompt adds to it
     relative    it compares with the baseline: the autoregressive cell has no interval of a "ratio", and no "change"
     is_score    it is the task's score: Wilson's interval where that is 0 or 1
@@ -218,7 +240,7 @@ class Metric:
     signed: bool = False
     adds: Callable[[Compared], Addends] | None = None
     statistic: Statistic = ratio
-    estimator: Estimator = BOOTSTRAP
+    estimator: Estimator = STUDENT
     every: bool = False
     relative: Literal["", "ratio", "change"] = ""
     is_score: bool = False
@@ -233,7 +255,11 @@ class Metric:
 
     def estimated_by(self, proportion: bool) -> Estimator:
         """What makes its interval; `proportion`: whether the task's scores are 0 or 1."""
-        return WILSON if self.is_score and proportion else self.estimator
+        if self.is_score and proportion:
+            return WILSON
+        if self.estimator is not STUDENT:
+            return self.estimator
+        return BOOTSTRAP if self.adds is None else SHARE if self.unit == "%" else STUDENT
 
     @property
     def axis(self) -> str:

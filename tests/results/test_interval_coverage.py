@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 from results.metrics.answer_speed import MODELLED, addends, answer_speedup
-from results.metrics.delta import Estimate, double_ratio, estimate
+from results.metrics.delta import Estimate, double_ratio, estimate, ratio
+from results.metrics.metric import SHARE, STUDENT, Sums
 from results.store.compared import Compared
 from results.store.timed import Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
@@ -102,3 +103,22 @@ def test_intervals_of_speeds_cover(timed: int) -> None:
     speeds = {name.removeprefix(f"{rule} ") for name in found for rule in CELLS if name.startswith(rule)}
     means = {speed: np.mean([found[f"{rule} {speed}"] for rule in CELLS]) for speed in speeds}
     assert min(means.values()) >= 0.93 - 0.015 and min(found.values()) >= 0.93 - 0.02, found
+
+
+@pytest.mark.parametrize("n", [16, 40, 64])
+def test_intervals_of_counts_cover(n: int) -> None:
+    """Nominal 95%, at least 93.5% on average of τ, of the length ratio and of a share, less two standard errors."""
+    table = pd.read_csv(Path(__file__).with_name("timed_cells.csv"), comment="#")
+    columns = {"tau": (["committed", "cycles"], STUDENT), "length": (["tokens", "base_tokens"], STUDENT),
+               "share": (["accepted", "tokens"], SHARE)}
+    held, rng = dict.fromkeys(columns, 0), np.random.default_rng(n)
+    for rule in CELLS:
+        rows = table[table["rule"] == rule].assign(accepted=lambda own: own["committed"] - own["cycles"])
+        for name, (of, estimator) in columns.items():
+            data = rows[of].to_numpy(float)
+            truth = data[:, 0].sum() / data[:, 1].sum()
+            for _ in range(RUNS):
+                low, high = estimator.interval(Sums.of(data[rng.integers(len(data), size=n)].tolist()), ratio)
+                held[name] += low <= truth <= high
+    covered = {name: count / (RUNS * len(CELLS)) for name, count in held.items()}
+    assert min(covered.values()) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / (RUNS * len(CELLS))), covered

@@ -79,20 +79,26 @@ def test_the_value_of_each_metric_by_hand(name):
     assert getattr(found, name) == found.value(name) and getattr(found, f"{name}_ci95") == found.interval(name)
 
 
+TAU = math.exp(12.7062 * 2 / 15)
+"""t of one degree of freedom; ±(4/12 − 2/5): each prompt in the logarithm."""
+
+
 def test_what_is_counted_by_hand():
     found = summary(by_hand())
     assert (found.n, found.failed, found.tokens, found.cycles, found.timed) == (2, 1, 14, 5, 2)
     assert (found.prefill_s, found.decode_s) == (1.0, 4.0)
     plain = json.loads(json.dumps(found.plain(), allow_nan=False))
-    assert plain["n"] == 2 and plain["tau"] == 2.4 and plain["tau_ci95"] == pytest.approx([2.0, 8 / 3])
+    assert plain["n"] == 2 and plain["tau"] == 2.4
+    assert plain["tau_ci95"] == pytest.approx([2.4 / TAU, 2.4 * TAU], rel=1e-5)
     assert "coverage" not in plain and plain["acceptance_8"] is None
 
 
 def test_intervals_by_hand():
     found = summary(by_hand())
-    assert found.tau_ci95 == pytest.approx([2.0, 8 / 3]), "two prompts: both b or both a"
-    assert found.accept_len_ci95 == pytest.approx([1.0, 5 / 3])
-    assert found.acceptance_rate_ci95 == pytest.approx([2 / 6, 5 / 12])
+    assert found.tau_ci95 == pytest.approx([2.4 / TAU, 2.4 * TAU], rel=1e-5)
+    length = math.exp(12.7062 * 8 / 35)
+    assert found.accept_len_ci95 == pytest.approx([1.4 / length, 1.4 * length], rel=1e-5)
+    assert found.acceptance_rate_ci95 == pytest.approx([0.0, 7 / 18 + 12.7062 / 27], rel=1e-5), "a share is not below 0"
     factor = math.exp(12.7062 * 11 / 14)  # t of one degree of freedom; ±(9/7 − 1/2): each prompt in the logarithm
     assert found.tokens_per_s_ci95 == pytest.approx([3.5 / factor, 3.5 * factor], rel=1e-4)
     assert found.accuracy_ci95[0] < 0.5 < found.accuracy_ci95[1]
