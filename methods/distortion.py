@@ -215,6 +215,9 @@ def sampled_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Ten
     if not inner.any():
         return law
     of = _Candidates(rule, v, rows[inner], nodes[inner])
+    if (stated := rule.drawn_law(of.p, of.q)) is not None:
+        law[inner] = _normal(stated.double())
+        return law
     likely = of.q > NEGLIGIBLE
     kept = torch.minimum(of.p, of.q).double() / of.q.double().clamp(min=1e-300)
     tokens, real = _packed(likely)

@@ -104,6 +104,11 @@ class Rule(BaseModel, ABC):
         other nodes' numbers count."""
         return self.is_memoryless()
 
+    def drawn_law(self, p: Tensor, q: Tensor) -> Tensor | None:
+        """[M, V] the law of the next token where one candidate is drawn from q [M, V], of a rule that samples towards a
+        law of its own; p [M, V]. Default: None, `methods.distortion` integrates over the candidates."""
+        return None
+
     @property
     def own_randomness(self) -> bool:
         """Does a decision depend on more chance than the node's own number, on masks, say? Its law is then an average

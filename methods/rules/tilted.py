@@ -41,8 +41,8 @@ from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
 
-HALVINGS, LARGEST = 50, 600.0
-"""Steps of the bisection for c; largest exponent, beyond which a law does not change in float64."""
+HALVINGS, LARGEST = 30, 60.0
+"""Steps of the bisection for c; largest exponent of a gain."""
 
 
 class Tilted(Rule):
@@ -68,7 +68,7 @@ class Tilted(Rule):
             return Decision(v.is_argmax)
         if v.draft.sampled:
             law = tilted(v.p, v.q, self.lam)
-            return Decision(v.u.double() * v.q_token.double() < v.of_token(law), lossless_test(v))
+            return Decision(v.u * v.q_token < v.of_token(law), lossless_test(v))
         share = shares(v, self.lam)
         earlier = (v.earlier_siblings.double() @ share[..., None])[..., 0]
         return Decision(v.u.double() * (1.0 - earlier).clamp(min=0.0) < share, lossless_test(v))
@@ -78,7 +78,10 @@ class Tilted(Rule):
             return residual(v, node)
         p = v.p_at(node)
         law = tilted(p, v.sampling.probs(v.at(v.draft_logits, node)), self.lam)
-        return without_draft(v, node, law.to(p.dtype), p)
+        return without_draft(v, node, law, p)
+
+    def drawn_law(self, p: Tensor, q: Tensor) -> Tensor:
+        return tilted(p, q, self.lam)
 
 
 def shares(v: Verification, lam: float) -> Tensor:
@@ -96,8 +99,8 @@ def shares(v: Verification, lam: float) -> Tensor:
 
 
 def tilted(p: Tensor, q: Tensor, lam: float) -> Tensor:
-    """R [..., V] float64 for one token drawn from q; p and q [..., V]. Of a q that is no distribution, p."""
-    p, q, gain = p.double(), q.double(), min(1.0 / lam, LARGEST)
+    """R [..., V] for one token drawn from q, in the numeric type of p and q [..., V]."""
+    gain = min(1.0 / lam, LARGEST)
     low = torch.full_like(p[..., :1], -gain - 1.0)
     high = torch.ones_like(low)
     for _ in range(HALVINGS):
