@@ -1,4 +1,4 @@
-"""A kept folder: one that output.keep made, whose list names the reports whose files are replaced or removed."""
+"""A kept folder: one that output.keep made, whose list names its reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.reports.keep import HEADING, kept_reports, replace
+from bench.reports.keep import HEADING, kept_reports
 
 
 def made(folder: Path, **files: str) -> list[Path]:
@@ -14,16 +14,6 @@ def made(folder: Path, **files: str) -> list[Path]:
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
     return sorted(folder.iterdir())
-
-
-def test_what_was_kept_is_replaced_and_removed(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    replace(made(tmp_path / "one", a__md="1", a__png="1", b__md="1", TABLES__md=HEADING), kept, [])
-    made(kept, notes__md="mine")
-    removed = replace(made(tmp_path / "two", a__md="2", TABLES__md=f"{HEADING}2"), kept, ["a.png", "b.md", "c.md"])
-    assert removed == ["a.png", "b.md"]
-    assert {path.name: path.read_text() for path in kept.iterdir()} == {
-        "a.md": "2", "TABLES.md": f"{HEADING}2", "notes.md": "mine"}
 
 
 @pytest.mark.parametrize("files", [{}, {"TABLES__md": HEADING, "notes__md": "mine"}], ids=["empty", "made"])

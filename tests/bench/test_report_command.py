@@ -125,33 +125,6 @@ def test_reports_are_kept_from_one_store_and_one_session(command, own_conf: Path
 
 
 @pytest.mark.slow
-def test_kept_reports_stay_until_their_cells_are_measured_anew(command, own_conf: Path, tmp_path: Path) -> None:
-    spec = yaml.safe_load((own_conf / "report" / "own_table.yaml").read_text())
-    (own_conf / "report" / "same_cells.yaml").write_text(yaml.safe_dump(spec | {"name": "same_cells"}))
-    other = spec | {"name": "other_cells", "base": ["n=50", "draft.length=2"]}
-    other["axes"] = spec["axes"] | {"Method": spec["axes"]["Method"][1:]}
-    (own_conf / "report" / "other_cells.yaml").write_text(yaml.safe_dump(other))
-    kept = tmp_path / "kept"
-
-    def keep(name: str, *more: str):
-        result = command(f"report={name}", "n=2", "decoding.max_new_tokens=6", f"output.keep={kept}", *more,
-                         flags=["-cd", str(own_conf)])
-        assert result.status == 0, result.err
-        return result.out, {name for name in ("own_table", "same_cells", "other_cells")
-                            if (kept / f"{name}.md").exists()}
-
-    keep("other_cells")
-    keep("same_cells")
-    assert keep("own_table")[1] == {"own_table", "same_cells", "other_cells"}
-    assert set(re.findall(r"\]\((\w+)\.csv\)", (kept / "TABLES.md").read_text())) == {
-        "own_table", "same_cells", "other_cells"}
-    out, left = keep("own_table", "fresh=true")
-    assert left == {"own_table", "other_cells"}, "the same cells have other speeds now"
-    assert "removed from" in out and "same_cells.md, of an earlier measurement" in " ".join(out.split())
-    assert "same_cells" not in (kept / "TABLES.md").read_text()
-
-
-@pytest.mark.slow
 def test_figure_joins_the_page(command, own_conf: Path, tmp_path: Path) -> None:
     flags = ["-cd", str(own_conf)]
     assert command("report=own_table", "n=2", "decoding.max_new_tokens=6", flags=flags).status == 0

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from results.reports.consistency import contradictions
 from results.reports.figure_data import render_data
 from results.reports.spec import FigureSpec
+from tests.helpers.consistency import contradictions
 from tests.helpers.synthetic_cells import made_up
 
 MEASURED = Path(__file__).parents[2] / "results" / "measured" / "embedded_cpu"
