@@ -16,8 +16,8 @@ from plots.rules import looks_of
 from plots.style import note, panel_grid, style
 from results.metrics.catalog import metric
 from results.reports.conditions import stated
+from results.reports.figures import Planes
 from results.reports.grid import Grid, conditions, panels, sizes
-from results.reports.planes import Planes
 from results.reports.spec import TableSpec
 
 

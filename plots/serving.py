@@ -8,7 +8,7 @@ import pandas as pd
 
 from plots.render import save
 from plots.style import look, note, panel_grid, style
-from results.reports.serving import COLUMNS, Serving
+from results.reports.kinds import COLUMNS, Serving
 
 
 def render(report: Serving, frame: pd.DataFrame, folder: Path) -> list[Path]:

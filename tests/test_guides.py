@@ -17,12 +17,11 @@ import yaml
 from pydantic import BaseModel
 
 from results.reports.axes import Entry
-from results.reports.choice import Choice
+from results.reports.choice import Choice, Sweep
 from results.reports.columns import Column
 from results.reports.figures import Figure, View
 from results.reports.kinds import parse_report
 from results.reports.spec import FigureSpec, Published, TableSpec
-from results.reports.swept import Sweep
 
 ROOT = Path(__file__).parents[1]
 FILE = re.compile(r"`([\w/]+\.\w+)`[^`]*\n\n```(?:python|yaml|json)\n(.*?)```", re.DOTALL)

@@ -14,8 +14,8 @@ from bench.reports.overrides import Selection
 from bench.reports.plan import plan_of
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
+from results.reports.kinds import Serving
 from results.reports.layout import published_value
-from results.reports.serving import Serving
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from methods import user_yaml
+from results.reports.choice import RULE, named, swept
 from results.reports.scales import SCALES, Scale
 from results.reports.spec import ReportSpec
-from results.reports.swept import RULE, named, swept
 from results.store.redaction import redacted_word
 
 if TYPE_CHECKING:

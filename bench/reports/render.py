@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench.reports.viewer import groups_of
 from results.reports.axes import AS_GIVEN
-from results.reports.figure_data import render_data
-from results.reports.formats import render_table
+from results.reports.figures import Planes
+from results.reports.formats import render_data, render_table
 from results.reports.grid import labels_of
 from results.reports.page import Item, write_index
-from results.reports.planes import Planes
 from results.reports.spec import FigureSpec, TableSpec
 from results.store.reasons import format_exception
 

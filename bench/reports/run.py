@@ -21,8 +21,7 @@ from bench.reports.render import log_items, render_plans
 from bench.reports.steps import run_steps, show_steps
 from bench.run.judging import judge_cells
 from bench.run.session import Session
-from results.reports.kinds import AnyReport, parse_report, report_keys
-from results.reports.serving import Serving
+from results.reports.kinds import AnyReport, Serving, parse_report, report_keys
 from results.reports.spec import TableSpec
 from results.store.files import check_creatable, check_writable, replace_text
 

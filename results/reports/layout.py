@@ -13,8 +13,7 @@ from results.metrics.paired import relative
 from results.metrics.summary import Summary
 from results.metrics.tau_gain import findings
 from results.reports.annotations import Annotator, rivals
-from results.reports.arrange import blocks, in_lines, stacked
-from results.reports.best import mark_best
+from results.reports.arrange import blocks, in_lines, mark_best, stacked
 from results.reports.captions import caption
 from results.reports.columns import Column
 from results.reports.grid import Grid, outcome

@@ -27,15 +27,17 @@ def with_editions(section: Mapping[str, Any]) -> Plain:
     """A report's YAML with each name of conf/scale in its axes replaced by entries, and the base of each scale among
     those of `base_at`, where the report names its `editions`. Raises ValueError for an unknown name."""
     editions, axes, full = section.get("editions", ""), section.get("axes"), dict(section)
-    if editions and editions not in (known := scales()["paper"]["papers"]):
+    known = scales()["paper"]["papers"]
+    if editions and editions not in known:
         raise ValueError(f"editions={editions}: unknown; one of {', '.join(known)}")
     if isinstance(axes, Mapping):
         full["axes"] = {name: list(_entries(axis, SCALES, editions)) if _is_listed(axis) else axis
                         for name, axis in axes.items()}
-    if isinstance(published := section.get("published"), Mapping) and editions:
-        hardware = scales()["paper"]["papers"][editions].get("hardware", "")
-        full["published"] = {"hardware": hardware, **published}
     if editions:
+        paper = known[editions]
+        full.setdefault("not_printed", paper.get("not_printed", ""))
+        if isinstance(published := section.get("published"), Mapping):
+            full["published"] = {"hardware": paper.get("hardware", ""), **published}
         own = section.get("base_at") or {}
         full["base_at"] = {scale: _filled(own.get(scale, ()), section.get("base", ()), _base(scale, editions))
                            for scale in SCALES}

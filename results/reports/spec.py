@@ -26,13 +26,11 @@ from results.reports.axes import (
     spell_variants,
     without_axes,
 )
-from results.reports.choice import Choice, with_frontier
+from results.reports.choice import Choice, Sweep, with_frontier
 from results.reports.columns import Column
-from results.reports.figures import Figure
+from results.reports.figures import Figure, Planes
 from results.reports.further import first_table, further_tables
-from results.reports.planes import Planes
 from results.reports.scales import SCALES, Scale
-from results.reports.swept import Sweep
 from results.store.judge import Opponent
 
 OWN_MODELS = "local"

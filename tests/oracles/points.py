@@ -19,8 +19,8 @@ from bench.reports.overrides import key_of, of_points, taken_by, takes_rule
 from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import load_report
 from results.reports.axes import pairs_of
+from results.reports.kinds import Serving
 from results.reports.scales import SCALES
-from results.reports.serving import Serving
 from tests.oracles.frozen import FOLDER, PROJECT, Result, portable, read, renames, write
 
 DEVICE = "engine.device=cpu"

@@ -19,8 +19,7 @@ from bench.config.compose import Composer
 from bench.reports.plan import plan_of
 from bench.reports.run import load_report
 from bench.run.session import Session
-from results.reports.figure_data import render_data
-from results.reports.formats import render_table
+from results.reports.formats import render_data, render_table
 from results.reports.spec import TableSpec
 from tests.oracles.archives import ARCHIVES, measured, overrides_of, session_on, unpacked
 from tests.oracles.frozen import PROJECT, Result, portable, read, renames, write

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from results.reports.figure_data import render_data
+from results.reports.formats import render_data
 from results.reports.spec import FigureSpec
 from tests.helpers.consistency import contradictions
 from tests.helpers.synthetic_cells import made_up
