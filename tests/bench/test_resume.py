@@ -22,7 +22,6 @@ from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 
-PROJECT = Path(__file__).parents[2]
 N = 8
 
 
