@@ -44,6 +44,9 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (tmp_path / "client").mkdir(exist_ok=True)
         monkeypatch.setenv(f"WANDB_{name}", str(tmp_path / "client"))
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    for name, module in list(sys.modules.items()):  # another test's process may have loaded it
+        if name.startswith("trackio") and hasattr(module, "TRACKIO_DIR"):
+            monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
     monkeypatch.setenv("WANDB_MODE", "offline")
     wandb.teardown()
     yield
