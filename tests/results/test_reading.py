@@ -76,13 +76,6 @@ def test_half_an_interval_stands_only_for_a_symmetric_one(value, interval, text)
     assert value > 0 or number.half_width is None, "near 0 the ratio says nothing"
 
 
-def test_a_verdict_is_a_word() -> None:
-    spec = table_spec(values=["accuracy"])
-    costs = lay_out_all(spec, full_grid(spec))[1]
-    assert "undecided, n" in markdown(costs) and "undecided" in (short := markdown(reading(costs)))
-    assert "undecided, n" not in short
-
-
 def test_the_caption_says_what_a_short_name_stands_for() -> None:
     axes = table_spec().model_dump()["axes"]
     axes["Method"] = list(axes["Method"])
