@@ -50,12 +50,12 @@ def _panel(ax: Axes, limit: Limit, found: Mapping[str, Place]) -> None:
         start = [limit.lossless[0]] if labels is limit.limit else []
         points = sorted((found[label][0].value, found[label][1].value) for label in [*start, *labels] if label in found)
         ax.plot([x for x, _ in points], [y for _, y in points], color=colour, ls=dash, marker=marker, markersize=3.5,
-                lw=1.6, label=name)
+                lw=1.6, label=name, clip_on=False)
     rules = {label: place for label, place in found.items() if label not in (*limit.lossless, *limit.limit)}
     for label, (x, y) in rules.items():
         ax.errorbar(x.value, y.value, xerr=[[arm] for arm in x.below_above], yerr=[[arm] for arm in y.below_above],
                     color=INK if not label.startswith("random") else SOFT, marker="D", markersize=4.5, elinewidth=0.6,
-                    ls="none", label="rules" if label == next(iter(rules)) else None)
+                    clip_on=False, ls="none", label="rules" if label == next(iter(rules)) else None)
     widest = max((x.high for x, _ in found.values()), default=1.0)
     ax.set_xlim(0, widest * 1.05)
     ax.xaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if tick <= widest * 1.05]))
@@ -79,7 +79,7 @@ def _names(ax: Axes, limit: Limit, found: Mapping[str, Place], rules: Mapping[st
         heights[i] = min(heights[i], high - (len(heights) - 1 - i) * line if over else heights[i])
     for label, height in zip(ordered, heights, strict=True):
         share = efficiency(_values(rules[label]), start, curve)
-        text = label if share is None else f"{label} ({share:.0%})".replace("-", "−")
+        text = label if share is None or share < 0 else f"{label} ({share:.0%})"
         ax.annotate(text, _values(rules[label]), xytext=(1.03, height), textcoords=("axes fraction", "data"),
                     fontsize=8.5, va="center", annotation_clip=False,
                     arrowprops={"arrowstyle": "-", "color": ORANGE if not label.startswith("random") else SOFT,
