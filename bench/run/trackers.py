@@ -88,6 +88,8 @@ class About:
 
     id      the same in every command, so that a later one resumes the run: the cell's name in the store, or
             report-NAME
+    title   what a person reads, in W&B in place of the id: `mars θ=0.9 K=7 mini_gsm T=1`
+    tags    method, task, pair, temperature, and each report of this command that shows the cell
     kind    what it holds
     group   the report that asked for it; None for a command
     config  plain data
@@ -99,6 +101,8 @@ class About:
     group: str | None
     config: Mapping[str, Any]
     folder: Path | None = None
+    title: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,8 @@ def _wandb_run(about: About, options: Wandb) -> Any:
     wandb.setup(settings=wandb.Settings(silent=True))  # what it would print before and between runs
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # and of its telemetry
     run = wandb.init(
-        project=options.project, entity=options.entity, id=about.id, name=about.id, group=about.group,
+        project=options.project, entity=options.entity, id=about.id, name=about.title or about.id, group=about.group,
+        tags=about.tags,
         job_type=about.kind, config=dict(about.config), resume="allow",
         dir=os.environ.get("WANDB_DIR") or about.folder, settings=settings)
     run.define_metric("live/prompts", hidden=True)
@@ -209,6 +214,7 @@ class _TrackioRun:
         """Write a row."""
         self._step = int(values.get("live/prompts", values.get("n", self._step)))
         config = {**self._before, **self._about.config, "kind": self._about.kind, "summary": self.summary,
+                  "title": self._about.title, "tags": list(self._about.tags),
                   "_Group": self._about.group or self._before.get("_Group")}
         row = {name: self._plain(value) for name, value in values.items()}
         self._storage.bulk_log(project=self._project, run=self._about.id, run_id=self._about.id, metrics_list=[row],
@@ -243,14 +249,16 @@ class Logbook:
         self._name, self._store = settings.tracker.name, settings.store.dir
         self._folder = settings.output.dir.absolute()
         self._options = cast("ProjectTracker", settings.tracker.options)
-        self._groups: dict[str, str] = {}
+        self._groups: dict[str, list[str]] = {}
         self._open: dict[str, TrackerRun] = {}
         self._given_up = threading.Event()
 
     def group(self, report: str, cells: Iterable[Cell]) -> None:
-        """These cells are asked for by a report; of several reports that ask for a cell the first names its group."""
+        """These cells are asked for by a report; of several reports that ask for a cell the first names its group, and
+        all are among its tags."""
         for cell in cells:
-            self._groups.setdefault(cell.name, report)
+            if report not in (known := self._groups.setdefault(cell.name, [])):
+                known.append(report)
 
     @property
     def is_open(self) -> bool:
@@ -311,7 +319,13 @@ class Logbook:
         self._log(about.id, lambda: about, lambda: Results(tables=tables, images=kinds[".png"]))
 
     def _about(self, folder: CellFolder) -> About:
-        return About(folder.key, "cell", self._groups.get(folder.key), folder.config() or {}, self._folder)
+        config, reports = folder.config() or {}, self._groups.get(folder.key, [])
+        made = folder.environment() or {}
+        environment = {"accelerator": made.get("accelerator"), "cpu": (made.get("cpu") or {}).get("model"),
+                       "torch": (made.get("packages") or {}).get("torch"), "git": made.get("git")}
+        title, tags = title_of(config)
+        return About(folder.key, "cell", next(iter(reports), None), {**config, "environment": environment},
+                     self._folder, title, (*tags, *reports))
 
     def _run(self, about: About) -> TrackerRun:
         """The open run of this id, or a new one."""
@@ -362,6 +376,27 @@ class Logbook:
             self._given_up.set()
             log.warning("%s: logging disabled from %s onward (%s); all results are in the store", self._name, what,
                         reason)
+
+
+SIGNS = {"theta": "θ", "threshold": "T", "p_drop": "p", "heads": "heads", "alpha": "α", "tau": "τ", "rate": "rate"}
+"""Options of rules that a title shows, and how; FSD's threshold is its paper's T."""
+
+
+def title_of(config: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Of what cell.yaml holds: a title such as `eagle3-mars released θ=0.9 K=7 mini_gsm t=1`, and tags."""
+    drafter, rule = config.get("drafter") or {}, config.get("rule") or {}
+    pair, task = ((config.get(part) or {}).get("name", "") for part in ("pair", "task"))
+    temperature = f"t={(config.get('decoding') or {}).get('temperature', 0):g}"
+    if drafter.get("name", "none") == "none":
+        return f"ar {task} {temperature}", tuple(filter(None, ("ar", task, pair, temperature)))
+    method = rule.get("name", "") if drafter["name"] == "model" else f"{drafter['name']}-{rule.get('name', '')}"
+    form = [str(rule["variant"])] if rule.get("variant") else []
+    shown = [f"{sign}={rule[key]:g}" for key, sign in SIGNS.items() if isinstance(rule.get(key), int | float)]
+    length = (config.get("draft") or {}).get("length")
+    if drafter.get("tree") == "dynamic":
+        length = drafter.get("depth", 0) + 1
+    return (" ".join([method, *form, *shown, f"K={length}", task, temperature]),
+            tuple(filter(None, (method, *form, task, pair, temperature))))
 
 
 def so_far(folder: CellFolder) -> SoFar:

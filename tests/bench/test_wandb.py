@@ -52,6 +52,44 @@ def test_a_cell_is_a_run_of_the_client(command, client: Path, tmp_path: Path, mo
         assert not (path.is_file() and KEY.encode() in path.read_bytes()), f"{path} holds the key"
 
 
+def logged(content: bytes) -> Iterator[bytes]:
+    """The records of the client's log: LevelDB's format, blocks of 32 KiB behind a header of 7 bytes."""
+    at, whole = 7, b""
+    while at + 7 <= len(content):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+            continue
+        length, kind = int.from_bytes(content[at + 4:at + 6], "little"), content[at + 6]
+        whole, at = whole + content[at + 7:at + 7 + length], at + 7 + length
+        if kind in (1, 4):  # full, last
+            yield whole
+            whole = b""
+
+
+def test_runs_of_a_sweep_are_named_and_tagged_for_people(command, client: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read back from what the client wrote offline: name, tags, group, and the machine in the configuration."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    result = command("+sweep=mars_theta", "tracker=wandb", "task=mini_gsm", "method=mars", "rule.theta=0.9", "timed=0",
+                     "n=1", "decoding.max_new_tokens=8")
+    assert result.status == 0 and result.err == ""
+    found = {}
+    for file in client.glob("wandb/offline-run-*/*.wandb"):
+        for data in logged(file.read_bytes()):
+            record = Record.FromString(data)
+            if record.WhichOneof("record_type") == "run":
+                found[record.run.display_name] = record.run
+    names = {f"mars algorithm1 θ=0.9 K={K} mini_gsm t=1" for K in (7, 10)}
+    assert {name for name in found if not name.startswith("report-")} == names
+    run = found["mars algorithm1 θ=0.9 K=7 mini_gsm t=1"]
+    assert {"mars", "algorithm1", "mini_gsm", "t=1", "sweep_mars_theta"} <= set(run.tags)
+    assert run.run_group == "sweep_mars_theta"
+    config = {item.key: json.loads(item.value_json) for item in run.config.update}
+    assert config["environment"]["torch"] and config["environment"]["cpu"] and "accelerator" in config["environment"]
+
+
 def test_a_service_that_does_not_answer_costs_one_line(command, client: Path, monkeypatch: pytest.MonkeyPatch,
                                                        caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
