@@ -59,7 +59,9 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
             row.clock = next((other for other in rows.values() if row.is_at_another_temperature(other)), None)
     found = {}
     for coords, row in rows.items():
-        best = rows.get(reference(spec, coords, compared_with(choice, row)))
+        is_frontier = any(entry.frontier for entry in spec.chosen().entries(coords).values())
+        label = choice.lossless if is_frontier else compared_with(choice, row)
+        best = rows.get(reference(spec, coords, label))
         found[coords] = row.outcome(best, frontier_of(spec, choice, coords, rows) if choice.frontier else [])
     return found
 
