@@ -15,6 +15,7 @@ from plots.rules import COLOURS, FAMILIES, MARKERS, OTHER, PLAIN, family, looks,
 from plots.style import COLOURS as BY_PLACE
 from plots.style import INK, Look, look, style
 from results.reports.axes import Axis, Entry
+from results.reports.kinds import parse_report
 from results.reports.spec import FigureSpec, TableSpec
 from tests.helpers.colour_vision import EYES, distance, lab
 from tests.helpers.synthetic_cells import full_grid
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
 NEAR = 10
 """Colours nearer than this are taken for one."""
-KINDS = {"table": TableSpec, "figure": FigureSpec}
+KINDS = ("table", "figure")
 
 
 def stems(folder: str) -> list[str]:
@@ -34,7 +35,7 @@ def reports() -> Iterator[TableSpec | FigureSpec]:
     for path in sorted((CONF / "report").glob("*.yaml")):
         given = yaml.safe_load(path.read_text())
         if given.get("kind") in KINDS:
-            yield KINDS[given["kind"]].model_validate(given)
+            yield parse_report(given)
 
 
 def rule_axes() -> list[tuple[str, Axis]]:
