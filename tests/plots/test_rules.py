@@ -39,8 +39,9 @@ def reports() -> Iterator[TableSpec | FigureSpec]:
 
 
 def rule_axes() -> list[tuple[str, Axis]]:
-    """The axes of figures that choose rules."""
-    return [(f"{spec.name}: {name}", axis) for spec in reports() if isinstance(spec, FigureSpec)
+    """The axes of figures that choose rules and tell them apart by their looks; `limit` writes a name beside each point."""
+    return [(f"{spec.name}: {name}", axis) for spec in reports()
+            if isinstance(spec, FigureSpec) and spec.figure.kind != "limit"
             for name, axis in spec.axes.items() if any(entry.rule for entry in axis)]
 
 
