@@ -39,7 +39,7 @@ def reports() -> Iterator[TableSpec | FigureSpec]:
 
 
 def rule_axes() -> list[tuple[str, Axis]]:
-    """The axes of figures that choose rules and tell them apart by their looks; `limit` writes a name beside each point."""
+    """The axes of figures that choose rules and tell them apart by looks; `limit` writes names instead."""
     return [(f"{spec.name}: {name}", axis) for spec in reports()
             if isinstance(spec, FigureSpec) and spec.figure.kind != "limit"
             for name, axis in spec.axes.items() if any(entry.rule for entry in axis)]
