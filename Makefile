@@ -62,7 +62,7 @@ slurm:  ## install Slurm's daemons for make test-all (Debian or Ubuntu, as root)
 	apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends slurm-wlm munge
 
-attack: $(READY)  ## attack store, files and sandbox, about ten minutes (docs/attack.md)
+attack: $(READY)  ## attack store, files and sandbox, about ten minutes (docs/sandbox.md)
 	$(PYTEST) -m attack
 
 gpu: $(READY)  ## on a GPU, in about eight minutes: exactness, speed, the price of a cycle (docs/gpu.md; WITH=parts=exact,forward)

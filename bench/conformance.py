@@ -1,6 +1,6 @@
 """`python -m bench.conformance FILE [rule=NAME] [rule.OPTION=VALUE …]`: does an engine verify as it says?
 
-FILE holds tokens and probabilities recorded from an engine or a function, one cycle a line (docs/conformance.md). Its
+FILE holds tokens and probabilities recorded from an engine or a function, one cycle a line (docs/serving.md). Its
 acceptances, corrections and bonus tokens are compared with those of a rule of this project, its first tokens with the
 target's distribution. rule=lossless unless another is named. Exit status: 0 consistent, 1 not, 2 the command is wrong.
 
@@ -38,7 +38,7 @@ Row = list[float] | dict[int, float]
 
 
 class Record(BaseModel):
-    """A line of a file: see docs/conformance.md. Several draws of one context share p and q."""
+    """A line of a file: see docs/serving.md. Several draws of one context share p and q."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     p: list[Row]

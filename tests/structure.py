@@ -18,7 +18,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 TOPS = ("bench", "methods", "tasks", "results", "plots")
 FILE_LINES, FUNCTION_LINES = 450, 50
-BUDGETS = {"bench": 17_250, "methods": 15_950, "tasks": 2_730, "results": 12_100, "plots": 1_950, "tests": 31_800}
+BUDGETS = {"bench": 16_450, "methods": 15_350, "tasks": 2_730, "results": 10_400, "plots": 1_900, "tests": 29_450}
 """Top folder -> the most lines of Python it may have, blank ones and comments included. Budgets only fall."""
 
 # The order of the folders (rooms, below), top first. A file may import its own room, a room of its own line, and the

@@ -2,7 +2,7 @@
 
 An engine answers prompts with a cell's method and says what it counted, what the target thought of the tokens, and how
 long it took. Prompts, conversations, scores, the store and the clock's rotation are the runner's own
-(docs/adding_an_engine.md)."""
+(docs/adding.md)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PORTION, TOGETHER = 200, 16
 
 
 def recorded(cell: Cell, cycles: int, by_rule: bool) -> Iterator[dict[str, Any]]:
-    """At least so many cycles, as lines of docs/conformance.md: the prompts of the cell's task, as
+    """At least so many cycles, as lines of docs/serving.md: the prompts of the cell's task, as
     often as it takes. Raises ModelError, Died."""
     engine = Vllm()
     try:

@@ -81,7 +81,7 @@ class RuleWorker:
 
     def leeway_record(self, cycles: int | None) -> list[dict[str, Any]]:
         """Begin to record the next `cycles` verified drafts, of rules and of the engine's own sampler; None ends it.
-        Returns what was recorded so far (docs/conformance.md)."""
+        Returns what was recorded so far (docs/serving.md)."""
         return self._leeway_recorder().restart(cycles)
 
     def leeway_next_logits(self) -> list[float]:
