@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from methods.method import Method
     from results.store.cycles import Cycle, Node
 
-FIGURE = ("+sweep=mars_theta", "task=mini_gsm", "n=4", "draft.length=7", "rule.theta=0.5,0.8,0.9,0.95,1",
+FIGURE = ("+sweep=mars_theta", "method=mars", "task=mini_gsm", "n=4", "draft.length=7",
+          "rule.theta=0.5,0.8,0.9,0.95,1",
           "output.dir=outputs/demo", "store.dir=outputs/demo/store")
 ANSWER = ("method=mars", "task=mini_gsm", "decoding.temperature=1", "rule.theta=0.7", "output.dir=outputs/demo")
 TRIED = 8

@@ -92,7 +92,7 @@ def test_a_worker_has_all_gpus_of_a_model(cells, tmp_path: Path, monkeypatch: py
 
 def test_a_worker_with_too_few_gpus_says_so(cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    [work] = works_of(cells("method=sps", "n=1", "launch=slurm", "engine.device=cuda", "engine.parallel=tensor",
+    [work] = works_of(cells("method=sps", "n=1", "launch=slurm", "engine.device=cuda", "engine.parallel=layers",
                             "engine.devices=2"), PASSES, Store(tmp_path))
     with pytest.raises(ConfigError, match=r"^engine.devices=2: there are 1 CUDA devices here, and 2 are needed; "):
         complete(work, ModelPool())

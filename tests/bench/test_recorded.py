@@ -30,7 +30,7 @@ from tasks.prompts import PromptsOptions
 from tasks.shots import Shots
 
 ARCHIVES = sorted((PROJECT / "results" / "measured").glob("*/store.tar.xz"))
-LATER = {("Decoding", "min_p"): 0.0, ("DatasetOptions", "control_tokens"): "refuse",
+LATER = {("Decoding", "min_p"): 0.0, ("DatasetOptions", "control_tokens"): "refuse", ("DatasetOptions", "ids"): None,
          ("PromptsOptions", "control_tokens"): "refuse",
          **{(name, "date"): None for name in ("TaskOptions", "PromptsOptions", "DatasetOptions")}}
 """Options that came later, with the default that stands for their absence: one that changes takes cells of another

@@ -44,7 +44,8 @@ def engine() -> Iterator[Vllm]:
 
 def servers() -> list[psutil.Process]:
     """The processes of vLLM that this one has started."""
-    return [one for one in psutil.Process().children() if "bench.run.vllm.server" in one.cmdline()]
+    alive = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in alive if "bench.run.vllm.server" in one.cmdline()]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ def test_relaxed_rows_have_a_verdict_beside_the_best_lossless_one(command, tmp_p
                      "report.axes.K.values=[2]")
     assert result.status == 0, result.err
     rows = list(csv.DictReader((tmp_path / "out" / "report" / "workload.csv").open()))
-    verdicts = {row["Method"]: row["verdict"] for row in rows if row["value_name"] == "over_best_answer"}
+    verdicts = {row["Method"]: row["verdict"] for row in rows if row["value_name"] == "equal_d_speed"}
     assert verdicts["SpS"] == verdicts["PLD"] == "", "lossless: there is nothing to decide"
     assert verdicts["MARS, θ = 0.9"] and verdicts["MARS, θ = 0.95"]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from bench.config.paths import CONF
+from results.reports.scales import with_editions
 
 NAME = "few_cells"
 
@@ -16,7 +17,7 @@ NAME = "few_cells"
 def few_cells(folder: Path, report: str, **kept: Sequence[str]) -> list[str]:
     """Write `report=few_cells` under `folder`: the report with these labels of these axes. Returns the flags that let a
     command find it."""
-    spec = yaml.safe_load((CONF / "report" / f"{report}.yaml").read_text())
+    spec = with_editions(yaml.safe_load((CONF / "report" / f"{report}.yaml").read_text()))
     spec["name"] = NAME
     spec["axes"] |= {axis: [entry for entry in spec["axes"][axis] if entry["label"] in labels]
                      for axis, labels in kept.items()}
