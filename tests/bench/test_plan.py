@@ -141,7 +141,7 @@ def test_hours_follow_from_bytes_and_tau() -> None:
     assert gpu_hours([(cell_of("pair=tiny", "method=sps", "n=10"), None)]) is None
     big = cell_of("pair=llama33_70b", "method=ar", "n=1", "engine.device=cpu")
     read = 2 * 70553706496 / 3.35e12 * big.max_new_tokens / 3600
-    assert big.engine.devices == 4 and gpu_hours([(big, None)]) == pytest.approx(4 * read), "layers: all four wait for one"
+    assert big.engine.devices == 4 and gpu_hours([(big, None)]) == pytest.approx(4 * read), "all four wait for one"
 
 
 @pytest.mark.parametrize("name", [
