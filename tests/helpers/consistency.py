@@ -9,8 +9,10 @@ from pathlib import Path
 IDENTITY = ["cell", "seed", "n", "value_name"]
 """What names a number: the cell, over how many prompts, and the metric."""
 VALUES = ["value", "ci_low", "ci_high"]
-OF_TABLE = ("over_best", "frontier_", "equal_d")
+OF_TABLE = ("over_best", "frontier_")
 """Metrics that begin so compare a cell with what is best in its own table: they are the same within one file alone."""
+OF_ROW = "equal_d_"
+"""Metrics that begin so compare a cell at the temperature that its row asks for: two rows of a cell may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ def contradictions(paths: Iterable[Path]) -> list[Contradiction]:
         return []
     found = []
     every = pd.concat(frames, ignore_index=True)
+    every = every[~every["value_name"].str.startswith(OF_ROW)]
     every["table"] = every["file"].where(every["value_name"].str.startswith(OF_TABLE), "")
     for identity, rows in every.groupby([*IDENTITY, "table"], dropna=False):
         if len(rows[VALUES].drop_duplicates()) > 1:

@@ -41,7 +41,8 @@ def kill(victim: str) -> None:
         case "worker":
             pid = (multiprocessing.active_children() or me.children(recursive=True))[-1].pid
         case "forkserver":
-            [pid] = [child.pid for child in me.children() if "forkserver" in " ".join(child.cmdline())]
+            alive = [child for child in me.children() if child.status() != psutil.STATUS_ZOMBIE]
+            [pid] = [child.pid for child in alive if "forkserver" in " ".join(child.cmdline())]
         case "sibling":
             pid = me.parent().children()[-1].pid
     os.kill(pid, signal.SIGKILL)
