@@ -88,12 +88,11 @@ models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours o
 heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 	$(RUN) -m bench.train heads
 
-derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJudge's classifier, recorded answers, the model card
+derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJudge's classifier, recorded answers
 	$(RUN) -m bench.train calibrate out=models/tiny/arc.json
 	$(RUN) -m bench.train judge out=models/tiny/autojudge.json
 	$(RUN) -m bench.train judge task=mini_code prompts=60 out=models/tiny/autojudge_code.json
 	$(RUN) -m bench.train mismatches out=models/tiny/answers.json
-	$(RUN) -m models.tiny.train card
 
 offline-kit: $(READY)  ## all that a machine without a network needs, in outputs/offline_kit (WITH='python=3.11 have=FILE'; docs/gpu.md)
 	$(RUN) -m bench.offline_kit $(WITH)

@@ -1,4 +1,4 @@
-"""`python -m bench.train COMMAND`: train or calibrate what methods need (conf/train_heads.yaml, conf/answers.yaml)."""
+"""`python -m bench.train COMMAND`: train or calibrate what methods need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from bench.commands.command import run_yaml_command
 COMMANDS = {
     "heads": ("train_heads", "train drafter heads for a target, in the official formats"),
     "judge": ("train_judge", "train AutoJudge's or Judge decoding's classifier"),
-    "answers": ("answers", "let a target answer prompts, as training data for its drafters"),
     "mismatches": ("mismatches", "record answers to training prompts, and where a draft model differs"),
     "calibrate": ("calibrate", "measure the constants of ARC-Decode's bounds on a target"),
 }

@@ -27,7 +27,7 @@ from results.reports.kinds import Serving, parse_report
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
-OWN_COMMANDS = {"answers.yaml", "calibrate.yaml", "cost.yaml", "dashboard.yaml", "exchange.yaml", "margins.yaml",
+OWN_COMMANDS = {"calibrate.yaml", "cost.yaml", "dashboard.yaml", "exchange.yaml",
                 "gpu.yaml", "merge.yaml", "mismatches.yaml", "offline_kit.yaml", "status.yaml", "train_heads.yaml",
                 "train_judge.yaml", "train_pair.yaml", "view.yaml"}
 OWN_FOLDERS = {"recipe"}

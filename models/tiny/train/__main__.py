@@ -1,5 +1,4 @@
-"""`python -m models.tiny.train pair|rows|card`: train the embedded pair, freeze the rows of its benchmarks, write its
-model card."""
+"""`python -m models.tiny.train pair|rows`: train the embedded pair, freeze the rows of its benchmarks."""
 
 from __future__ import annotations
 
@@ -32,14 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from models.tiny.train.pair import run
 
         return run_yaml_command("train_pair", run, given)
-    if name == "card":
-        from models.tiny.train import card
-
-        return card.main(given)
     if name == "rows" and not given:
         write_rows()
         return 0
-    print(f"error: models.tiny.train {name or 'without a command'}: give pair (conf/train_pair.yaml), rows or card",
+    print(f"error: models.tiny.train {name or 'without a command'}: give pair (conf/train_pair.yaml) or rows",
           file=sys.stderr)
     return 2
 
