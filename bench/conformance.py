@@ -29,7 +29,7 @@ from bench.commands.command import run_command
 from bench.config.rule_text import rule_of
 from methods.conformance import FEWEST, Check, Cycle, Distribution, examine
 from methods.sampling import Sampling
-from results.store.reasons import Arguments
+from results.store.errors import Arguments
 
 if TYPE_CHECKING:
     from methods.rules.base import Rule

@@ -29,10 +29,9 @@ from methods.sampling import Sampling
 from results.metrics.cost_check import Seconds, check_of, speedup, stated
 from results.metrics.so_far import SoFar
 from results.store.cells import Store
-from results.store.compared import Compared, compare
-from results.store.errors import StoreError
+from results.store.errors import Arguments, StoreError
 from results.store.files import check_writable
-from results.store.reasons import Arguments
+from results.store.sample import Compared, compare
 
 if TYPE_CHECKING:
     from results.metrics.cost import Profile

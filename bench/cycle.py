@@ -16,10 +16,9 @@ from bench.commands.open_cell import OpenCell
 from methods.decode import Limits, Request, generate
 from methods.observer import Observer
 from methods.rules import clause as rules_clause
-from results.store.clauses import KEPT, Clause
-from results.store.cycles import Cycle, Node
+from results.store.errors import Arguments
 from results.store.files import check_writable
-from results.store.reasons import Arguments
+from results.store.traces import KEPT, Clause, Cycle, Node
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel

@@ -17,8 +17,8 @@ from pydantic import Field
 from bench.commands.command import Options, run_yaml_command
 from bench.config.paths import CONF
 from results.metrics.catalog import metric
+from results.store.errors import one_line
 from results.store.files import check_writable, replace_text
-from results.store.reasons import one_line
 
 TITLE = "Leeway"
 MISSING = "bench.dashboard needs wandb-workspaces: pip install 'wandb-workspaces>=0.4.13', or make setup"

@@ -19,12 +19,12 @@ from bench.commands.open_cell import OpenCell
 from bench.cycle import CycleRecorder
 from bench.run.console import console
 from methods.decode import generate
-from results.store.clauses import KEPT, Clause
+from results.store.traces import KEPT, Clause
 
 if TYPE_CHECKING:
     from methods.decode import Limits, Request
     from methods.method import Method
-    from results.store.cycles import Cycle, Node
+    from results.store.traces import Cycle, Node
 
 FIGURE = ("+sweep=mars_theta", "method=mars", "task=mini_gsm", "n=4", "draft.length=7",
           "rule.theta=0.5,0.8,0.9,0.95,1",

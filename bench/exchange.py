@@ -19,8 +19,8 @@ from bench.run.console import console
 from results.exchange.base import measured_sources
 from results.exchange.imported import bring_in
 from results.store.cells import Store
+from results.store.errors import printable
 from results.store.files import check_writable
-from results.store.reasons import printable
 
 if TYPE_CHECKING:
     from results.exchange.imported import Count, ImportedCell

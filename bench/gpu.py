@@ -22,8 +22,8 @@ from bench.commands.command import FAILED, Options, run_yaml_command
 from bench.commands.gpu.part import Found, Machine
 from bench.config.environment import environment
 from bench.config.paths import PROJECT
+from results.store.errors import one_line
 from results.store.files import check_writable, replace_text
-from results.store.reasons import one_line
 
 MEASURED = PROJECT / "results" / "measured"
 HIDDEN = ("answers",)

@@ -20,12 +20,12 @@ from bench.commands.open_cell import OpenCell
 from bench.cycle import record
 from methods.decode import Limits, Request
 from methods.trees.static import StaticTree, best_tree, expected_length
+from results.store.errors import Arguments
 from results.store.files import check_writable
-from results.store.reasons import Arguments
 from tasks.mini import BENCHMARKS, MiniTask
 
 if TYPE_CHECKING:
-    from results.store.cycles import Cycle
+    from results.store.traces import Cycle
     from tasks.base import Prompt
 
 STRICT = ["rule=greedy", "decoding.temperature=0"]

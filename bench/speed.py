@@ -37,9 +37,8 @@ from bench.config.environment import environment
 from methods.engine import gguf
 from methods.engine.source import Source
 from results.metrics.delta import clocked_interval
+from results.store.errors import Arguments, redacted_word
 from results.store.files import check_writable
-from results.store.reasons import Arguments
-from results.store.redaction import redacted_word
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel

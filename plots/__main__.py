@@ -14,10 +14,9 @@ from matplotlib.figure import Figure
 from plots import predicted, tree
 from plots.render import save
 from plots.style import note, style
-from results.store.cycles import CycleError, read_cycle
-from results.store.errors import StoreError
+from results.store.errors import USAGE_ERROR, Arguments, StoreError
 from results.store.files import writing
-from results.store.reasons import USAGE_ERROR, Arguments
+from results.store.traces import CycleError, read_cycle
 
 LATEST = Path("outputs/cycle.json")
 """Where `python -m bench.cycle` writes unless told otherwise."""

@@ -16,7 +16,7 @@ from results.metrics.trace_metrics import QUANTITIES, quantities
 from results.reports.figures import Traced, View
 from results.reports.grid import Grid, outcome, panels
 from results.reports.spec import FigureSpec
-from results.store.clauses import Clause
+from results.store.traces import Clause
 
 _TESTED = (("accepted", PURPLE, "o"), ("rejected", VERMILLION, "."))
 """Label, colour and marker of tested draft tokens."""

@@ -14,8 +14,7 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path as Curve
 
 from plots.style import BLUE, GREEN, GRID, INK, ORANGE, SOFT, VERMILLION
-from results.store.clauses import EMITTED, Clause
-from results.store.cycles import Cycle, Node
+from results.store.traces import EMITTED, Clause, Cycle, Node
 
 POINTS = 8.5
 LETTER = 0.602 * POINTS / 72  # inches; DejaVu Sans Mono is 0.602 em wide

@@ -20,7 +20,7 @@ from bench.config.section import Section, validated
 from bench.config.settings import Folder
 from methods.engine import tensor
 from results.store.cells import Store
-from results.store.reasons import OWN_PACKAGES, USAGE_ERROR, is_own, log_to_stderr, one_line, printable
+from results.store.errors import OWN_PACKAGES, USAGE_ERROR, is_own, log_to_stderr, one_line, printable
 
 FAILED, INTERRUPTED = 1, 130
 OF_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR,

@@ -26,8 +26,7 @@ from methods.engine.texts import declared_size, may_share_rows
 from methods.method import check
 from methods.pruning import Pruning
 from methods.rules.base import Rule
-from results.store.reasons import one_line
-from results.store.redaction import redacted_plain
+from results.store.errors import one_line, redacted_plain
 from tasks import registry as task_registry
 from tasks.base import DataMissing, Task, TaskOptions
 

@@ -28,7 +28,7 @@ from bench.config.plain import Choices, Data, Unusual, Yamls, merge, put, regist
 from bench.config.section import check_known, parse
 from bench.config.swept import EMBEDDED, check_lengths, edition, follow_length
 from methods import user_yaml
-from results.store.reasons import one_line
+from results.store.errors import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

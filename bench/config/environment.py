@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.config.paths import PROJECT, command_line, shown
-from results.store.redaction import redacted, redacted_word
+from results.store.errors import redacted, redacted_word
 
 PACKAGES = ("torch", "transformers", "numpy", "scipy", "statsmodels", "pandas", "datasets", "hydra-core", "omegaconf",
             "pydantic", "lm-eval", "evalplus", "wandb", "gguf")

@@ -18,7 +18,7 @@ from omegaconf.resolvers import oc
 from bench.config.errors import NotHere, unknown_key
 from bench.config.paths import PROJECT
 from methods.user_yaml import RESOLVERS
-from results.store.redaction import interpolated
+from results.store.errors import interpolated
 
 Data = dict[str, Any]
 Choices = dict[str, str | None]

@@ -13,7 +13,7 @@ import yaml
 from bench.config.errors import ConfigError
 from bench.config.section import check_known, validated
 from methods import registry, user_yaml
-from results.store.reasons import one_line
+from results.store.errors import one_line
 
 if TYPE_CHECKING:
     from methods.rules.base import Rule

@@ -16,7 +16,7 @@ from methods.engine import packages
 from methods.engine.families import ParallelName
 from methods.engine.source import DType, Source
 from methods.sampling import Sampling
-from results.store.reasons import one_line
+from results.store.errors import one_line
 from tasks.base import MOST_NEW_TOKENS
 
 ALL_TIMED = 1 << 24

@@ -16,9 +16,9 @@ from bench.config.errors import ConfigError, unknown_key
 from bench.config.schema import SECTIONS
 from bench.config.section import Named, Section, choose, parse, validated
 from results.metrics.cost import Profile
+from results.store.errors import one_line
+from results.store.files import check_across_hosts
 from results.store.judge import Opponent
-from results.store.locks import check_across_hosts
-from results.store.reasons import one_line
 from tasks.base import ControlTokens, LocalFile, TaskError
 from tasks.dataset import answers
 from tasks.judge_prompts import JudgePrompts, as_text, is_remote

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from bench.config.paths import portable
 from methods.engine.source import ModelError, read_json
-from results.store.reasons import one_line
+from results.store.errors import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

@@ -17,8 +17,8 @@ from bench.dry_run.estimate import Memory, cpu_time, gpu_hours, known, known_mod
 from methods.engine.families import check_generation_config
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, Source
+from results.store.errors import one_line
 from results.store.files import check_creatable
-from results.store.reasons import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

@@ -20,8 +20,7 @@ from results.metrics.verdict import Answered, over_best
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
 from results.reports.table import Note
-from results.store.compared import Compared
-from results.store.timed import timing_order
+from results.store.sample import Compared, timing_order
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from results.reports.choice import Choice
     from results.reports.grid import Grid
     from results.reports.spec import Coords, TableSpec
-    from results.store.sample import FailedSample
-    from results.store.timed import Timed
+    from results.store.sample import FailedSample, Timed
 
 TAKEN = "Settings taken (two where each half of the prompts chose another)"
 

@@ -11,7 +11,7 @@ from methods import user_yaml
 from results.reports.choice import RULE, named, swept
 from results.reports.scales import SCALES, Scale
 from results.reports.spec import ReportSpec
-from results.store.redaction import redacted_word
+from results.store.errors import redacted_word
 
 if TYPE_CHECKING:
     from bench.config.compose import Composer

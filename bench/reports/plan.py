@@ -22,7 +22,7 @@ from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, TimingSession, machine
 from results.reports.grid import Outcome
 from results.reports.spec import FigureSpec
-from results.store.compared import Compared
+from results.store.sample import Compared
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from results.reports.formats import render_data, render_table
 from results.reports.grid import labels_of
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec, TableSpec
-from results.store.reasons import format_exception
+from results.store.errors import format_exception
 
 if TYPE_CHECKING:
     from bench.reports.plan import Plan

@@ -13,8 +13,7 @@ from bench.run.console import display_names
 from bench.run.texts import texts_of
 from results.metrics.summary import summary_of
 from results.reports.answers import Group, Viewed
-from results.store.errors import StoreError
-from results.store.redaction import redacted
+from results.store.errors import StoreError, redacted
 from results.store.traces import TraceFolder
 from tasks.base import TaskError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from methods.decode import Limits, Request, text_of
 from methods.likelihood import overflow
-from results.store.reasons import format_exception
+from results.store.errors import format_exception
 from results.store.sample import FailedSample, another_prompt
 from tasks.base import Prompt, Task, TaskError
 

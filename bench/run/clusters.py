@@ -17,8 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from bench.run.work import Ended, Work, complete, sealed, unsealed
-from results.store.reasons import format_exception, log_to_stderr, one_line
-from results.store.redaction import redacted_word
+from results.store.errors import format_exception, log_to_stderr, one_line, redacted_word
 
 if TYPE_CHECKING:
     from bench.config.settings import Ray, Slurm

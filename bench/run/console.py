@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.segment import Segment
 
 from results.metrics.so_far import SoFar
-from results.store.reasons import printable
+from results.store.errors import printable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

@@ -14,15 +14,14 @@ from methods import registry
 from methods.sampling import Sampling
 from results.metrics.cost import DRAWN, Clock, Forwards, Profile, modelled, plain_clock
 from results.metrics.summary import summarise
-from results.store.compared import Compared
+from results.store.sample import Compared
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from methods.drafters.base import Drafter
     from results.metrics.summary import Summary
     from results.store.cells import Store
-    from results.store.sample import FailedSample
-    from results.store.timed import Timed
+    from results.store.sample import FailedSample, Timed
 
 RANGED = ("speedup", "speedup_modelled", "answer_speedup", "answer_speedup_modelled", "length_adjusted_speedup")
 """Metrics whose interval is widened to the range over the profiles of a machine."""

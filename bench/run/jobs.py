@@ -17,7 +17,7 @@ from bench.run.answer import Answer, Decode, answer, check_prompts, limits_of, p
 from bench.run.engine import Engines
 from methods.batch import total
 from methods.rules.clause import Clause
-from results.store.reasons import format_exception
+from results.store.errors import format_exception
 from results.store.sample import Counts, Distortion, FailedSample, Record, Sample
 from results.store.traces import Threshold
 from tasks.base import Score

@@ -21,11 +21,9 @@ from urllib.parse import unquote, urlsplit
 
 from bench.run.requested_cell import JUDGED
 from results.metrics import intervals
-from results.store.compared import Compared
-from results.store.errors import StoreError
+from results.store.errors import StoreError, one_line, redacted
 from results.store.judge import JudgeReplies, JudgeSummary, question_key
-from results.store.reasons import one_line
-from results.store.redaction import redacted
+from results.store.sample import Compared
 from tasks.base import JudgeStyle, Prompt, Task, TaskError
 from tasks.dataset import answers
 from tasks.judge_prompts import (

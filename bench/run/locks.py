@@ -11,9 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from results.store.errors import Locked
-from results.store.locks import rotation_held
-from results.store.reasons import format_exception
+from results.store.errors import Locked, format_exception
+from results.store.files import rotation_held
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

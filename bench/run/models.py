@@ -30,7 +30,7 @@ from methods.engine.texts import check_same_vocabulary, shared_rows
 from methods.likelihood import generate_with_nll
 from methods.method import Method, build_method
 from methods.trace import generate_traced
-from results.store.reasons import format_exception
+from results.store.errors import format_exception
 
 if TYPE_CHECKING:
     from torch import Tensor

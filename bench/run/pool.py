@@ -22,7 +22,7 @@ from multiprocessing import get_context, parent_process
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from results.store.reasons import format_exception, log_to_stderr
+from results.store.errors import format_exception, log_to_stderr
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

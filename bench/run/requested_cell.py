@@ -14,18 +14,15 @@ from weakref import WeakKeyDictionary
 
 from results.metrics.summary import PROFILE, profiled, summarise
 from results.store.cells import CellFolder, Store
-from results.store.compared import Compared, compare
 from results.store.errors import StoreError
 from results.store.judge import JudgeSummary
-from results.store.sample import FailedSample, Sample
-from results.store.timed import timing_order
+from results.store.sample import Compared, FailedSample, Sample, compare, timing_order
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from results.metrics.summary import Summary
-    from results.store.sample import Record
-    from results.store.timed import Timed
+    from results.store.sample import Record, Timed
 
 JUDGED = "judge"
 """The record of an LLM judge's scores, and of how many prompts were asked for."""

@@ -24,9 +24,8 @@ from bench.run.trackers import Logbook
 from results.metrics.distortion import judged_at, spectrum
 from results.metrics.tau_gain import findings
 from results.store.cells import Store
-from results.store.errors import StoreError
+from results.store.errors import StoreError, one_line
 from results.store.files import check_writable
-from results.store.reasons import one_line
 from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
 

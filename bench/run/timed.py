@@ -29,8 +29,7 @@ from bench.run.profiling import PROMPTS, profiles
 from bench.run.requested_cell import PROFILE
 from methods.batch import Generation, total
 from methods.engine.margin import mass_between, top2_margin
-from results.store.sample import FailedSample
-from results.store.timed import FirstDifference, Stalled, Timed, TimedRun, timing_order
+from results.store.sample import FailedSample, FirstDifference, Stalled, Timed, TimedRun, timing_order
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

@@ -27,8 +27,7 @@ from bench.run.texts import texts_of
 from results.metrics.so_far import SoFar
 from results.reports.tokens import COLUMNS, answers_page, by_turn, coloured, turns_of
 from results.store.cells import Store
-from results.store.errors import StoreError
-from results.store.reasons import one_line
+from results.store.errors import StoreError, one_line
 from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from bench.run.requested_cell import RequestedCell
     from results.metrics.summary import Summary
     from results.store.cells import CellFolder
-    from results.store.compared import Compared
+    from results.store.sample import Compared
 
 PAGE_COLUMNS = ("id", "score", "tokens", "tau")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bench.run.complete import Passes, complete_cells, title
 from bench.run.locks import by_rotation
 from results.store.cells import Store
-from results.store.redaction import interpolate, interpolation, redacted_word
+from results.store.errors import interpolate, interpolation, redacted_word
 from tasks.base import TaskError
 
 if TYPE_CHECKING:

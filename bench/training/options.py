@@ -24,7 +24,7 @@ from bench.run.models import load_language_model, use_threads
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from methods.engine.source import DType
-from results.store.redaction import redacted_plain
+from results.store.errors import redacted_plain
 from tasks import registry
 from tasks.base import Prompt, Task, TaskOptions
 

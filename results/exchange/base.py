@@ -14,8 +14,7 @@ from results.metrics.summary import Summary, summary_of
 from results.store.cells import CellFolder, Store
 from results.store.files import replacing
 from results.store.records import json_text
-from results.store.sample import Sample
-from results.store.timed import Timed
+from results.store.sample import Sample, Timed
 
 Prompts = Literal["all", "timed"]
 

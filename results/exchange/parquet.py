@@ -25,11 +25,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from results.exchange.base import ExchangeError, Source, Written
 from results.metrics.catalog import METRICS
 from results.store.cells import CellFolder
-from results.store.errors import StoreError
+from results.store.errors import StoreError, one_line
 from results.store.files import replace_text, replacing
-from results.store.reasons import one_line
-from results.store.sample import Sample
-from results.store.timed import Timed
+from results.store.sample import Sample, Timed
 from results.store.traces import TraceFolder
 
 TEMPLATES = Environment(loader=PackageLoader("results.exchange"), undefined=StrictUndefined, trim_blocks=True,

@@ -19,8 +19,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from results.exchange.base import Exchanged, ExchangeError, Source, Written, write_objects
-from results.store.errors import first_fault
-from results.store.reasons import one_line
+from results.store.errors import first_fault, one_line
 from results.store.records import from_json
 
 MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))

@@ -6,9 +6,7 @@ import numpy as np
 
 from results.metrics.answer_speed import addends
 from results.metrics.runaways import is_capped, loops
-from results.store.compared import Compared
-from results.store.sample import Sample
-from results.store.timed import is_rated
+from results.store.sample import Compared, Sample, is_rated
 
 Addends = tuple[float, ...] | None
 """None for a prompt that has none."""

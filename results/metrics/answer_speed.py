@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.delta import Estimate, estimate
-from results.store.compared import Compared
-from results.store.timed import batches, is_rated
+from results.store.sample import Compared, batches, is_rated
 
 Floats = NDArray[np.float64]
 COMMON = ("prompts", "committed", "tokens", "base_tokens", "base_passes", "base_decode_s", "base_cycles", "timed",

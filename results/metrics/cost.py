@@ -22,11 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from results.store.compared import Compared
-from results.store.errors import StoreError
-from results.store.reasons import printable
-from results.store.sample import Sample
-from results.store.timed import Timed, TimedRun
+from results.store.errors import StoreError, printable
+from results.store.sample import Compared, Sample, Timed, TimedRun
 
 Forwards = Callable[[int], Sequence[int]]
 """Levels of a draft -> tokens of each forward of the drafter's model (`methods.drafters.base.Drafter.forwards`)."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from results.metrics.cost import Check, Profile
 from results.metrics.intervals import Interval, ratio_interval
-from results.store.compared import Compared
+from results.store.sample import Compared
 
 
 class Seconds(NamedTuple):

@@ -13,8 +13,7 @@ from results.metrics.adds import Addends
 from results.metrics.delta import estimate
 from results.metrics.intervals import Interval
 from results.metrics.metric import Estimator, Metric, Statistic, Sums
-from results.store.compared import Compared
-from results.store.sample import Sample
+from results.store.sample import Compared, Sample
 
 Floats = NDArray[np.float64]
 INVERSE = np.array([2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24]) / 4

@@ -20,8 +20,7 @@ from results.metrics.delta import Estimate, estimate, ratio
 from results.metrics.distortion import nats, spectrum, to_temperature
 from results.metrics.intervals import SEED
 from results.metrics.verdict import Answered, Judged
-from results.store.compared import Compared
-from results.store.timed import is_rated
+from results.store.sample import Compared, is_rated
 
 FRONTIER_RESAMPLES = 4000
 

@@ -15,7 +15,7 @@ from results.metrics.adds import Addends
 from results.metrics.answer_speed import Priced
 from results.metrics.delta import estimate, ratio
 from results.metrics.intervals import Interval
-from results.store.compared import Compared
+from results.store.sample import Compared
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]

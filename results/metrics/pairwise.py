@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from results.metrics import intervals
-from results.store.compared import Compared
+from results.store.sample import Compared
 
 Pairs = dict[str, tuple[float, float]]
 """Item -> its score with plain decoding and with the method, both in [0, 1]."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.intervals import LEVEL, RESAMPLES, SEED, Interval, mean_interval
-from results.store.timed import TimedRun
+from results.store.sample import TimedRun
 
 Floats = NDArray[np.float64]
 NAMES = ("prefill_share", "draft_time_share", "verify_share", "accept_share", "cycle_ms", "forward_ms", "head_ms",

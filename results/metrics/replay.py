@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from results.metrics import intervals
-from results.store.clauses import TESTED
-from results.store.traces import Threshold
+from results.store.traces import TESTED, Threshold
 
 if TYPE_CHECKING:
     import pandas as pd

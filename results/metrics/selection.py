@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from results.metrics.answer_speed import Floats, answer_speedup, equal_length_speedup, modelled_value
 from results.metrics.verdict import Answered
-from results.store.compared import Compared
-from results.store.sample import FailedSample
+from results.store.sample import Compared, FailedSample
 
 Records = Sequence[Compared | FailedSample]
 
@@ -32,7 +31,7 @@ def choose(candidates: Mapping[str, Records], ids: Sequence[str], prompts: int |
     """Which setting each part of the prompts is reported with.
 
     candidates   setting -> its prompts beside their baseline.
-    ids          all prompts in the order in which they are timed (`results.store.timed.timing_order`).
+    ids          all prompts in the order in which they are timed (`results.store.sample.timing_order`).
     prompts      None: the items take turns in two halves, each of which selects for the other; else so many items,
                  spread evenly, select for the others.
     lossless     the settings have answers of one distribution.

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from results.metrics.metric import Sums
-from results.store.clauses import EMITTED, KEPT, TESTED
 from results.store.errors import StoreError
-from results.store.traces import TraceFolder
+from results.store.traces import EMITTED, KEPT, TESTED, TraceFolder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,7 @@ from results.metrics.metric import Sums
 from results.metrics.pairwise import score_change, score_pairs
 from results.metrics.summary import Summary
 from results.metrics.tau_gain import gain
-from results.store.compared import Compared
-from results.store.timed import is_rated
+from results.store.sample import Compared, is_rated
 
 ALPHA = 0.05
 """Of every one-sided test."""

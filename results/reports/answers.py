@@ -8,7 +8,7 @@ from typing import Any
 
 from results.metrics.summary import Summary
 from results.reports.tokens import COLUMNS, Texts, TracedTurn, by_turn, turns_of
-from results.store.reasons import printable
+from results.store.errors import printable
 from results.store.sample import Sample
 from results.store.traces import TraceFolder
 

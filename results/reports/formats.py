@@ -23,7 +23,7 @@ from results.reports.layout import lay_out_all
 from results.reports.reading import for_people, is_narrower, wholes, with_few_notes
 from results.reports.spec import FigureSpec, TableSpec
 from results.reports.table import Cell, Number, Row, Table
-from results.store.reasons import printable
+from results.store.errors import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,7 +27,7 @@ from results.reports.published import Key, doubts_of, load_published
 from results.reports.spec import FigureSpec, TableSpec
 from results.reports.table import Number, Table
 from results.reports.tokens import KINDS
-from results.store.reasons import printable
+from results.store.errors import printable
 
 LARGE = 1_000_000
 """Bytes of a file, or of a drawing as SVG, that the page does not hold; a larger drawing is shown as PNG."""

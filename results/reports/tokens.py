@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from results.store.clauses import EMITTED, KEPT, Clause
-from results.store.reasons import printable
+from results.store.errors import printable
 from results.store.sample import Sample
+from results.store.traces import EMITTED, KEPT, Clause
 
 if TYPE_CHECKING:
     import pandas as pd

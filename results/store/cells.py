@@ -22,10 +22,8 @@ from typing import Any
 
 import yaml
 
-from results.store.errors import StoreError
-from results.store.files import append_line, content_of, remove, replace_text
-from results.store.locks import held
-from results.store.reasons import one_line
+from results.store.errors import StoreError, one_line
+from results.store.files import append_line, content_of, held, remove, replace_text
 from results.store.records import (
     KEY,
     RECORDS,
@@ -37,8 +35,7 @@ from results.store.records import (
     read_json,
     settings_digest,
 )
-from results.store.sample import Record, Sample, read_records, to_plain
-from results.store.timed import Timed, read_timed
+from results.store.sample import Record, Sample, Timed, read_records, read_timed, to_plain
 
 log = logging.getLogger(__name__)
 RUN = ("prompts", "timed", "answered_before")

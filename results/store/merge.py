@@ -21,12 +21,10 @@ from typing import IO, Any, NoReturn
 from zlib import error as ZlibError
 
 from results.store.cells import CellFolder, Store
-from results.store.errors import StoreError
+from results.store.errors import StoreError, one_line
 from results.store.files import check_writable, copy_file, copy_files, temporary_name, writing
-from results.store.reasons import one_line
 from results.store.records import KEY, TRACE, files_of, is_known
-from results.store.sample import TREES, FailedSample, Record, Sample, another_prompt, hashes_differ
-from results.store.timed import Timed
+from results.store.sample import TREES, FailedSample, Record, Sample, Timed, another_prompt, hashes_differ
 
 APART = "apart"
 """Folder for cells that differ: <root>/apart/NAME is a separate store; NAME is the name of the other store, with a

@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from results.store.errors import StoreError
+from results.store.errors import StoreError, one_line
 from results.store.files import content_of
-from results.store.reasons import one_line
 
 log = logging.getLogger(__name__)
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

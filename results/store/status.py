@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 from results.store.cells import CellFolder, Entry, Store
 from results.store.errors import StoreError
-from results.store.files import leftovers, temporary_name, writing
-from results.store.locks import Holder, holders, is_held
+from results.store.files import Holder, holders, is_held, leftovers, temporary_name, writing
 from results.store.records import is_known
 
 State = Literal["complete", "running", "failed", "open", "damaged"]

@@ -1,4 +1,8 @@
-"""Traces of a cell on disk: one Parquet file per batch of prompts, in the cell's folder.
+"""What became of a position of a verified draft tree: the words that cycle files and traces use.
+
+Record of one draft–verify cycle: the draft tree, the probabilities of its tokens, and which were kept.
+
+Traces of a cell on disk: one Parquet file per batch of prompts, in the cell's folder.
 
     <cell>/trace/00000.parquet   one row per verified position, columns as in methods/trace.py, and `prompt` and `turn`;
                                  its metadata hold the prompts it covers and the threshold of the run
@@ -12,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,10 +24,123 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.store.cells import CellFolder
-from results.store.errors import StoreError
+from results.store.errors import StoreError, one_line
 from results.store.files import remove, replace_text, replacing
-from results.store.reasons import one_line
 from results.store.records import from_json, json_text
+
+
+class Clause(StrEnum):
+    """Two bits of a kept token decide its clause. S: the lossless test with the same random number accepts it. A: it is
+    the target's argmax. The same words as `methods.rules.clause.Clause`.
+
+    ROOT       not a draft token: the last committed token, from which the draft starts.
+    STRICT     kept, and S.
+    ARGMAX     kept, not S but A: greedier than the lossless rule, no relaxation.
+    RELAXED    kept, neither S nor A.
+    REJECTED   tested (its parent was kept, no earlier sibling was) and not kept.
+    UNREACHED  never tested.
+    DRAWN      not a draft token: the correction or bonus after the kept path.
+    """
+
+    ROOT = "root"
+    STRICT = "strict"
+    ARGMAX = "argmax"
+    RELAXED = "relaxed"
+    REJECTED = "rejected"
+    UNREACHED = "unreached"
+    DRAWN = "drawn"
+
+
+KEPT = (Clause.STRICT, Clause.ARGMAX, Clause.RELAXED)
+"""Accepted draft tokens."""
+EMITTED = (*KEPT, Clause.DRAWN)
+"""Tokens that were emitted (the end of an answer may have cut the last few)."""
+TESTED = (*KEPT, Clause.REJECTED)
+"""Draft tokens that were tested."""
+
+
+class CycleError(ValueError):
+    """A file that holds no cycle. The message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One token of a draft tree.
+
+    token   token id
+    text    the token as text
+    parent  index of the parent node; -1 for the root
+    draft   probability given the parent under the drafter; None where it has no distribution, and for the root
+    target  the same under the target at the decoding temperature (at temperature 1 for greedy decoding)
+    rank    place in the target's order of probability, from 0; None for the root
+    clause  what became of the token
+    """
+
+    token: int
+    text: str
+    parent: int
+    draft: float | None
+    target: float | None
+    rank: int | None
+    clause: Clause
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One draft–verify round of an answer.
+
+    settings  what ran, for the caption
+    number    which cycle of the answer, from 1
+    before    the text that ends with the root's token
+    nodes     root first, parents before children, siblings in draft order
+    follow    the token drawn after the kept path; its parent is the last kept node
+    """
+
+    settings: dict[str, str]
+    number: int
+    before: str
+    nodes: tuple[Node, ...]
+    follow: Node
+
+    @property
+    def accepted(self) -> int:
+        """Draft tokens kept."""
+        return sum(node.clause in KEPT for node in self.nodes)
+
+    @property
+    def relaxed(self) -> int:
+        """Draft tokens kept that the lossless test rejects and that are not the target's argmax."""
+        return sum(node.clause == Clause.RELAXED for node in self.nodes)
+
+    @property
+    def complete(self) -> bool:
+        """Was the path kept to a leaf, so that the token after it is a bonus rather than a correction?"""
+        return all(node.parent != self.follow.parent for node in self.nodes)
+
+    def write(self, file: Path) -> Path:
+        """Write the cycle as JSON; `read_cycle` reads it back. Returns the file."""
+        replace_text(file, json_text(asdict(self), indent=1) + "\n")
+        return file
+
+
+def read_cycle(file: Path) -> Cycle:
+    """The cycle in a file that `Cycle.write` wrote. Raises CycleError, one line."""
+    try:
+        raw = from_json(file.read_bytes())
+        cycle = Cycle(raw["settings"], raw["number"], raw["before"], tuple(Node(**node) for node in raw["nodes"]),
+                      Node(**raw["follow"]))
+    except OSError as error:
+        raise CycleError(f"{file}: cannot be read: {error.strerror}; python -m bench.cycle writes one") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CycleError(f"{file}: holds no cycle ({type(error).__name__}: {error}); "
+                         "python -m bench.cycle writes one") from error
+    for i, node in enumerate(cycle.nodes):
+        in_order = node.parent == -1 if i == 0 else 0 <= node.parent < i
+        if not in_order or node.clause not in list(Clause):
+            raise CycleError(f"{file}: node {i} has parent {node.parent} and clause {node.clause}: parents come before"
+                             f" their children, clauses are {', '.join(Clause)}")
+    return cycle
+
 
 if TYPE_CHECKING:  # pandas and pyarrow are slow to import, and few commands read or write a trace
     import pandas as pd

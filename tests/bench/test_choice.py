@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.reports.choice import ChosenRow
-from results.store.compared import Compared
+from results.store.sample import Compared
 from tests.helpers.synthetic_cells import compared, sample
 
 IDS = [f"p{i:02}" for i in range(12)]

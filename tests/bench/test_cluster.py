@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.run import clusters
-from results.store.locks import Holder
+from results.store.files import Holder
 from tests.helpers import dying, slurm
 from tests.helpers.few_cells import few_cells, table
 from tests.helpers.killed_worker import Killer, kill

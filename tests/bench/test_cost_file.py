@@ -16,7 +16,7 @@ from bench.config.errors import ConfigError
 from bench.config.paths import CONF
 from results.metrics.cost import Check, Clock, Rest
 from results.metrics.cost_check import stated
-from results.store.reasons import one_line
+from results.store.errors import one_line
 from tests.helpers import synthetic_cells
 
 FILES = sorted((CONF / "cost").glob("*.yaml"))

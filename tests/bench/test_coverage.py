@@ -21,8 +21,7 @@ from bench.run.requested_cell import RequestedCell
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from results.metrics.intervals import proportion_interval
-from results.store.clauses import EMITTED
-from results.store.traces import TraceFolder
+from results.store.traces import EMITTED, TraceFolder
 
 
 @pytest.fixture

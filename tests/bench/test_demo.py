@@ -10,8 +10,7 @@ from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
 from methods.sampling import Sampling
-from results.store.clauses import Clause
-from results.store.cycles import Cycle, Node
+from results.store.traces import Clause, Cycle, Node
 from tests.helpers.tiny_models import language_model, prompts
 
 

@@ -16,7 +16,7 @@ import pytest
 from bench.run.console import console
 from methods.engine.source import ModelError
 from methods.engine.texts import check_same_vocabulary
-from results.store.reasons import one_line, printable
+from results.store.errors import one_line, printable
 from tasks.base import TaskError
 from tasks.sources import Source
 from tests.helpers.summaries import written

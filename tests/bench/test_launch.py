@@ -16,7 +16,7 @@ from bench.run.complete import Passes
 from bench.run.models import ModelPool
 from bench.run.work import complete, next_for, works_of
 from results.store.cells import Store
-from results.store.locks import rotation_held
+from results.store.files import rotation_held
 from tests.helpers import dying
 from tests.helpers.stores import decoded, difference, doubled
 

@@ -104,7 +104,7 @@ def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:
 
 
 def test_a_warning_that_many_cells_give_is_shown_once() -> None:
-    code = ("import logging; from results.store.reasons import log_to_stderr; log_to_stderr(); "
+    code = ("import logging; from results.store.errors import log_to_stderr; log_to_stderr(); "
             "[logging.getLogger('methods').warning('tau = %s', x) for x in (2, 2, 3)]")
     done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert done.stderr.splitlines() == ["WARNING: tau = 2", "WARNING: tau = 3"]

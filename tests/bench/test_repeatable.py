@@ -16,8 +16,7 @@ from bench.run.models import LabMethod
 from bench.run.timed import NotRepeatable, before, check_share, first_difference
 from methods.engine.margin import mass_between, next_logits, top2_margin
 from methods.sampling import draw
-from results.store.sample import Sample
-from results.store.timed import FirstDifference, Timed, TimedRun
+from results.store.sample import FirstDifference, Sample, Timed, TimedRun
 
 LOGITS = st.lists(st.floats(-12, 12), min_size=2, max_size=40)
 AT = 4

@@ -22,8 +22,7 @@ from bench.run import timed as rotation
 from bench.run.models import LabMethod, ModelPool
 from methods.engine.loading import load_model
 from results.store.cells import Store
-from results.store.sample import FailedSample
-from results.store.timed import timing_order
+from results.store.sample import FailedSample, timing_order
 from tests.helpers.summaries import failed_samples, written
 
 DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "greedier", "finish", "score", "turn_tokens")

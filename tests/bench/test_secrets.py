@@ -18,10 +18,9 @@ from bench.run.complete import Passes
 from bench.run.judging import _request
 from bench.run.work import sealed, unsealed, works_of
 from bench.view import main as view
-from results.store import redaction
+from results.store import errors
 from results.store.cells import Store
-from results.store.reasons import log_to_stderr
-from results.store.redaction import interpolate, interpolation, redacted, redacted_word
+from results.store.errors import interpolate, interpolation, log_to_stderr, redacted, redacted_word
 from tests.helpers.judging import judge
 
 PLANTED = re.compile(rb"FAKE[A-Z]+-[a-z]{3}")
@@ -37,7 +36,7 @@ JUDGED = ("judge.base_url='http://u:FAKEJUDGE-lll@127.0.0.1:9/v1?api-key=FAKEQUE
 
 @pytest.fixture(autouse=True)
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(redaction.NAMES, "")
+    monkeypatch.setenv(errors.NAMES, "")
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     for name in ("DIR", "CACHE_DIR", "DATA_DIR", "CONFIG_DIR"):
@@ -159,5 +158,5 @@ def test_words_of_a_command(given: str, kept: str) -> None:
 def test_what_a_configuration_reads(value: str, text: str, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OWN", value)
     assert redacted(text) == text or "two" in value, "not yet read"
-    redaction.interpolated("OWN")
+    errors.interpolated("OWN")
     assert redacted(text) == kept and interpolate(interpolation(text)) == text

@@ -6,7 +6,7 @@ import pytest
 
 from bench.grow_tree import main, probe, rank_accuracy
 from methods.trees.static import StaticTree
-from results.store.cycles import Cycle, Node
+from results.store.traces import Cycle, Node
 
 
 def cycle(tree: StaticTree, kept: set[int]) -> Cycle:

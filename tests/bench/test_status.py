@@ -14,7 +14,7 @@ import pytest
 from bench import status
 from bench.config import identity
 from results.store.cells import Store
-from results.store.locks import rotation_held
+from results.store.files import rotation_held
 from results.store.status import rotations
 from tests.helpers.generated_store import Writer
 from tests.helpers.synthetic_cells import sample

@@ -11,8 +11,7 @@ import pytest
 from bench.run import quality
 from bench.run.models import ModelPool
 from results.metrics.replay import COLUMNS, kept_at, replay, walked
-from results.store.clauses import EMITTED, KEPT, TESTED
-from results.store.traces import TraceFolder
+from results.store.traces import EMITTED, KEPT, TESTED, TraceFolder
 from tests.helpers.summaries import written
 
 RUN = ("decoding.temperature=1", "decoding.max_new_tokens=10", "draft.length=3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from results.store.cells import Store
-from results.store.timed import Timed, TimedRun
+from results.store.sample import Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
 
 TEXTS = ["first answer", "second"]

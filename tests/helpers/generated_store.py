@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 
 from results.store.records import SCHEMA, line_of
-from results.store.sample import Sample, to_plain
-from results.store.timed import Timed, timing_order
+from results.store.sample import Sample, Timed, timing_order, to_plain
 from tests.helpers.synthetic_cells import run, sample
 
 ENVIRONMENT = {"since": "2026-01-01T00:00:00+00:00", "argv": ["bench"], "packages": {"torch": "2.13.0"},

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from results.store.locks import Holder, holders
+from results.store.files import Holder, holders
 
 
 def kill(holder: Holder) -> None:

@@ -11,9 +11,7 @@ from typing import Any
 from results.metrics.summary import summarise
 from results.reports.grid import Outcome
 from results.reports.spec import TableSpec
-from results.store.compared import Compared
-from results.store.sample import FailedSample, Sample
-from results.store.timed import Timed, TimedRun
+from results.store.sample import Compared, FailedSample, Sample, Timed, TimedRun
 
 
 def sample(id: str, output_ids: Sequence[int] = (0,), **fields: Any) -> Sample:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plots import tree
 from plots.__main__ import main
-from results.store.cycles import Cycle, CycleError, Node, read_cycle
+from results.store.traces import Cycle, CycleError, Node, read_cycle
 
 SETTINGS = {"pair": "tiny", "drafter": "medusa", "rule": "mars", "options": "theta 0.9", "temperature": "1",
             "task": "mini_gsm", "prompt": "p-1"}

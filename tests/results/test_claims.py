@@ -13,16 +13,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from results.store import locks
+from results.store import files
 from results.store.cells import Store
 from results.store.errors import Locked, StoreError
-from results.store.locks import holders, rotation_held
+from results.store.files import holders, rotation_held
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys, time
 from pathlib import Path
-from results.store.locks import rotation_held
+from results.store.files import rotation_held
 with rotation_held(Path(sys.argv[1]), "abc", ["a-cell", "b-cell"]):
     print("held", flush=True)
     time.sleep(600)
@@ -89,9 +89,9 @@ def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch, nu
 def test_mounts_whose_locks_other_hosts_do_not_see(monkeypatch, mount: str, refused: str) -> None:
     mounts = [SimpleNamespace(mountpoint=point, fstype=kind, opts=options)
               for point, kind, options in map(str.split, ("/ ext4 rw", mount, "/tmp tmpfs rw"))]
-    monkeypatch.setattr(locks.psutil, "disk_partitions", lambda all: mounts)
+    monkeypatch.setattr(files.psutil, "disk_partitions", lambda all: mounts)
     if not refused:
-        locks.check_across_hosts(Path("/data/store"))
+        files.check_across_hosts(Path("/data/store"))
         return
     with pytest.raises(StoreError, match=refused):
-        locks.check_across_hosts(Path("/data/store"))
+        files.check_across_hosts(Path("/data/store"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from methods.rules import clause as rules
-from results.store import clauses as store
+from results.store import traces as store
 
 
 def test_methods_and_results_use_the_same_words() -> None:

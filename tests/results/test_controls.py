@@ -15,9 +15,7 @@ from results.metrics.frontier import Point, beside_frontier
 from results.metrics.tau_gain import gain
 from results.metrics.verdict import Answered, verdicts
 from results.store.cells import Store
-from results.store.compared import Compared
-from results.store.sample import Sample
-from results.store.timed import Timed, TimedRun
+from results.store.sample import Compared, Sample, Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
 
 CURVE = {0.0: (5.3, 0.322), 0.4: (5.0, 0.050), 0.7: (4.9, 0.010), 1.0: (4.5, 0.0), 1.3: (3.6, 0.04)}

@@ -24,9 +24,8 @@ from results.metrics.cost import (
     ratios,
 )
 from results.metrics.cost_check import check_of, stated
-from results.store.compared import Compared
 from results.store.errors import StoreError
-from results.store.sample import Sample
+from results.store.sample import Compared, Sample
 from tests.helpers import synthetic_cells
 
 HEAD = {1: 0.2, 4: 0.5, 10: 0.8}

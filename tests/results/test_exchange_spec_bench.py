@@ -12,7 +12,7 @@ from results.exchange.base import Exchanged, ExchangeError, measured_sources
 from results.exchange.imported import bring_in
 from results.metrics import intervals
 from results.metrics.delta import clocked_interval
-from results.store.timed import Timed, TimedRun
+from results.store.sample import Timed, TimedRun
 from tests.helpers.exchanged_stores import exact_match, two_turn_store
 
 FILES = Path(__file__).parent / "exchange_files"

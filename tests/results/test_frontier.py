@@ -10,8 +10,7 @@ import pytest
 from results.metrics.delta import Estimate
 from results.metrics.frontier import Point, beside_frontier
 from results.metrics.verdict import Answered, verdicts
-from results.store.compared import Compared
-from results.store.timed import Timed, TimedRun
+from results.store.sample import Compared, Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
 
 TEMPERATURES = (0.0, 0.5, 1.0, 1.3)

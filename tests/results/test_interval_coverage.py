@@ -15,8 +15,7 @@ import pytest
 from results.metrics.answer_speed import MODELLED, addends, answer_speedup
 from results.metrics.delta import Estimate, double_ratio, estimate, ratio
 from results.metrics.metric import SHARE, STUDENT, Sums
-from results.store.compared import Compared
-from results.store.timed import Timed, TimedRun
+from results.store.sample import Compared, Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
 
 CELLS, N, RUNS = ("lossless", "mars"), 64, 600

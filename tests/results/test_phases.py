@@ -6,7 +6,7 @@ import pytest
 
 from results.metrics.catalog import METRICS
 from results.metrics.phases import NAMES, time_shares
-from results.store.timed import TimedRun
+from results.store.sample import TimedRun
 
 PHASES = {"draft": 0.002, "verify": 0.005, "accept": 0.002, "commit": 0.001, "head": 0.0005, "cycle": 0.0101}
 RUNS = [TimedRun(9, 3, 0.25, 3.0), TimedRun(9, 3, 0.75, 6.0)]

@@ -16,7 +16,7 @@ from results.metrics.verdict import Answered, Judged, over_best
 from results.reports.further import EQUAL_D, OVER_BEST
 from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
-from results.store.compared import Compared
+from results.store.sample import Compared
 from tests.helpers.synthetic_cells import compared, full_grid, made_up, sample, table_spec
 
 IDS = [f"p{i:02}" for i in range(12)]

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from results.metrics.catalog import METRICS
 from results.metrics.summary import diversity, summarise
-from results.store.sample import Distortion, FailedSample
-from results.store.timed import FirstDifference
+from results.store.sample import Distortion, FailedSample, FirstDifference
 from tests.helpers import synthetic_cells
 
 

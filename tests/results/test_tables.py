@@ -15,7 +15,7 @@ from results.reports.conditions import Conditions, TimingSession, machine, state
 from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
 from results.reports.layout import DOUBTED, lay_out, lay_out_all, remarks
-from results.store.reasons import printable
+from results.store.errors import printable
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from results.metrics.delta import clocked_interval
 from results.metrics.paired import relative
 from results.metrics.summary import Summary, summarise
-from results.store.compared import Compared
-from results.store.timed import batches
+from results.store.sample import Compared, batches
 from tests.helpers.synthetic_cells import compared, sample
 
 Batch = tuple[list[int], float, float]

@@ -7,7 +7,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.store.timed import timing_order
+from results.store.sample import timing_order
 
 
 @given(st.lists(st.text(min_size=1), unique=True, min_size=1), st.randoms())

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from results.store.errors import one_line
 from results.store.files import replace_text
-from results.store.reasons import one_line
 from results.store.records import json_text
 
 Row = dict[str, Any]

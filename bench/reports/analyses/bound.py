@@ -16,10 +16,8 @@ from bench.reports.analyses import COVERAGE
 from bench.run.answer import context
 from methods.training.rules.arc import next_step_js
 from results.metrics.intervals import proportion_interval
-from results.store.clauses import EMITTED, KEPT
-from results.store.errors import StoreError
-from results.store.reasons import format_exception
-from results.store.traces import TraceFolder
+from results.store.errors import StoreError, format_exception
+from results.store.traces import EMITTED, KEPT, TraceFolder
 
 if TYPE_CHECKING:
     import pandas as pd

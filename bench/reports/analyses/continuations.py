@@ -17,8 +17,7 @@ from bench.reports.analyses import AGREEMENT
 from bench.reports.analyses.agreement import Models, settings_of
 from bench.run.answer import context, limits_of, stream_name
 from methods.decode import Request, generate
-from results.store.clauses import EMITTED, Clause
-from results.store.traces import TraceFolder
+from results.store.traces import EMITTED, Clause, TraceFolder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bench.reports.analyses import AGREEMENT
 from bench.reports.analyses.agreement import Models
 from results.reports.figures import Agreement, Matrices
-from results.store.reasons import one_line
+from results.store.errors import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

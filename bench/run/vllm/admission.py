@@ -22,7 +22,7 @@ from bench.config.section import validated
 from methods import registry
 from methods.rules.base import DraftCapabilities, Rule
 from methods.sampling import Sampling
-from results.store.reasons import one_line
+from results.store.errors import one_line
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

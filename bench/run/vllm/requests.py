@@ -19,7 +19,7 @@ from bench.config.rule_text import rule_of, words_of
 from bench.run.vllm.admission import ONE_DEVICE, Admitted, Offer, admitted, operators_rules
 from methods.engine.families import VLLM_SUPPORTED
 from methods.serving import KINDS, Served, Setting, Verifier
-from results.store.reasons import one_line
+from results.store.errors import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor

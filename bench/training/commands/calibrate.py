@@ -22,8 +22,8 @@ from methods.training.rules.arc import Alternative, Bound, BoundSample, fit_buck
 from plots.calibration import calibration
 from plots.render import save
 from plots.style import style
+from results.store.errors import redacted_plain
 from results.store.files import check_writable_file
-from results.store.redaction import redacted_plain
 from results.store.sample import FailedSample
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from bench.training.options import PairOptions
 from methods.decode import Limits
 from methods.method import autoregressive
 from methods.rules._answers import Answer, Answers
+from results.store.errors import redacted_plain
 from results.store.files import check_writable_file
-from results.store.redaction import redacted_plain
 
 if TYPE_CHECKING:
     from tasks.base import Prompt

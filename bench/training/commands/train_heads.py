@@ -21,8 +21,8 @@ from methods.training.heads.recipes import RECIPES, HeadRecipe
 from methods.training.heads.trainers import TRAINERS
 from methods.training.packing import ChatPacker, Records, load_records
 from plots.training_curves import head_curves
+from results.store.errors import redacted_plain
 from results.store.files import check_writable
-from results.store.redaction import redacted_plain
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel

@@ -20,8 +20,8 @@ from methods.decode import Limits
 from methods.method import autoregressive
 from methods.rules._classifier import Classifier, Features
 from methods.training.rules.judge import Labelled, features, train
+from results.store.errors import redacted_plain
 from results.store.files import check_writable_file
-from results.store.redaction import redacted_plain
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
