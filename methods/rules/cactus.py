@@ -53,3 +53,20 @@ class Cactus(ThresholdChain):
         raised = (at_token + (2.0 * self.delta * at_token * (1.0 - at_token)).sqrt()).clamp(max=1.0)
         scale = torch.where(at_token < 1.0, (1.0 - raised) / (1.0 - at_token), 1.0)
         return without_draft(v, node, (p * scale).scatter(1, token, raised), p)
+
+    def drawn_law(self, p: Tensor, q: Tensor) -> Tensor:
+        """R(y) = min(q, h)(y) + sum_x w(x) max(0, s(x) p(y) - q(y)), with s(x) = (1 - h(x))/(1 - p(x)) and w(x) the
+        rejected mass of x over the mass of its residual. Tokens x that can be rejected are few; y counts for those with
+        s(x) > q(y)/p(y), so that sums over x in the order of s give all y at once."""
+        p, q = p.double(), q.double()
+        raised = (p + (2.0 * self.delta * p * (1.0 - p)).sqrt()).clamp(max=1.0)
+        rejected = (q - raised).clamp(min=0.0)
+        scale = ((1.0 - raised) / (1.0 - p)).masked_fill(rejected == 0, -1.0)
+        scale, tokens = scale.topk(max(1, int((rejected > 0).sum(-1).max())))
+        counts = torch.searchsorted(-scale, -(q / p).nan_to_num(torch.inf))  # [M, V] of the x, in this order
+        behind = [torch.zeros(len(p), scale.shape[-1] + 1, dtype=p.dtype, device=p.device).scatter_add_(-1, counts, x)
+                  .flip(-1).cumsum(-1).flip(-1)[:, 1:] for x in (p, q)]
+        residual = (scale * behind[0] - behind[1]).clamp(min=1e-300)
+        weight = (rejected.gather(-1, tokens) / residual).clamp(max=1.0)
+        summed = [torch.nn.functional.pad(x.cumsum(-1), (1, 0)).gather(-1, counts) for x in (weight * scale, weight)]
+        return q - rejected + (p * summed[0] - q * summed[1]).clamp(min=0.0)
