@@ -11,7 +11,6 @@ from rich.table import Table
 
 from bench.dry_run.plan import config_folder, duration, show_plan
 from bench.reports.overrides import Selection
-from bench.reports.plan import plan_of
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
 from results.reports.kinds import Serving
@@ -19,12 +18,11 @@ from results.reports.layout import published_value
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.compose import Composer
     from bench.reports.plan import Plan
     from bench.run.session import Session
     from results.reports.kinds import AnyReport
 
-COLUMNS = ("report", "run by", "scales", "cells", "time, at most", "state")
+COLUMNS = ("report", "title", "run by", "scales", "points")
 
 
 def show_cells(plans: Sequence[Plan], session: Session) -> None:
@@ -38,47 +36,24 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
         session.print(f"left out: {count} point{'s' * (count > 1)}: {reason}", markup=False, soft_wrap=True)
 
 
-def show_reports(reports: Iterable[AnyReport], hydra: Composer, overrides: Sequence[str],
-                 session: Session) -> None:
-    """Print a line for each report: which command runs it, its scales, and of the edition that `overrides` choose its
-    cells, their time and what of them is in the store."""
+def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session: Session) -> None:
+    """Print a line for each report: its title, which command runs it, its scales, and how many points it has in the
+    edition that `overrides` choose. No point is composed: that takes torch."""
     chosen = Selection.from_overrides(overrides)
     edition = f"pair={','.join(chosen.pairs)}" if chosen.pairs else f"scale={chosen.scale}"
-    table = Table(*COLUMNS, title=f"reports; cells, time and state of {edition}", title_justify="left")
+    table = Table(*COLUMNS, title=f"reports; points of {edition}", title_justify="left")
     for report in reports:
         if isinstance(report, Serving):
-            table.add_row(report.name, "its name", "any", "–", "–", "reads what bench.gpu measured")
+            table.add_row(report.name, report.title, "its name", "any", "–")
             continue
-        pairs = {scale: list(dict.fromkeys(names)) for scale, names in pairs_of(report.axes).items() if names}
-        scales = ", ".join(f"{scale} ({', '.join(names)})" if scale == "paper" else scale
-                           for scale, names in pairs.items())
+        scales = ", ".join(scale for scale, names in pairs_of(report.axes).items() if names) or "any"
         run_by = "its name, every" if report.on_request else "its name, every, all"
-        if not report.has_edition(chosen.pairs, chosen.scale):
-            table.add_row(report.name, run_by, scales, "–", "–", f"no edition of {edition}")
-            continue
-        plan = plan_of(report, hydra, overrides)
-        time = duration([(cell, published_value(plan.spec, coords, "tau")) for coords, cell in plan.cells.items()])
-        table.add_row(report.name, run_by, scales or "any", str(len(plan.cells)), time, state(plan, session))
+        has_edition = report.has_edition(chosen.pairs, chosen.scale)
+        points = str(len(list(chosen.edition(report).points()))) if has_edition else "–"
+        table.add_row(report.name, report.title, run_by, scales, points)
     session.print(table)
-    session.print("report=all (make tables) runs those marked all, report=every those marked every. Time: if each "
-                  "answer has max_new_tokens, on one core at the measured speed of plain decoding, on GPUs as in a "
-                  "dry run", soft_wrap=True)
-
-
-def state(plan: Plan, session: Session) -> str:
-    """How many cells of a report are complete, and why others are left out."""
-    cells, left_out = list(plan.cells.values()), plan.refused | plan.absent
-    reason = next(iter(left_out.values()), "")
-    if not cells:
-        return reason or "nothing to run"
-    if not all(Source.of(cell.pair.checkpoint(role).source).is_here for cell in cells for role in cell.roles):
-        return "models not here"
-    complete = 0
-    if session.store.folders():  # to name cells takes longer than to look for folders
-        cells, traced = plan.all_cells(), plan.traced()
-        complete = sum(session.state(cell, traced).is_complete for cell in cells)
-    known = "complete" if complete == len(cells) else f"{complete} of {len(cells)}" if complete else "not run"
-    return f"{known}; {len(left_out)} left out: {reason}" if left_out else known
+    session.print("report=all (make tables) runs those marked all, report=every those marked every. report=NAME "
+                  "dry_run=true says what one takes and lacks", soft_wrap=True)
 
 
 def announce(plans: Sequence[Plan], session: Session) -> None:

@@ -104,7 +104,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     folder = session.settings.output.dir / "report"
     reports = load_reports(request, hydra, None if session.settings.dry_run else folder)
     if request.asks(LIST):
-        show_reports(reports.values(), hydra, request.overrides, session)
+        show_reports(reports.values(), request.overrides, session)
         return 0
     if isinstance(serving := reports.get(request.reports[0]), Serving) and len(request.reports) == 1:
         return lay_out(serving, request, session)
