@@ -15,7 +15,7 @@ from bench.commands.command import run_command
 from bench.commands.open_cell import OpenCell
 from methods.decode import Limits, Request, generate
 from methods.observer import Observer
-from methods.rules import clause as rules_clause
+from methods.rules import walk
 from results.store.errors import Arguments
 from results.store.files import check_writable
 from results.store.traces import KEPT, Clause, Cycle, Node
@@ -62,7 +62,7 @@ def tree_nodes(v: Verification, decision: Decision, path: Walk, target: Language
     parents = draft.parents.expand(draft.tokens.shape)[0].tolist()
     q = None if draft.q is None else draft.q[0].tolist()
     p_token, rank = v.of_token(p)[0].tolist(), _ranks(v, p)
-    labels = [Clause(rules_clause.Clause(code).word) for code in rules_clause.clauses(v, decision, path)[0].tolist()]
+    labels = [Clause(walk.Clause(code).word) for code in walk.clauses(v, decision, path)[0].tolist()]
     nodes: list[Node] = []
     tokens, valid = draft.tokens[0].tolist(), draft.valid[0].tolist()
     place = {-1: -1}  # node -> index among the valid nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ BASES = {"rules": "Rule", "drafters": "Drafter"}
 """Folder of methods/ -> the class in its base.py that every other file subclasses once."""
 
 
-HELPERS = {"base", "clause", "verification", "walk"}
+HELPERS = {"base", "verification", "walk"}
 """Modules of these folders that define no rule or drafter; names with a leading underscore are skipped too."""
 
 
@@ -33,8 +34,8 @@ def _find(folder: str, name: str) -> type[Any]:
         raise KeyError(f"{folder[:-1]}={name}: unknown; allowed: {', '.join(names(folder))}")
     base = getattr(importlib.import_module(f"methods.{folder}.base"), BASES[folder])
     module = importlib.import_module(f"methods.{folder}.{name}")
-    classes = [c for c in vars(module).values()
-             if isinstance(c, type) and issubclass(c, base) and c.__module__ == module.__name__]
+    classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, base)
+               and c.__module__ == module.__name__ and not inspect.isabstract(c)]
     if len(classes) != 1:
         raise TypeError(f"methods/{folder}/{name}.py must define exactly one {BASES[folder]}, not {len(classes)}")
     return classes[0]

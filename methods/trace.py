@@ -19,7 +19,7 @@ past the end of an answer are left out. Columns:
   strict (S)          the lossless test accepts it with the same u, if it is tested
   argmax (A)          the token is the target's argmax
   by_threshold (R)    the rule accepts it only because of its threshold (`Rule.by_threshold`)
-  clause              code of `methods.rules.clause.Clause`
+  clause              code of `methods.rules.walk.Clause`
   score, inside, outside   the rule's `threshold_view`
 
 and what the rule itself adds (`Rule.statistics`). A number that does not exist, such as q without a draft distribution,
@@ -43,10 +43,9 @@ from methods.likelihood import watched
 from methods.method import Method
 from methods.observer import Observer
 from methods.rules.base import Relation, Rule
-from methods.rules.clause import Clause, clauses
 from methods.rules.fsd import divergences
 from methods.rules.verification import Verification
-from methods.rules.walk import Decision, Walk
+from methods.rules.walk import Clause, Decision, Walk, clauses
 
 DIVERGENCES: tuple[Literal["js", "js_released", "kl", "tv"], ...] = ("js", "js_released", "kl", "tv")
 

@@ -18,7 +18,7 @@ from bench.config.paths import TINY
 from bench.config.section import Named
 from methods.engine.fingerprints import fingerprint
 from methods.engine.source import ModelError
-from methods.rules._nested import Nested, built
+from methods.rules.either import Nested, built
 from results.store.files import content_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import torch
 from bench.run.answer import Answer, Decode, answer, check_prompts, limits_of, prompt_sha256, stream_name
 from bench.run.engine import Engines
 from methods.batch import total
-from methods.rules.clause import Clause
+from methods.rules.walk import Clause
 from results.store.errors import format_exception
 from results.store.sample import Counts, Distortion, FailedSample, Record, Sample
 from results.store.traces import Threshold

@@ -26,8 +26,7 @@ from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
 from methods.drafters.prompt_lookup import padded_chain
-from methods.rules._answers import Answers
-from methods.rules._files import made_by
+from methods.rules._files import Answers, made_by
 from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded

@@ -12,8 +12,16 @@ entropy of p (buckets, Appendix A.1). U is meant to bound the Jensen-Shannon div
 and what follows t. No such divergence exceeds ln 2: with tau >= ln 2 the certified bound says nothing, which is
 warned of and flagged as `vacuous_bound`.
 
-variant    paper or released: see the classes in methods/rules/_arc_variants.py.
-q_mode     of the lossless test, or of p/q in `released`; see `lossless`. The authors' code is `draft`.
+variant
+  paper     the rule above. theta = 1 accepts only tokens that cost nothing (t itself, and ties with it) and is lossless
+            otherwise. At temperature 0, p is a point mass and the lossless test is greedy matching.
+  released  what the authors' repository (NeuraLiying/ARC-Decode) does by default. T=0: greedy matching. T>0, with
+            r = min(1, p(x)/q(x)) and B = tau (1 - theta): accept with probability r; if that fails, p(x) >= `floor` and
+            U < B, accept if the same random number is below r + keep (1 - r)(1 - U/B). p does not change between
+            siblings; all rejected: draw from max(0, p - q) at the children and p elsewhere. The repository also chooses
+            constants and pruning by keywords in the prompt (mathematics, code); that is left out on purpose, because it
+            distinguishes benchmarks. Its shipped constants come from MT-Bench questions and all have tau > ln 2.
+q_mode      of the lossless test, or of p/q in `released`; see `lossless`. The authors' code is `draft`.
 
 In docs/rules.md
   accepts  `min(U_emb, U_logit) <= tau (1 - theta)`, a bound on what the token can change, else the lossless
@@ -27,31 +35,70 @@ In docs/rules.md
 from __future__ import annotations
 
 import logging
+import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
+import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules._arc_constants import Constants
-from methods.rules._arc_variants import VARIANTS, Bounds, Variant, score
-from methods.rules._files import FileMissing, made_by
-from methods.rules.base import DraftCapabilities, Rule, ThresholdView
-from methods.rules.lossless import QMode
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
-
-if TYPE_CHECKING:  # transformers is slow to import
-    from methods.engine.language_model import LanguageModel
-    from methods.heads.head import Head
+from methods.rules._files import VACUOUS, Constants, FileMissing, made_by
+from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, ThresholdView, Verification
+from methods.rules.lossless import QMode, lossless_test, residual
 
 log = logging.getLogger(__name__)
+EPSILON = 1e-10
+"""Probabilities are clamped from below at this before their logarithm is taken."""
+
+
+def entropy(p: Tensor) -> Tensor:
+    """Entropy over ln V of distributions [..., V] -> [...] in [0, 1]."""
+    nats: Tensor = torch.special.entr(p).sum(-1)
+    return nats / math.log(p.shape[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The constants on the device of the input embeddings [V, H]: c, alpha_kappa, tau [buckets], edges [buckets - 1],
+    inv_std [H], the diagonal of W; all float32."""
+
+    c: Tensor
+    alpha_kappa: Tensor
+    tau: Tensor
+    edges: Tensor
+    inv_std: Tensor
+    embedding: Tensor
+
+    @classmethod
+    def of(cls, constants: Constants, embedding: Tensor) -> Bounds:
+        columns = [[getattr(bucket, name) for bucket in constants.buckets] for name in ("c", "alpha_kappa", "tau")]
+        c, alpha_kappa, tau, edges, inv_std = (torch.tensor(x, dtype=torch.float32, device=embedding.device)
+                                               for x in (*columns, constants.edges, constants.inv_std))
+        return cls(c, alpha_kappa, tau, edges, inv_std, embedding)
+
+    def of_nodes(self, v: Verification) -> tuple[Tensor, Tensor, Tensor]:
+        """U_emb, U_logit and tau of each node, all [B, N]."""
+        bucket = self._bucket(v)
+        c, alpha_kappa, tau = (v.at_parent(x[bucket]) for x in (self.c, self.alpha_kappa, self.tau))
+        drafted, best = (self.embedding[tokens].float() for tokens in (v.draft.tokens, v.at_parent(v.argmax)))
+        embedding_distance = ((drafted - best) * self.inv_std).square().sum(-1)
+        margin = v.at_parent(v.p.amax(-1)).clamp(min=EPSILON).log() - v.p_token.clamp(min=EPSILON).log()
+        return c * embedding_distance, alpha_kappa * margin.square(), tau
+
+    def vacuous(self, v: Verification) -> dict[str, Tensor]:
+        """The flag [B, N] bool per context: its bound says nothing."""
+        return {"vacuous_bound": (self.tau >= VACUOUS)[self._bucket(v)]}
+
+    def _bucket(self, v: Verification) -> Tensor:
+        return torch.bucketize(entropy(v.p), self.edges)
 
 
 class Arc(Rule):
     """theta: smallest accepted score; the paper's run has 0.3. constants: what `bench.train calibrate` wrote for this
-    target. keep, floor: of the released variant."""
+    target. keep, floor: of the released variant, how far it raises the probability of acceptance, and the smallest
+    target probability for which it does."""
 
     variant: Literal["paper", "released"] = "paper"
     theta: float = Field(0.3, le=1.0)
@@ -59,7 +106,7 @@ class Arc(Rule):
     q_mode: QMode = "exact"
     keep: float = Field(0.25, ge=0.0, le=1.0)
     floor: float = Field(0.05, ge=0.0, le=1.0)
-    _acceptance: Variant | None = PrivateAttr(None)
+    _bounds: Bounds | None = PrivateAttr(None)
 
     def is_lossless(self, sampling: Sampling) -> bool:
         return self.variant == "released" and sampling.greedy
@@ -73,7 +120,7 @@ class Arc(Rule):
             raise FileMissing("arc", "rule=arc needs constants of its target: make them with `python -m "
                                      "bench.train calibrate pair=...` and give rule.constants=FILE")
 
-    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Arc:
+    def bind(self, target: Target, model: Model | None) -> Arc:
         assert self.constants is not None, "check() refuses a rule without constants"
         constants = Constants.read(self.constants)
         if constants.fingerprint != target.fingerprint:
@@ -88,29 +135,65 @@ class Arc(Rule):
     def with_constants(self, constants: Constants, embedding: Tensor) -> Arc:
         """The rule with these constants, on the device of the input embeddings [V, H]."""
         bound = self.model_copy()
-        bounds = Bounds.from_constants(constants, embedding)
-        bound._acceptance = VARIANTS[self.variant](bounds, self.theta, self.q_mode, self.keep, self.floor)
+        bound._bounds = Bounds.of(constants, embedding)
         return bound
 
     @property
-    def acceptance(self) -> Variant:
-        """The variant at work, once the rule is bound."""
-        assert self._acceptance is not None, "the rule is not bound to a target"
-        return self._acceptance
+    def bounds(self) -> Bounds:
+        assert self._bounds is not None, "the rule is not bound to a target"
+        return self._bounds
 
     def decide(self, v: Verification) -> Decision:
-        return self.acceptance.decide(v)
+        lossless = lossless_test(v)
+        if self.is_lossless(v.sampling):
+            return Decision(lossless)
+        if self.variant == "released":
+            ratio, relaxed = self._released(v)
+            return Decision((v.u < ratio) | relaxed, lossless, self.bounds.vacuous(v))
+        emb, logit, tau = self.bounds.of_nodes(v)
+        certified = torch.minimum(emb, logit) <= tau * (1.0 - self.theta)
+        return Decision(certified | lossless_test(v, self.q_mode), lossless, self.bounds.vacuous(v))
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
-        """Both bounds, their tau and the score, which is -inf where tau is 0 and the bound is not."""
-        emb, logit, tau = self.acceptance.bounds.of_nodes(v)
-        return {"u_emb": emb, "u_logit": logit, "tau": tau, "lts": score(emb, logit, tau)}
+        """Both bounds, their tau and the score LTS: 1 where U is 0, -inf where tau is 0 and U is not."""
+        emb, logit, tau = self.bounds.of_nodes(v)
+        u = torch.minimum(emb, logit)
+        return {"u_emb": emb, "u_logit": logit, "tau": tau, "lts": 1.0 - torch.where(u > 0, u / tau, 0.0)}
 
     def threshold_view(self, v: Verification) -> ThresholdView | None:
-        return self.acceptance.threshold_view(v)
+        """None for `released`, where theta decides how far the rule relaxes, not only whether."""
+        if self.variant == "released":
+            return None
+        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
+        return ThresholdView("theta", ">=", self.theta, self.statistics(v)["lts"], always,
+                             lossless_test(v, self.q_mode))
 
     def by_threshold(self, v: Verification) -> Tensor:
-        return self.acceptance.by_threshold(v)
+        if self.is_lossless(v.sampling):
+            return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
+        if self.variant == "released":
+            ratio, relaxed = self._released(v)
+            return relaxed & ~(v.u < ratio)
+        return self.decide(v).accept & ~lossless_test(v, self.q_mode)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
-        return self.acceptance.emit(v, node)
+        if self.variant == "paper" or v.sampling.greedy:
+            return residual(v, node)
+        p, children = v.p_at(node), v.children_of(node)
+        left = (p.gather(1, v.draft.tokens) - self._q(v)).clamp(min=0.0)
+        left = p.scatter_reduce(1, v.draft.tokens, torch.where(children, left, torch.inf), "amin")
+        return torch.where(left.sum(-1, keepdim=True) > 0, left, p)
+
+    def _released(self, v: Verification) -> tuple[Tensor, Tensor]:
+        """[B, N] r, and bool: the relaxed test accepts the node."""
+        emb, logit, tau = self.bounds.of_nodes(v)
+        u, budget = torch.minimum(emb, logit), tau * (1.0 - self.theta)
+        ratio = (v.p_token / self._q(v).clamp(min=torch.finfo(v.p.dtype).tiny)).clamp(max=1.0)
+        raised = ratio + self.keep * (1.0 - ratio) * (1.0 - u / budget)
+        return ratio, (v.p_token >= self.floor) & (u < budget) & (v.u < raised)
+
+    def _q(self, v: Verification) -> Tensor:
+        """[B, N] the probability with which the node's token is taken to have been proposed."""
+        if v.draft.q is None or not (v.draft.sampled or self.q_mode == "draft"):
+            return torch.ones_like(v.u)
+        return v.draft.q

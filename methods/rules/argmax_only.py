@@ -22,9 +22,8 @@ from typing import Any
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules._nested import Nested, Options, built
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
+from methods.rules.base import Decision, Verification
+from methods.rules.either import Nested, Options, built
 
 
 class ArgmaxOnly(Nested):

@@ -37,9 +37,7 @@ import torch
 from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
-from methods.rules.base import Rule, ThresholdView
-from methods.rules.verification import State, Verification
-from methods.rules.walk import Decision, Walk
+from methods.rules.base import Decision, Rule, State, ThresholdView, Verification, Walk
 
 EPSILON = 1e-9
 

@@ -3,7 +3,7 @@
     accept x  iff  x = argmax z  or  P(important | x) < threshold;   correction and bonus: argmax z
 
 z are the target's logits in the context of x's parent. P comes from logistic regression on hidden states at x's own
-position (methods/rules/_classifier.py), trained without human labels: x is important if replacing the target's token by
+position (methods/rules/_files.py), trained without human labels: x is important if replacing the target's token by
 it changes the final answer (`python -m bench.train judge`). If the argmax and an unimportant token are siblings, the
 argmax wins. Threshold 0 is greedy matching at every temperature; the thresholds to try are in the classifier's file.
 Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
@@ -21,12 +21,9 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules._classifier import ClassifierRule
-from methods.rules.base import ThresholdView
+from methods.rules._files import ClassifierRule
+from methods.rules.base import Decision, Sampling, ThresholdView, Verification
 from methods.rules.lossless import lossless_test
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
 
 
 class Autojudge(ClassifierRule):

@@ -1,10 +1,10 @@
-"""Interface of an acceptance rule, its decision as a function of a threshold, and what it checks of a drafter."""
+"""What a rule file imports: the interface of an acceptance rule, what it sees, and what it checks of a drafter."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -14,12 +14,11 @@ from methods.rules.verification import State, Verification
 from methods.rules.walk import Decision, Walk
 from methods.sampling import Sampling, draw
 
-if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from methods.engine.language_model import LanguageModel
-    from methods.heads.head import Head
-
+__all__ = ["Decision", "DraftCapabilities", "Model", "Rule", "Sampling", "State", "Target", "ThresholdView",
+           "Verification", "Walk"]
 
 Relation = Literal[">", ">=", "<", "<="]
 _COMPARE = {">": torch.gt, ">=": torch.ge, "<": torch.lt, "<=": torch.le}
@@ -77,6 +76,29 @@ class DraftCapabilities:
     chain: bool = True
     bonus_q: bool = False
     distinct: bool = False
+
+
+class Model(Protocol):
+    """A loaded model, as far as a rule's files ask for it."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+
+
+class Target(Model, Protocol):
+    """What a rule may take of the target: input embeddings [V, H], LM head, device, and the torch module itself."""
+
+    model: Any
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def embedding(self) -> Tensor: ...
+    def head(self, hidden: Tensor) -> Tensor: ...
 
 
 class Rule(BaseModel, ABC):
@@ -159,9 +181,9 @@ class Rule(BaseModel, ABC):
             raise ValueError(f"rule={self.name} is defined for tokens drawn from the draft distribution, and drafter="
                              f"{candidates.drafter} draws none: use drafter=model or early_exit")
 
-    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Rule:
-        """The rule bound to these models, `model` being the drafter's: reads its files and keeps the weights it needs
-        (`target.head`, `target.embedding`). Default: itself. Raises ValueError, one line."""
+    def bind(self, target: Target, model: Model | None) -> Rule:
+        """The rule bound to these models, `model` being the drafter's: reads its files and keeps the weights it needs.
+        Default: itself. Raises ValueError, one line."""
         return self
 
     def too_much(self, vocab: int) -> str | None:

@@ -26,9 +26,7 @@ from typing import ClassVar
 
 from pydantic import PositiveFloat
 
-from methods.rules.base import Rule
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
+from methods.rules.base import Decision, Rule, Verification
 
 
 class Bild(Rule):

@@ -35,11 +35,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods.rules.base import Rule
+from methods.rules.base import Decision, Rule, Sampling, Verification
 from methods.rules.lossless import lossless_test, residual
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
 
 ASCEND_MINIMUM = 3
 

@@ -34,10 +34,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules._chains import ThresholdChain
-from methods.rules.base import ThresholdView
-from methods.rules.verification import Verification
-from methods.sampling import Sampling
+from methods.rules.base import Sampling, ThresholdView, Verification
+from methods.rules.lossless import ThresholdChain
 
 
 class CascadeOpt(ThresholdChain):

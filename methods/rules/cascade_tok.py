@@ -39,11 +39,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules._chains import ChainRule, without_draft
-from methods.rules.base import ThresholdView
-from methods.rules.lossless import lossless_test
-from methods.rules.verification import Verification
-from methods.sampling import Sampling
+from methods.rules.base import Sampling, ThresholdView, Verification
+from methods.rules.lossless import ChainRule, lossless_test, without_draft
 
 
 class CascadeTok(ChainRule):

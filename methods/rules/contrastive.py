@@ -33,10 +33,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules._chains import ChainRule, without_draft
-from methods.rules.base import DraftCapabilities
-from methods.rules.verification import Verification
-from methods.sampling import Sampling
+from methods.rules.base import DraftCapabilities, Sampling, Verification
+from methods.rules.lossless import ChainRule, without_draft
 
 
 class Contrastive(ChainRule):

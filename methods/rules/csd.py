@@ -24,22 +24,14 @@ In docs/rules.md
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field, PositiveInt, PrivateAttr
 from torch import Tensor
 
-from methods.rules._answers import Answers
-from methods.rules._files import FileMissing, made_by
-from methods.rules.base import DraftCapabilities, Rule, ThresholdView
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
-
-if TYPE_CHECKING:  # transformers is slow to import
-    from methods.engine.language_model import LanguageModel
-    from methods.heads.head import Head
+from methods.rules._files import Answers, FileMissing, made_by
+from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, ThresholdView, Verification
 
 
 class Csd(Rule):
@@ -58,7 +50,7 @@ class Csd(Rule):
             raise FileMissing("answers", "rule=csd needs the mismatches of its pair: collect them with `python -m "
                                          "bench.train mismatches pair=...` and give rule.answers=FILE")
 
-    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Csd:
+    def bind(self, target: Target, model: Model | None) -> Csd:
         assert self.answers is not None, "check() refuses a rule without its file"
         counted = Answers.read(self.answers, target, "rule.answers").mismatches()
         return self.with_pairs([pair for pair, count in counted.items() if count >= self.count], target.device,

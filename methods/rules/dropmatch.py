@@ -32,21 +32,15 @@ In docs/rules.md
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Rule, ThresholdView
+from methods.rules.base import Decision, Model, Rule, Sampling, Target, ThresholdView, Verification
 from methods.rules.lossless import lossless_test
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling, draw
-
-if TYPE_CHECKING:  # transformers is slow to import
-    from methods.engine.language_model import LanguageModel
-    from methods.heads.head import Head
+from methods.sampling import draw
 
 WORD = 1 << 32
 
@@ -79,7 +73,7 @@ class Dropmatch(Rule):
     nucleus: float = Field(0.9, gt=0.0, le=1.0)
     _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
 
-    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Dropmatch:
+    def bind(self, target: Target, model: Model | None) -> Dropmatch:
         bound = self.model_copy()
         bound._head = target.head
         return bound

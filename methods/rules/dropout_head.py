@@ -20,21 +20,14 @@ In docs/rules.md
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import DraftCapabilities, Rule
+from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, Verification
 from methods.rules.dropmatch import WORD, words
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
-
-if TYPE_CHECKING:  # transformers is slow to import
-    from methods.engine.language_model import LanguageModel
-    from methods.heads.head import Head
 
 
 class DropoutHead(Rule):
@@ -45,7 +38,7 @@ class DropoutHead(Rule):
     p_drop: float = Field(0.3, ge=0.0, lt=1.0)
     _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
 
-    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> DropoutHead:
+    def bind(self, target: Target, model: Model | None) -> DropoutHead:
         bound = self.model_copy()
         bound._head = target.head
         return bound

@@ -15,14 +15,88 @@ In docs/rules.md
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, ValidationError
 from torch import Tensor
 
-from methods.rules._nested import Nested, Options, built
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
+from methods import registry
+from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, Verification
+
+
+def built(given: Mapping[str, Any]) -> Rule:
+    """The rule `name` with the other entries as its options. Raises ValueError, one line, for one that is unknown, has
+    bad options or does not decide each node from its own context."""
+    options = dict(given)
+    name = options.pop("name", None)
+    single = [n for n in registry.names("rules") if registry.rule(n).local and not issubclass(registry.rule(n), Nested)]
+    if name in single:
+        try:
+            rule = registry.rule(name)(**options)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        if rule.local:
+            return rule
+    raise ValueError(f"name={name} cannot be combined; give one of: {', '.join(single)}")
+
+
+def _complete(given: dict[str, Any]) -> dict[str, Any]:
+    rule = built(given)  # raises for a missing or unknown name
+    return {"name": given["name"], **rule.model_dump()}
+
+
+Options = Annotated[dict[str, Any], AfterValidator(_complete)]
+"""`name` of a rule and its options; those that are not given are filled in."""
+
+
+class Nested(Rule):
+    """A rule with others inside: it needs what they need."""
+
+    model_config = ConfigDict(validate_default=True)
+    _rules: tuple[Rule, ...] = PrivateAttr(())
+
+    @property
+    def needs_hidden(self) -> bool:  # type: ignore[override]  # depends on the rules inside
+        return any(rule.needs_hidden for rule in self._rules)
+
+    @property
+    def sampled_only(self) -> bool:  # type: ignore[override]
+        return any(rule.sampled_only for rule in self._rules)
+
+    @property
+    def needs_draft_hidden(self) -> bool:  # type: ignore[override]  # known once bound
+        return any(rule.needs_draft_hidden for rule in self._rules)
+
+    @property
+    def own_randomness(self) -> bool:
+        return any(rule.own_randomness for rule in self._rules)
+
+    def needs_q(self, sampling: Sampling) -> bool:
+        return any(rule.needs_q(sampling) for rule in self._rules)
+
+    def bonus_needs_q(self, sampling: Sampling) -> bool:
+        return self._rules[0].bonus_needs_q(sampling)
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        return self._rules[0].emits_argmax(sampling)
+
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        for rule in self._rules:
+            rule.check(candidates, sampling)
+
+    def bind(self, target: Target, model: Model | None) -> Self:
+        bound = self.model_copy()
+        bound._rules = tuple(rule.bind(target, model) for rule in self._rules)
+        return bound
+
+    def too_much(self, vocab: int) -> str | None:
+        return next(filter(None, (rule.too_much(vocab) for rule in self._rules)), None)
+
+    def statistics(self, v: Verification) -> dict[str, Tensor]:
+        return {name: numbers for rule in self._rules for name, numbers in rule.statistics(v).items()}
 
 
 class Either(Nested):

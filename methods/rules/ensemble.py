@@ -40,12 +40,9 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from methods.rules._answered import and_these, none_yet, place, ramp
-from methods.rules._chains import ThresholdChain
-from methods.rules.base import ThresholdView
-from methods.rules.verification import State, Verification
-from methods.rules.walk import Decision, Walk
-from methods.sampling import Sampling
+from methods.rules._request import and_these, none_yet, place, ramp
+from methods.rules.base import Decision, Sampling, State, ThresholdView, Verification, Walk
+from methods.rules.lossless import ThresholdChain
 
 
 class Ensemble(ThresholdChain):

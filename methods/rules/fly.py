@@ -31,9 +31,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from methods.rules.base import Rule, ThresholdView
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
+from methods.rules.base import Decision, Rule, ThresholdView, Verification
 
 TOP = 3
 ALWAYS_OPEN = 0.01

@@ -40,11 +40,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules.base import DraftCapabilities, Rule, ThresholdView
+from methods.rules.base import Decision, DraftCapabilities, Rule, Sampling, ThresholdView, Verification
 from methods.rules.lossless import lossless_test
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
 
 Divergence = Literal["js", "js_released", "kl", "kl_released", "tv",
                      "topk_js", "topk_js_released", "topk_kl", "topk_kl_released", "topk_tv"]

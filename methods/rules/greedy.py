@@ -18,10 +18,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from methods.rules.base import Rule
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
+from methods.rules.base import Decision, Rule, Sampling, Verification
 
 
 class Greedy(Rule):

@@ -22,11 +22,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules._classifier import ClassifierRule
-from methods.rules.base import ThresholdView
+from methods.rules._files import ClassifierRule
+from methods.rules.base import Decision, ThresholdView, Verification
 from methods.rules.lossless import lossless_test, residual
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
 
 
 class Judge(ClassifierRule):

@@ -31,17 +31,14 @@ In docs/rules.md
 
 from __future__ import annotations
 
-from typing import Literal
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from methods.rules._remainder import Remainder
-from methods.rules._remainder import rejected as rejected_mass
-from methods.rules.base import Rule
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
+from methods.rules.base import Decision, Rule, Sampling, ThresholdView, Verification
 
 QMode = Literal["exact", "draft"]
 
@@ -108,11 +105,11 @@ def residual(v: Verification, node: Tensor) -> Tensor:
     if v.sampling.greedy:
         return p  # the argmax was not among the children, or it would have been accepted
     if v.draft.sampled and not v.draft.replacement:
-        return rejected_mass(v, node, torch.ones_like(p[:, 0]))
+        return rejected(v, node, torch.ones_like(p[:, 0]))
     if v.draft.sampled:
-        rejected = v.children_of(node).sum(1, keepdim=True)
+        count = v.children_of(node).sum(1, keepdim=True)
         q = v.sampling.probs(v.at(v.draft_logits, node))  # unspecified at a leaf, where it is not used
-        left = _without_q(p, torch.where(rejected > 0, q, 0.0), rejected, v.draft.width or v.draft.nodes - 1)
+        left = _without_q(p, torch.where(count > 0, q, 0.0), count, v.draft.width or v.draft.nodes - 1)
         return torch.where(left.sum(-1, keepdim=True) > 0, left, p)  # as in `without_children`
     return without_children(v, node, p)
 
@@ -131,6 +128,52 @@ def _without_q(p: Tensor, q: Tensor, rejected: Tensor, rounds: int) -> Tensor:
         c = c + torch.where(rejected > r, left.sum(-1, keepdim=True) if r else 1.0, 0.0)
         left = (p - c * q).clamp(min=0.0)
     return left
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """What rejections leave of contexts [...] over V tokens: m [..., V] of p, s [..., V] the distribution of the next
+    child, alpha [...] the probability with which the path up to here may be kept (1 where that is settled, and then it
+    stays 1). `replacement`: siblings are independent.
+
+        child x: min(1, alpha m(x)/s(x));   rejected: r = max(0, alpha m - s),  m <- r / sum r,
+        alpha <- sum r / (sum r + 1 - alpha)  (1 if 0/0);   without replacement s loses x and is renormalised
+    """
+
+    m: Tensor
+    s: Tensor
+    alpha: Tensor
+    replacement: bool
+
+    def reach(self, token: Tensor) -> Tensor:
+        """[...] min(1, alpha M(x)/S(x)) of the tokens [...]."""
+        m, s = (x.gather(-1, token[..., None])[..., 0] for x in (self.m, self.s))
+        return (self.alpha * m / s).clamp(max=1.0)
+
+    def reject(self, token: Tensor, real: Tensor) -> Remainder:
+        """After the rejection of the child `token` [...], where there is one: `real` [...] bool."""
+        left = (self.alpha[..., None] * self.m - self.s).clamp(min=0.0)
+        total = left.sum(-1)
+        whole = total + (1.0 - self.alpha)  # in this order: both terms may be tiny
+        alpha = torch.where(whole > 0, total / whole, 1.0)
+        m = torch.where((real & (total > 0))[..., None], left / total[..., None], self.m)
+        s = self.s
+        if not self.replacement:
+            s = s.scatter(-1, token[..., None], 0.0)
+            s = torch.where(real[..., None], s / s.sum(-1, keepdim=True), self.s)
+        return Remainder(m, s, torch.where(real, alpha, self.alpha), self.replacement)
+
+
+def rejected(v: Verification, node: Tensor, alpha: Tensor) -> Tensor:
+    """[B, V] M in the context of node [B], entered with alpha [B], once all its children are rejected; p at a leaf."""
+    children = v.children_of(node)
+    count = children.cumsum(1)
+    left = Remainder(v.p_at(node), v.sampling.probs(v.at(v.draft_logits, node)), alpha, v.draft.replacement)
+    for rank in range(v.draft.width or v.draft.nodes - 1):
+        which = children & (count == rank + 1)
+        token = v.at(v.draft.tokens, which.long().argmax(1))
+        left = left.reject(token, which.any(1))
+    return left.m
 
 
 class Lossless(Rule):
@@ -154,3 +197,52 @@ class Lossless(Rule):
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return residual(v, node)
+
+
+class ChainRule(Rule):
+    """A rule for one chain of tokens drawn from q: greedy matching at temperature 0, `accept` above it. It emits what
+    `lossless` emits, or, where it samples towards a distribution pi other than p, `without_draft`."""
+
+    chain_only: ClassVar[bool] = True
+    sampled_only: ClassVar[bool] = True
+
+    def decide(self, v: Verification) -> Decision:
+        if v.sampling.greedy:
+            return Decision(v.is_argmax)
+        lossless = lossless_test(v)
+        return Decision(self.accept(v, lossless), lossless)
+
+    @abstractmethod
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+        """[B, N] bool: the decision above temperature 0; `lossless` [B, N] is that of the lossless test."""
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return residual(v, node)
+
+
+class ThresholdChain(ChainRule):
+    """A rule for chains whose decision is a function of one threshold."""
+
+    @abstractmethod
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
+        """`threshold_view` above temperature 0; `lossless` [B, N] is the decision of the lossless test."""
+
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+        return self.view(v, lossless).kept
+
+    def threshold_view(self, v: Verification) -> ThresholdView | None:
+        return None if v.sampling.greedy else self.view(v, lossless_test(v))
+
+
+def draft_p(v: Verification) -> Tensor:
+    """[B, N] the probability with which each node's token was drafted: q(x), or 1 for a deterministic candidate."""
+    return v.q_token if v.draft.sampled else torch.ones_like(v.p_token)
+
+
+def without_draft(v: Verification, node: Tensor, pi: Tensor, bonus: Tensor) -> Tensor:
+    """Weights [B, V] in the context of node [B]: max(0, pi - q) where a child was rejected, `bonus` at a leaf.
+
+    pi, bonus [B, V]; pi and q may be anything at a leaf. Where rounding leaves nothing of pi, pi itself."""
+    left = (pi - v.sampling.probs(v.at(v.draft_logits, node))).clamp(min=0.0)
+    left = torch.where(left.sum(-1, keepdim=True) > 0, left, pi)
+    return torch.where(v.children_of(node).any(1, keepdim=True), left, bonus)

@@ -35,11 +35,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.rules.base import DraftCapabilities, Rule, ThresholdView
+from methods.rules.base import Decision, DraftCapabilities, Rule, Sampling, ThresholdView, Verification
 from methods.rules.lossless import QMode, lossless_test, residual
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
 
 EPSILON = 1e-10
 

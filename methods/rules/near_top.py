@@ -34,23 +34,15 @@ In docs/rules.md
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from methods.rules._answered import and_these, none_yet
-from methods.rules._near import ThinkingRule, in_top
-from methods.rules.base import Rule, ThresholdView
+from methods.rules._request import ThinkingRule, and_these, in_top, none_yet
+from methods.rules.base import Decision, Model, Rule, Sampling, State, Target, ThresholdView, Verification, Walk
 from methods.rules.lossless import lossless_test, residual
-from methods.rules.verification import State, Verification
-from methods.rules.walk import Decision, Walk
-from methods.sampling import Sampling
-
-if TYPE_CHECKING:  # transformers is slow to import
-    from methods.engine.language_model import LanguageModel
-    from methods.heads.head import Head
 
 
 class NearTop(ThinkingRule):
@@ -71,7 +63,7 @@ class NearTop(ThinkingRule):
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy and self.top_n == 1
 
-    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Rule:
+    def bind(self, target: Target, model: Model | None) -> Rule:
         if max(self.protected, default=0) >= target.vocab_size:
             raise ValueError(f"rule.protected={list(self.protected)}: must be token ids of {target.source}, whose "
                              f"vocabulary has {target.vocab_size} entries")

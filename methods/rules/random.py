@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from methods.rules.base import Rule
+from methods.rules.base import Decision, Rule, Verification
 from methods.rules.lossless import lossless_test
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
 
 
 class Random(Rule):

@@ -7,7 +7,7 @@ every temperature, the request's sampling is ignored: compare it with temperatur
 
 span
   everywhere  for every token, as ROCm ATOM does.
-  thinking    `delta` inside a thinking span, 0 outside, as TensorRT-LLM and MAX do (`_near.py`: where a span is).
+  thinking    `delta` inside a thinking span, 0 outside, as TensorRT-LLM and MAX do (`_request.py`: where a span is).
 
 delta = 0 leaves the argmax, and exact ties with it among the top N; top_n = 1 is greedy matching. At temperature 0
 these two are therefore lossless (top_n = 1 exactly, delta = 0 but for ties); above it no setting is. Chains only.
@@ -34,12 +34,9 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from methods.rules._near import ThinkingRule, in_top
-from methods.rules.base import ThresholdView
+from methods.rules._request import ThinkingRule, in_top
+from methods.rules.base import Decision, Sampling, ThresholdView, Verification
 from methods.rules.lossless import lossless_test
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
 
 
 class RelaxedTopk(ThinkingRule):

@@ -36,12 +36,10 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from methods.rules._answered import Ramp, and_these, none_yet, place, ramp
-from methods.rules._nested import Nested, Options, built
+from methods.rules._request import Ramp, and_these, none_yet, place, ramp
+from methods.rules.base import Decision, Sampling, State, Verification, Walk
+from methods.rules.either import Nested, Options, built
 from methods.rules.lossless import lossless_test, residual
-from methods.rules.verification import State, Verification
-from methods.rules.walk import Decision, Walk
-from methods.sampling import Sampling
 
 LARGEST = 1.0 - 2.0**-24
 """Below 1: rounding must not stretch a uniform number to it."""

@@ -28,11 +28,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules.base import Rule, ThresholdView
+from methods.rules.base import Decision, Rule, Sampling, ThresholdView, Verification
 from methods.rules.lossless import mass_test, sibling_mass, without_children
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
 
 
 class Threshold(Rule):

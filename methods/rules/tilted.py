@@ -34,12 +34,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules._chains import without_draft
-from methods.rules.base import DraftCapabilities, Rule
-from methods.rules.lossless import lossless_test, residual, sibling_mass
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
+from methods.rules.base import Decision, DraftCapabilities, Rule, Sampling, Verification
+from methods.rules.lossless import lossless_test, residual, sibling_mass, without_draft
 
 HALVINGS, LARGEST = 30, 60.0
 """Steps of the bisection for c; largest exponent of a gain."""

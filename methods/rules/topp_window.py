@@ -39,11 +39,8 @@ import torch
 from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
-from methods.rules.base import Rule
+from methods.rules.base import Decision, Rule, Sampling, Verification
 from methods.rules.lossless import lossless_test
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Traversal verification: judge a tree of sampled siblings from its leaves to its root. Lossless.
 
-Each context has M, S and alpha (see methods/rules/_remainder.py), at first p, q and, from the root down,
+Each context has M, S and alpha (see methods/rules/lossless.py), at first p, q and, from the root down,
 
     alpha(root) = 1,   alpha(child x) = min(1, alpha(parent) M(x)/S(x))
 
@@ -30,11 +30,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from methods.rules._remainder import Remainder, rejected
-from methods.rules.base import DraftCapabilities, Rule
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
+from methods.rules.base import Decision, DraftCapabilities, Rule, Sampling, Verification
+from methods.rules.lossless import Remainder, rejected
 
 
 class Traversal(Rule):

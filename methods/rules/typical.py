@@ -34,11 +34,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules.base import Rule
+from methods.rules.base import Decision, Rule, Sampling, Verification
 from methods.rules.lossless import lossless_test
-from methods.rules.verification import Verification
-from methods.rules.walk import Decision
-from methods.sampling import Sampling
 
 RELEASED_EPSILON = 1e-5
 

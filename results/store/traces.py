@@ -31,7 +31,7 @@ from results.store.records import from_json, json_text
 
 class Clause(StrEnum):
     """Two bits of a kept token decide its clause. S: the lossless test with the same random number accepts it. A: it is
-    the target's argmax. The same words as `methods.rules.clause.Clause`.
+    the target's argmax. The same words as `methods.rules.walk.Clause`.
 
     ROOT       not a draft token: the last committed token, from which the draft starts.
     STRICT     kept, and S.

@@ -12,7 +12,7 @@ from bench.training.label_mining import Miner, drafted, same_answer
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
-from methods.rules._classifier import Classifier, Linear
+from methods.rules._files import Classifier, Linear
 from methods.sampling import Sampling
 from methods.training.rules.judge import features, held_out_groups, train
 from tasks.base import Prompt, Score

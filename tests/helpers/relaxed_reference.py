@@ -7,8 +7,7 @@ import math
 
 import numpy as np
 
-from methods.rules._arc_constants import Constants
-from methods.rules._classifier import Classifier
+from methods.rules._files import Classifier, Constants
 from methods.sampling import Sampling
 from tests.helpers.rule_reference import (
     Child,

@@ -12,11 +12,9 @@ import numpy as np
 import torch
 
 from methods import registry
-from methods.rules._arc_constants import Bucket, Constants
-from methods.rules._classifier import Classifier, Linear
-from methods.rules._files import FileMissing
-from methods.rules._token_groups import Groups
+from methods.rules._files import Bucket, Classifier, Constants, FileMissing, Linear
 from methods.rules.base import DraftCapabilities, Rule
+from methods.rules.coarse_grained import Groups
 from methods.rules.verification import Verification
 from methods.sampling import Sampling
 from tests.helpers import local_reference, path_reference, relaxed_reference, rule_reference

@@ -9,7 +9,7 @@ from scipy import stats
 
 from bench.config.compose import composer
 from bench.training.commands.calibrate import Calibrate, coverage
-from methods.rules._arc_constants import Constants
+from methods.rules._files import Constants
 from methods.sampling import Sampling
 from methods.training.rules.arc import BoundSample, fit, fit_buckets, measure, union_js, upper_quantile
 from tests.helpers import rule_reference

@@ -15,7 +15,7 @@ import torch
 
 from methods import registry
 from methods.drafters.base import DraftSettings
-from methods.rules._answers import Answer, Answers
+from methods.rules._files import Answer, Answers
 from methods.rules.arc import Arc
 from methods.rules.argmax_only import ArgmaxOnly
 from methods.rules.autojudge import Autojudge

@@ -14,7 +14,7 @@ from methods.batch import Generation
 from methods.decode import Limits, Request, generate
 from methods.drafters.suffix import Suffix, speculate
 from methods.method import build_method
-from methods.rules._answers import Answer, Answers
+from methods.rules._files import Answer, Answers
 from methods.sampling import Sampling
 from tests.helpers.tiny_models import language_model, prompts
 

@@ -12,10 +12,9 @@ import torch
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
 from methods.method import build_method
-from methods.rules._arc_constants import Bucket, Constants
+from methods.rules._files import Bucket, Constants
 from methods.rules.arc import Arc
 from methods.rules.base import Rule
-from methods.rules.clause import KEPT, Clause, clauses
 from methods.rules.dropmatch import Dropmatch
 from methods.rules.either import Either
 from methods.rules.fsd import Fsd
@@ -23,7 +22,7 @@ from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
 from methods.rules.verification import Verification
-from methods.rules.walk import Decision, walk
+from methods.rules.walk import KEPT, Clause, Decision, clauses, walk
 from methods.sampling import Sampling
 from methods.trace import TOP, generate_traced
 from methods.trees.draft import Draft

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from methods.rules import clause as rules
+from methods.rules import walk as rules
 from results.store import traces as store
 
 

@@ -142,7 +142,7 @@ class Requests:
 
     def _bound(self, rule: Rule) -> Rule:
         assert self.target is not None, "the model is loaded before its first request"
-        bound = rule.bind(self.target, self.draft)  # type: ignore[arg-type]  # what rules bind to, no more
+        bound = rule.bind(self.target, self.draft)
         if bound.needs_draft_hidden:
             raise ValueError(f"rule={rule.name} reads the draft model's hidden states, which vLLM does not give")
         return bound

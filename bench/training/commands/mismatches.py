@@ -12,7 +12,7 @@ from bench.training.label_mining import recorded
 from bench.training.options import PairOptions
 from methods.decode import Limits
 from methods.method import autoregressive
-from methods.rules._answers import Answer, Answers
+from methods.rules._files import Answer, Answers
 from results.store.errors import redacted_plain
 from results.store.files import check_writable_file
 

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from methods.engine.cache import SlotCache
 from methods.engine.language_model import LanguageModel
-from methods.rules._arc_constants import EPSILON, Bucket, entropy
+from methods.rules._files import Bucket
+from methods.rules.arc import EPSILON, entropy
 from methods.sampling import Sampling
 
 Bound = Literal["none", "clopper_pearson", "wilson"]

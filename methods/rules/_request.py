@@ -1,22 +1,41 @@
-"""What the rules share that keep a token near the target's best: the thinking span of a request, and the top N."""
+"""State of a request: how far its answer has come, and whether it is inside a thinking span."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from methods.rules.base import DraftCapabilities, Rule
-from methods.rules.verification import State, Verification
-from methods.rules.walk import Walk
-from methods.sampling import Sampling
+from methods.rules.base import DraftCapabilities, Model, Rule, Sampling, State, Target, Verification, Walk
 
-if TYPE_CHECKING:  # transformers is slow to import
-    from methods.engine.language_model import LanguageModel
-    from methods.heads.head import Head
+Ramp = Literal["step", "linear", "power"]
+
+
+def none_yet(rows: Sequence[Sequence[int]], device: torch.device) -> State:
+    """answered: [B] int64, tokens of each answer so far; the first one is there before any draft."""
+    return {"answered": torch.ones(len(rows), dtype=torch.long, device=device)}
+
+
+def and_these(v: Verification, path: Walk) -> State:
+    """The state behind a block: the kept tokens and the one after them are answered too."""
+    return {"answered": v.state["answered"] + path.length + 1}
+
+
+def place(v: Verification) -> Tensor:
+    """[B, N] the place in its answer, from 0, of the token that follows each node."""
+    return v.state["answered"][:, None] + v.draft.depth
+
+
+def ramp(t: Tensor, shape: Ramp, start: float, end: float, tokens: int, gamma: float = 1.0) -> Tensor:
+    """From `start` at place 0 to `end` at place `tokens`: all at once there (step), or along (t/tokens)^gamma (power;
+    linear: gamma 1). t [...] int64 -> [...] float32."""
+    if shape == "step":
+        return torch.where(t < tokens, start, end)
+    share = (t / max(tokens, 1)).clamp(max=1.0) if tokens else torch.ones_like(t, dtype=torch.float32)
+    return start + (end - start) * share ** (gamma if shape == "power" else 1.0)
 
 
 def in_top(v: Verification, count: int) -> Tensor:
@@ -48,7 +67,7 @@ class ThinkingRule(Rule):
             raise ValueError(f"rule={self.name} with span=thinking needs two tokens, not begin={self.begin} and "
                              f"end={self.end}: give rule.begin=ID rule.end=ID, or rule.span=everywhere")
 
-    def bind(self, target: LanguageModel, model: LanguageModel | Head | None) -> Rule:
+    def bind(self, target: Target, model: Model | None) -> Rule:
         if self.span == "thinking" and max(self.begin or 0, self.end or 0) >= target.vocab_size:
             raise ValueError(f"rule={self.name}: begin={self.begin} and end={self.end} must be token ids of "
                              f"{target.source}, whose vocabulary has {target.vocab_size} entries")
