@@ -50,10 +50,6 @@ def run_points(command: Command) -> int:
             check_creatable(settings.output.dir / "sweep", "output.dir")
         show_plan(cells, labels, session)
         return 0
-    if settings.replay is not None:
-        from bench.reports.replay import replay_cells
-
-        return replay_cells(cells, labels, session)
     from bench.reports.sweep import plans_of, render_sweep
     from bench.run.judging import judge_cells
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from plots.histogram import LIGHT_TO_BLUE
-from plots.style import INK, SOFT, look, panel_grid
+from plots.style import INK, SOFT, legend_of, look, panel_grid
 from results.reports.figures import Agreement, Matrices
 from results.reports.grid import Grid, outcome, panels
 from results.reports.spec import FigureSpec
@@ -71,11 +71,11 @@ def draw_agreement(agreement: Agreement, spec: FigureSpec, grid: Grid) -> Figure
         ax.set_ylabel("share of continuations (%)")
         coords = tuple(at[axis] for axis in spec.axes)
         _distributions(ax, outcome(grid, coords).agreement.get(measure, {}), measure)
-    held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    if held:
+    handles, _ = legend_of(axes)
+    if handles:
         mean = Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none",
                       label="hollow marker: mean")
-        figure.legend(handles=[*held.values(), mean], loc="outside upper left", ncols=3)
+        figure.legend(handles=[*handles, mean], loc="outside upper left", ncols=3)
     return figure
 
 

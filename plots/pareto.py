@@ -7,15 +7,13 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from plots.data import GAP, Measured, measured, summary
-from plots.names import name_series
 from plots.rules import looks
-from plots.style import SOFT, Look, panel_grid
+from plots.style import SOFT, Look, legend_of, panel_grid
 from results.metrics.catalog import metric
 from results.metrics.summary import Summary
 from results.reports.figures import Pareto
@@ -41,11 +39,8 @@ def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
             ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             ax.minorticks_off()
         _panel(ax, pareto, spec, grid, at, left_out)
-    if pareto.lines:  # its points have names already
-        handles, labels = _legend(axes)
-        figure.legend(handles, labels, loc="outside right upper", title=f"at points: {pareto.series}")
-    else:
-        name_series(figure, axes, loc="outside right upper")
+    figure.legend(*legend_of(axes), loc="outside right upper",
+                  title=f"at points: {pareto.series}" if pareto.lines else None)
     return figure
 
 
@@ -150,9 +145,3 @@ def random_allocation(
         "tokens_per_s": mixed(*tokens) / mixed(*seconds),
     }
     return curves[x], curves[y]
-
-
-def _legend(axes: list[Axes]) -> tuple[list[Artist], list[str]]:
-    """Each series once, even if it is missing from some panels."""
-    held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    return list(held.values()), list(held)

@@ -10,18 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from plots.data import GAP, measured, summary
-from plots.names import MOST, name_series
 from plots.render import save
 from plots.rules import looks_of
-from plots.style import note, panel_grid, style
+from plots.style import legend_of, note, panel_grid, style
 from results.metrics.catalog import metric
 from results.reports.conditions import stated
 from results.reports.figures import Planes
 from results.reports.grid import Grid, conditions, panels, sizes
 from results.reports.spec import TableSpec
 
-WIDE = 9.0
-"""Least width in inches of a figure of many series, for their names."""
 HANDLE_INCHES, LETTER_INCHES = 0.6, 0.075
 """Of an entry of the legend."""
 
@@ -48,10 +45,8 @@ def draw(planes: Planes, spec: TableSpec, grid: Grid) -> Figure:
         ax.set_xlabel(metric(x).axis)
         ax.set_ylabel(metric(y).axis)
         _panel(ax, planes, spec, grid, at | {"": line_axis}, (x, y))
-    figure.set_figwidth(max(figure.get_figwidth(), WIDE if len(planes.lines) > MOST else 0))
-    letters = max(map(len, planes.lines))
-    columns = int(figure.get_figwidth() / (HANDLE_INCHES + LETTER_INCHES * letters))
-    name_series(figure, axes, loc="outside upper center", ncols=min(6, max(1, columns)))
+    columns = int(figure.get_figwidth() / (HANDLE_INCHES + LETTER_INCHES * max(map(len, planes.lines))))
+    figure.legend(*legend_of(axes), loc="outside upper center", ncols=min(6, max(1, columns)))
     return figure
 
 

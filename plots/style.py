@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -78,6 +79,12 @@ def panel_grid(count: int, columns: int = 3, inches: tuple[float, float] = PANEL
     for unused in axes[count:]:
         unused.remove()
     return figure, axes[:count]
+
+
+def legend_of(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
+    """Handles and labels of each series once, even if it is missing from some panels."""
+    held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    return list(held.values()), list(held)
 
 
 def note(figure: Figure, text: str) -> None:

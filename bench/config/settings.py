@@ -228,7 +228,6 @@ class Settings(Section):
     trace: Literal[True, False, "auto"]
     workers: int | None = Field(ge=1)
     quality_batch: int = Field(ge=1)
-    replay: Literal["auto"] | float | tuple[float, ...] | None = None
     dry_run: bool
     verbose: bool = False
     fresh: bool = False
@@ -258,13 +257,4 @@ class Settings(Section):
         }
         settings = validated(cls, sections, "")
         settings.judge.check()
-        if settings.replay is not None and settings.replay != "auto" and not settings.values:
-            raise ConfigError("replay=[]: no threshold; give replay=auto or a list such as replay=[0.8,0.9]")
         return settings
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """The thresholds to replay at; empty where none are given."""
-        if isinstance(self.replay, tuple):
-            return self.replay
-        return (self.replay,) if isinstance(self.replay, float) else ()

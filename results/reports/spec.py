@@ -72,11 +72,9 @@ class ReportSpec(Frozen):
     axes         axis name -> entries.
     on_request   left out of report=all.
     trace        every point is traced.
-    audit        ARC-Decode's bounds are checked on the traces.
     against      what answers are compared with for a win rate, where the command gives no `judge.against`.
     repeats      how often each point is measured, each time with other random streams. The first run is shown, with
                  the diversity over all of them.
-    repeats_at   edition -> how often, in place of `repeats`.
     """
 
     name: str
@@ -89,10 +87,8 @@ class ReportSpec(Frozen):
     axes: Annotated[Axes, Field(min_length=1), AfterValidator(spell_variants), AfterValidator(check_axes)]
     on_request: bool = False
     trace: bool = False
-    audit: bool = False
     against: Opponent = "reference"
     repeats: int = Field(default=1, ge=1)
-    repeats_at: dict[Scale, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
 
     def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
         """The report on these pairs, all of one scale: the edition whose entries choose them (override `pair=NAME`).
@@ -119,8 +115,7 @@ class ReportSpec(Frozen):
 
     def _own(self, scale: Scale) -> dict[str, Any]:
         """What the edition of this scale has of its own, beside its axes."""
-        return {"base": replaced(self.base, self.base_at.get(scale, ())),
-                "repeats": self.repeats_at.get(scale, self.repeats)}
+        return {"base": replaced(self.base, self.base_at.get(scale, ()))}
 
     def _scale_of(self, pairs: Sequence[str], known: Mapping[Scale, Sequence[str]]) -> Scale:
         """The scale that has all of these pairs. Raises ValueError."""

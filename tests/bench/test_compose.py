@@ -86,7 +86,7 @@ def same(found: Any, expected: Any) -> bool:
 @pytest.mark.parametrize("overrides", [
     ["method=arc", "decoding.temperature=1e-3", "draft={length:9}", "n=null", "pair.name='a b'", "data='3'",
      "seed=1_0"],
-    ["pair=local", "pair.target=a/b", "method=autojudge_dropmatch", "output.dir=elsewhere", "replay=[0.8,1]"],
+    ["pair=local", "pair.target=a/b", "method=autojudge_dropmatch", "output.dir=elsewhere"],
     ["task=gsm8k", "task.split=train", "task.stop=[a,b]", "task.scorer={filter:x}", "n=${draft.length}"],
     ["method=eagle3", "rule=fsd", "pair.nodes=7", "drafter.total=${pair.beams}", "store.dir='${data}-${task.name}'"],
     ["rule=relaxed_topk_max", "pair=local", "pair.target=x", "n=3"],

@@ -128,7 +128,7 @@ def test_editions_keep_what_belongs_to_their_scale():
         "Task": [{"label": "mini", "scale": "embedded"}, {"label": "GSM8K", "scale": ["real", "paper"]},
                  {"label": "MMLU", "scale": "paper", "only": {"Model": ["Huge"]}}],
     }
-    spec = table_spec(axes=axes, repeats=2, repeats_at={"real": 1})
+    spec = table_spec(axes=axes)
 
     def edition(pair):
         made = spec.edition([] if pair is None else [pair])
@@ -143,7 +143,6 @@ def test_editions_keep_what_belongs_to_their_scale():
     assert both.name == "demo_huge_big" and both.points() == spec.edition((), "paper").points()
     assert edition("laptop") == ("demo_laptop", [("Laptop", "AR", "GSM8K"), ("Laptop", "SpS", "GSM8K")])
     assert [p.coords for p in spec.edition((), "real").points()] == edition("laptop")[1]
-    assert (spec.edition().repeats, spec.edition((), "real").repeats) == (2, 1)
     with pytest.raises(ValueError, match="has no edition for pair=other; it has alpha, laptop, big, huge, and"):
         spec.edition(["other"])
     with pytest.raises(ValueError, match=r"pairs=\[alpha,big\] are of two scales"):

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from plots.render import render
-from results.metrics.replay import default_values, kept_at, replay, walked
 from results.metrics.trace_metrics import quantities, trace_metrics
 from results.reports.grid import Outcome
 from results.reports.spec import FigureSpec
@@ -61,19 +60,6 @@ def test_parts_are_read_as_one_table(traces) -> None:
     traces.part(1).write_bytes(b"torn")
     with pytest.raises(StoreError, match=r"00001\.parquet is no trace"):
         traces.prompts(1)
-
-
-def test_replay_by_hand(traces) -> None:
-    trace = pd.read_parquet(traces.part(0))
-    threshold, drafted = traces.threshold(), trace[trace["clause"] != "drawn"]
-    assert kept_at(drafted, threshold, 0.7).tolist() == [False, True, True, False]
-    assert walked(drafted, kept_at(drafted, threshold, 0.7)).tolist() == [False, True, False, False]
-    assert walked(drafted, kept_at(drafted, threshold, 0.1)).tolist() == [True, False, True, True]
-    found = replay(trace, threshold, [0.1, 0.3, 0.7, 0.95])
-    assert found["acceptance"].tolist() == [1.0, 2 / 3, 1 / 3, 0.0], "of the three tokens that were tested"
-    assert found["accept_len"].tolist() == [3 / 2, 2 / 2, 1 / 2, 0.0]
-    values = default_values(trace, threshold)
-    assert threshold.value in values and min(values) == pytest.approx(0.2) and max(values) == pytest.approx(0.8)
 
 
 def test_quantities_and_table_numbers_by_hand(traces) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from bench.reports.analyses import AGREEMENT
+from bench.reports.analyses import AGREEMENT, COVERAGE
 from bench.reports.analyses.agreement import Models
 from results.reports.figures import Agreement, Matrices
 from results.store.errors import one_line
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def audit(plans: Iterable[Plan], session: Session) -> None:
-    """Check the bound of every traced cell of the reports that ask for it, once."""
-    folders = [session.folder(cell) for plan in plans if plan.spec.audit for cell in plan.cells.values()]
-    if folders:
+    """Check the bound of every traced cell of the reports that show how often it holds, once."""
+    bounded = [plan for plan in plans if COVERAGE in plan.spec.metrics()]
+    if folders := [session.folder(cell) for plan in bounded for cell in plan.cells.values()]:
         from bench.reports.analyses.bound import audit_cells
 
         audit_cells(folders, session.engines.lab)
