@@ -50,19 +50,3 @@ def test_each_breach_is_found(broken: Path) -> None:
         "methods/decode.py:1 imports tasks/base.py: methods/decode.py may not import tasks/base.py",
         "results/store/cells.py:1 imports results/metrics/summary.py: results/metrics is above results/store",
         "tasks/base.py:3 imports methods/decode.py: tasks/base.py may not import methods/decode.py"]
-
-
-def test_a_folder_keeps_to_its_budget(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(structure, "BUDGETS", {"plots": 503, "results": 451})
-    assert structure.large_rooms(broken) == ["results: 452 lines, budget 451"]
-
-
-def test_circles() -> None:
-    assert structure.circles([("a", "b"), ("b", "c"), ("a", "c")]) == []
-    assert structure.circles([("a", "b"), ("b", "a"), ("b", "c"), ("d", "e"), ("e", "f"), ("f", "d")]) == [
-        "a -> b -> a", "d -> e -> f -> d"]
-
-
-def test_an_import_for_type_checkers_is_no_arrow(broken: Path) -> None:
-    arrows = structure.Project.read(broken).arrows
-    assert ("methods/decode.py", "tasks/base.py") in arrows and ("tasks/base.py", "methods/decode.py") not in arrows

@@ -4,9 +4,7 @@ refused in one line, and nothing is written outside the folder that the command 
 from __future__ import annotations
 
 import io
-import json
 import random
-import struct
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,13 +12,10 @@ from typing import Any
 
 import pytest
 
-from bench.config.paths import PROJECT
 from tests.helpers.commands import run
 from tests.helpers.stores import decoded, difference, snapshot
-from tests.helpers.tiny_gguf import write_gguf
 
 attack = pytest.mark.attack
-EXCHANGED = PROJECT / "tests" / "results" / "exchange_files"
 Member = tuple[tarfile.TarInfo, bytes]
 
 
@@ -105,88 +100,3 @@ def test_an_archive_to_merge(name: str, damage: str, measured: Path, tmp_path: P
     assert snapshot(outside) == before
     assert not [path for path in into.rglob("*") if path.is_symlink() or path.name.startswith(".archive")]
     assert damage or not difference(decoded(into), decoded(measured))
-
-
-VALUES: Mapping[str, Any] = {
-    "10^400": 10 ** 400, "2^63": 1 << 63, "-1": -1, "1e308": 1e308, "a text": "x", "null": None, "true": True,
-    "an empty list": [], "an object": {"a": 1}, "a list of lists": [[[]]], "0": 0, "a fraction": 0.5,
-}
-
-
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (holder, key) anywhere in plain data."""
-    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
-    return [place for key in keys for place in ((value, key), *places(value[key]))]
-
-
-def damaged_lines(source: bytes, kind: str, draw: random.Random) -> bytes:
-    """Lines of JSON with one value replaced, deeply nested, in another order, or with damaged bytes."""
-    if kind in BYTES:
-        return BYTES[kind](source, draw)
-    lines = source.decode().splitlines()
-    at = draw.randrange(len(lines))
-    if kind in VALUES:
-        data = json.loads(lines[at])
-        holder, key = draw.choice(places(data))
-        holder[key] = VALUES[kind]
-        lines[at] = json.dumps(data)
-    elif kind == "nested":
-        levels = draw.choice([100, 900, 100_000])
-        lines.insert(at, '{"id": ' + "[" * levels + "]" * levels + "}")
-    else:
-        lines = draw.choices(lines, k=len(lines) + 1)
-    return "\n".join(lines).encode() + b"\n"
-
-
-@attack
-@pytest.mark.parametrize("name", ["spec_bench", "eagle"])
-@pytest.mark.parametrize("kind", [*VALUES, *BYTES, "nested", "another order"])
-def test_a_file_to_import(name: str, kind: str, tmp_path: Path) -> None:
-    draw, file, into = random.Random(f"{name} {kind}"), tmp_path / "in.jsonl", tmp_path / "into"
-    for _ in range(4):
-        file.write_bytes(damaged_lines((EXCHANGED / f"{name}.jsonl").read_bytes(), kind, draw))
-        ended = run("bench.exchange", "from=spec_bench", f"file={file}", f"into={into}")
-        assert ended.answered, ended.err
-        if ended.status == 2:
-            assert not list(into.glob("*")), "nothing of a refused file is kept"
-        for kept in into.glob("*"):
-            kept.rename(tmp_path / f"kept-{len(list(tmp_path.iterdir()))}")
-
-
-def text(content: str) -> bytes:
-    return struct.pack("<Q", len(content)) + content.encode()
-
-
-def header(rest: bytes, tensors: int = 0, keys: int = 1) -> bytes:
-    return b"GGUF" + struct.pack("<IQQ", 3, tensors, keys) + rest + bytes(60)
-
-
-HEADERS: Mapping[str, bytes] = {
-    "an array of 2^40": header(text("a") + struct.pack("<IIQ", 9, 6, 1 << 40)),
-    "2^62 keys": header(b"", keys=1 << 62),
-    "2^62 tensors": header(b"", tensors=1 << 62, keys=0),
-    "a text of 2^60 bytes": header(struct.pack("<Q", 1 << 60)),
-    "arrays in arrays": header(text("a") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 40),
-    "an array of 2^40 texts": header(text("a") + struct.pack("<IIQ", 9, 8, 1 << 40)),
-    "an unknown type": header(text("a") + struct.pack("<I", 99)),
-}
-"""Name -> a file that announces more than it holds."""
-
-
-@pytest.fixture(scope="module")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    file = tmp_path_factory.mktemp("gguf") / "real.gguf"
-    write_gguf(file, PROJECT / "models" / "tiny" / "target")
-    return file.read_bytes()
-
-
-@attack
-@pytest.mark.parametrize("name", [*HEADERS, *(f"{kind} {number}" for kind in BYTES for number in range(5))])
-def test_a_gguf_file(name: str, gguf: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
-    draw, file = random.Random(name), tmp_path / "model.gguf"
-    begin = draw.randrange(200, 4000)  # in the header, not in the weights
-    file.write_bytes(HEADERS.get(name) or BYTES[name[:-2]](gguf[:begin], draw) + gguf[begin:])
-    ended = run("bench", "method=pld", "task=mini_chat", "n=1", "timed=0", "decoding.max_new_tokens=2",
-                f"pair.target={file}", "engine.threads=1", f"output.dir={tmp_path / 'out'}")
-    assert ended.answered or ended.status == 1, ended.err

@@ -30,10 +30,6 @@ RUNS = {
     "local": f"{LAUNCHED} launch=local",
     "ray": f"{LAUNCHED} launch=ray",
 }
-RACE = "-m decoding.temperature=1 batch=2 decoding.max_new_tokens=12"
-METHODS, NUMBERS = ["sps", "mars_sampling", "ar"], (2, 3, 4)
-
-
 class Command:
     """A command of its own process and session."""
 
@@ -107,38 +103,3 @@ def test_a_command_that_is_killed_again_and_again(name: str, tmp_path: Path) -> 
         before, command = lines(output / "store"), Command(words, output)
         assert command.status() == 0, command.said
         assert not fault(output / "store", before, expected, complete=True)
-
-
-@attack
-def test_eight_processes_on_one_store(tmp_path: Path) -> None:
-    """At once, methods in random order, random numbers of prompts."""
-    expected, _ = undisturbed(f"{RACE} method={','.join(METHODS)} n={max(NUMBERS)}", tmp_path / "undisturbed")
-    draw, output = random.Random(0), tmp_path / "race"
-    commands = [Command(f"{RACE} method={','.join(draw.sample(METHODS, 3))} n={draw.choice(NUMBERS)}", output)
-                for _ in range(8)]
-    for command in commands:
-        assert command.status() in (0, 1)
-        assert all(" is being written by process " in line or line.startswith("WARNING: ")
-                   for line in command.said.splitlines() if line.strip()), command.said
-    assert not (difference(decoded(output / "store"), expected, complete=False) or doubled(output / "store"))
-    last = Command(f"{RACE} method={','.join(METHODS)} n={max(NUMBERS)}", output)
-    assert last.status() == 0, last.said
-    assert not (difference(decoded(output / "store"), expected) or doubled(output / "store"))
-
-
-def test_the_checks_of_a_store(tmp_path: Path) -> None:
-    """They see what they are for."""
-    cell = tmp_path / "cell"
-    cell.mkdir()
-    samples = cell / "samples.jsonl"
-    samples.write_text('{"id": "a", "error": "x"}\n{"id": "a", "output_ids": [1]}\n{"id": "b"')
-    assert doubled(tmp_path) == "" and leftovers(tmp_path) == ""
-    before = lines(tmp_path)
-    samples.write_text(2 * '{"id": "a", "output_ids": [1]}\n')
-    assert "cell" in lost(before, lines(tmp_path)) and "a doubled" in doubled(tmp_path)
-    (cell / ".summary.json.7").touch()
-    assert ".summary.json.7" in leftovers(tmp_path)
-    right = {"c": {"a": (1,), "b": (2,)}}
-    assert difference(right, right) == difference({"c": {"a": (1,)}}, right, complete=False) == ""
-    assert "1 of 2 samples are missing" in difference({"c": {"a": (1,)}}, right)
-    assert "other tokens" in difference({"c": {"a": (3,), "b": (2,)}}, right, complete=False)

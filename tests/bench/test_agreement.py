@@ -17,18 +17,6 @@ def models(tmp_path) -> list[str]:
     return [f"similarity.sentence={encoder}", f"similarity.bertscore={encoder}", f"similarity.entailment={nli}"]
 
 
-@pytest.mark.parametrize("report", ["dropmatch_fig3", "arc_fig2"])
-def test_without_a_model_one_line_says_what_is_needed(command, report):
-    result = command(f"report={report}", "n=1")
-    [line] = result.err.splitlines()
-    assert result.status == 2 and "needs a model of meaning" in line and "similarity.sentence=MODEL" in line
-
-
-def test_a_folder_that_is_not_there_is_refused(command):
-    result = command("report=arc_fig2", "similarity.sentence=models/nowhere/at/all")
-    assert result.status == 2 and "similarity.sentence" in result.err and "no such folder" in result.err
-
-
 @pytest.mark.slow
 def test_matrices_of_the_heads(command, models, tmp_path, monkeypatch):
     words = ["report=dropmatch_fig3", "n=2", "decoding.max_new_tokens=6", *models]

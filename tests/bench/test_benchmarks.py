@@ -8,7 +8,7 @@ import pytest
 
 from bench.config.paths import PROJECT
 from tests.helpers.dataset_rows import QUESTIONS, write_rows
-from tests.helpers.summaries import failed_samples, written
+from tests.helpers.summaries import written
 
 
 def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):
@@ -55,28 +55,3 @@ def test_a_relative_path_starts_at_the_checkout(command, tmp_path, monkeypatch):
     words = "task=gsm8k", "method=sps", "dry_run=true"
     assert command(*words, f"task.path={os.path.relpath(file, PROJECT)}").status == 0
     assert "task.path=gsm8k.jsonl: no such file" in command(*words, "task.path=gsm8k.jsonl").err
-
-
-def test_a_token_outside_the_vocabulary_fails_its_prompt_alone(command, tmp_path):
-    rows = [{"id": "good", "input_ids": [1, 2]}, {"id": "bad", "input_ids": [1, 999999]}]
-    path = write_rows(tmp_path, "own", rows)
-    result = command(f"task.path={path}", "task=prompts", "method=sps", "n=null", "quality_batch=2")
-    assert result.status == 1
-    assert [sample.id for sample in result.cell.good_samples()] == ["good"]
-    [bad] = failed_samples(result.cell)
-    assert "has no token 999999; give ids below 320" in bad.error and bad.error.startswith("input_ids: ")
-
-
-@pytest.mark.parametrize(("words", "error"), [
-    (["task=gsm8k", "task.split=tset", "task.path={}"], "task.split=tset: gsm8k has no such split; take"),
-    (["task=gsm8k", "task.path=nowhere.jsonl"], "task.path=nowhere.jsonl: no such file or folder"),
-    (["task=gsm8k", "task.path={}", "task.scorer.filtr=3"], "filtr: unknown; task.scorer.name=lm_eval takes rules,"),
-    (["task=gsm8k", "task.scorer.filter=nope", "dry_run=true"], "task.scorer.filter=nope: unknown; there are strict"),
-    (["task=dataset", "task.prompt=x", "dry_run=true"], "task: has no source; give task.path=FILE or task.hub=NAME"),
-    (["task=gsm8k", "task.path={}", "task.promt=x"], "task.promt"),
-    (["task=mt_bench", "task.path={}"], "gsm8k.jsonl, row 1: no field 'turns'"),
-])
-def test_a_wrong_setting_is_one_line(command, tmp_path, words, error):
-    file = write_rows(tmp_path, "gsm8k")
-    result = command(*(word.format(file) for word in words), "method=sps")
-    assert result.status == 2 and error in result.err and result.err.count("\n") == 1

@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from bench.commands.open_cell import OpenCell
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
@@ -208,9 +207,3 @@ def test_names_that_tell_a_rotation_apart(cell_of) -> None:
     assert display_names(cells) == [
         "mini_gsm mars rule.theta=0.9 draft.length=5", "mini_gsm mars rule.theta=0.5 draft.length=5",
         "mini_gsm mars rule.theta=0.5 draft.length=9", "mini_gsm prompt_lookup-lossless"]
-
-
-def test_the_name_of_a_pruning_stands_for_its_options() -> None:
-    tree = ["pair=tiny", "method=eagle3", "task=mini_gsm"]
-    cells = [OpenCell.compose(tree).cell, OpenCell.compose([*tree, "pruning=branches"]).cell]
-    assert display_names(cells) == ["mini_gsm eagle3-lossless", "mini_gsm eagle3-lossless pruning.name=branches"]

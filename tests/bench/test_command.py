@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from bench.commands import command
-from bench.config.compose import composer
-from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT
 
 
@@ -71,12 +69,3 @@ def test_an_early_interrupt_says_a_line_or_nothing(tmp_path: Path, module: str) 
     done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode in (130, -signal.SIGINT), done.stderr
     assert done.stderr in ("", "interrupted: the same command resumes where this one stopped\n")
-
-
-def test_a_sweep_holds_rules_without_the_swept_option_once() -> None:
-    with composer() as hydra:
-        points = hydra.command(["drafter=model", "rule=lossless,mars", "rule.theta=0.8,0.9"], multirun=True).points
-        named = [(point.config["rule"]["name"], point.config["rule"].get("theta")) for point in points]
-        assert named == [("lossless", None), ("mars", 0.8), ("mars", 0.9)]
-        with pytest.raises(ConfigError, match=r"^rule\.thetta: unknown key"):
-            hydra.command(["drafter=model", "rule=lossless,mars", "rule.thetta=0.8,0.9"], multirun=True)

@@ -120,20 +120,6 @@ def test_what_hydra_refuses_is_one_line(user: Path, option: str, words: str) -> 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("overrides", "key"), [
-    (["rule.thta=1"], "rule.thta: unknown key; allowed: rule.name"), (["nothing.x=1"], "nothing: unknown key"),
-    (["method=mars", "rule.theta.x=1"], r"rule.theta.x: unknown key; .*rule.indicator"),
-    (["draft={lngth:3}"], "draft.lngth: unknown key; did you mean draft.length?"),
-    (["task=gsm8k", "task.stop.9=x"], "task.stop.9: unknown key"), (["pair=local"], "pair.target: missing"),
-    (["output.dir=${store.dir}"], "output.dir"), (["n=${seedd}"], "seedd"), (["+n.a.b=1", "+seed=2"], "seed"),
-    (["~nothing"], "nothing"), (["hydra.nothing=1"], "hydra.nothing"),
-    (["seed=1", "engine.devise=cpu"], "engine.devise")])
-def test_a_key_that_is_not_there_is_named(conf: Composer, overrides: list[str], key: str) -> None:
-    with pytest.raises(ConfigError, match=key) as caught:
-        conf.point(overrides)
-    assert "\n" not in str(caught.value)
-
-
 def test_the_keys_of_a_scorer_depend_on_its_name(conf: Composer) -> None:
     config = conf.point(["task=gsm8k", "task.scorer.a.b=x", "task.scorer={name:exact}"]).config
     assert config["task"]["scorer"]["a"] == {"b": "x"} and config["task"]["scorer"]["name"] == "exact"

@@ -14,7 +14,7 @@ import yaml
 from bench.config.cell import Cell
 from bench.config.compose import Composer, composer
 from bench.config.errors import ConfigError
-from bench.config.help import TEXT, help_text
+from bench.config.help import TEXT
 from bench.config.paths import CONF
 from bench.config.schema import ALL_TIMED, Pair
 from bench.config.settings import Settings
@@ -129,16 +129,6 @@ def test_first_comment_is_a_command_that_would_run(path: Path, hydra, stand_ins,
 @pytest.mark.parametrize("line", [line.strip() for line in TEXT.splitlines() if line.startswith("  python -m bench")])
 def test_examples_of_the_help_would_run(line: str, hydra, stand_ins, pair, composed) -> None:
     check_command(line, hydra, stand_ins, pair, composed)
-
-
-def test_the_help_says_whole_sentences() -> None:
-    """A comment that goes on below its option is printed to its end, in lines that fit a terminal."""
-    text = help_text()
-    keys = text[text.index("Keys, with"):]
-    assert max(map(len, keys.splitlines())) <= 120
-    assert "(`make measured`)" in keys and "decodes answers without a trace again" in " ".join(keys.split())
-    [line] = [line for line in keys.splitlines() if line.startswith("  batch=1 ")]
-    assert "timed pass" in line
 
 
 @pytest.mark.parametrize(("group", "name", "options"), [
@@ -272,16 +262,3 @@ def test_a_classifier_that_people_label_is_left_out(hydra) -> None:
     assert plan.cells and not plan.refused and not plan.steps
     assert {coords: "kind=judge labels=FILE" in reason for coords, reason in plan.absent.items()} == {
         coords: True for coords in (point.coords for point in plan.spec.points()) if "judge" in coords}
-
-
-@pytest.mark.parametrize(("report", "missing"), [("arc_table1", "bench.train calibrate"),
-                                                 ("arc_table6", "bench.train calibrate"),
-                                                 ("dropmatch_table8", "bench.train judge")])
-def test_a_report_says_which_measured_file_is_missing(hydra, pair, tmp_path: Path, report: str, missing: str) -> None:
-    """Before the file is there the other points are composed all the same."""
-    spec = parse_report(hydra.section("report", report))
-    absent = [f"pair.{file}={tmp_path / 'absent.json'}" for file in ("arc", "autojudge")]
-    plan = plan_of(spec, hydra, [*pair, *absent])
-    assert plan.cells and plan.refused
-    for reason in plan.refused.values():
-        assert missing in reason and "absent.json" in reason and "\n" not in reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from transformers import AutoModelForCausalLM
 from bench.run.answer import context
 from methods.engine.loading import load_model
 from results.metrics.curve import TEMPERATURES
-from results.metrics.summary import diversity, summarise
 from results.metrics.tau_gain import UNDEFINED
 from tasks.mini import MiniTask
 from tests.helpers.summaries import written
@@ -104,33 +102,6 @@ def test_what_the_accepted_length_would_give(command) -> None:
     assert sps.efficiency == pytest.approx((parts["draft"] + parts["verify"]) / parts["cycle"])
     assert sps.roofline == ar.roofline == pytest.approx(expected_share(result), rel=0.01)
     assert set(parts) == {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"} and min(parts.values()) > 0
-
-
-def test_a_row_over_several_cells_has_their_repeats(command, tmp_path: Path) -> None:
-    """Its diversity is that of all repeats, as in rows of one cell, and not that of single answers."""
-    report = {
-        "name": "mixed", "title": "Mixed", "kind": "table", "about": "A row that chooses.", "repeats": 2,
-        "base": ["n=4", "timed=4", "task=mini_chat", "drafter=model", *WARM[:2]],
-        "axes": {"Rule": [{"label": "best", "overrides": ["rule=lossless"], "variants": [
-            {"label": f"K = {k}", "overrides": [f"draft.length={k}"]} for k in (2, 3)]}]},
-        "rows": ["Rule"], "columns": [], "choice": {"axes": ["Setting"], "lossless": "best", "prompts": 1},
-        "values": ["tau", "distinct_2", "self_agreement"]}
-    (tmp_path / "conf" / "report").mkdir(parents=True)
-    (tmp_path / "conf" / "report" / "mixed.yaml").write_text(json.dumps(report))  # JSON is YAML
-    result = command("report=mixed", flags=["-cd", str(tmp_path / "conf")])
-    assert result.status == 0, result.err
-    rows = csv.DictReader((tmp_path / "out" / "report" / "mixed.csv").open())
-    shown = {row["value_name"]: float(row["value"]) for row in rows if row["value"] and not row["Setting"]}
-    expected = []
-    for length in (2, 3):
-        runs = {cell.config()["repeat"]: cell.good_samples() for cell in result.store.cells()
-                if cell.config()["drafter"]["name"] != "none" and cell.config()["draft"]["length"] == length}
-        assert set(runs) == {0, 1}
-        last = [sample for repeat in runs.values() for sample in repeat[1:]]
-        found = summarise([], metric="", proportion=True).with_values(**diversity(last))
-        expected.append({name: found.value(name) for name in ("distinct_2", "self_agreement")})
-    assert {name: shown[name] for name in ("distinct_2", "self_agreement")} in [
-        {name: pytest.approx(value) for name, value in one.items()} for one in expected]
 
 
 def test_the_split_needs_no_more_than_the_cells_of_its_report(command, tmp_path: Path) -> None:

@@ -59,22 +59,3 @@ def test_a_check_is_that_of_the_archive(tmp_path: Path) -> None:
     found = check_of([(row.predicted, row.measured) for row in cost.rows(Store(tmp_path / "store"), profile, "")])
     assert found is not None and profile.check is not None and found.cells == profile.check.cells
     assert found.model_dump() == pytest.approx(profile.check.model_dump(), abs=6e-4) and profile.check.misses
-
-
-@pytest.mark.parametrize(("words", "said"), [
-    ([], "cost=null: names no machine; give cost=NAME"), (["cost=nowhere"], "cost=nowhere"),
-    (["cost=h100_llama31_8b", "cells=x"], "no complete cell with a draft whose name contains 'x'")])
-def test_refusals(words: list[str], said: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cost.main([*words, f"store.dir={tmp_path}"]) == 2
-    message = capsys.readouterr().err.strip()
-    assert said in message and "\n" not in message
-
-
-@pytest.mark.parametrize(("words", "said"), [
-    (["to=cost/mine.txt"], "to=cost/mine.txt: must be a YAML file"),
-    (["to=cost/mine.yaml", "--check", "nowhere"], "--check nowhere: no such folder"),
-    (["to=cost/mine.yaml", "--batches", "0"], "batches")])
-def test_refused_profiles(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cost.measure_profile(words) == 2
-    message = capsys.readouterr().err.strip()
-    assert said in message and "\n" not in message

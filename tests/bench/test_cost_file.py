@@ -131,13 +131,6 @@ def test_a_wrong_file(text: str, said: str, tmp_path: Path, capsys: pytest.Captu
         assert said in line
 
 
-@pytest.mark.parametrize("given", [{"cost": "h100"}, {"cost": [1]}])
-def test_no_profile(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="must be a file of conf/cost"):
-        profile_of(given)
-    assert profile_of({"cost": None}) is None and profile_of({}) is None
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_shipped_profiles(file: Path, tmp_path: Path) -> None:
     """They are read, and written and read again as the same; numbers have four digits, as in the files."""

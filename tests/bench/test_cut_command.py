@@ -10,9 +10,8 @@ from safetensors.torch import save_file
 
 from bench.config.compose import composer
 from bench.config.paths import MODELS
-from bench.dry_run.estimate import memory_of
 from methods.decode import Limits, Request, generate
-from methods.engine.loading import WEIGHTS, load_cut, load_model, nbytes, own_part, settings_of
+from methods.engine.loading import WEIGHTS, load_cut, load_model, own_part, settings_of
 from methods.method import build_method
 from methods.registry import drafter, rule
 from methods.sampling import Sampling
@@ -55,18 +54,6 @@ def test_a_cut_that_names_no_target_drafts_only(command, cut: Path) -> None:
     result = command(f"pair.target={cut}", "method=ar", "n=1")
     [line] = result.err.splitlines()
     assert result.status == 2 and "a cut of its target, which its config.json does not name" in line
-
-
-def test_the_memory_of_a_cut_is_what_it_does_not_share(pair, cut: Path, pair_folder: Path) -> None:
-    target = load_model(str(pair_folder / "target"))
-    body = load_cut(str(cut), target).model.base_model
-    with composer() as hydra:
-        cell = hydra.point([*without(pair, "draft"), f"pair.draft={cut}", "method=sps", "engine.device=cpu"]).cell
-    memory = memory_of(cell, 1, {"target": pair_folder / "target", "draft": cut})
-    found = {role: weights for role, (weights, _) in memory.parts.items()}
-    assert found == pytest.approx({"target": nbytes(target.model), "draft": nbytes(body.layers[1]) + nbytes(body.norm)},
-                                  rel=1e-3)
-    assert memory.parts["draft"][1] is None and not memory.is_whole
 
 
 def test_a_drafter_that_was_not_trained_yet_is_no_part_of_the_pair(pair) -> None:

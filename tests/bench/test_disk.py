@@ -9,11 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import bench.cycle
-import bench.grow_tree
-import bench.speed
-import bench.train
-import models.tiny.train.__main__
 from bench.run.models import ModelPool
 from tests.helpers.summaries import written
 
@@ -51,15 +46,6 @@ def refused(command, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return run
 
 
-def test_something_else_in_the_place_of_the_store(refused, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("mine")
-    assert refused(store=file) == f"error: {file}: cannot be written: not a folder; give another store.dir"
-    assert refused(store=file / "below").endswith("below: cannot be written: Not a directory; give another store.dir")
-    assert "/proc/store: cannot be written: " in refused(store=Path("/proc/store"))
-    assert file.read_text() == "mine"
-
-
 @pytest.mark.parametrize(("options", "reason"), [
     ("ro", "Read-only file system"), ("size=4k,nr_inodes=2", "No space left on device"),
     ("size=4k,nr_inodes=100", "No space left on device")])
@@ -68,33 +54,6 @@ def test_a_disk_without_room(refused, mount: Mount, options: str, reason: str) -
     if "100" in options:
         (disk / "full").write_bytes(bytes(4096))
     assert refused(store=disk / "store").startswith(f"error: {disk}/store: cannot be written: {reason}")
-
-
-@pytest.mark.parametrize("given", [("report=mars_fig4",), ("report=workload", "task.path={}"),
-                                   ("+sweep=mars_theta", "rule.theta=0.5,0.9")], ids=lambda given: given[0])
-def test_an_output_folder_is_tried_before_anything_is_decoded(refused, tmp_path: Path, given: tuple[str, ...]) -> None:
-    prompts, file = tmp_path / "prompts.jsonl", tmp_path / "file"
-    prompts.write_text('{"id": "a", "prompt": "Tom has 3 apples"}\n')
-    file.write_text("mine")
-    flags = ("-m",) if given[0].startswith("+") else ()
-    line = refused(*(one.format(prompts) for one in given), f"output.dir={file}", flags=flags)
-    assert line.startswith(f"error: {file}/") and line.endswith("cannot be written: Not a directory; give another "
-                                                                "output.dir")
-
-
-@pytest.mark.parametrize(("main", "given"), [
-    (bench.train.main, "calibrate out={}/x.json"), (bench.train.main, "judge out={}/x.json"),
-    (bench.train.main, "heads out={}"), (models.tiny.train.__main__.main, "pair work={}"),
-    (bench.cycle.main, "output.dir={}"),
-    (bench.grow_tree.main, "--nodes 3 drafter=medusa output.dir={}"),
-    (bench.speed.main, "--out {}"),
-], ids=lambda value: getattr(value, "__module__", ""))
-def test_the_output_of_every_command(main, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "file"
-    file.write_text("mine")
-    assert main(given.format(file).split()) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {file}") and "cannot be written" in line
 
 
 @pytest.mark.slow

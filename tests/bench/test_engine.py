@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from bench.commands.open_cell import OpenCell
 from methods.engine import roofline
 from methods.engine.loading import load_model, nbytes
-from methods.engine.roofline import copy_bandwidth, reads, step_bytes
+from methods.engine.roofline import reads, step_bytes
 from tests.helpers.tiny_models import language_model
 
 
@@ -18,23 +16,6 @@ def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
     """2048 x 64 entries of the embedding are not read; 2 x 8 layers x 2 heads x 16 x 4 bytes a cached token are."""
     target = load_model("random:models/shapes/tiny", dtype="float32")
     assert step_bytes(target) == (nbytes(target.model) - 2048 * 64 * 4, 2 * 8 * 2 * 16 * 4)
-
-
-def test_the_copy_bandwidth_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """and noted in the user's cache; an unreadable note is measured again."""
-    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path))
-    values = iter([3.0, 4.0, 5.0])
-    monkeypatch.setattr(roofline, "measured_bandwidth", lambda device: next(values))
-    found = []
-    for threads in (1, 1, 2):
-        copy_bandwidth.cache_clear()
-        found.append(copy_bandwidth(torch.device("cpu"), "host, boot", threads))
-    assert found == [3.0, 3.0, 4.0]
-    for note in (tmp_path / "measured").iterdir():
-        note.write_text("{")
-    copy_bandwidth.cache_clear()
-    assert copy_bandwidth(torch.device("cpu"), "host, boot", 1) == 5.0
-    copy_bandwidth.cache_clear()
 
 
 def test_the_copy_bandwidth_is_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:

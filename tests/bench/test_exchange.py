@@ -10,8 +10,6 @@ import pytest
 from bench import exchange
 from results.store.cells import Store
 
-FILES = Path(__file__).parents[1] / "results" / "exchange_files"
-
 
 @pytest.fixture
 def measured(command) -> Store:
@@ -47,38 +45,3 @@ def test_a_run_and_its_file_have_one_tau_and_one_speedup(measured: Store, tmp_pa
                  for side in range(2))
     assert overall["speedup"] == pytest.approx(own / base)
     assert set(overall["speed_script"]) == {"tokens_per_s", "baseline_tokens_per_s", "speedup", "mean_accepted"}
-
-
-LEFT = "removed; 0.2 was the last version that had it; there is"
-
-
-@pytest.mark.parametrize(("given", "complaint"), [
-    ([], "give to=lm_eval|parquet|spec_bench or from=spec_bench"),
-    (["to=parquet", "from=spec_bench"], "to=parquet from=spec_bench: two directions; give to="),
-    (["to=eagle"], "to=eagle: no such format; there is to=lm_eval|parquet|spec_bench"),
-    (["to=vllm"], f"to=vllm: {LEFT} to=lm_eval|parquet|spec_bench"),
-    (["from=aiperf", "file=x"], f"from=aiperf: {LEFT} from=spec_bench"),
-    (["from=lm_eval", "file=x"], f"from=lm_eval: {LEFT} from=spec_bench"),
-    (["from=parquet", "file=x"], "from=parquet: is only written; read it with datasets.load_dataset"),
-    (["from=spec_bench"], "from=spec_bench: give the file to read"),
-    (["from=spec_bench", "file=nowhere.jsonl"], "nowhere.jsonl: cannot be read: No such file or directory"),
-    (["from=spec_bench", "file=."], ".: cannot be read: Is a directory"),
-    (["to=parquet", "store.dir=nowhere"], "store.dir=nowhere: no such"),
-    (["to=parquet", "prompts=some"], "prompts=some"),
-    (["to=spec_bench", "cells=nothing*"], "no cell with answers matches"),
-    (["from=spec_bench", f"file={FILES / 'eagle.jsonl'}", "tokenizer=nowhere"], "nowhere: no tokenizer.json"),
-])
-def test_wrong_commands(given: list[str], complaint: str, measured_nothing: list[str], tmp_path: Path,
-                        capsys: pytest.CaptureFixture[str]) -> None:
-    rest = [one for one in measured_nothing if one.split("=")[0] not in {line.split("=")[0] for line in given}]
-    assert exchange.main([*given, *rest]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("error:") and complaint in line
-    assert not list(tmp_path.glob("imported/*"))
-
-
-@pytest.fixture
-def measured_nothing(tmp_path: Path) -> list[str]:
-    """Folders for a command that is refused: an empty store."""
-    (tmp_path / "store").mkdir()
-    return [f"store.dir={tmp_path / 'store'}", f"into={tmp_path / 'imported'}", f"out={tmp_path / 'out'}"]

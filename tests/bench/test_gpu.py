@@ -15,7 +15,6 @@ from bench.commands.gpu import controls, cycle, exact, forward, profile
 from bench.commands.gpu.part import Found, Machine
 from methods import registry
 from methods.decode import Limits, Request, generate
-from results.metrics.cost import Profile
 
 H100 = gpu.MEASURED / "nvidia_h100_80gb_hbm3"
 
@@ -50,19 +49,6 @@ def test_an_answer_on_the_reference_cpu_is_the_same(measured: Path) -> None:
     """The committed answers are those of another CPU with the same code."""
     rows = found(measured, "controls")[controls.TITLE]
     assert all(row["τ on a CPU"] == pytest.approx(row["τ"], rel=0.1) for row in rows)
-
-
-@pytest.mark.parametrize("given, part", [
-    (["device=tpu"], "must be auto, cpu, cuda or cuda:N"),
-    (["parts=exact,quick"], "parts"),
-    (["minutes=0", "device=cpu"], "minutes"),
-    pytest.param(["device=auto"], "no GPU can be used",
-                 marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")),
-])
-def test_refusals(given: list[str], part: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert gpu.main([*given, f"into={tmp_path / 'x'}"]) == 2
-    [line] = capsys.readouterr().err.strip().splitlines()
-    assert part in line and not (tmp_path / "x").exists()
 
 
 def test_a_part_that_fails_leaves_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -155,30 +141,6 @@ def test_the_report_on_batches(measured: Path, tmp_path: Path, capsys: pytest.Ca
     assert main(words) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert f"{tmp_path / 'in' / 'a'}: not a result of bench.gpu" in line
-
-
-def test_a_driver_that_is_too_old_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-                                               capsys: pytest.CaptureFixture[str]) -> None:
-    def init() -> None:
-        raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).\nPlease update it.")
-
-    monkeypatch.setattr(torch.cuda, "init", init)
-    assert gpu.main(["device=cuda", f"into={tmp_path / 'x'}"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert "driver on your system is too old" in line and "device=cpu" in line
-
-
-def test_the_profile_of_the_h100_is_a_cost() -> None:
-    from bench.commands.open_cell import composer
-    from bench.config.settings import profile_of
-
-    with composer() as hydra:
-        priced = profile_of(hydra.point(["cost=h100_graphs"]).config)
-    assert isinstance(priced, Profile) and "eagle3" in priced.sampled.drafts
-
-
-def test_the_folder_that_a_cpu_writes_by_default_is_free() -> None:
-    assert not (gpu.MEASURED / gpu.name_of(torch.device("cpu"))).exists() and controls.REFERENCE.is_file()
 
 
 @pytest.mark.parametrize("error, listed", [

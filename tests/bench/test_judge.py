@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.config.errors import ConfigError
 from bench.run.judging import JudgeError, Verdict, ask, format_judge_summary, judge_summary
 from results.store.errors import StoreError
 from results.store.judge import JudgeReplies, question_key
@@ -74,15 +73,6 @@ def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
     assert "score" in third.out and "4 prompts, turn 1" in third.out
 
 
-def test_a_missing_model_is_refused_before_anything_runs(command):
-    result = command("judge.base_url=http://127.0.0.1:1/v1")
-    assert result.status == 2 and "judge.model: missing" in result.err
-    with pytest.raises(ConfigError):
-        judge(model=None).check()
-    result = command("judge.base_url=127.0.0.1:1/v1", "judge.model=own")
-    assert result.status == 2 and "judge.base_url=127.0.0.1:1/v1: must begin with http://" in result.err
-
-
 def test_no_endpoint_and_a_refused_request_are_one_line(server):
     body = judge().asked((("user", "hello"),))
     with pytest.raises(JudgeError, match=r"127.0.0.1:1/v1: no reply from own \(.*refused.*re-running .* resumes"):
@@ -99,31 +89,6 @@ def test_a_reply_that_is_no_completion_is_shown(monkeypatch, said):
     monkeypatch.setattr(urllib.request, "urlopen", lambda request, timeout: io.BytesIO(said.encode()))
     with pytest.raises(JudgeError, match=re.escape(f"no reply from own (not a chat completion: {said});")):
         ask(judge(), {})
-
-
-@pytest.mark.parametrize(("key", "text", "complaint"), [
-    ("prompts", None, r"cannot be read .*give a local copy of the file"),
-    ("prompts", '{"name": "single-v1"}\n', "line 1: not a judge prompt"),
-    ("prompts", '{"name": "single-v1", "system_prompt": 1, "prompt_template": "Q"}\n', "line 1: not a judge prompt"),
-    ("prompts", "", "holds no prompts"),
-    ("prompts", ALPACA, "compares two answers; take judge.mode=pairwise"),
-    ("references", None, "no such file; give JSONL in FastChat's answer format"),
-    ("references", '{"question_id": 81}\n', r"row 1: not an answer; it needs question_id and choices\[0\].turns"),
-    ("references", "{\n", "line 1: not valid JSON")])
-def test_files_are_checked_before_anything_is_decoded(command, tmp_path, key, text, complaint):
-    path = tmp_path / "file.jsonl"
-    if text is not None:
-        path.write_text(text)
-    result = command("judge.base_url=http://127.0.0.1:1/v1", "judge.model=own", "judge.mode=single",
-                     f"judge.{key}={path}")
-    assert result.status == 2 and re.fullmatch(rf"error: judge.{key}={path}.*{complaint}.*\n", result.err), result.err
-    assert not (tmp_path / "store").exists()
-
-
-def test_what_is_fetched_is_fetched_later():
-    judge(prompts="https://127.0.0.1:1/judge_prompts.jsonl").check()
-    with pytest.raises(ConfigError, match="language_penalty=true: is taken from grades"):
-        judge(language_penalty=True, mode="pairwise").check()
 
 
 def test_grades_and_choices(templates, tmp_path):
@@ -238,31 +203,6 @@ def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
     assert (found.mode, found.win_rate, found.n, found.replies) == ("pairwise", 0.0, 3, 6)
     found = written(command(*words, "judge.against=baseline").store.cell(name)).judge
     assert (found.win_rate, found.replies) == (0.5, 6), "greedy answers are the baseline's own"
-
-
-@pytest.mark.slow
-def test_a_report_says_what_its_win_rates_are_against(command, server, templates, tmp_path):
-    server.start()
-    path = write_rows(tmp_path, "alpaca", [{"instruction": f"Name {n} birds.", "output": "FIRST"} for n in (2, 3)])
-    overrides = [f"task.path={path}", "task=alpaca", "task.system=null"]
-    table = {"name": "won", "title": "Won", "kind": "table", "base": ["n=2", "method=sps"], "against": "baseline",
-             "axes": {"Method": [{"label": "SpS"}], "Task": [{"label": "Alpaca", "overrides": overrides}]},
-             "rows": ["Method"], "columns": ["Task"], "values": ["win_rate"]}
-    (tmp_path / "conf" / "report").mkdir(parents=True)
-    (tmp_path / "conf" / "report" / "won.yaml").write_text(json.dumps(table))  # JSON is YAML
-    words = ["report=won", f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}"]
-    for given, won in (([], 0.5), (["judge.against=reference"], 0.0)):
-        result = command(*words, *given, flags=["-cd", str(tmp_path / "conf")])
-        assert result.status == 0, result.err
-        [judged] = [found for cell in result.cells if (found := written(cell).judge) is not None]
-        assert judged.win_rate == won
-
-
-@pytest.mark.parametrize("reply", [7, ["[[7]]"], None])
-def test_a_stored_reply_that_is_not_text_is_one_line(tmp_path, reply):
-    (tmp_path / "verdicts.jsonl").write_text(json.dumps({"key": "k", "reply": reply}) + "\n")
-    with pytest.raises(StoreError, match="line 1 is not a verdict: remove the line"):
-        JudgeReplies(tmp_path).read()
 
 
 def test_torn_and_foreign_lines(tmp_path):

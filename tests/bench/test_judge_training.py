@@ -16,7 +16,6 @@ from methods.rules._files import Classifier, Linear
 from methods.sampling import Sampling
 from methods.training.rules.judge import features, held_out_groups, train
 from tasks.base import Prompt, Score
-from tasks.mini import BENCHMARKS, MiniTask
 from tests.helpers.tiny_models import language_model, prompts
 
 
@@ -137,15 +136,6 @@ def test_drafted_choices_are_teacher_forced() -> None:
     draft, (before, text) = language_model(layers=1), prompts(2)
     want = [int(draft.model(torch.tensor([before + text[:i]])).logits[0, -1].argmax()) for i in range(len(text))]
     assert drafted(draft, before, text) == want
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_prompts_of_every_embedded_benchmark_can_be_scored(name: str) -> None:
-    task = MiniTask(name)
-    prompts = task.prompts_of("train", 20)
-    assert len({p.id for p in prompts}) == 20
-    assert all(task.score(p, ["nothing"] * len(p.turns)).value == 0.0 for p in prompts if name == "mini_choice")
-    assert not {p.id for p in prompts} & {p.id for p in task.prompts(20)}
 
 
 def test_what_cannot_be_mined_is_refused() -> None:

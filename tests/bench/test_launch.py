@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from bench.config import settings as launchers
 from bench.config.compose import composer
-from bench.config.errors import ConfigError
 from bench.run import launch, pool
 from bench.run.complete import Passes
 from bench.run.models import ModelPool
@@ -69,55 +66,10 @@ def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {int(share["OMP_NUM_THREADS"]) for share in pool.shares(64, 1)} == {1}
 
 
-def test_a_worker_has_all_gpus_of_a_model(cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    common = "method=sps", "n=1", "task=mini_gsm,mini_chat,mini_code", "launch=slurm", "engine.device=cuda"
-    alone, pairs = cells(*common), cells(*common, "engine.parallel=tensor", "engine.devices=2")
-    assert launch.processes(launchers.Local(), alone) == 3 and launch.processes(launchers.Local(), pairs) == 2
-    works = works_of([*alone, *pairs], PASSES, Store(tmp_path))
-    assert [work.gpus for work in works] == [2, 2, 2, 1, 1, 1], "those that need most come first"
-    started = []
-
-
-    def child(method: str, name: str, variables: Mapping[str, str], make: Callable) -> SimpleNamespace:
-        started.append(variables["CUDA_VISIBLE_DEVICES"])
-        raise OSError("this machine has none")
-
-    monkeypatch.setattr(launch, "Child", child)
-    for own in (works[:3], works[3:]):
-        with pytest.raises(OSError, match="has none"):
-            list(launch.run_local(own, launchers.Local()))
-    assert started == ["0,1", "0"]
-
-
-def test_a_worker_with_too_few_gpus_says_so(cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    [work] = works_of(cells("method=sps", "n=1", "launch=slurm", "engine.device=cuda", "engine.parallel=layers",
-                            "engine.devices=2"), PASSES, Store(tmp_path))
-    with pytest.raises(ConfigError, match=r"^engine.devices=2: there are 1 CUDA devices here, and 2 are needed; "):
-        complete(work, ModelPool())
-
-
 def test_one_process_on_a_cpu_and_no_more_than_rotations(cells) -> None:
     rotations = cells(*SWEEP, "n=1")
     assert launch.processes(launchers.Local(), rotations) == 1
     assert launch.processes(launchers.Local(parallel=8), rotations) == 2
-
-
-@pytest.mark.parametrize(("overrides", "key", "hint"), [
-    ("hydra/launcher=joblib report=mars_table1", "hydra/launcher=joblib", "launch=slurm"),
-    ("hydra/launcher=submitit_slurm method=sps", "hydra/launcher=submitit_slurm", "launch=slurm"),
-    ("launch=slrum", "launch=slrum", "did you mean launch=slurm?"),
-    ("launch.parallel=0", "launch.parallel=0", "≥ 1"),
-    ("launch=ray launch.cpus=0", "launch.cpus=0", "> 0"),
-    ("engine.device=cuda:99", "engine.device=cuda:99", "give engine.device=cpu"),
-    ("launch=slurm engine.device=cuda:1", "engine.device=cuda:1", "give engine.device=cuda"),
-])
-def test_a_wrong_launch_is_one_line(command, tmp_path: Path, monkeypatch, overrides: str, key: str, hint: str) -> None:
-    monkeypatch.setattr(launchers, "find_spec", lambda name: object())
-    result = command(*overrides.split())
-    [line] = result.err.splitlines()
-    assert result.status == 2 and line.startswith("error: ") and key in line and hint in line
 
 
 @pytest.mark.parametrize("name", ["slurm", "ray"])

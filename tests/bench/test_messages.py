@@ -58,11 +58,6 @@ def test_a_sweep_without_a_list_of_values(command, tmp_path: Path, sweep: str, h
     assert not list(tmp_path.iterdir())
 
 
-def test_a_glob_names_every_choice_of_its_form(command) -> None:
-    result = command("task=glob(mini_c*)", "dry_run=true", flags=["-m"])
-    assert result.status == 0 and all(f"task=mini_{name}" in result.out for name in ("chat", "choice", "code"))
-
-
 def test_vocabulary_mismatch(command, pair_folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -73,16 +68,6 @@ def test_vocabulary_mismatch(command, pair_folder: Path, tmp_path: Path) -> None
     result = command(f"pair.draft={other}", "method=sps")
     assert result.status == 2 and "7 entries" in result.err and len(result.err.splitlines()) == 1
     assert command(f"pair.draft={other}", "method=pld", "dry_run=true").status == 0, "prompt lookup runs no draft model"
-
-
-def test_an_exit_behind_the_last_layer(command) -> None:
-    """The pair's target has two layers; that is known when it is loaded, before anything is decoded."""
-    result = command("method=early_exit", "drafter.exit_layer=2")
-    [line] = [line for line in result.err.splitlines() if "exit_layer" in line]
-    assert result.status == 1 and "has 2 layers" in line and "give 1 to 1" in line
-    assert not result.cell.samples()
-    shown = command("method=early_exit", "drafter.exit_layer=2", "dry_run=true")
-    assert "has 2 layers" in shown.out + shown.err
 
 
 def test_help_needs_nothing(command) -> None:

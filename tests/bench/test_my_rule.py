@@ -58,18 +58,6 @@ def test_the_rule_of_the_page(command, floor: list[str], tmp_path: Path) -> None
     assert {"over_best_tau", "over_best_answer", "over_best_length"} <= metrics
 
 
-@pytest.mark.parametrize(("given", "complaint"), [
-    (("rule=threshold",), "rule=threshold: which of single, acc is to be swept"),
-    (("rule=ears", "report.sweep.option=tau"), "option=tau: rule=ears has no such option; it has tolerance"),
-    (("rule=earz",), "rule=earz"),
-    ((), "needs a rule: report=my_rule rule=NAME"),
-    (("rule=ears", "decoding.temperature=0.5"), "decoding.temperature=0.5: an axis of report=my_rule")])
-def test_what_cannot_be_swept_is_refused_in_a_line(command, given: tuple[str, ...], complaint: str) -> None:
-    result = command("report=my_rule", *given)
-    [line] = result.err.splitlines()
-    assert result.status == 2 and complaint in line
-
-
 def test_an_option_that_is_given_is_not_swept(pair: list[str]) -> None:
     with composer() as hydra:
         spec = parse_report(hydra.section("report", "my_rule"))

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from packaging.version import Version
 from bench import offline_kit
 from bench import offline_kit as wheels
 from bench.config.paths import CONF, PROJECT
-from bench.offline_kit import Parts, Wheel, gather, main, read_have
+from bench.offline_kit import Wheel, gather, main, read_have
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 STOCK = CONF / "offline" / "stock_pytorch.txt"
@@ -111,39 +110,12 @@ def test_the_closure_of_what_a_machine_lacks(index: Path, tmp_path: Path, monkey
     assert list(found[2].licences()) == ["METADATA"], "a package without a licence file"
 
 
-@pytest.mark.parametrize(("needed", "says"), [
-    ("torch>=2.11", "torch: not in requirements.lock, so the machine must have it and have= must list it, as "
-                    "torch>=2.11"),
-    ("damaged", "pip cannot fetch the wheels for Python 3.12 ("),
-    ("native", "native-1.0-cp"),
-])
-def test_what_cannot_be_fetched_is_one_line(needed: str, says: str, index: Path, tmp_path: Path,
-                                            monkeypatch: pytest.MonkeyPatch) -> None:
-    write_wheel(index, "damaged")
-    write_source(index, "native", ", ext_modules=[Extension('native_part', [], optional=True)]")
-    lock_all(index, monkeypatch, damage="damaged")
-    with pytest.raises(ValueError, match=r"^.+$") as caught:
-        collect(tmp_path, needed, {})
-    assert str(caught.value).startswith(says) and "\n" not in str(caught.value)
-
-
 def test_the_list_of_a_machines_packages(tmp_path: Path) -> None:
     file = tmp_path / "have.txt"
     file.write_text("# a comment\nTorch==2.11.0+cu130\n\nscikit_learn  # any version\n")
     assert read_have(file) == {"torch": Version("2.11.0+cu130"), "scikit-learn": None}
     assert {"torch", "transformers", "numpy", "pandas"} <= read_have(STOCK).keys()
     assert not {"hydra-core", "omegaconf", "pydantic", "rapidfuzz", "datasets", "wandb"} & read_have(STOCK).keys()
-
-
-@pytest.mark.parametrize("sizes", [[], [1], [10], [4, 6, 1], [25, 3]])
-def test_parts_join_to_what_was_written(sizes: list[int], tmp_path: Path) -> None:
-    with closing(Parts(tmp_path / "x", 10)) as parts:
-        for number, size in enumerate(sizes):
-            assert parts.write(bytes([number]) * size) == size
-    files = sorted(tmp_path.iterdir())
-    assert b"".join(file.read_bytes() for file in files) == b"".join(bytes([i]) * n for i, n in enumerate(sizes))
-    assert [file.stat().st_size for file in files[:-1]] == [10] * (len(files) - 1)
-    assert parts.sums == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 @pytest.fixture(scope="module")
@@ -220,24 +192,6 @@ def test_a_package_that_have_lists_wrongly_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1 and f"has numpy {numpy}, not >=999, no no-such-package; make the kit" in done.stderr
 
 
-@pytest.mark.parametrize(("given", "says"), [
-    (["python=3.10"], "python=3.1: must be '3.11', '3.12' or '3.13'"),
-    (["have=no.txt"], "have=no.txt: no such file; write it on that machine"),
-    (["have={folder}/bad.txt"], "bad.txt: line 2: 'two words' is no package"),
-    (["into={folder}"], "there already and not empty, left as it is; give a new folder"),
-    (["into={folder}/bad.txt"], "there already and not empty, left as it is; give a new folder"),
-    (["pairs=[no_pair]"], "pair=no_pair: unknown"),
-    (["pairs=[llama31_8b]", "into={folder}/new"], "is neither committed below models/ nor in a package"),
-])
-def test_a_wrong_command_is_one_line(given: list[str], says: str, tmp_path: Path,
-                                     capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "bad.txt").write_text("torch\ntwo words\n")
-    assert main([word.format(folder=tmp_path) for word in given]) == 2
-    said = capsys.readouterr().err
-    assert says in said and said.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.txt"]
-
-
 def blocking(folder: Path) -> dict[str, str]:
     """An environment in which NOT_NEEDED cannot be imported, in processes that a process starts, too."""
     folder.mkdir()
@@ -292,16 +246,3 @@ def test_a_stock_environment_measures_with_a_kit(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "cpu/environment_exact.json").read_text())
     assert found["packages"]["transformers"] == "5.17.0" and "wandb" not in found["packages"]
     assert {"exact", "forward", "cycle", "profile", "controls"} <= {path.stem for path in (tmp_path / "cpu").iterdir()}
-
-
-@pytest.mark.network
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
-def test_every_python_has_its_wheels(python: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main([f"python={python}", "dry_run=true"])
-    said = capsys.readouterr()
-    if "pip cannot fetch" in said.err:
-        pytest.skip(f"no network: {said.err.splitlines()[-1]}")
-    assert status == 0
-    assert {line.split()[1] for line in said.out.splitlines()[2:]} == {
-        "annotated-types", "antlr4-python3-runtime", "hydra-core", "omegaconf", "pydantic", "pydantic-core",
-        "rapidfuzz", "typing-extensions", "typing-inspection", "together"}

@@ -38,29 +38,6 @@ def test_two_processes_decode_the_tokens_of_one(command, prompts, tmp_path: Path
         assert cell.environment()["parallel"] == {"mode": "tensor", "devices": 2}
 
 
-@pytest.mark.parametrize(("overrides", "words"), [
-    (["engine.devices=2"], ("engine.devices=2", "engine.parallel=tensor or layers")),
-    (["engine.parallel=tensor"], ("engine.devices=1", "2 or more")),
-    ([*TWO], ("torchrun --nproc-per-node 2", "engine.parallel=layers")),
-    ([*TWO, "engine.decoder=lean"], ("engine.decoder=lean", "take engine.decoder=auto")),
-    (["engine.parallel=pipeline"], ("engine.parallel=pipeline", "layers")),
-])
-def test_a_wrong_number_of_devices_is_one_line(command, overrides: list[str], words: tuple[str, ...]) -> None:
-    result = command("pair=tiny", "method=pld", *overrides)
-    [line] = result.err.splitlines()
-    assert result.status == 2 and all(word in line for word in words), line
-
-
-def test_torchrun_and_the_command_name_one_number(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    monkeypatch.setattr("bench.commands.command.tensor.dismiss_at_exit", lambda: None)
-    for overrides in ([], TWO):
-        result = command("pair=tiny", "method=pld", *overrides)
-        [line] = result.err.splitlines()
-        assert result.status == 2 and "torchrun has started 3 processes" in line
-
-
 @pytest.mark.slow
 def test_layers_on_two_devices_decode_the_tokens_of_one(command, tmp_path: Path) -> None:
     given = ["pair=tiny", *SHORT, "method=sps,eagle3,early_exit", "timed=1"]

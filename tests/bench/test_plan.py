@@ -7,20 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from transformers import LlamaConfig
 
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import CONF
-from bench.dry_run import downloads, plan
-from bench.dry_run.downloads import File, Listing, chosen, listing, size
+from bench.dry_run import plan
+from bench.dry_run.downloads import File, chosen, listing
 from bench.dry_run.estimate import cpu_time, gpu_hours, known, memory_of
 from methods.engine import fingerprints
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model, nbytes
-from methods.engine.source import ModelError
 
 TINY = Path("models/tiny").absolute()
 
@@ -61,16 +59,6 @@ def test_the_8b_shape_has_the_parameters_of_llama_3_1_8b() -> None:
     assert found.parts == {"target": (2 * 8_030_261_248, found.slots * 131_072)}
 
 
-def test_memory_that_is_not_known(tmp_path: Path) -> None:
-    cell = cell_of("pair=synthetic_tiny", "method=eagle3", "engine.device=cpu")
-    assert memory_of(cell, 1, {}).parts == {"target": (None, None), "eagle3": (None, None)}
-    cell = cell_of("pair=tiny", "method=ar", "engine.device=cpu")
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "model.safetensors").write_text("torn")
-    with pytest.raises(ModelError, match=r"model\.safetensors: not safetensors"):
-        memory_of(cell, 1, {"target": tmp_path})
-
-
 def test_a_repository_is_read_as_it_is_loaded() -> None:
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json",
              "pytorch_model.bin", "pytorch_model.bin.index.json", "original/consolidated.00.pth", "config.json",
@@ -81,14 +69,6 @@ def test_a_repository_is_read_as_it_is_loaded() -> None:
     pickled = [file.name for file in chosen(File(name, 1, False) for name in names[2:5])]
     assert pickled == ["pytorch_model.bin", "pytorch_model.bin.index.json"]
     assert [file.name for file in chosen([File("medusa_lm_head.pt", 1, False)])] == ["medusa_lm_head.pt"]
-
-
-def test_what_is_here_is_not_downloaded() -> None:
-    files = (File("a", 3_000_000, False), File("b", None, False), File("c", 5, True))
-    assert str(Listing("x/y", files)) == "2 files, 3.0 MB and 1 of unknown size (1 here)"
-    assert str(Listing("x/y", files[2:])) == "all here"
-    assert [size(n) for n in (0, 999, 1000, 16_060_522_496, 2 * 10**15)] == [
-        "0 B", "999 B", "1.0 kB", "16.1 GB", "2000.0 TB"]
 
 
 @pytest.mark.usefixtures("offline")
@@ -109,17 +89,6 @@ def test_many_points_in_short(command) -> None:
     assert re.search(r"^memory: [\d.]+ GB at most \(qwen3_8b ", result.out, re.MULTILINE)
     assert result.out.count("download: Qwen/Qwen3-8B: about 16.4 GB; hub not reachable") == 1
     assert re.search(r"^GPU hours: [\d.e-]+ on H100 80GB", result.out, re.MULTILINE)
-
-
-@pytest.mark.usefixtures("offline")
-def test_a_report_of_many_points_begins_with_its_sums(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hours, what the hub does not give to everyone; no line for a point."""
-    monkeypatch.setattr(plan, "MOST_SHOWN", 2)
-    result = command("report=mars_fig3", "pair=llama31_8b", "n=8", "dry_run=true")
-    assert result.status == 0, result.err
-    assert re.match(r"\d+ points, 0 complete; \d+ prompts in all", result.out) and "Llama-3.1-8B /" not in result.out
-    assert re.search(r"^GPU hours: [\d.]+ on H100 80GB", result.out, re.MULTILINE)
-    assert re.search(r"^download: meta-llama/.*; gated: ", result.out, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("offline")
@@ -164,24 +133,6 @@ def test_sizes_of_the_papers_pairs_are_known() -> None:
     assert sources - known().models.keys() == {"nvidia/Qwen3-235B-A22B-Eagle3"}, "its shape is not known here"
 
 
-def test_one_point_says_what_it_would_take(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub knows the draft: its configuration is that of the embedded draft, its weights would be downloaded."""
-    def asked(source: str, revision: str | None) -> Listing:
-        return Listing(source, (File("model.safetensors", 16_060_000_000, False), File("config.json", 700, True)))
-
-    monkeypatch.setattr(plan, "listing", asked)
-    here = str(TINY / "draft" / "config.json")
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *args, **kwargs: here)
-    monkeypatch.setattr(Cell, "fingerprints", lambda self: dict.fromkeys(self.roles, "0" * 12))
-    monkeypatch.setattr(Cell, "decoders", lambda self: dict.fromkeys(self.roles, "lean"))
-    result = command("pair=tiny", "pair.draft=org/model", "method=sps", "dry_run=true")
-    assert result.status == 0
-    assert re.search(r"^identity: [0-9a-f]{10}$", result.out, re.MULTILINE)
-    for words in ("target: ", "draft: org/model", "KV cache", "total",
-                  "download: org/model: 1 files, 16.1 GB (1 here)", "model.safetensors  16.1 GB"):
-        assert words in result.out, words
-
-
 def test_a_dry_run_hashes_no_weights(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     fingerprints._of_folder.cache_clear()  # as in a new process
@@ -193,19 +144,6 @@ def test_a_dry_run_hashes_no_weights(command, tmp_path: Path, monkeypatch: pytes
     known = fingerprint(str(TINY / "target"))
     result = command("pair=tiny", "method=pld", "dry_run=true")
     assert f"fingerprint of target: {known}" in result.out and re.search(r"(?m)^identity: [0-9a-f]{10}$", result.out)
-
-
-@pytest.mark.parametrize(("overrides", "words"), [
-    (["pair.eagel3=DIR"], ("pair.eagel3", "did you mean pair.eagle3")),
-    (["pair.draft=models/nowhere", "method=sps"], ("pair.draft=models/nowhere", "no such folder")),
-    (["pair.target=random:models"], ("pair.target=random:models", "no config.json")),
-    (["pair.draft=null", "method=sps"], ("pair.draft is not set", "pair=local has pair.target")),
-    (["pair.dtype=float8"], ("pair.dtype=float8", "bfloat16")),
-])
-def test_a_wrong_part_is_one_line(command, overrides: list[str], words: tuple[str, ...]) -> None:
-    result = command(*overrides, "dry_run=true")
-    [line] = result.err.splitlines()
-    assert result.status == 2 and all(word in line for word in words), line
 
 
 def test_the_time_of_one_core_by_hand() -> None:
@@ -238,18 +176,3 @@ def test_every_preset_names_its_parts_and_its_type() -> None:
                 cell.pair.check(role)
             assert own or re.fullmatch(r"(random|package):.+|[\w.-]+/[\w.-]+", source), f"{name}.{role}"
     assert pairs["vicuna_13b"].pair.checkpoints.keys() == {"target", "draft", "eagle3", "eagle", "medusa"}
-
-
-def test_random_weights_are_the_same_every_time() -> None:
-    cell = cell_of("pair=synthetic_tiny", "method=ar", "engine.device=cpu")
-    one, two = (load_model(cell.pair.target.source, dtype="float32", shape_tokenizer=TINY / "target") for _ in range(2))
-    assert one.fingerprint == two.fingerprint == cell.fingerprints()["target"]
-    assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
-    assert one.encode([{"role": "user", "content": "hello"}]), "the borrowed tokenizer has a chat template"
-
-
-def test_the_hub_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "reachable", lambda: True)
-    assert listing("not a name").problem == "not a name on the hub"
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: (_ for _ in ()).throw(OSError("proxy")))
-    assert downloads.listing("org/model").problem == "hub not reachable"

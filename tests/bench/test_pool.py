@@ -6,12 +6,10 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
-from multiprocessing.context import SpawnProcess
 
 import psutil
 import pytest
 
-from bench.run import pool
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, TaskError
 
 Letters = str
@@ -67,28 +65,6 @@ def test_a_process_learns_what_it_did_before_until_it_dies() -> None:
         assert one.call("f")[0] == "F"
         with pytest.raises(Died, match=r"^worker 1 \(process \d+\) died, signal 9$"):
             one.call("x")
-
-
-def test_a_process_starts_once_the_killed_server_that_forks_them_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a moment the system refuses connections to it and yet counts it as running."""
-    refusals = iter([EOFError(), *(ConnectionRefusedError() for _ in range(9))])
-    start = SpawnProcess.start
-
-    def refusing(process) -> None:
-        if (refusal := next(refusals, None)) is not None:
-            raise refusal
-        start(process)
-
-    monkeypatch.setattr(SpawnProcess, "start", refusing)
-    monkeypatch.setattr(pool, "PAUSE_S", 0.001)
-    child = Child("spawn", "worker 1", {"SHARE": "1"}, worker)
-    child.send("ab")
-    assert child.receive() == ("AB", "1")
-    child.end()
-    refusals = iter(ConnectionRefusedError() for _ in range(10**6))
-    monkeypatch.setattr(pool, "MOST_STARTS", 3)
-    with pytest.raises(ConnectionRefusedError):
-        Child("spawn", "worker 1", {}, worker)
 
 
 def test_a_process_that_died_while_it_was_idle_is_replaced() -> None:

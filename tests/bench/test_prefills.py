@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-import torch
 
 from bench.commands.open_cell import OpenCell
 from bench.run.engine import Engines
@@ -42,40 +41,6 @@ def test_answers_are_those_of_a_model_that_reads_each_prompt(method: str, traced
             assert isinstance(mine, Sample) and isinstance(others, Sample)
             assert replace(mine, nll=None) == replace(others, nll=None)
             assert mine.nll == pytest.approx(others.nll, rel=1e-4)
-
-
-def test_a_prompt_is_read_once(target: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    target.prefills, reads = Prefills(), []
-    read = LanguageModel._read
-    monkeypatch.setattr(LanguageModel, "_read", lambda self, rows, *rest: reads.append(len(rows)) or
-                        read(self, rows, *rest))
-    rows = [[5, 6, 7, 8], [9, 10], [11]]
-    first, again, other = (target.prefill(some, target.new_cache(3, 32), features=(0, -1))
-                           for some in (rows, rows, rows[::-1]))
-    assert reads == [3], "the order of the rows does not matter"
-    torch.testing.assert_close(again.logits, first.logits, rtol=0, atol=0)
-    torch.testing.assert_close(other.logits, first.logits.flip(0), rtol=0, atol=0)
-    assert first.features is not None and again.features is not None
-    for place, row in enumerate(rows):
-        torch.testing.assert_close(again.features[place, :len(row)], first.features[place, :len(row)], rtol=0, atol=0)
-    bare = target.prefill(rows, target.new_cache(3, 32))
-    assert reads == [3] and bare.features is None, "known with features, so known without"
-    torch.testing.assert_close(bare.logits, first.logits, rtol=0, atol=0)
-    target.prefill([*rows[:2], [12]], target.new_cache(3, 32), features=(0, -1))
-    target.prefill(rows[:1], target.new_cache(1, 32), features=(0,))
-    assert reads == [3, 3, 1], "one unknown prompt, and other features, are read"
-
-
-def test_prompts_known_without_features_make_room_for_those_with(target: LanguageModel) -> None:
-    row, cache = [5, 6, 7], target.new_cache(1, 32)
-    target.prefills = None
-    out = target.prefill([row], cache, features=(0, -1))
-    assert out.features is not None
-    sizes = cache.store[:, 0, :3].nbytes + out.logits[0, 0].nbytes, out.features[0].nbytes
-    target.prefills = prefills = Prefills(most_bytes=sum(sizes))
-    for features in ((), (0, -1), ()):
-        target.prefill([row], target.new_cache(1, 32), features=features)
-        assert prefills.recall([row], features, target.new_cache(1, 32)) is not None
 
 
 def test_half_of_the_memory_stays_free(target: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,10 +28,3 @@ def test_the_timed_pass_counts_each_prompt_once(command, monkeypatch: pytest.Mon
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
     said = command("method=sps", "n=3", "timed=2").err
     assert re.findall(r"timed pass.*?: (\d+) of (\d+) prompts", said) == [("1", "2"), ("2", "2")]
-
-
-def test_between_two_lines_there_is_a_while(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.Bars("timed pass", 8) as bars:
-        for _ in range(8):
-            bars.row("mini_gsm mars", 1).advance(1, [], 1.0)
-    assert capsys.readouterr().err == "", f"no line within {progress.EVERY_S:g} seconds"

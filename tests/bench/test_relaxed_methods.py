@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
 from bench.training.commands.calibrate import run as calibrate
@@ -56,21 +55,6 @@ def test_arc_runs_with_its_constants_and_pruning(command, constants: Path, capsy
     assert written(again.cell).tau < summary.tau and written(again.cell).pruned_share is None
 
 
-@pytest.mark.parametrize("options", [
-    ["method=dropmatch"], ["method=dropmatch", "rule.variant=naive", "quality_batch=3"],
-    ["method=coarse", "rule.similarity=0.3"]], ids=str)
-def test_rules_that_need_no_file(command, options: list[str]) -> None:
-    found = command(*SHORT, *options)
-    assert found.status == 0 and written(found.cell).failed == 0 and written(found.cell).cycles > 0, found.err
-
-
-def test_results_of_dropmatch_do_not_depend_on_the_batch(command, tmp_path: Path) -> None:
-    runs = [command(*SHORT, "method=dropmatch", f"quality_batch={batch}", store=tmp_path / str(batch))
-            for batch in (1, 3)]
-    one, other = ([sample.output_ids for sample in run.cell.samples()] for run in runs)
-    assert one == other
-
-
 @pytest.fixture
 def classifier(pair_folder: Path, tmp_path: Path) -> Path:
     file = tmp_path / "classifier.json"
@@ -104,30 +88,3 @@ def test_the_shipped_files_name_the_shipped_models() -> None:
     assert PairOptions.provenance_name(SimpleNamespace(source=str(pair / "target"))) == "models/tiny/target"
     for elsewhere in ("org/name", "/elsewhere/x"):
         assert PairOptions.provenance_name(SimpleNamespace(source=elsewhere)) == elsewhere
-
-
-def test_missing_files_are_said_before_anything_runs(command, tmp_path: Path) -> None:
-    for options, message in [(["rule=arc"], "make them with `python -m bench.train calibrate"),
-                             (["rule=autojudge"], "train one with `python -m bench.train judge"),
-                             (["rule=arc", f"rule.constants={tmp_path / 'none.json'}"], "rule.constants"),
-                             (["pruning=branches"], "use drafter=model_greedy"),
-                             (["drafter=prompt_lookup", "pruning=branches"], "prompt_lookup has none")]:
-        found = command(*SHORT, *options)
-        assert found.status == 2 and message in found.err and found.err.count("\n") == 1
-
-
-def test_what_a_file_says_is_part_of_a_points_identity(pair: list[str], classifier: Path) -> None:
-    copy = classifier.with_name("copy.json")
-    copy.write_text(classifier.read_text())
-    other = classifier.with_name("other.json")
-    other.write_text(classifier.read_text() + "\n")
-    with composer() as hydra:
-        def name(*overrides: str) -> str:
-            return Cell.from_config(hydra.point([*pair, *overrides]).config).name
-
-        for rule, key in (("autojudge", "rule.classifier"), ("either", "rule.second.classifier")):
-            assert name(f"rule={rule}", f"{key}={classifier}") == name(f"rule={rule}", f"{key}={copy}")
-            assert name(f"rule={rule}", f"{key}={classifier}") != name(f"rule={rule}", f"{key}={other}")
-        pruned = name("drafter=model_greedy", "pruning=branches")
-        assert len({pruned, name("drafter=model_greedy"), name("drafter=model_greedy", "pruning=branches",
-                                                               "pruning.epsilon=0.1")}) == 3

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,40 +95,6 @@ def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch: pyte
     assert measured(command(*given, "n=8"), *numbers) == measured(second, *numbers)
 
 
-def test_a_profile_that_a_kill_prevented_is_recorded_later(command) -> None:
-    """The kill came behind the last timed prompt, while the file was written."""
-    given = "method=ar,sps", "n=3", "decoding.max_new_tokens=8"
-    first = command(*given, flags=["-m"])
-    timed = {cell.path: cell.timed() for cell in first.store.cells()}
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    for cell in first.store.cells():
-        (cell.path / "summary.json").unlink()
-    left = cell.path / f".profile.json.{socket.gethostname()}.{ended.pid}.leeway"
-    (cell.path / "profile.json").rename(left)
-    again = command(*given, flags=["-m"])
-    assert again.status == 0 and not left.exists()
-    for cell in again.store.cells():
-        assert cell.record("profile")["own"] and written(cell).phases and cell.timed() == timed[cell.path]
-
-
-def test_the_order_of_commands_does_not_matter(command, tmp_path: Path) -> None:
-    given = "method=sps,ar", "decoding.temperature=1", "decoding.max_new_tokens=6", "summary=json"
-    numbers = "n", "asked", "tau", "accuracy", "nll", "tokens"
-    many_first = [command(*given, f"n={n}", flags=["-m"], store=tmp_path / "a") for n in (3, 2)]
-    few_first = [command(*given, f"n={n}", flags=["-m"], store=tmp_path / "b") for n in (2, 3)]
-    for one, other in zip(many_first, few_first[::-1], strict=True):
-        rounded = pytest.approx(measured(other, *numbers), rel=1e-6)  # the last digits of NLL depend on the batch
-        assert measured(one, *numbers) == rounded
-
-
-def test_two_numbers_of_prompts_in_one_command(command) -> None:
-    result = command("method=sps", "n=2,3", "decoding.max_new_tokens=6", "summary=json", flags=["-m"])
-    rows = [json.loads(line) for line in result.out.splitlines()[-2:]]
-    assert result.status == 0 and [(row["asked"], row["n"]) for row in rows] == [(2, 2), (3, 3)]
-    assert len(result.cell.samples()) == 3
-
-
 def test_a_trace_is_about_the_prompts_asked_for(command) -> None:
     given = ("method=mars_sampling", "decoding.temperature=1", "decoding.max_new_tokens=6", "trace=true",
              "quality_batch=2")
@@ -195,11 +156,3 @@ def test_a_complete_cell_notices_samples_removed_behind_it(command, change: str)
     assert samples_of(Store(first.store.root)) == before, "no sample lost, none twice"
     assert written(again.cell).n == 4
     assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
-
-
-def test_a_copied_store_is_as_complete_as_before(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    command("method=sps", "n=4")
-    file = command("method=sps", "n=4").cell.path / "samples.jsonl"
-    os.utime(file)  # a copied store has other times and the same samples
-    monkeypatch.setattr(ModelPool, "method", pytest.fail)
-    assert command("method=sps", "n=4").status == 0

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoTokenizer
 
-from bench.config.cell import Cell
-from bench.config.compose import composer
 from bench.config.paths import PROJECT
 from bench.run import jobs as runner
 from bench.run import timed as rotation
 from bench.run.models import LabMethod, ModelPool
 from methods.engine.loading import load_model
 from results.store.cells import Store
-from results.store.sample import FailedSample, timing_order
+from results.store.sample import timing_order
 from tests.helpers.summaries import failed_samples, written
 
 DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "greedier", "finish", "score", "turn_tokens")
@@ -77,22 +71,6 @@ def test_a_cell_on_disk(command) -> None:
     assert environment["packages"]["torch"] and environment["cpu"]["threads"] >= 1
     assert environment["models"].keys() == {"target", "draft"}
     assert "rule.theta=0.5" in environment["argv"]
-
-
-def test_timings_of_other_prompts_stay_unused(command) -> None:
-    """A store timed before the order was random: its rows stay, the chosen prompts are timed beside them."""
-    cell = command("method=mars", "n=6", "timed=6").cell
-    summary, rows = written(cell), cell.timed()
-    chosen = timing_order(sample.id for sample in cell.samples())[:2]
-    others = rows[-2:]  # the last in that order: a gap stands before them
-    with cell.lock():
-        cell.forget_times()
-        for row in others:
-            cell.append_timed(row)
-        cell.write_summary(summary.plain)
-    again = command("method=mars", "n=6", "timed=2", "summary=json")
-    assert {row.id for row in again.cell.timed()} == {*chosen, *(row.id for row in others)}
-    assert again.last_line["timed"] == 2 and [row for row in again.cell.timed() if row in others] == others
 
 
 def test_a_whole_cell_is_not_run_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,20 +183,6 @@ def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_p
     assert ["error" in line for line in tail] == [True, False, True]
 
 
-@pytest.mark.parametrize("words", [[], pytest.param(["workers=2", "quality_batch=1"], marks=pytest.mark.slow)])
-def test_the_baseline_is_not_decoded_for_what_cannot_be_loaded(command, pair_folder: Path, tmp_path: Path,
-                                                               words: list[str]) -> None:
-    broken = tmp_path / "broken"
-    shutil.copytree(pair_folder / "draft", broken)
-    (broken / "model.safetensors").write_bytes(b"")
-    result = command(f"pair.draft={broken}", "method=sps,mars", *words, flags=["-m"])
-    assert result.status == 1 and len(result.err.splitlines()) == 2
-    assert not list(result.store.root.glob("*/samples.jsonl"))
-    repaired = shutil.copy(pair_folder / "draft" / "model.safetensors", broken)
-    assert Path(repaired).stat().st_size > 0
-    assert command(f"pair.draft={broken}", "method=sps,mars", *words, flags=["-m"]).status == 0
-
-
 def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.MonkeyPatch) -> None:
     from tasks import mini
 
@@ -253,55 +217,6 @@ def test_a_prompt_that_failed_in_the_baseline_alone(command, monkeypatch: pytest
     [line] = result.err.splitlines()
     assert f"1 of 3 prompts failed; first {scored[0]}: baseline: scoring: ZeroDivisionError" in line
     assert command("method=sps").status == 0, "it is tried again"
-
-
-def test_failed_prompts_are_tried_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = runner.answer
-    monkeypatch.setattr(runner, "answer", lambda _, prompts, *args, **kw: {
-        prompt.id: FailedSample(prompt.id, "the machine coughed") for prompt in prompts})
-    assert command("method=sps").status == 1
-    monkeypatch.setattr(runner, "answer", real)
-    result = command("method=sps")
-    assert result.status == 0 and written(result.cell).n == 3 and result.cell.failure() is None
-
-
-def test_a_cell_that_another_process_writes_comes_last(command, caplog: pytest.LogCaptureFixture,
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the other process dies without a sample, so that the cell is completed by this one."""
-    held = command("method=sps", "n=1").cell
-    shutil.rmtree(held.path)
-    code = f"""
-        import time
-        from results.store.cells import Store
-        with Store({str(held.path.parent)!r}).cell({held.key!r}).lock():
-            print("held", flush=True)
-            time.sleep(3600)
-    """
-    other = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=PROJECT, stdout=subprocess.PIPE)
-    assert other.stdout.readline() == b"held\n"
-    ended: list[str] = []
-    real = rotation.Rotation.run
-
-    def run(rotating):
-        ended.extend(method_run.cell.name for method_run in rotating.entries)
-        real(rotating)
-
-    class Killing(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "waiting for process" in record.getMessage():
-                other.kill()
-                other.wait()
-
-    monkeypatch.setattr(rotation.Rotation, "run", run)
-    logging.getLogger().addHandler(killing := Killing())
-    try:
-        result = command("method=sps,pld", "n=1", flags=["-m"])
-    finally:
-        logging.getLogger().removeHandler(killing)
-        other.kill()
-        other.communicate()
-    assert result.status == 0 and len(ended) == 2 and ended[1] == held.key
-    assert f"waiting for process {other.pid}" in caplog.text and caplog.text.count("waiting") == 1
 
 
 def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,22 +280,3 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
     assert result.status == 0
     assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
     assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "0.5", "ar", "0.9", "0.5", "0.7"]
-
-
-def test_a_pool_keeps_what_the_next_cells_need(pair: list[str]) -> None:
-    with composer() as hydra:
-        cell, other = (Cell.from_config(hydra.point([*pair, "method=sps", *more]).config)
-                       for more in ((), ("engine.dtype=float64",)))
-    pool = ModelPool()
-    method = pool.method(cell)
-    assert pool.method(cell.baseline()).target is method.target and len(pool) == 2
-    pool.keep_only([other])
-    assert len(pool) == 0
-
-
-def test_a_damaged_samples_file_is_refused_before_anything_is_decoded(command) -> None:
-    damaged = command("method=sps", "n=2").cell.path
-    (damaged / "samples.jsonl").write_text("not a sample\n")
-    result = command("method=sps", "task=mini_gsm,mini_chat", "n=2", flags=["-m"])
-    assert result.status == 2 and "samples.jsonl line 1" in result.err and len(result.err.splitlines()) == 1
-    assert len(result.store.cells()) == 2

@@ -85,8 +85,3 @@ def test_the_pairs_own_head_is_an_arm(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["engine.threads=1", "--n", "1", "--new", str(NEW)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "EAGLE-3 ÷ autoregressive: " in printed and "tiny, mini_gsm, 1 prompts" in printed
-
-
-def test_a_folder_that_is_no_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["engine.threads=1", "--n", "1", "--new", "1", "--before", str(tmp_path)]) == 2
-    assert f"error: --before {tmp_path}: no methods/decode.py" in capsys.readouterr().err

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from bench.grow_tree import main, probe, rank_accuracy
+from bench.grow_tree import probe, rank_accuracy
 from methods.trees.static import StaticTree
 from results.store.traces import Cycle, Node
 
@@ -25,13 +23,3 @@ def test_accuracies_are_shares_of_the_cycles_that_could_ask():
     cycles = [cycle(tree, {1, 3}), cycle(tree, {1, 4}), cycle(tree, {1}), cycle(tree, {2}), cycle(tree, set())]
     accuracy, asked = rank_accuracy(cycles, tree)
     assert asked == [5, 3] and accuracy == [[3 / 5, 1 / 5], [1 / 3, 1 / 3]]
-
-
-@pytest.mark.parametrize("argv,said", [
-    (["--nodes", "0", "drafter=medusa"], "nodes=0: must be ≥ 1"),
-    (["--nodes", "5", "drafter=model"], "drafter.tree"),
-])
-def test_a_wrong_command_is_one_line(argv, said, capsys):
-    assert main(argv) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and said in error and error.count("\n") == 1

@@ -17,7 +17,6 @@ from results.store.cells import Store
 from results.store.files import rotation_held
 from results.store.status import rotations
 from tests.helpers.generated_store import Writer
-from tests.helpers.synthetic_cells import sample
 
 IDS = [f"p{i}" for i in range(8)]
 BASE = "tiny-ar"
@@ -81,36 +80,8 @@ def test_who_works_on_a_rotation_and_how_long_it_takes(store: Store, capsys: pyt
     assert json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])["held by"] is None
 
 
-def test_a_holder_that_has_begun_nothing_is_shown(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    with held(store, "tiny-arc-1", "tiny-arc-2"):
-        row = json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])
-        assert (row["rotation"], row["not begun"], row["seconds left"]) == ("tiny-arc-1", 2, None)
-        lines = shown(capsys, f"store.dir={store.root}")
-        assert any("tiny-arc-1" in line and " – " in line for line in lines)
-
-
-def test_a_store_that_is_done_has_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, BASE)
-    write(tmp_path, "tiny-mars-1")
-    assert shown(capsys, f"store.dir={tmp_path}") == [f"{tmp_path}: 2 cells in 1 rotations: 2 complete"]
-
-
-def test_damage_is_named(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    (store.root / "tiny-mars-1" / "samples.jsonl").write_text("{}\n")
-    lines = shown(capsys, f"store.dir={store.root}")
-    [line] = [line for line in lines if line.startswith("damaged: tiny-mars-1: ")]
-    assert "samples.jsonl line 1 is not a record" in line
-
-
 def content(root: Path) -> Mapping[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name[0] != "."}
-
-
-def test_a_record_of_the_run_in_another_shape_is_damage(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    for run in (7, [1], {"prompts": "many"}):
-        store.cell("tiny-mars-1").write_environment({"run": run})
-        assert any("tiny-mars-1/environment.json: run must have prompts" in line
-                   for line in shown(capsys, f"store.dir={store.root}"))
 
 
 def test_pruning_removes_what_it_lists_and_nothing_else(store: Store, tmp_path: Path,
@@ -200,37 +171,3 @@ def test_pruning_leaves_what_is_being_written(store: Store, capsys: pytest.Captu
     printed = capsys.readouterr()
     assert "is being written by" in printed.err and "0 removed, 1 left" in printed.out
     assert len(Store(store.root).cell("tiny-mars-old").samples()) == 8
-
-
-def test_a_cell_that_a_process_is_about_to_begin_is_no_orphan(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    with store.cell("tiny-mars-next").lock():
-        assert not [line for line in shown(capsys, f"store.dir={store.root}") if "orphans" in line]
-    assert any(line.startswith("orphans: 1, ") for line in shown(capsys, f"store.dir={store.root}"))
-
-
-def test_pruning_leaves_what_changed_since_it_was_listed(store: Store, capsys: pytest.CaptureFixture[str],
-                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    write(store.root, "tiny-mars-old", identity=1)
-    real = status.orphans
-
-    def listed(*given: object) -> list:
-        found = real(*given)
-        with store.cell("tiny-mars-old").lock() as cell:
-            cell.append(sample("p9"))
-        return found
-
-    monkeypatch.setattr(status, "orphans", listed)
-    assert status.main([f"store.dir={store.root}", "prune=yes"]) == 1
-    assert "changed since it was listed" in capsys.readouterr().err
-    assert len(Store(store.root).cell("tiny-mars-old").samples()) == 9
-
-
-@pytest.mark.parametrize(("words", "complaint"), [
-    (["store.dir=/nowhere"], "no such folder"), (["prune=perhaps"], "prune"), (["summary=xml"], "summary"),
-    (["stor.dir=x"], "stor: unknown key")])
-def test_a_wrong_command_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], complaint: str,
-                                     tmp_path: Path) -> None:
-    given = [*words, *([] if "store.dir" in words[0] else [f"store.dir={tmp_path}"])]
-    assert status.main(given) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and complaint in line

@@ -39,15 +39,6 @@ def test_the_quickest_number_of_threads(most: int, quick: int, monkeypatch: pyte
     assert machine.tried == ({1, 2, 4, 6} if most > 1 else set())
 
 
-@pytest.mark.parametrize("disturbed", [{0}, {0, 1}])
-def test_a_machine_that_is_busy_for_a_moment_keeps_all_its_threads(
-        disturbed: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One core is taken in the first trials: two threads wait for it, one does not."""
-    machine = Machine(lambda used, trial: {1: 2.0, 2: 3.0 if trial in disturbed else 1.0}[used], monkeypatch)
-    assert model_pool.quickest_threads.__wrapped__(2) == 2
-    assert machine.trial == len(disturbed)
-
-
 def test_a_small_lead_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     Machine(lambda used, _: {1: 1.0, 2: 1.05}[used], monkeypatch)
     assert model_pool.quickest_threads.__wrapped__(2) == 2

@@ -83,13 +83,3 @@ def test_prompts_that_have_changed_are_not_shown(command, tmp_path: Path) -> Non
     assert "without the prompts: the files of the task have changed since" in after["title"]
     assert len(after["cells"]) == len(before["cells"]) == 2, "the answers are shown"
     assert all(messages == [] for _, messages in after["prompts"])
-
-
-@pytest.mark.parametrize(("given", "complaint"), [
-    ("store.dir=nowhere", "store.dir=nowhere: no such folder"), ("port=8000", "port: unknown key"),
-    ("bundel=x", "bundel")])
-def test_wrong_commands(given: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rest = [] if given.startswith("store") else [f"store.dir={tmp_path}"]
-    assert view.main([given, *rest]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("error:") and complaint in line

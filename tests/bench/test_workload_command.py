@@ -22,18 +22,6 @@ def test_relaxed_rows_have_a_verdict_beside_the_best_lossless_one(command, tmp_p
     assert verdicts["MARS, θ = 0.9"] and verdicts["MARS, θ = 0.95"]
 
 
-@pytest.mark.parametrize(("content", "words"), [
-    (None, "no such file"), ("", "no rows"), ('{"id": "1"}', "line 1: needs exactly one of prompt"),
-    ('{"id": "1", "prompt": "x"}\n{oh', "line 2: not valid JSON")])
-def test_a_faulty_file_is_one_line(command, tmp_path: Path, content: str | None, words: str) -> None:
-    file = tmp_path / "prompts.jsonl"
-    if content is not None:
-        file.write_text(content)
-    result = command("report=workload", f"task.path={file}")
-    [line] = result.err.splitlines()
-    assert result.status == 2 and line.startswith("error: ") and words in line and "prompts.jsonl" in line
-
-
 def test_without_prompts_it_says_what_to_bring(command) -> None:
     dry, run = (command("report=workload", *words) for words in (["dry_run=true", "scale=paper"], []))
     assert dry.status == 0 and "task.path" in dry.out

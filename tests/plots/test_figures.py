@@ -225,14 +225,6 @@ def test_an_interval_is_in_the_axis_unit_and_never_negative():
     assert measured(None, "tau") is None and measured(made_up().summary.with_values(recovery=None), "recovery") is None
 
 
-def test_matplotlib_is_left_as_it_was():
-    import matplotlib as mpl
-
-    before = dict(mpl.rcParams)
-    drawn("bars", full_grid(spec_of("bars")))
-    assert dict(mpl.rcParams) == before
-
-
 def test_entries_of_one_label_share_a_panel():
     axes = METHODS | {"p": [{"label": "p", "only": {"Method": ["AR"]}},
                             {"label": "p", "only": {"Method": ["SpS", "MARS & co"]}}, {"label": "other"}]}

@@ -17,7 +17,7 @@ from plots.style import INK, Look, look, style
 from results.reports.axes import Axis, Entry
 from results.reports.kinds import parse_report
 from results.reports.spec import FigureSpec, TableSpec
-from tests.helpers.colour_vision import EYES, distance, lab
+from tests.helpers.colour_vision import EYES, distance
 from tests.helpers.synthetic_cells import full_grid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,14 +43,6 @@ def rule_axes() -> list[tuple[str, Axis]]:
     return [(f"{spec.name}: {name}", axis) for spec in reports()
             if isinstance(spec, FigureSpec) and spec.figure.kind != "limit"
             for name, axis in spec.axes.items() if any(entry.rule for entry in axis)]
-
-
-def test_matrices_leave_grey_as_it_is_and_take_red_and_green_for_alike() -> None:
-    assert lab("#ffffff") == pytest.approx((100, 0, 0), abs=0.01) and lab("#ff0000") == pytest.approx(
-        (53.24, 80.09, 67.20), abs=0.05)
-    for eyes in EYES:
-        assert distance("#777777", "#777777", eyes) == 0 and abs(lab("#777777", eyes)[1:]).max() < 0.1
-    assert distance("#8f8f00", "#b07000", "deuteranopia") < distance("#8f8f00", "#b07000") / 2
 
 
 @pytest.mark.parametrize("eyes", EYES)

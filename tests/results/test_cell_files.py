@@ -44,13 +44,6 @@ def test_what_is_no_yaml_is_refused(text: str) -> None:
         read_config(PATH, text.encode())
 
 
-@pytest.mark.parametrize("text", ["[" * 10**5 + "]" * 10**5, "{a: " * 10**5 + "}" * 10**5, "- " * 10**5 + "a",
-                                  "? " * 10**5 + "a"], ids=["list", "mapping", "items", "keys"])
-def test_a_configuration_nested_without_end_is_refused(text: str) -> None:
-    with pytest.raises(StoreError, match=r"cell\.yaml is not YAML|cell\.yaml is no configuration"):
-        read_config(PATH, text.encode())
-
-
 def test_cells_of_a_later_schema_are_refused() -> None:
     with pytest.raises(StoreError, match=r"schema 3: this version reads schemas up to 2"):
         read_config(PATH, b"schema: 3\nseed: 0\n")

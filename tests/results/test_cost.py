@@ -92,14 +92,6 @@ def test_what_a_profile_does_not_price(drafter: str, rule: str, batch: int, said
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_an_answer_without_recorded_nodes() -> None:
-    old = sample([1, 1])
-    object.__setattr__(old, "nodes", [])
-    with pytest.raises(StoreError, match="prompt a: recorded before cycles had their number of nodes"):
-        Clock(PROFILE, "model", "mars", False, 1, lambda levels: ()).run(old)
-    assert cycle_sizes([old], lambda levels: ()) == {"nodes_per_cycle": None, "forwards_per_cycle": None}
-
-
 def test_ratios_and_sums_agree_with_the_clock() -> None:
     """`answer_cost` is the clock of a machine on which only forwards cost, without the prefill."""
     own, plain, draft, verify = sample([3, 5, 2]), sample([0] * 9), 0.1, 2.4
@@ -121,11 +113,6 @@ def test_ratios_and_sums_agree_with_the_clock() -> None:
 def test_impossible_profiles(target: dict, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Profile.model_validate(PROFILE.model_dump() | {"target": target})
-
-
-def test_a_draft_that_gets_cheaper() -> None:
-    with pytest.raises(ValidationError, match="forwards: more tokens take less time"):
-        Drafting(cycle=0, forwards={1: 0.2, 3: 0.1})
 
 
 def test_predicted_over_measured() -> None:

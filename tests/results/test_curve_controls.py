@@ -55,10 +55,6 @@ def control(cells: dict, temperature: float, chosen: np.ndarray) -> Runs:
                 {t: part(cells["plain", t, 0], chosen) for t in CURVE})
 
 
-def test_there_are_enough_prompts(cells) -> None:
-    assert len(cells["plain", 1.0, 0].tokens) >= 500
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", CONTROLS)
 def test_the_interval_of_relaxation_holds_0(cells, temperature) -> None:
@@ -78,4 +74,3 @@ def test_over_all_prompts_all_of_it_is_greedier(cells, temperature) -> None:
     found = split(control(cells, temperature, np.arange(len(cells["plain", 1.0, 0].tokens))), 1.0, 2000)
     low, high = found["tau_gain_relaxed_ci95"]
     assert low <= 0 <= high and abs(found["tau_gain_relaxed"]) < 0.05
-

@@ -114,21 +114,6 @@ def test_a_timed_run_with_other_tokens_keeps_its_own_count(tmp_path: Path) -> No
     assert answer.tokens == [5] and answer.seconds == [1.5]
 
 
-def test_an_imported_file_is_no_cell_of_a_store(tmp_path: Path) -> None:
-    """Even where the folder of a store is given."""
-    store = two_turn_store(tmp_path)
-    before = [cell.key for cell in store.cells()]
-    path, _, _ = bring_in(tmp_path, METHOD, BASELINE)
-    assert path.parent == tmp_path
-    sources = measured_sources(store, "all", exact_match)
-    assert [cell.key for cell in store.cells()] == before == [one.name for one in sources]
-
-
-def test_the_same_file_again_replaces_what_it_left(tmp_path: Path) -> None:
-    first, second = (bring_in(tmp_path, METHOD) for _ in range(2))
-    assert list(tmp_path.iterdir()) == [first[0]] and first == second
-
-
 GOOD = {"question_id": 1, "choices": [{"index": 0, "turns": ["a"], "new_tokens": [3], "wall_time": [1.0]}]}
 
 

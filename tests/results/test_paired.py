@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from statsmodels.stats.multitest import multipletests
 
 from results.metrics.catalog import METRICS
-from results.metrics.intervals import holm
 from results.metrics.paired import best_of, paired_p_values
 from results.metrics.summary import summarise
 from tests.helpers.synthetic_cells import compared, sample
@@ -89,9 +85,3 @@ def test_rows_that_are_equally_good_are_seldom_set_apart():
         hard = rng.random(24)
         wrong += any(best(*(hard + rng.normal(0, 0.3, 24) for _ in range(6))))
     assert wrong / 200 <= 0.07
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_is_that_of_statsmodels(p_values):
-    assert holm(p_values) == pytest.approx(multipletests(p_values, method="holm")[1])

@@ -150,24 +150,6 @@ def test_editions_keep_what_belongs_to_their_scale():
     assert edition("huge") == ("demo_huge", [("Huge", "AR", "GSM8K"), ("Huge", "AR", "MMLU")])
 
 
-def test_entries_of_one_label_where_no_point_holds_both():
-    axes = {
-        "Model": [{"label": "Alpha", "overrides": ["pair=alpha"], "scale": "embedded"},
-                  {"label": "Big", "overrides": ["pair=big"], "scale": "paper"}],
-        "Method": [{"label": "One"}, {"label": "Two"}],
-        "Task": [{"label": "t", "overrides": ["one=1"], "only": {"Method": ["One"]}, "scale": "embedded"},
-                 {"label": "t", "overrides": ["two=1"], "only": {"Method": ["Two"]}, "published": "second"},
-                 {"label": "t", "overrides": ["one=9"], "only": {"Method": ["One"]}, "scale": "paper"}],
-    }
-    spec = table_spec(axes=axes)
-    small, big = ([point.overrides[-1] for point in spec.edition([pair]).points()] for pair in ("alpha", "big"))
-    assert (small, big) == (["one=1", "two=1"], ["one=9", "two=1"])
-    assert spec.edition(["big"]).entries(("Big", "Two", "t"))["Task"].published == "second"
-    axes["Task"].append({"label": "t", "only": {"Method": ["One"], "Model": ["Big"]}})
-    with pytest.raises(ValidationError, match="entries of one label"):
-        table_spec(axes=axes)
-
-
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
 def test_shipped_reports_are_sound(path):
     text = path.read_text(encoding="utf-8")
@@ -199,18 +181,6 @@ def test_published_names_exist_in_the_paper(path):
              for at in (spec.entries(point.coords) for point in spec.points())}
     means = {(pair, row, spec.mean) for pair, row, _ in shown} if spec.mean else set()
     assert {key[:3] for key in numbers} <= shown | means, "numbers that would stand nowhere"
-
-
-def test_a_missing_file_of_numbers_is_named():
-    with pytest.raises(ValueError, match=r"no such file; there are .*arc_table6\.csv"):
-        load_published("nothing.csv")
-
-
-def test_a_row_that_cannot_run_keeps_its_reason():
-    table = parse_report(yaml.safe_load(next(path for path in REPORTS if path.stem == "arc_table6").read_text("utf-8")))
-    spec = table.edition(["vicuna_13b"])
-    rows = [point.coords for point in spec.points() if "Medusa-2" in point.coords]
-    assert rows and all(spec.entries(coords)["Method"].no_cell for coords in rows)
 
 
 def test_names_of_conf_scale_stand_for_entries_of_each_edition():

@@ -124,14 +124,6 @@ def test_given_values_take_the_place_of_computed_ones():
             wrong()
 
 
-def test_what_takes_long_is_computed_once_and_when_it_is_asked_for():
-    asked = []
-    shown = summary([sample("a", [2], [1])]).with_later(
-        ("tau_gain", "tau_gain_q"), lambda: asked.append(1) or {"tau_gain": 0.5, "tau_gain_ci95": (0.1, 0.9)})
-    assert shown.tau == 2.0 and not asked
-    assert (shown.tau_gain, shown.tau_gain_ci95, shown.tau_gain_q) == (0.5, (0.1, 0.9), None) and asked == [1]
-
-
 def test_a_score_over_several_tries_is_of_items():
     def of(item, *scores):
         return [sample(f"{item}/{i}", [2], [1], score=score, group=item) for i, score in enumerate(scores)]

@@ -11,7 +11,7 @@ import pytest
 
 from results.metrics.intervals import NORMAL_95
 from results.reports.annotations import disagreements
-from results.reports.conditions import Conditions, TimingSession, machine, stated
+from results.reports.conditions import Conditions, TimingSession, machine
 from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, render_table
 from results.reports.grid import Outcome
 from results.reports.layout import DOUBTED, lay_out, lay_out_all, remarks
@@ -104,20 +104,6 @@ def test_the_best_of_each_group_is_bold_and_a_baseline_never(spec):
     assert "bold: the best of its column" in " ".join(table.caption)
 
 
-def test_four_prompts_separate_nothing(grid):
-    table = lay_out(table_spec(mean=None), grid)
-    assert not any(number.best for r in table.rows for cell in r.cells for number in cell.numbers)
-    assert "bold" not in " ".join(table.caption)
-
-
-def test_where_all_are_equal_none_is_best(spec):
-    grid = full_grid(spec, n=12)
-    for task in ("GSM8K", "mini_code"):
-        grid["Beta", "SpS", task] = grid["Beta", "MARS & co", task] = made_up(speedup=2.0, n=12)
-    rows = [r for r in lay_out(spec, grid).rows if r.labels[0] == "Beta" and not r.baseline]
-    assert [number.best for r in rows for cell in r.cells for number in cell.numbers] == [False] * 12
-
-
 def test_under_accuracy_stands_what_an_answer_costs(grid):
     spec = table_spec(values=["accuracy", "tau"])
     first, costs = lay_out_all(spec, grid)
@@ -158,14 +144,6 @@ def test_the_conditions_stand_in_every_format(spec, grid):
     assert "2026-11-21" in html([table]) and "A processor" in latex(table)
     line = pd.read_csv(io.StringIO(long_csv([table], grid))).iloc[0]
     assert (line.pair, line.temperature, line.theta, line.session) == ("tiny", 1, 0.9, "2026-11-21 08:00 on host")
-
-
-def test_an_axis_that_has_the_name_of_a_condition_keeps_its_column():
-    spec = table_spec(axes={"theta": [{"label": "strict"}, {"label": "θ = 0.8"}], "Method": [{"label": "MARS"}]},
-                      rows=["theta", "Method"], columns=[], mean=None)
-    grid = {(label, "MARS"): replace(made_up(), conditions=HERE) for label in ("strict", "θ = 0.8")}
-    lines = pd.read_csv(io.StringIO(long_csv([lay_out(spec, grid)], grid)))
-    assert lines.theta.unique().tolist() == ["strict", "θ = 0.8"] and set(lines.pair) == {"tiny"}
 
 
 def test_speeds_of_two_sessions_are_marked_and_ratios_are_not(grid):
@@ -217,11 +195,6 @@ def test_speedups_on_other_numbers_of_threads_are_marked(grid):
 ])
 def test_the_machine_has_the_threads_of_the_clock(environment, threads, text: str):
     assert machine(environment, threads) == text
-
-
-def test_a_machine_without_a_clock_is_not_named_twice() -> None:
-    held = [Conditions("pair", 0.0, 0, 1, None, machine, "2026-11-25") for machine in ("AMD", "AMD, 2 threads", "Xeon")]
-    assert "AMD, 2 threads, Xeon" in stated(held) and "AMD" in stated(held[:1])
 
 
 @pytest.mark.parametrize("value", ["tokens_per_s", "speedup", "answer_speedup_modelled"])
@@ -296,25 +269,6 @@ def test_the_caption_says_n_the_interval_and_the_scores(grid):
     assert lay_out(spec, grid).caption == (
         "n = 4 to 5 prompts per cell; score: exact_match (GSM8K), pass@1 (mini_code).",
         "95% intervals: Wilson; those of means from the standard errors of the averaged columns.")
-
-
-def test_the_caption_and_the_csv_say_how_the_interval_of_a_score_is_made(grid):
-    spec = table_spec(values=["accuracy", "tau"])
-    for coords in grid:
-        metric = "rouge_l" if "code" in coords[2] else "exact_match"
-        held = made_up(n=4, metric=metric)
-        grid[coords] = replace(held, conditions=replace(HERE, proportion=metric == "exact_match"))
-    table = lay_out(spec, grid)
-    how = table.caption[1]
-    assert ("95% intervals: Wilson; Student's t over prompts for Accuracy (other scores), τ" in how
-            or "Student's t over prompts; Wilson for Accuracy (scores of 0 or 1)" in how)
-    assert how.count("; those of means from the standard errors of the averaged columns") == 1
-    frame = pd.read_csv(io.StringIO(long_csv([table], grid)))
-    assert set(frame[frame.state == "mean"].interval.dropna()) == {"from the standard errors of the averaged columns"}
-    frame = frame[frame.state != "mean"]
-    kinds = {(name, task): set(rows.interval.dropna()) for (name, task), rows in frame.groupby(["value_name", "Task"])}
-    assert kinds["accuracy", "mini_code"] == kinds["tau", "mini_code"] == {"Student's t over prompts"}
-    assert kinds["accuracy", "GSM8K"] == {"Wilson"} and kinds["tau", "GSM8K"] == {"Student's t over prompts"}
 
 
 def test_the_caption_says_what_a_speedup_is_worth(grid):

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-
 import pytest
 
 from tasks.judge_prompts import Question, is_penalised
 
-ROOT = Path(__file__).parents[2]
-REFERENCES = (Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data" / "komt_bench"
-              / "reference_answer_ko_gpt-4.jsonl")
 KOREAN = "네, 아래는 두 수를 더하는 함수입니다."
 CODE = "```python\ndef add(first, second):\n    return first + second  # the sum of both numbers\n```"
 
@@ -30,12 +23,3 @@ def test_two_questions_may_be_answered_in_any_language() -> None:
     names = ("138", "140", "138/sample-1", "139", "1380")
     assert [is_penalised(Question(name, 0, False, (), "Month,High\nJanuary,157")) for name in names] == [
         False, False, False, True, True]
-
-
-def test_published_answers_are_taken_for_korean() -> None:
-    if not REFERENCES.is_file():
-        pytest.skip(f"no reference data at {REFERENCES}")
-    rows = [json.loads(line) for line in REFERENCES.read_text(encoding="utf-8").splitlines()]
-    found = {(row["question_id"], turn) for row in rows for turn, text in enumerate(row["choices"][0]["turns"], start=1)
-             if is_penalised(Question(str(row["question_id"]), turn - 1, False, (), text))}
-    assert {name for name, _ in found} <= {131, 133, 135, 139} and len(found) <= 7, "lists of English keys and formulas"

@@ -224,20 +224,6 @@ def test_wrong_answers_fail(text):
 
 
 @ISOLATED
-@pytest.mark.parametrize(("body", "error"), [
-    ("while True: pass", "no end after 2 s"),
-    ("y = bytearray(10 * 1000 ** 3)", "MemoryError"),
-    ("import os\n    os._exit(0)", "left before its last line"),
-    ("import os\n    os.kill(os.getpid(), 9)", "SIGKILL"),
-])
-def test_misdeeds_end_as_a_failed_sample(body, error):
-    """Others: tests/tasks/test_sandbox_attacks.py."""
-    timeout_s = 2.0 if "no end" in error else 600.0
-    found = function_score(f"def add_1(x):\n    {body}\n    return x + 1\n", timeout_s=timeout_s)
-    assert found.value == 0 and error in found.answer
-
-
-@ISOLATED
 def test_a_wrong_answer_does_not_leave_the_denominator():
     """Of a right answer, one that floods every descriptor, and a wrong one, the accuracy is 1/3 over all three."""
     flood = "import os\ndef add_1(x):\n    for d in range(3, 64):\n        try: os.write(d, b'not json')\n" \
@@ -272,17 +258,6 @@ def test_assertions_and_plus_tests():
     plus = {**FUNCTIONS[1], "test": NUMPY_TEST.format(3)}
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value == 1
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.6", row=plus).value == 0
-
-
-def test_without_bubblewrap_answers_cannot_be_scored(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    sandbox.bubblewrap_fault.cache_clear()
-    try:
-        assert Code(name="code").unscorable() == "there is no `bwrap` on the PATH; install bubblewrap"
-        with pytest.raises(sandbox.SandboxError):
-            Code(name="code").score({"test": "assert f() == 1"}, ["def f():\n    return 1"])
-    finally:
-        sandbox.bubblewrap_fault.cache_clear()
 
 
 def test_the_solution_is_what_the_entry_point_needs():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tasks import templates
@@ -70,10 +68,3 @@ def test_a_fault_is_one_line_with_its_place(tmp_path):
     with pytest.raises(TaskError, match=r"row 1: no field 'r'; the row has q$"):
         dataset(tmp_path, prompt="{{ r }}").prompts()
     assert [prompt.turns for prompt in dataset(tmp_path, where="q != 'one'").prompts()] == [("two",)]
-
-
-def test_the_shipped_templates_are_rendered_by_the_same_process(tmp_path):
-    first = dataset(tmp_path).prompts()
-    process = templates._processes[0]
-    assert first == dataset(tmp_path).prompts() and templates._processes[0] is process
-    assert process.owner == os.getpid()
