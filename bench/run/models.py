@@ -16,7 +16,7 @@ import torch
 from bench.config.paths import TINY
 from bench.run.profiling import Phases
 from methods.decode import Limits, Request, check_fit, generate
-from methods.drafters._levels import check_head
+from methods.drafters._heads import check_head
 from methods.engine import probe, roofline
 from methods.engine.cache import Prefills
 from methods.engine.device import DEFAULT_THREADS

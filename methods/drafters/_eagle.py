@@ -1,10 +1,16 @@
-"""Shared by the drafters with a feature-level head: the features they read and how the head is loaded."""
+"""Options that drafters with a trained head share: which features it reads, and the dynamic tree that it grows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from methods.drafters.base import Drafter
+from pydantic import Field
+
+from methods.drafters.base import Drafter, DraftSettings, Proposer, StopsEarly
+from methods.sampling import Sampling
+from methods.trees.dynamic import TreeShape
+from methods.trees.sampled import Branching, SampledTree
+from methods.trees.static import regular
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.language_model import LanguageModel
@@ -28,3 +34,69 @@ class FeatureLevel(Drafter):
         from methods.heads.eagle import FEATURES
 
         return FEATURES
+
+
+class DynamicDrafter(StopsEarly):
+    """Options of a dynamic tree; see methods/trees/dynamic.py.
+
+    tree         dynamic; chain: one beam, draft.length tokens; sampled: siblings drawn at T > 0, draft.length deep.
+    total        nodes of the dynamic tree, root included.
+    depth        rounds of expansion after the root's; the draft length K is depth + 1.
+    top_k        children per node, and nodes expanded per round.
+    branching    tree=sampled: siblings of each node, from the root's depth on; 1 behind the last. Empty: a chain.
+    replacement  tree=sampled: siblings are independent; false: each is drawn without the tokens of those before it.
+
+    The limits lie far above what pays: a round is a forward of the head, a node a row of the target's.
+    """
+
+    has_q = True
+    tree: Literal["dynamic", "chain", "sampled"] = "dynamic"
+    total: int = Field(60, ge=2, le=4096)
+    depth: int = Field(7, ge=0, le=1023)
+    top_k: int = Field(10, ge=1, le=1024)
+    branching: Branching = Field([], exclude_if=lambda factors: not factors)  # unused: a cell's identity lacks it
+    replacement: bool = Field(False, exclude_if=lambda given: not given)
+
+    @property
+    def chain(self) -> bool:
+        return self.tree == "chain" or (self.tree == "sampled" and max(self.branching, default=1) == 1)
+
+    @property
+    def idle(self) -> frozenset[str]:
+        drawn, grown = {"branching", "replacement"}, {"total", "depth", "top_k"}
+        return frozenset({"chain": drawn | grown, "sampled": grown, "dynamic": drawn}[self.tree])
+
+    def samples(self, sampling: Sampling) -> bool:
+        return self.tree == "sampled" and not sampling.greedy
+
+    def shape(self, length: int) -> TreeShape:
+        """Size of the drafted tree for draft.length K."""
+        if self.tree == "chain":
+            return TreeShape(length + 1, length - 1, 1)
+        return TreeShape(self.total, self.depth, self.top_k)
+
+    def nodes(self, length: int) -> int:
+        return regular(tuple(self.branching), length).nodes if self.tree == "sampled" else self.shape(length).nodes
+
+    def num_uniforms(self, length: int) -> int:
+        return self.nodes(length) - 1 if self.tree == "sampled" else 0
+
+    def forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        if self.chain:
+            return self.chain_forwards(length, levels)
+        if self.tree == "sampled":
+            return regular(tuple(self.branching), length).inner
+        shape = self.shape(length)
+        return (1, *[shape.top_k] * shape.depth)
+
+    def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
+              slots: int) -> Proposer:
+        from methods.drafters._heads import DynamicProposer, HeadChain, SampledProposer
+
+        if self.stop_below:
+            return HeadChain(model, settings, rows, slots, self.samples(settings.sampling), self.stop_below)
+        if self.tree == "sampled":
+            tree = SampledTree(regular(tuple(self.branching), settings.length), settings.sampling,
+                               self.samples(settings.sampling), self.replacement)
+            return SampledProposer(model, settings, rows, slots, tree)
+        return DynamicProposer(model, settings, rows, slots, self.shape(settings.length))

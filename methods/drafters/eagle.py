@@ -30,6 +30,6 @@ class Eagle(FeatureLevel):
 
     def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
-        from methods.drafters._eagle_proposer import StaticProposer
+        from methods.drafters._heads import StaticProposer
 
         return StaticProposer(model, settings, rows, slots, static.load(self.tree))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from methods.drafters._dynamic import DynamicDrafter
-from methods.drafters._eagle import FeatureLevel
+from methods.drafters._eagle import DynamicDrafter, FeatureLevel
 
 
 class Eagle2(FeatureLevel, DynamicDrafter):

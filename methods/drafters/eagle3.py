@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from methods.drafters._dynamic import DynamicDrafter
+from methods.drafters._eagle import DynamicDrafter
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.language_model import LanguageModel

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from pydantic import PositiveInt
 from torch import Tensor
 
-from methods.drafters._chain import ChainProposer
 from methods.drafters.base import DraftSettings, Layered, Proposer, StopsEarly
+from methods.drafters.model import ChainProposer
 from methods.engine.device import upload
 from methods.sampling import Sampling
 from methods.trees.draft import Draft

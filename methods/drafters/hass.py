@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from pydantic import NonNegativeInt
 
-from methods.drafters._dynamic import DynamicDrafter
-from methods.drafters._eagle import FeatureLevel
+from methods.drafters._eagle import DynamicDrafter, FeatureLevel
 
 
 class Hass(FeatureLevel, DynamicDrafter):

@@ -5,22 +5,27 @@ methods/trees/sampled.py."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.drafters._chain import ChainProposer
-from methods.drafters._tree import TreeProposer
 from methods.drafters.base import DraftSettings, Proposer, StopsEarly
-from methods.sampling import Sampling
+from methods.engine.device import upload
+from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
 from methods.trees.sampled import Branching, SampledTree
 from methods.trees.static import regular
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+    from methods.engine.cache import SlotCache
     from methods.engine.language_model import LanguageModel
+
+Read = Callable[[Tensor | None], Tensor]
+"""Feeds a token [B] to the draft model, or at first None: the root; returns the logits [B, V] behind it."""
 
 
 class ModelDrafter(StopsEarly):
@@ -70,6 +75,71 @@ class ModelDrafter(StopsEarly):
         return TreeProposer(model, settings, tree, rows, slots)
 
 
+def draft_chain(root: Tensor, u: Tensor, read: Read, settings: DraftSettings, sampled: bool,
+                stop_below: float) -> tuple[Draft, Tensor, Tensor]:
+    """A chain of K tokens behind `root` [B], drawn with the uniforms `u` [B, K] or the likeliest; its logits
+    [B, K, V], and the last token [B], which is not read.
+
+    With `stop_below` a row's draft ends before the first token for which the largest probability of the draft's raw
+    softmax is below it. This depends only on the tokens before, so speculative sampling stays exact."""
+    path, contexts, token = [root], [], None
+    own_q = [torch.ones_like(root, dtype=torch.float32)]
+    valid = [torch.ones_like(root, dtype=torch.bool)]
+    for step in range(settings.length):
+        logits = read(token)
+        probs = settings.sampling.probs(logits) if sampled else None
+        token = logits.argmax(-1) if probs is None else draw(probs, u[:, step])
+        if settings.needs_q:
+            q = logits.softmax(-1) if probs is None else probs
+            own_q.append(q.gather(-1, token[:, None])[:, 0])
+        path.append(token)
+        contexts.append(logits)
+        if stop_below:
+            valid.append(valid[-1] & (logits.softmax(-1).amax(-1) >= stop_below))
+            if not valid[-1].any():  # waits for the device, to save the remaining draft steps
+                break
+    draft = Draft.of_chain(torch.stack(path, 1), sampled=sampled, valid=torch.stack(valid, 1) if stop_below else None)
+    if settings.needs_q:
+        draft.q = torch.stack(own_q, 1)
+    return draft, torch.stack(contexts, 1), path[-1]
+
+
+class ChainProposer(Proposer):
+    """Drafts a chain of K tokens with `model` (`draft_chain`). Subclasses set `cache`."""
+
+    cache: SlotCache
+
+    def __init__(self, model: LanguageModel, settings: DraftSettings, sampled: bool, stop_below: float = 0.0):
+        self.model, self.settings, self.sampled, self.stop_below = model, settings, sampled, stop_below
+
+    def keep(self, places: list[int]) -> None:
+        self.cache.keep(places)
+
+    def draft(self, tokens: Tensor, u: Tensor) -> Draft:
+        """Append `tokens` [B, n], the last of them the root, to the cache, then draft K tokens with the uniforms `u`
+        [B, K]. The cache then holds all tokens fed."""
+        hidden: list[Tensor] = []
+
+        def read(token: Tensor | None) -> Tensor:
+            return self._read(tokens if token is None else token[:, None], hidden)
+
+        draft, logits, last = draft_chain(tokens[:, -1], u, read, self.settings, self.sampled, self.stop_below)
+        behind = read(last) if self.settings.needs_hidden or self.settings.bonus_q else torch.zeros_like(logits[:, 0])
+        if self.settings.needs_hidden:
+            draft.hidden = torch.stack(hidden, 1)
+        if self.settings.needs_q:
+            draft.logits = torch.cat([logits, behind[:, None]], 1)
+        return draft
+
+    def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:
+        """Feed `tokens` [B, n]; returns the logits [B, V] after the last and appends its state to `hidden`."""
+        out = self.model.forward(tokens, self.cache, keep=1, hidden=self.settings.needs_hidden)
+        self.cache.advance(tokens.shape[1])
+        if out.hidden is not None:
+            hidden.append(out.hidden[:, -1])
+        return out.logits[:, 0]
+
+
 class _Chain(ChainProposer):
     def __init__(self, model: LanguageModel, settings: DraftSettings, sampled: bool, rows: list[list[int]], slots: int,
                  stop_below: float):
@@ -81,3 +151,41 @@ class _Chain(ChainProposer):
         """Feed the tokens committed since the last draft, an accepted last draft token too, then draft token by
         token."""
         return self.draft(self.cache.unread(rows), u)
+
+
+class TreeProposer(Proposer):
+    """Drafts a tree with `model`. For every level all nodes above it are fed again behind the committed tokens, in one
+    forward with the tree's mask; the cache keeps the committed tokens alone."""
+
+    def __init__(self, model: LanguageModel, settings: DraftSettings, tree: SampledTree, rows: list[list[int]],
+                 slots: int):
+        self.model, self.settings, self.tree = model, settings, tree
+        self.cache = model.new_cache(len(rows), slots)
+        model.prefill(rows, self.cache)
+        shape = tree.as_draft(model.device)
+        self.ancestors, self.depth = shape.ancestors[:, 1:, 1:], shape.depth[:, 1:] - 1  # behind the root
+
+    def keep(self, places: list[int]) -> None:
+        self.cache.keep(places)
+
+    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+        root = upload([row[-1:] for row in rows], self.model.device)
+        contexts, drawn, logits = self._catch_up(rows)[:, None], [], []
+        first = 0
+        for level, size in enumerate(self.tree.sizes[1:], start=1):
+            shape = (len(rows), contexts.shape[1], size // contexts.shape[1])
+            drawn.append(self.tree.siblings(contexts, u[:, first:first + size].view(shape)))
+            logits.append(contexts)
+            first += size
+            if level < len(self.tree.sizes) - 1:
+                nodes = torch.cat([siblings.tokens.flatten(1) for siblings in drawn], 1)
+                last = torch.arange(first - size, first, device=self.model.device)
+                contexts = self.model.forward(nodes, self.cache, ancestors=self.ancestors[:, :first, :first],
+                                              depth=self.depth[:, :first], keep=last).logits
+        return self.tree.assemble(root, drawn, logits if self.settings.needs_q else None)
+
+    def _catch_up(self, rows: list[list[int]]) -> Tensor:
+        """Feed the tokens committed since the last draft, the root included; returns the logits [B, V] behind it."""
+        out = self.model.forward(self.cache.unread(rows), self.cache, keep=1)
+        self.cache.lengths = [len(row) for row in rows]
+        return out.logits[:, 0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.drafters._eagle_proposer import HeadProposer
+from methods.drafters._heads import HeadProposer
 from methods.method import build_method
 from methods.sampling import Sampling
 from methods.trees.dynamic import Growth, TreeShape

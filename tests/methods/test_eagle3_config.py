@@ -15,9 +15,8 @@ from torch import Tensor
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.drafters import _levels
-from methods.drafters._eagle_proposer import HeadProposer
-from methods.drafters._levels import check_head
+from methods.drafters import _heads
+from methods.drafters._heads import HeadProposer, check_head
 from methods.engine.source import ModelError
 from methods.heads.eagle3_config import AUX_LAYERS, flat, form_of
 from methods.heads.head import load_eagle, load_eagle3
@@ -201,7 +200,7 @@ def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, monke
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
 def test_a_tree_that_is_not_its_tokens_in_a_row_is_refused(kind: str, tmp_path: Path, monkeypatch) -> None:
     head = load_eagle3(str(head_folder(tmp_path, target_of(kind))), target_of(kind))
-    monkeypatch.setattr(_levels, "_level_of", lambda sizes, device: torch.zeros(sum(sizes), dtype=torch.long))
+    monkeypatch.setattr(_heads, "_level_of", lambda sizes, device: torch.zeros(sum(sizes), dtype=torch.long))
     with pytest.raises(ModelError, match=r"a tree through this head is not what .*% off; give engine.decoder="):
         check_head(head)
 

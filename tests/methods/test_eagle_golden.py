@@ -11,7 +11,7 @@ import torch
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.drafters._eagle_proposer import HeadProposer
+from methods.drafters._heads import HeadProposer
 from methods.engine.loading import load_model
 from methods.method import build_method
 from methods.sampling import Sampling

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from methods.drafters._eagle_proposer import DynamicProposer
+from methods.drafters._heads import DynamicProposer
 from methods.drafters.base import DraftSettings
 from methods.engine.language_model import LanguageModel
 from methods.engine.loading import from_shape, load_cut, load_model, own_part

@@ -1,4 +1,4 @@
-"""Drafting with an EAGLE head: feed it the target's features, then grow a tree from the head's own output."""
+"""Drafting with an EAGLE head: feed it the target's features, then grow a tree or chain from its own output."""
 
 from __future__ import annotations
 
@@ -10,16 +10,60 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from methods.drafters._levels import Levels, pick
 from methods.drafters.base import DraftSettings, Proposer
-from methods.engine.attention import Layout
+from methods.drafters.model import draft_chain
+from methods.engine.attention import Layout, additive
 from methods.engine.cache import SlotCache
 from methods.engine.device import upload
+from methods.engine.probe import TOLERANCE, off
 from methods.engine.source import ModelError
 from methods.heads.head import Head
 from methods.trees.draft import Draft
 from methods.trees.dynamic import Growth, Selection, TreeShape
+from methods.trees.sampled import SampledTree, Siblings
 from methods.trees.static import StaticTree
+
+
+def pick(x: Tensor, index: Tensor) -> Tensor:
+    """Rows of x [B, M, W] by index [B or 1, N] -> [B, N, W]."""
+    if len(index) == 1:
+        return x.index_select(1, index[0])
+    return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
+
+
+@cache
+def _level_of(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """[sum of sizes] the level of each node; kept, for recordings read it where it is."""
+    counts = torch.tensor(sizes, dtype=torch.long, device=device)
+    return torch.arange(len(sizes), device=device).repeat_interleave(counts)
+
+
+class Levels:
+    """Feeds levels of `sizes` nodes to the head, behind each row's committed tokens; nothing is committed.
+
+    A node attends to the committed tokens, its ancestors and itself; all nodes of a level share one position. Make it
+    after `SlotCache.reserve` for the nodes of all levels."""
+
+    def __init__(self, head: Head, cache: SlotCache, sizes: Sequence[int]):
+        self.head, self.cache = head, cache
+        starts = cache.starts[:, None]
+        positions = starts + _level_of(tuple(sizes), cache.device)
+        self.places = zip(cache.places(sum(sizes)).split(sizes, 1), positions.split(sizes, 1), strict=True)
+        slots = cache.slot_ids[:cache.visible]
+        self.mask = additive(slots >= starts, cache.dtype)[:, None]
+        self.committed = slots < starts
+
+    def feed(self, tokens: Tensor, hidden: Tensor, parent: Tensor) -> tuple[Tensor, Tensor]:
+        """tokens [B, M] of the target's vocabulary, hidden [B, P, h] of the level before, parent [B or 1, M]: each
+        node's parent in that level, 0 under the root -> hidden [B, M, h], logits [B, M, Vd]."""
+        slots, positions = next(self.places)
+        self.cache.begin(slots)
+        self.mask = mask = pick(self.mask, parent).scatter_(2, slots[..., None], 0.0)
+        if self.head.model.window is not None:  # a committed token's slot is its position
+            far = self.cache.slot_ids[:self.cache.visible] <= positions[:, :1] - self.head.model.window
+            mask = torch.minimum(mask, additive(far & self.committed, self.cache.dtype)[:, None])
+        hidden = self.head.step(tokens, pick(hidden, parent), positions, mask[:, None], self.cache)
+        return hidden, self.head.logits(hidden)
 
 
 class HeadProposer(Proposer):
@@ -210,3 +254,99 @@ def _static_tables(tree: StaticTree, device: torch.device) -> _StaticTables:
     return _StaticTables(levels, [len(level.parent) for level in levels if level.inner is not None],
                          torch.tensor([row.get(node, 0) for node in range(tree.nodes)], device=device),
                          Draft.of_parents(torch.zeros_like(parents), parents, max_depth=tree.max_depth))
+
+
+class SampledProposer(HeadProposer):
+    """The nodes of all levels but the last are fed to the head."""
+
+    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, tree: SampledTree):
+        super().__init__(head, settings, rows, slots, sum(tree.sizes[1:-1]))
+        self.tree = tree
+        tree.as_draft(self.device)  # made before the first cycle
+
+    def grow(self, root: Tensor, hidden: Tensor, logits: Tensor, u: Tensor) -> Draft:
+        return self.tree.assemble(root, *self.cache.run(_grow_sampled, self.head, self.cache, self.tree,
+                                                        self.settings.needs_q, hidden, logits, u))
+
+
+def _grow_sampled(head: Head, cache: SlotCache, tree: SampledTree, needs_q: bool, hidden: Tensor, logits: Tensor,
+          u: Tensor) -> tuple[list[Siblings], list[Tensor] | None]:
+    """See `HeadProposer.grow`: the siblings drawn at each depth and, if they are needed, the logits [B, M, V] that they
+    were drawn from."""
+    sizes = tree.sizes
+    levels = Levels(head, cache, sizes[1:-1])
+    drawn, contexts = [], []
+    first = 0
+    for level, size in enumerate(sizes[1:], start=1):
+        parents = sizes[level - 1]
+        contexts.append(head.over_target(logits))
+        drawn.append(tree.siblings(contexts[-1], u[:, first:first + size].view(-1, parents, size // parents)))
+        first += size
+        if level < len(sizes) - 1:
+            parent = torch.arange(parents, device=u.device).repeat_interleave(size // parents)
+            hidden, logits = levels.feed(drawn[-1].tokens.flatten(1), hidden, parent[None])
+    return drawn, contexts if needs_q else None
+
+
+class HeadChain(HeadProposer):
+    """As `draft_chain`. Each token is a forward of the head by itself, not a part of a recorded graph: whether there is
+    a next one is known on the host alone."""
+
+    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, sampled: bool,
+                 stop_below: float):
+        super().__init__(head, settings, rows, slots, settings.length - 1)
+        self.sampled, self.stop_below = sampled, stop_below
+
+    def grow(self, root: Tensor, hidden: Tensor, logits: Tensor, u: Tensor) -> Draft:
+        levels = Levels(self.head, self.cache, [1] * (self.settings.length - 1))
+        parent = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+        state = hidden
+
+        def read(token: Tensor | None) -> Tensor:
+            nonlocal state
+            found = logits
+            if token is not None:
+                state, found = levels.feed(token[:, None], state, parent)
+            return self.head.over_target(found)[:, 0]
+
+        draft, contexts, _ = draft_chain(root[:, 0], u, read, self.settings, self.sampled, self.stop_below)
+        if self.settings.needs_q:
+            draft.logits = torch.cat([contexts, torch.zeros_like(contexts[:, :1])], 1)
+        return draft
+
+
+READ = 12
+"""Tokens that `check_head` lets a head read before the tree."""
+
+
+@torch.no_grad()
+def check_head(head: Head) -> None:
+    """Compare the two branches of a small tree with the same tokens as plain sequences through the head's own modules,
+    without a cache. Raises ModelError, one line, where they differ by more than rounding."""
+    weight, size, window = next(head.model.parameters()), head.model.config.hidden_size, head.model.window
+    draw = torch.Generator().manual_seed(0)
+    states = torch.randn(1, READ, size, generator=draw).to(weight)
+    tokens = torch.randint(head.vocab_size, (1, READ + 4), generator=draw).to(weight.device)
+    ids, first, second = tokens.split([READ, 2, 2], 1)
+    cache = head.new_cache(1, READ + 8)
+    cache.reserve(READ)
+    layout = Layout.of(cache, READ, True)
+    mask = None if window is None else layout.mask(cache.dtype, window)
+    last = head.step(ids, states, layout.positions, mask, cache)[:, -1:]
+    cache.lengths = [READ]
+    cache.reserve(4)
+    levels, crossed = Levels(head, cache, (2, 2)), torch.tensor([[1, 0]], device=weight.device)
+    inner, _ = levels.feed(first, last, torch.zeros_like(crossed))
+    outer, logits = levels.feed(second, inner, crossed)
+    place = torch.arange(READ + 2, device=weight.device)
+    seen = place[:, None] - place
+    visible = ((seen >= 0) & (seen < (window or READ + 2)))[None, None]
+    for node, parent in enumerate(crossed[0].tolist()):
+        path = torch.cat([ids, first[:, parent:parent + 1], second[:, node:node + 1]], 1)
+        fed = torch.cat([states, last, inner[:, parent:parent + 1]], 1)
+        want = head.model(head.embed(path), fed, mask=visible)[0, READ:]
+        states_off = off(torch.stack([inner[0, parent], outer[0, node]]), want).max()
+        worst = float(torch.maximum(states_off, off(logits[0, node:node + 1], head.logits(want[1:])).max()))
+        if not worst <= TOLERANCE[weight.dtype]:
+            raise ModelError(f"{head.source}: a tree through this head is not what its tokens give in a row: "
+                             f"{worst:.1%} off; give engine.decoder=transformers, or another drafter")
