@@ -26,7 +26,7 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, Verification
+from methods.rules.base import Decision, Model, Rule, Sampling, Target, Verification
 from methods.rules.dropmatch import WORD, words
 
 
@@ -34,6 +34,7 @@ class DropoutHead(Rule):
     """head: i, from 1; heads differ only in their random masks. p_drop: share of hidden units dropped."""
 
     needs_hidden: ClassVar[bool] = True
+    greedy_only: ClassVar[bool] = True
     head: int = Field(1, ge=1, le=1024)
     p_drop: float = Field(0.3, ge=0.0, lt=1.0)
     _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
@@ -46,12 +47,6 @@ class DropoutHead(Rule):
     @property
     def own_randomness(self) -> bool:
         return self.p_drop > 0
-
-    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
-        super().check(candidates, sampling)
-        if not sampling.greedy:
-            raise ValueError(f"rule=dropout_head decodes at temperature 0 only, not {sampling.temperature}: "
-                             "set decoding.temperature=0")
 
     def emits_argmax(self, sampling: Sampling) -> bool:
         return False  # the head's argmax, not the target's

@@ -31,9 +31,7 @@ In docs/rules.md
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -51,57 +49,6 @@ ENTRIES = 100_000
 """So many probabilities at a time on a CPU: what is computed between stays in its cache."""
 
 
-@dataclass
-class _Both:
-    """Two distributions [..., V] and what several divergences share."""
-
-    p: Tensor
-    q: Tensor
-
-    @cached_property
-    def log_p(self) -> Tensor:
-        return self.p.log()
-
-    @cached_property
-    def log_q(self) -> Tensor:
-        return self.q.log()
-
-    @cached_property
-    def m(self) -> Tensor:
-        return (self.p + self.q) / 2
-
-    @cached_property
-    def log_m(self) -> Tensor:
-        return self.m.log()
-
-    def js(self) -> Tensor:
-        ends = _entropies(self.p, self.log_p) + _entropies(self.q, self.log_q)
-        return (_entropies(self.m, self.log_m) - ends / 2).sum(-1)
-
-    def js_released(self) -> Tensor:
-        return (self.m * (self.log_m - (self.log_p + self.log_q) / 2)).sum(-1)
-
-    def kl(self) -> Tensor:
-        """A token with p = 0 adds 0, or NaN if q = 0 as well; equal distributions have exactly 0."""
-        return (self.p * (torch.where(self.p > 0, self.log_p, 0.0) - self.log_q)).sum(-1)
-
-    def kl_released(self) -> Tensor:
-        return _Both(self.q, self.p).kl()
-
-    def tv(self) -> Tensor:
-        return (self.p - self.q).abs().sum(-1) / 2
-
-    def of(self, kind: str) -> Tensor:
-        """[...] the divergence of this name."""
-        found: Tensor = getattr(self, kind)()
-        return found
-
-
-def _entropies(x: Tensor, log: Tensor) -> Tensor:
-    """-x log x, 0 at 0."""
-    return torch.where(x > 0, -x * log, 0.0)
-
-
 def divergence(kind: Divergence, p: Tensor, q: Tensor) -> Tensor:
     """Div(p, q) over the last dimension: two distributions [..., V] -> [...] in nats (tv: a share of the mass)."""
     both, plain = _buckets(p, q) if kind.startswith("topk_") else (p, q), kind.removeprefix("topk_")
@@ -112,9 +59,27 @@ def divergences(kinds: Sequence[str], p: Tensor, q: Tensor) -> dict[str, Tensor]
     """Several divergences, none of them top-k, of two distributions [..., V], each [...]: they share logarithms."""
     size = max(1, ENTRIES // p.shape[-1]) if p.device.type == "cpu" else max(1, p[..., 0].numel())
     contexts = zip(p.reshape(-1, p.shape[-1]).split(size), q.reshape(-1, q.shape[-1]).split(size), strict=True)
-    parts = [[both.of(kind) for kind in kinds] for both in (_Both(*some) for some in contexts)]
+    parts = [[formulas[kind]() for kind in kinds] for formulas in (_formulas(*some) for some in contexts)]
     whole = (torch.cat(found).view(p.shape[:-1]) for found in zip(*parts, strict=True))
     return dict(zip(kinds, whole, strict=True))
+
+
+def _formulas(p: Tensor, q: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """Each divergence of p and q [..., V] by name, computed when it is called. In KL a token with p = 0 adds 0, or NaN
+    if q = 0 as well; equal distributions have exactly 0."""
+    log_p, log_q, m = p.log(), q.log(), (p + q) / 2
+    log_m = m.log()
+
+    def kl(p: Tensor, log_p: Tensor, log_q: Tensor) -> Tensor:
+        return (p * (torch.where(p > 0, log_p, 0.0) - log_q)).sum(-1)
+
+    def entropies(x: Tensor, log: Tensor) -> Tensor:
+        return torch.where(x > 0, -x * log, 0.0)
+
+    return {"js": lambda: (entropies(m, log_m) - (entropies(p, log_p) + entropies(q, log_q)) / 2).sum(-1),
+            "js_released": lambda: (m * (log_m - (log_p + log_q) / 2)).sum(-1),
+            "kl": lambda: kl(p, log_p, log_q), "kl_released": lambda: kl(q, log_q, log_p),
+            "tv": lambda: (p - q).abs().sum(-1) / 2}
 
 
 def _buckets(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:

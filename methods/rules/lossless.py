@@ -5,8 +5,6 @@ siblings. In one context with children x_1, x_2, ... in draft order, r of them a
 
   sampled        children drawn independently from q.  p_0 = p,  p_(r+1) = norm(max(0, p_r - q)),
                  accept x with probability min(1, p_r(x)/q(x)); if all are rejected, draw from the last p_r.
-                 By induction p_r = max(0, p - c_r q)/Z_r with c_0 = 0, Z_0 = 1, c_(r+1) = c_r + Z_r and
-                 Z_r = sum max(0, p - c_r q): two numbers per context and rank instead of a distribution.
                  Drawn without replacement, q loses each rejected child and is renormalised: q_(r+1) = norm(q_r without
                  x_r), and p_(r+1) = norm(max(0, p_r - q_r)) with it (recursive rejection sampling, Jeon et al. 2024).
   deterministic  q is a point mass on x, so a rejected x loses all its mass: with S = p(x_1) + ... + p(x_r)
@@ -48,9 +46,7 @@ def lossless_test(v: Verification, q_mode: QMode = "exact") -> Tensor:
     if v.sampling.greedy:
         return v.is_argmax
     if v.draft.sampled:
-        if not v.draft.replacement and not v.draft.chain:
-            return _accepts_distinct_siblings(v)
-        return v.u * v.q_token < v.p_token if v.draft.chain else _accepts_sampled_siblings(v)
+        return v.u * v.q_token < v.p_token if v.draft.chain else _accepts_siblings(v)
     return mass_test(v, q=v.q_token if q_mode == "draft" else None)
 
 
@@ -73,23 +69,10 @@ def sibling_mass(v: Verification) -> tuple[Tensor, Tensor]:
     return p_token, (v.earlier_siblings.to(p_token.dtype) @ p_token[..., None])[..., 0]
 
 
-def _accepts_sampled_siblings(v: Verification) -> Tensor:
-    """One round per sibling rank: each context updates its (c, Z), and each node is tested in the round of its rank."""
-    rank = v.earlier_siblings.sum(-1)
-    accept = torch.zeros_like(v.draft.valid)
-    c, z = torch.zeros_like(v.u), torch.ones_like(v.u)
-    for r in range(v.draft.width or v.draft.nodes - 1):
-        left = v.p_token - v.at_parent(c) * v.q_token
-        accept |= (rank == r) & (v.u * v.at_parent(z) * v.q_token < left)
-        c = c + z
-        z = (v.p - c[..., None] * v.q).clamp(min=0.0).sum(-1)
-    return accept
-
-
-def _accepts_distinct_siblings(v: Verification) -> Tensor:
-    """The same for siblings drawn without replacement, whose q loses the rejected tokens too."""
+def _accepts_siblings(v: Verification) -> Tensor:
+    """One round per sibling rank: each node is tested in the round of its rank against what is left of its context."""
     rank, accept = v.earlier_siblings.sum(-1), torch.zeros_like(v.draft.valid)
-    left = Remainder(v.p, v.q, torch.ones_like(v.p[..., 0]), replacement=False)
+    left = Remainder(v.p, v.q, torch.ones_like(v.p[..., 0]), v.draft.replacement)
     for r in range(v.draft.width or v.draft.nodes - 1):
         child, real = v.child(r)
         token = v.draft.tokens.gather(1, child)
@@ -104,14 +87,9 @@ def residual(v: Verification, node: Tensor) -> Tensor:
     p = v.p_at(node)
     if v.sampling.greedy:
         return p  # the argmax was not among the children, or it would have been accepted
-    if v.draft.sampled and not v.draft.replacement:
-        return rejected(v, node, torch.ones_like(p[:, 0]))
-    if v.draft.sampled:
-        count = v.children_of(node).sum(1, keepdim=True)
-        q = v.sampling.probs(v.at(v.draft_logits, node))  # unspecified at a leaf, where it is not used
-        left = _without_q(p, torch.where(count > 0, q, 0.0), count, v.draft.width or v.draft.nodes - 1)
-        return torch.where(left.sum(-1, keepdim=True) > 0, left, p)  # as in `without_children`
-    return without_children(v, node, p)
+    if not v.draft.sampled:
+        return without_children(v, node, p)
+    return without_draft(v, node, p, p) if v.draft.chain else rejected(v, node, torch.ones_like(p[:, 0]))
 
 
 def without_children(v: Verification, node: Tensor, p: Tensor) -> Tensor:
@@ -121,13 +99,13 @@ def without_children(v: Verification, node: Tensor, p: Tensor) -> Tensor:
     return torch.where(left.sum(-1, keepdim=True) > 0, left, p)
 
 
-def _without_q(p: Tensor, q: Tensor, rejected: Tensor, rounds: int) -> Tensor:
-    """max(0, p - c_k q) [B, V] for k = `rejected` [B, 1]."""
-    c, left = torch.zeros_like(p[:, :1]), p
-    for r in range(rounds):
-        c = c + torch.where(rejected > r, left.sum(-1, keepdim=True) if r else 1.0, 0.0)
-        left = (p - c * q).clamp(min=0.0)
-    return left
+def without_draft(v: Verification, node: Tensor, pi: Tensor, bonus: Tensor) -> Tensor:
+    """Weights [B, V] in the context of node [B]: max(0, pi - q) where a child was rejected, `bonus` at a leaf.
+
+    pi, bonus [B, V]; pi and q may be anything at a leaf. Where rounding leaves nothing of pi, pi itself."""
+    left = (pi - v.sampling.probs(v.at(v.draft_logits, node))).clamp(min=0.0)
+    left = torch.where(left.sum(-1, keepdim=True) > 0, left, pi)
+    return torch.where(v.children_of(node).any(1, keepdim=True), left, bonus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +215,3 @@ class ThresholdChain(ChainRule):
 def draft_p(v: Verification) -> Tensor:
     """[B, N] the probability with which each node's token was drafted: q(x), or 1 for a deterministic candidate."""
     return v.q_token if v.draft.sampled else torch.ones_like(v.p_token)
-
-
-def without_draft(v: Verification, node: Tensor, pi: Tensor, bonus: Tensor) -> Tensor:
-    """Weights [B, V] in the context of node [B]: max(0, pi - q) where a child was rejected, `bonus` at a leaf.
-
-    pi, bonus [B, V]; pi and q may be anything at a leaf. Where rounding leaves nothing of pi, pi itself."""
-    left = (pi - v.sampling.probs(v.at(v.draft_logits, node))).clamp(min=0.0)
-    left = torch.where(left.sum(-1, keepdim=True) > 0, left, pi)
-    return torch.where(v.children_of(node).any(1, keepdim=True), left, bonus)

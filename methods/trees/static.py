@@ -102,11 +102,6 @@ class StaticTree:
         """For each depth 1, 2, …: how many top tokens of a distribution are needed, i.e. the largest rank + 1."""
         return tuple(max(path[-1] for path in self.paths if len(path) == d) + 1 for d in range(1, self.max_depth + 1))
 
-    def cut(self, depth: int) -> StaticTree:
-        """The same tree without the nodes below `depth` >= 1."""
-        kept = tuple(path for path in self.paths if len(path) <= depth)
-        return self if len(kept) == self.nodes else StaticTree(self.name, f"{self.source}; cut at depth {depth}", kept)
-
     def dump(self) -> str:
         """The tree as the text of its file."""
         lines = [" ".join(_word(path) for path in self.paths if len(path) == d) for d in range(1, self.max_depth + 1)]

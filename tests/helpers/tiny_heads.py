@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from methods import registry
 from methods.drafters.base import Drafter
 from methods.engine.language_model import LanguageModel
-from methods.heads.eagle import EagleHead
-from methods.heads.eagle3 import Eagle3Head
+from methods.heads.eagle import Eagle3Head, EagleHead
 from methods.heads.eagle3_config import form_of
 from methods.heads.head import Head
 from methods.heads.layer import HeadModule, head_config
+from methods.trees.draft import Draft
 from tests.helpers.tiny_models import noisy_copy
 
 SMALL = {"total": 16, "depth": 2, "top_k": 4}
@@ -102,3 +102,14 @@ def model_for(name: str, target: LanguageModel) -> LanguageModel | Head | Any:
         case "medusa":
             return random_medusa(target)
     return random_head(name, target)
+
+
+def inner_nodes(draft: Draft, row: int) -> list[tuple[list[int], torch.Tensor]]:
+    """The path of drafted tokens to every node of a row that has children, and the draft logits [V] behind it."""
+    parents, found = draft.parents.expand(draft.tokens.shape)[row].tolist(), []
+    for node in sorted(set(parents[1:])):
+        line = [node]
+        while line[0]:
+            line.insert(0, parents[line[0]])
+        found.append((draft.tokens[row, line[1:]].tolist(), draft.logits[row, node]))
+    return found

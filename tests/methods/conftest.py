@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from methods.drafters._heads import HeadProposer
+from methods.trees.draft import Draft
+
 torch.set_num_threads(1)
 
 
@@ -30,3 +33,12 @@ def golden_json(golden: Callable[[str], Path]) -> Callable[[str], dict]:
         with gzip.open(golden(name), "rt", encoding="utf-8") as file:
             return json.load(file)
     return load
+
+
+@pytest.fixture
+def drafts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], Draft]]:
+    """Committed rows and draft of every cycle in which a head drafts while the test runs."""
+    seen, real = [], HeadProposer.propose
+    monkeypatch.setattr(HeadProposer, "propose", lambda self, rows, u: seen.append(
+        ([list(row) for row in rows], real(self, rows, u))) or seen[-1][1])
+    return seen

@@ -8,10 +8,9 @@ import torch
 from scipy import stats
 
 from bench.config.compose import composer
-from bench.training.commands.calibrate import Calibrate, coverage
-from methods.rules._files import Constants
+from bench.training.commands.calibrate import Calibrate
 from methods.sampling import Sampling
-from methods.training.rules.arc import BoundSample, fit, fit_buckets, measure, union_js, upper_quantile
+from methods.training.rules.arc import BoundSample, fit, fit_buckets, measure, upper_quantile
 from tests.helpers import rule_reference
 from tests.helpers.rule_reference import softmax
 from tests.helpers.tiny_models import language_model, prompts
@@ -53,12 +52,6 @@ def test_a_position_is_measured_as_by_whole_forwards(alternative: str) -> None:
     assert checked == len(answer)
 
 
-def test_js_of_far_and_equal_distributions() -> None:
-    far = union_js(torch.tensor([99.0, 0.0, 0.0]), torch.tensor([0.0, 99.0, 0.0]), 1)
-    assert float(far) == pytest.approx(np.log(2))
-    assert float(union_js(torch.arange(9.0), torch.arange(9.0), 4)) == 0.0
-
-
 @pytest.mark.parametrize(("bound", "least"), [("clopper_pearson", 0.89), ("wilson", 0.84)])
 def test_bounds_on_quantiles_cover_as_often_as_they_say(bound: str, least: float) -> None:
     """Clopper-Pearson at least as often, up to the noise of 1000 draws; Wilson's approximation about as often."""
@@ -97,22 +90,6 @@ def test_constants_are_the_quantiles_of_algorithm_1() -> None:
     released = fit(positions, delta=delta, trim=0.005, slack=0.7)
     assert released.c == pytest.approx(np.quantile(np.sort(js / distance)[:398], 0.95))
     assert released.tau > found.tau
-
-
-def test_the_smaller_of_two_bounds_holds_less_often() -> None:
-    """Each bound holds at 1 - delta of what it was fitted on; both at once, which their minimum needs, at least at
-    1 - 2 delta, and at no more where their failures do not overlap."""
-    js = np.concatenate([np.full(900, 0.1), np.full(50, 0.2), np.full(50, 0.3)])
-    distance, margin = js.copy(), js.copy()
-    distance[900:950], margin[950:] = 0.01, 0.01  # one bound fails on these, the other on those
-    rows = zip(js.tolist(), distance.tolist(), margin.tolist(), strict=True)
-    positions = [BoundSample(*row, 0.5) for row in rows]
-    constants = Constants(target="t", fingerprint="f", inv_std=[1.0], buckets=[fit(positions, delta=0.05)])
-    held = coverage(constants, positions)
-    assert held == {"u_emb": 0.95, "u_logit": 0.95, "u_min": 0.9}
-    random = random_positions(2000)
-    held = coverage(constants.model_copy(update={"buckets": [fit(random, delta=0.05)]}), random)
-    assert held["u_emb"] == held["u_logit"] == 0.95 and 0.90 <= held["u_min"] < 0.95
 
 
 @pytest.mark.parametrize(("given", "refused"), [

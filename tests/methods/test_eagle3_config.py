@@ -16,13 +16,13 @@ from torch import Tensor
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.drafters import _heads
-from methods.drafters._heads import HeadProposer, check_head
+from methods.drafters._heads import check_head
 from methods.engine.source import ModelError
 from methods.heads.eagle3_config import AUX_LAYERS, flat, form_of
 from methods.heads.head import load_eagle, load_eagle3
 from methods.method import build_method
 from methods.sampling import Sampling
-from tests.helpers.tiny_heads import head_json, save_head
+from tests.helpers.tiny_heads import head_json, inner_nodes, save_head
 from tests.helpers.tiny_models import VOCAB, language_model, prompts
 
 SLIDING = {"layer_types": ["sliding_attention"], "sliding_window": 7}
@@ -157,30 +157,19 @@ def as_speculators(folder: Path) -> Path:
 
 
 @torch.inference_mode()
-def drafts(head, target, monkeypatch) -> list[tuple[list[int], list[int], Tensor]]:
+def paths(head, target, drafts) -> list[tuple[list[int], list[int], Tensor]]:
     """(committed ids, path, logits behind it) for every node of some trees that are drafted in a batch."""
     drafter = registry.drafter("eagle3")(total=8, depth=2, top_k=3)
     method = build_method(target, head, drafter, registry.rule("lossless")(q_mode="draft"), Sampling(1.0), 3)
-    seen, real = [], HeadProposer.propose
-    monkeypatch.setattr(HeadProposer, "propose", lambda self, rows, u: seen.append(
-        ([list(row) for row in rows], real(self, rows, u))) or seen[-1][1])
     asked = prompts(2, low=9, high=14)
     generate(method, [Request(ids, f"head/{i}") for i, ids in enumerate(asked)], Limits(30, frozenset()))
-    found = []
-    for rows, draft in (seen[0], seen[2]):
-        for row, ids in enumerate(rows):
-            parents = draft.parents.expand(draft.tokens.shape)[row].tolist()
-            for node in sorted(set(parents[1:])):
-                line = [node]
-                while line[0]:
-                    line.insert(0, parents[line[0]])
-                found.append((ids, draft.tokens[row, line[1:]].tolist(), draft.logits[row, node]))
-    return found
+    return [(rows[row], path, logits) for rows, draft in (drafts[0], drafts[2]) for row in range(2)
+            for path, logits in inner_nodes(draft, row)]
 
 
 @pytest.mark.parametrize(("name", "kind"), [*((name, "llama") for name in CASES), ("norm_output", "gemma2"),
                                             ("two layers", "gemma2"), ("sliding window", "gemma2")])
-def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, monkeypatch) -> None:
+def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, drafts) -> None:
     """Trees drafted in a batch, by the lean layers (llama) and through modules (gemma2), against the reference."""
     target = target_of(kind)
     folder = head_folder(tmp_path, target, **CASES[name])
@@ -189,7 +178,7 @@ def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, monke
     check_head(head)
     plain = head_folder(tmp_path / "plain", target)
     changed = 0.0
-    for ids, path, logits in drafts(head, target, monkeypatch):
+    for ids, path, logits in paths(head, target, drafts):
         want = reference.logits(target, ids, path)
         largest = float(want[want.isfinite()].abs().max())
         torch.testing.assert_close(logits.double(), want, rtol=2e-4, atol=2e-4 * largest)

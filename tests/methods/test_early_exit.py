@@ -64,14 +64,6 @@ def test_drafts_come_from_the_first_layers(monkeypatch, kind, exit_layer):
             assert torch.allclose(draft.logits[b, :K], logits[len(row) - 1:], atol=1e-4)
 
 
-def test_the_target_keeps_its_layers():
-    target = language_model("llama", layers=LAYERS)
-    early = target.first_layers(1)
-    assert (target.layers, early.layers) == (LAYERS, 1)
-    assert early.model.lm_head is target.model.lm_head, "nothing is copied"
-    assert early.model.base_model.layers[0] is target.model.base_model.layers[0]
-
-
 @pytest.mark.parametrize("exit_layer", [LAYERS, LAYERS + 5])
 def test_refuses_an_exit_that_leaves_nothing_out(exit_layer):
     with pytest.raises(ModelError, match=rf"^drafter.exit_layer={exit_layer}: llama-3-0 has 3 layers, .* give 1 to 2$"):

@@ -65,12 +65,6 @@ def test_the_tokenizer_and_its_chat_template_come_along(file, pair_folder):
     assert converted.eos_ids == {original.eos_token_id}
 
 
-def test_the_file_alone_decides(file, tmp_path):
-    """A config.json that lies beside the file is not read."""
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 7}')
-    assert load_model(str(file)).model.config.model_type == "llama"
-
-
 def test_it_is_converted_once_and_named_by_its_contents(file, cache, capsys, monkeypatch):
     folder = gguf.converted(file)
     assert folder == cache / "gguf" / user_cache.sha256(file) and Source.of(str(file)).folder == folder

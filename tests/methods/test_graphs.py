@@ -68,15 +68,3 @@ def test_tokens_are_those_of_direct_calls(name: str, rule: str, temperature: flo
         assert [(g.output_ids, g.committed, g.accepted, g.relaxed) for g in got] == [
             (g.output_ids, g.committed, g.accepted, g.relaxed) for g in want]
     assert graphs.replays > 2 * len(graphs.recordings) > 0
-
-
-def test_shapes_and_constants_have_recordings_of_their_own() -> None:
-    graphs = Graphs(replayed)
-
-    def scaled(x: torch.Tensor, factor: float) -> dict[str, torch.Tensor]:
-        return {"y": x * factor}
-
-    for size, factor in ((2, 3.0), (2, 3.0), (4, 3.0), (2, 5.0)):
-        x = torch.arange(size, dtype=torch.float32)
-        assert torch.equal(graphs.run(scaled, x, factor)["y"], x * factor)
-    assert len(graphs.recordings) == 3 and graphs.replays == 4

@@ -20,7 +20,7 @@ from methods.sampling import Sampling
 from methods.training.heads.base import FrozenTarget, Slots, choose, unroll
 from methods.training.heads.loop import measure, train
 from methods.training.heads.recipes import RECIPES
-from methods.training.heads.trainers import TRAINERS, most_frequent
+from methods.training.heads.trainers import TRAINERS
 from methods.training.packing import Batch, ChatPacker, DataError, Records, messages_of
 from methods.trees.dynamic import TreeShape
 from models.tiny.train.data import stream
@@ -232,20 +232,6 @@ def test_the_target_sees_each_packed_conversation_alone(kind):
         assert torch.allclose(target_states.hidden[0, at], alone.hidden[0], atol=1e-4)
 
 
-def test_slots_are_where_drafting_happens(packer):
-    batch = packer.batch(1, 2)
-    every = choose(batch, 3, 192, torch.Generator().manual_seed(0))
-    some = choose(batch, 3, 20, torch.Generator().manual_seed(0))
-    for slots in (every, some):
-        for r in range(2):
-            for m, t in enumerate(slots.index[r].tolist()):
-                for k in range(3):
-                    inside = t + 2 + k < 192 and batch.document[r, t] == batch.document[r, t + 2 + k]
-                    answers = t + 2 < 192 and batch.weight[r, t + 1] == 1 and batch.weight[r, t + 2] == 1
-                    assert slots.weight[k, r, m] == (batch.weight[r, t + 2 + k] if inside and answers else 0.0)
-    assert (some.weight[0] == 1).all() and every.weight[0].sum() > some.weight[0].sum()
-
-
 class Killed(Exception):
     pass
 
@@ -294,20 +280,6 @@ def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_pa
         for name, tensor in trained.head.state_dict().items():
             found = head.model.state_dict()[name]
             assert torch.equal(found, tensor.to(torch.bfloat16).float() if tensor.is_floating_point() else tensor), name
-
-
-def test_the_draft_vocabulary_is_the_most_frequent_tokens(target, packer):
-    trainer = trainer_of("eagle3", target, packer)
-    ids = torch.arange(120) + trainer.head.d2t
-    assert torch.equal(trainer.head.t2d.nonzero()[:, 0], ids)
-    counts = torch.zeros(target.vocab_size)
-    for number in range(2):
-        batch = packer.batch(number, 2)
-        for token, weight in zip(batch.input_ids.flatten().tolist(), batch.weight.flatten().tolist(), strict=True):
-            counts[token] += weight
-    assert counts[ids].min() >= counts[~trainer.head.t2d].max() and counts[ids].sum() > 0.8 * counts.sum()
-    assert target.tokenizer.eos_token_id in ids
-    assert most_frequent(torch.tensor([3, 5, 5, 0, 3]), 3).tolist() == [0, 1, 2]
 
 
 def test_records_are_read_and_held_out():

@@ -130,11 +130,3 @@ def test_guesses_share_their_beginnings(grams, size):
     assert sorted(paths) == sorted(latest)
     if latest:
         assert tokens[1:LEVEL] == list(latest[0]), "the latest stands first"
-
-
-def test_extra_nodes_are_no_candidates():
-    draft = Draft.of_parents(torch.arange(5)[None], torch.tensor([[-1, 0, 1, 0, 3]]))
-    draft.extra_nodes = 2
-    seen = draft.candidates()
-    assert seen.nodes == 3 and seen.tokens.tolist() == [[0, 1, 2]] and seen.extra_nodes == 0
-    assert seen.ancestors.shape == (1, 3, 3) and seen.depth.tolist() == [[0, 1, 2]] and seen.logits is None

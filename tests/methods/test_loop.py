@@ -11,6 +11,7 @@ import torch
 from methods import registry
 from methods.batch import Generation
 from methods.decode import Limits, Request, TooLong, generate
+from methods.drafters.base import DraftSettings
 from methods.likelihood import generate_with_nll
 from methods.method import Method, build_method
 from methods.pruning import Pruning
@@ -39,6 +40,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 OTHERS = ("none", "model", "eagle3")
 """Cases of every architecture: chains, trees, and hidden states that a head reads."""
+LATE: list[tuple[str, Sampling, dict[str, Any]]] = [
+    ("near_top", GREEDY, {"after_tokens": 6, "threshold": 1e-6}), ("secure_sd", WARM, {"tokens": 6}),
+    ("ensemble", WARM, {"w": 0.0, "w_first": 1.0, "tokens": 6, "schedule": "step"})]
+"""Rules that relax behind the sixth token of an answer."""
 RIGHT = {"model", "model, stops early", "model, distinct siblings", "model, independent siblings", "medusa", "planted"}
 """Cases whose drafts come true now and then; an untrained head is right by chance."""
 
@@ -121,11 +126,26 @@ def test_an_answer_depends_on_its_prompt_alone(case: str) -> None:
 
 @pytest.mark.parametrize(("rule", "sampling", "options"), [
     ("traversal", Sampling(1.0, top_k=2), {}), ("mars", WARM, {}), ("fsd", WARM, {}), ("dropmatch", WARM, {}),
-    ("fly", GREEDY, {"window": 2}), ("asd", GREEDY, {}), ("typical", Sampling(0.8), {})])
+    ("fly", GREEDY, {"window": 2}), ("asd", GREEDY, {}), ("typical", Sampling(0.8), {}),
+    ("relaxed_topk", GREEDY, {"delta": 0.9, "span": "thinking", "begin": 5, "end": 9}), *LATE])
 def test_with_every_kind_of_rule(rule: str, sampling: Sampling, options: dict[str, Any]) -> None:
     case = {"traversal": "model, distinct siblings", "typical": "medusa"}.get(rule, "model")
     found = assert_own(method_of(case, rule=rule, sampling=sampling, **options))
     assert any(g.committed for g in found) and (rule == "traversal" or sum(g.relaxed for g in found) > 0)
+
+
+@pytest.mark.parametrize(("rule", "sampling", "options"), LATE)
+def test_a_rule_that_relaxes_later_is_strict_before(rule: str, sampling: Sampling, options: dict[str, Any]) -> None:
+    late, strict = (run(method_of("model", rule=name, sampling=sampling, **given), ROWS, 6)
+                    for name, given in ((rule, options), ("lossless", {})))
+    assert [g.output_ids[:6] for g in late] == [g.output_ids[:6] for g in strict] and sum(g.relaxed for g in late) > 0
+
+
+def test_a_budget_is_spent_once() -> None:
+    """A larger allowance per block changes nothing once the request's budget is gone."""
+    relaxed = [sum(g.relaxed for g in run(method_of("model", rule="asd", budget=budget, regret_per_value=9.0,
+                                                    max_relaxed=5), ROWS, 6)) for budget in (0.0, 1.0, 1e9)]
+    assert relaxed[0] == 0 < relaxed[1] < relaxed[2]
 
 
 def test_with_trees_of_any_shape_and_pruned_ones() -> None:
@@ -175,3 +195,24 @@ def test_what_does_not_fit_says_what_to_shorten(case: str) -> None:
     with pytest.raises(TooLong, match="no room for an answer in its 512 positions; shorten the prompt") as refused:
         run(method, [[5] * 512], 1, Limits(1, frozenset()))
     assert "max_new_tokens" not in str(refused.value), "no limit on the answer helps here"
+
+
+@pytest.mark.parametrize("name", ["model", "early_exit"])
+def test_the_distribution_behind_the_last_token(name: str) -> None:
+    """is that of one forward over everything committed and drafted; without `bonus_q` it is not computed."""
+    target = language_model(layers=3)
+    model = language_model(layers=1) if name == "model" else None
+    reader = model or target.first_layers(2)
+    rows = [[1, 2, 3, 4], [3, 1, 2, 5]]
+    for bonus_q in (True, False):
+        drafter = registry.drafter(name)()
+        proposer = drafter.start(target, model, DraftSettings(3, Sampling(1.0), True, bonus_q=bonus_q), rows, 32)
+        cache = target.new_cache(2, 32)
+        target.prefill([row[:-1] for row in rows], cache)
+        proposer.attach_target_cache(cache)
+        draft = proposer.propose(rows, torch.tensor([[0.1, 0.5, 0.9], [0.3, 0.2, 0.7]]))
+        for row, tokens, logits in zip(rows, draft.tokens.tolist(), draft.logits, strict=True):
+            ids = torch.tensor([row + tokens[1:]])
+            whole = reader.forward(ids, reader.new_cache(1, 32)).logits[0]
+            torch.testing.assert_close(logits[:3], whole[3:6], atol=1e-4, rtol=1e-4)
+            assert torch.allclose(logits[3], whole[6], atol=1e-4) == bonus_q

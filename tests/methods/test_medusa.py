@@ -94,8 +94,6 @@ def test_official_files(tmp_path, file, layers):
 
 @pytest.mark.parametrize("change,said", [
     (lambda t: t.pop("3.0.linear.bias"), "missing 3.0.linear.bias"),
-    (lambda t: [t.pop(name) for name in list(t) if name.startswith("2.")], "missing 2.0.linear.bias, 2.0"),
-    (lambda t: t.update({"extra.weight": torch.ones(2)}), "unexpected extra.weight"),
     (lambda t: t.update({"1.0.linear.bias": torch.ones(2)}), "1.0.linear.bias 2 instead of 32"),
     (lambda t: t.clear() or t.update({"fc.weight": torch.ones(2)}), "no Medusa heads"),
 ])

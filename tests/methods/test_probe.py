@@ -95,10 +95,3 @@ def test_activations_that_overflow() -> None:
     model.model.model.layers[1].mlp.up_proj.weight.data *= 3e4
     with pytest.raises(ModelError, match=r"logits are NaN in engine.dtype=float16: .*; give engine.dtype=bfloat16"):
         probe.probe(model)
-
-
-def test_prompts_reach_beyond_boundaries_of_the_config() -> None:
-    config = {"sliding_window": 40, "rope": {"original_max_position_embeddings": 300}, "window_sizes": [8, [16]],
-              "hidden_size": 4096, "chunk_size": None, "use_sliding_window": True}
-    assert probe.boundaries(config) == {8, 16, 40, 300}
-    assert probe.lengths_for(random_model(config_of("gemma2", sliding_window=200))) == (5, 19, 216)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from methods.decode import Limits, Request, generate
 from methods.engine import products
 from methods.engine.decoder import Product
 from methods.engine.products import KERNELS, OWN, TOKENS, Matrix, Products, chosen, fastest
-from methods.engine.user_cache import noted
 from methods.method import build_method
 from methods.registry import drafter, rule
 from methods.sampling import Sampling
@@ -88,24 +85,6 @@ def test_a_choice_is_measured_once_and_a_damaged_one_anew(own_cache: Path, monke
         assert chosen(96, 40, True, torch.float32, 1) == ("linear",) * 8, value
 
 
-def test_those_that_start_together_share_one_measurement() -> None:
-    """The lock is that of a file opened anew, so it parts threads as it parts processes."""
-    began, measured = [Event() for _ in range(3)], []
-
-    def measure() -> int:
-        for event in began:
-            event.wait()
-        measured.append(1)
-        return len(measured)
-
-    def ask(number: int) -> int:
-        began[number].set()
-        return noted("slow", measure, int)
-
-    with ThreadPoolExecutor(3) as threads:
-        assert list(threads.map(ask, range(3))) == [1, 1, 1]
-
-
 @pytest.mark.parametrize("name", COPIES)
 def test_a_model_on_copies_decodes_the_same_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """autoregressively and with a drafter, alone and in a batch; it still trains, and its copy has its own weights."""
@@ -131,12 +110,3 @@ def test_a_model_on_copies_decodes_the_same_tokens(name: str, monkeypatch: pytes
         tokens = torch.tensor([[1, 2, 3]])
         assert float(other.forward(tokens, other.new_cache(1, 8)).logits.abs().max()) == 0
         assert float(packed.forward(tokens, packed.new_cache(1, 8)).logits.abs().max()) > 0
-
-
-def test_small_models_and_those_without_a_cache_keep_the_plain_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = torch.nn.Linear(16, 16)
-    assert not Products.of(module, 1).serves
-    monkeypatch.setattr(products, "SMALLEST", 0)
-    assert Products.of(module, 1).serves and not Products.of(module, 1 << 40).serves
-    monkeypatch.setattr(products, "is_writable", lambda: False)
-    assert not Products.of(module, 1).serves

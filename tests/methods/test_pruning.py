@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from methods.pruning import TIE, Pruning, select
+from methods.pruning import TIE, Pruning
 from methods.rules.base import DraftCapabilities
 from methods.trees.draft import Draft
 
@@ -132,13 +132,6 @@ def test_the_smaller_draft_is_the_same_tree_without_the_dropped(p: Pruning, case
     assert small.nodes == (max(len(r.nonzero()) for r in kept) if any(pruned.dropped) else draft.nodes)
 
 
-def test_coverage_does_not_depend_on_entropy_but_the_leaf_floor_does() -> None:
-    draft, _ = random_draft(3, 20, 1.0, False)
-    calm, torn = torch.zeros(ROWS), torch.ones(ROWS)
-    assert torch.equal(Pruning(leaf=0.0).kept(draft, calm), Pruning(leaf=0.0).kept(draft, torn))
-    assert Pruning(leaf=0.05).kept(draft, torn).sum() < Pruning(leaf=0.05).kept(draft, calm).sum()
-
-
 def test_a_chain_stays_a_chain() -> None:
     q = torch.tensor([[1.0, 0.9, 0.5, 0.01, 0.9]])
     draft = Draft.of_chain(torch.arange(5)[None], q=q, logits=torch.zeros(1, 5, 7))
@@ -146,12 +139,6 @@ def test_a_chain_stays_a_chain() -> None:
     small = Pruning(score="accum_prob", epsilon=0.1).prune(draft, torch.zeros(1)).draft
     assert small.chain and small.tokens.tolist() == [[0, 1, 2]] and small.parents.tolist() == [[-1, 0, 1]]
     assert small.logits.shape == (1, 3, 7)
-
-
-def test_selecting_everything_changes_nothing() -> None:
-    draft, _ = random_draft(1, 9, 1.0, False)
-    same = select(draft, draft.valid, 9)
-    assert torch.equal(same.parents, draft.parents) and torch.equal(same.ancestors, draft.ancestors)
 
 
 @pytest.mark.parametrize("candidates,message", [

@@ -12,21 +12,17 @@ from scipy import stats
 
 from methods.rules import fsd
 from methods.rules.base import Rule
-from methods.rules.block import Block
 from methods.rules.dropmatch import words
 from methods.rules.fsd import Divergence, Fsd, divergence, divergences
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
-from methods.rules.relaxed_topk import RelaxedTopk
-from methods.rules.secure_sd import SecureSd
-from methods.rules.typical import Typical
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers import rule_reference
-from tests.helpers.rule_cases import every_token, with_u
+from tests.helpers.rule_cases import every_token
 from tests.helpers.rule_table import TABLE, case
 
 COLD, WARM = Sampling(0.0), Sampling(1.0)
@@ -48,20 +44,6 @@ def accepted(rule: Rule, v: Verification) -> list[bool]:
     return rule.decide(v).accept[0, 1:].tolist()
 
 
-def test_mars_relaxes_the_runner_up_only() -> None:
-    v = one_context([1.0, 10.0, 9.5, 9.4], [2, 1], [0.99] * 2)
-    assert accepted(Mars(theta=0.9), v) == [False, True]  # v1 is a child too, so v1 wins
-    assert accepted(Mars(theta=0.9, variant="sampling"), v) == [True, True]
-    v = one_context([1.0, 10.0, 9.5, 9.4], [3, 2], [0.99] * 2)
-    assert accepted(Mars(theta=0.9), v) == [False, True]
-    assert accepted(Mars(theta=0.95), v) == [False, False]  # the ratio is exactly theta
-    kept = walk(v, Mars(theta=0.9).decide(v))
-    assert (int(kept.last), int(kept.relaxed_count), int(kept.greedier_count)) == (2, 1, 0)
-    v = one_context([1.0, 10.0, 9.5, 9.4], [2, 1], [0.99] * 2)
-    v.draft.valid[0, 2] = False
-    assert accepted(Mars(theta=0.9), v)[0]  # v1 among the padding does not win
-
-
 def test_mars_is_strict_and_counts_where_the_ratio_means_nothing() -> None:
     for top in (-1.0, 0.0):
         v = one_context([-9.0, top, top - 0.01], [2], [0.999])
@@ -73,14 +55,6 @@ def test_mars_is_strict_and_counts_where_the_ratio_means_nothing() -> None:
     assert accepted(Mars(variant="released"), v) == [True]
     assert accepted(Mars(indicator="prob_ratio"), v) == [True]
     assert walk(v, Mars(indicator="prob_ratio").decide(v)).flags == {}
-
-
-def test_mars_released_skips_others_untested() -> None:
-    """A child outside the top two would pass its lossless test, but is skipped; the correction is the whole p."""
-    v = one_context([9.0, 10.0, 9.9], [0], [0.0])
-    rule = Mars(variant="released")
-    assert accepted(rule, v) == [False] and accepted(Lossless(), v) == [True]
-    torch.testing.assert_close(rule.emit(v, torch.tensor([0])), v.p[:, 0])
 
 
 @pytest.mark.parametrize("variant", ["algorithm1", "sampling"])
@@ -196,48 +170,6 @@ def test_the_ends_of_thresholds(kind: Divergence) -> None:
     assert not Random(rate=0.0).decide(twin).accept.any() and Random(rate=1.0).decide(v).accept.all()
 
 
-def tree_of(probabilities: dict[tuple[int, ...], list[float]], paths: list[tuple[int, ...]]) -> Verification:
-    """Contexts with given distributions; nodes are tokens of the given paths."""
-    everything = [(), *paths]
-    vocab = len(probabilities[()])
-    p = torch.tensor([probabilities.get(path, [1 / vocab] * vocab) for path in everything])
-    tokens = torch.tensor([[0, *(path[-1] for path in paths)]])
-    parents = torch.tensor([[-1, *(everything.index(path[:-1]) for path in paths)]])
-    return Verification(Draft.of_parents(tokens, parents), p.log()[None], WARM, torch.zeros(1, len(everything)))
-
-
-def test_longest_wins_over_likelier_and_then_the_likelier() -> None:
-    p = {(): [0.6, 0.3, 0.1], (1,): [0.5, 0.3, 0.2], (0,): [0.001, 0.001, 0.998]}
-    v = tree_of(p, [(0,), (1,), (0, 0), (1, 0), (1, 1)])
-    assert walk(v, Typical().decide(v)).kept[0].tolist() == [True, False, True, False, True, False]
-    v = tree_of(p, [(0,), (1,), (0, 0)])
-    assert walk(v, Typical().decide(v)).kept[0].tolist() == [True, True, False, False]
-
-
-def test_an_early_failure_does_not_end_the_block() -> None:
-    """u belongs to a prefix: the second test passes whatever the first one did."""
-    z = torch.zeros(1, 3, 4)
-    draft = Draft.of_chain(torch.tensor([[0, 1, 2]]), sampled=True, logits=z, q=torch.tensor([[1.0, 0.25, 0.25]]))
-    target = torch.tensor([[[2.0, 0.5, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0], [0.0] * 4]])
-    v = Verification(draft, target, WARM, torch.tensor([[0.0, 0.999, 0.5]]))
-    assert [int(walk(v, rule.decide(v)).length) for rule in (Lossless(), Block())] == [0, 2]
-
-
-def test_thinking_spans() -> None:
-    rule = RelaxedTopk(span="thinking", begin=7, end=8)
-    rows = [[1, 7, 2, 3], [1, 7, 8, 3], [1, 2, 3, 7], [1, 7, 2, 8], [1, 2, 8, 3]]
-    assert rule.start(rows, torch.device("cpu"))["thinking"].tolist() == [True, True, True, False, False]
-    draft = Draft.of_chain(torch.tensor([[0, 7, 8], [0, 8, 7], [0, 7, 8], [0, 1, 2]]))
-    v = Verification(draft, torch.zeros(4, 3, 9), WARM, torch.zeros(4, 3),
-                     state={"thinking": torch.tensor([False, True, False, True])})
-    path = walk(v, Lossless().decide(v))  # u = 0 keeps everything
-    after = [rule.next_state(v, path, torch.tensor([token] * 4))["thinking"].tolist() for token in (3, 7, 8)]
-    assert after == [[False, True, False, True], [True] * 4, [False] * 4]
-    v.draft.valid[:, 1:] = False
-    nothing = walk(v, Lossless().decide(v))
-    assert rule.next_state(v, nothing, torch.full((4,), 3))["thinking"].tolist() == [False, True, False, True]
-
-
 @pytest.mark.parametrize("tree", [False, True])
 def test_dropmatch_with_a_draft_vocabulary_of_its_own(tree: bool) -> None:
     """Tokens that a head does not have are at minus infinity: they add the centroid's side of JS alone."""
@@ -266,23 +198,6 @@ def test_masks_drop_evenly_and_do_not_repeat() -> None:
     for axis in (0, 2):  # neighbouring rows, neighbouring units
         one, other = dropped.narrow(axis, 0, dropped.shape[axis] - 1), dropped.narrow(axis, 1, dropped.shape[axis] - 1)
         assert abs(np.corrcoef(one.flatten(), other.flatten())[0, 1]) < 4 / one.numel() ** 0.5
-
-
-def test_masks_do_not_depend_on_the_batch() -> None:
-    v, rule = case(4, WARM, sampled=False, tree=False), TABLE["dropmatch"].rule()
-    alone = Verification(Draft.of_chain(v.draft.tokens[3:4]), v.logits[3:4], WARM, v.u[3:4], v.hidden[3:4])
-    torch.testing.assert_close(rule.head_logits(v)[3:4], rule.head_logits(alone))
-
-
-def test_secure_sd_accepts_with_the_mixture_of_both_probabilities() -> None:
-    """The probability of acceptance, over 1,000 numbers u."""
-    shares, v = {}, case(6, WARM, sampled=True, tree=False, rows=400, nodes=2)
-    for eta in (0.0, 0.4, 1.0):
-        rule = SecureSd(relaxed={"name": "ensemble", "w": 0.2}, start_eta=eta, end_eta=eta)
-        shares[eta] = torch.stack([rule.decide(with_u(v, torch.full_like(v.u, u))).accept[:, 1].double()
-                                   for u in np.linspace(0.0005, 0.9995, 1000)]).mean(0)
-    torch.testing.assert_close(shares[0.4], 0.6 * shares[0.0] + 0.4 * shares[1.0], atol=3e-3, rtol=0.0)
-    assert (shares[1.0] - shares[0.0]).max() > 0.3
 
 
 def test_what_top_k_removed_is_in_no_set() -> None:

@@ -51,10 +51,6 @@ def test_bertscore_matches_each_token_with_its_nearest(encoder, layer):
     assert bert_scores(encoder, FIRST[:4], SECOND[:4], layer) == pytest.approx(wanted, abs=1e-5)
 
 
-def test_bertscore_of_a_text_without_words(encoder):
-    assert bert_scores(encoder, ["", "", "a"], ["", "a", ""]) == [1, 0, 0]
-
-
 def test_probabilities_of_a_label_are_those_of_the_pair(classifier):
     found = {label: label_probabilities(classifier, label.lower(), FIRST, SECOND) for label in LABELS}
     assert np.sum(list(found.values()), axis=0) == pytest.approx(np.ones(len(FIRST)))

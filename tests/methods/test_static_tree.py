@@ -91,18 +91,6 @@ def test_shipped_trees(name):
         assert [p[-1] for p in found] == list(range(len(found))), path
 
 
-def test_the_published_sizes():
-    medusa, eagle = static.load("medusa_63"), static.load("eagle_25")
-    assert (medusa.nodes, medusa.max_depth, medusa.widths) == (64, 4, (10, 10, 10, 2))
-    assert (eagle.nodes, eagle.max_depth, eagle.widths) == (26, 5, (4, 3, 3, 3, 2))
-
-
-def test_cut():
-    tree = static.load("eagle_25")
-    assert tree.cut(5) is tree and tree.cut(1).paths == ((), (0,), (1,), (2,), (3,))
-    assert tree.cut(3).max_depth == 3 and tree.cut(3).nodes == 21
-
-
 accuracies = st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=3), min_size=1, max_size=2)
 
 
@@ -119,10 +107,3 @@ def test_greedy_growth_is_the_optimum(accuracy, nodes):
                 best = max(best, expected_length(accuracy, StaticTree.of_paths("t", "s", some)))
     got = expected_length(accuracy, StaticTree.of_paths("t", "s", chosen)) if chosen else 0.0
     assert got == pytest.approx(best)
-
-
-def test_growth_refuses_nonsense():
-    with pytest.raises(ValueError, match="at least 1 node"):
-        best_tree([[0.5]], 0)
-    with pytest.raises(ValueError, match="accuracies from 0 to 1"):
-        best_tree([[1.5]], 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
 from methods.rules.random import Random
 from methods.rules.verification import Verification
-from methods.rules.walk import KEPT, Clause, Decision, clauses, walk
+from methods.rules.walk import KEPT, Clause, clauses, walk
 from methods.sampling import Sampling
 from methods.trace import TOP, generate_traced
 from methods.trees.draft import Draft
@@ -172,25 +171,3 @@ def test_what_only_a_threshold_keeps(rule: Rule, expected: bool) -> None:
     v = chain_case(LOGITS, 1, 0.9)
     v.draft.q = torch.ones(1, 2)
     assert bool(rule.by_threshold(v)[0, 1]) == expected
-
-
-def test_what_another_rule_keeps_without_a_threshold_is_not_by_threshold() -> None:
-    both = Either(first={"name": "mars", "theta": 0.9}, second={"name": "lossless"})
-    assert bits(both, chain_case(LOGITS, 1, 0.1)) == (True, False, False, Clause.STRICT)
-
-
-class Collision(Mars):
-    """A rule that flags every context, under a name that the loop counts by itself."""
-
-    def decide(self, v: Verification) -> Decision:
-        return replace(super().decide(v), flags={name: torch.ones_like(v.is_argmax) for name in ("relaxed", "pruned")})
-
-
-def test_a_flag_may_have_any_name() -> None:
-    target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=0)
-    requests = [Request(ids, f"row {i}") for i, ids in enumerate(prompts(3, seed=1))]
-    plain, flagged = (generate(build_method(target, model, ModelDrafter(), rule(theta=0.5), Sampling(1.0), 4), requests,
-                               Limits(20, frozenset())) for rule in (Mars, Collision))
-    for one, other in zip(plain, flagged, strict=True):
-        assert (one.output_ids, one.relaxed, one.greedier) == (other.output_ids, other.relaxed, other.greedier)
-        assert other.flags == {"relaxed": sum(other.committed), "pruned": sum(other.committed)} and other.pruned == 0

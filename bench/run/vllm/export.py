@@ -59,7 +59,7 @@ def _needs_export(checkpoint: Checkpoint) -> bool:
     """Whether vLLM would read a head otherwise: its LM head is the target's, or its layers may be numbered by their
     outputs."""
     from methods.heads.checkpoint import find
-    from methods.heads.eagle3 import TARGET_HEAD
+    from methods.heads.eagle import TARGET_HEAD
     from methods.heads.eagle3_config import AUX_LAYERS
 
     config = find(checkpoint.source, "config.json", checkpoint.revision)
@@ -71,7 +71,7 @@ def _eagle3(cell: Cell, folder: Path) -> None:
     """The head with the rows of the target's LM head that it uses, and its layers as indices of hidden states."""
     from bench.run.models import load_language_model
     from methods.heads.checkpoint import read
-    from methods.heads.eagle3 import TARGET_HEAD
+    from methods.heads.eagle import TARGET_HEAD
     from methods.heads.eagle3_config import AUX_LAYERS
     from methods.heads.head import load_eagle3
 
