@@ -1,4 +1,4 @@
-"""`python -m bench.status [store.dir=DIR] [prune=true|yes]`: which cells of a store are complete (conf/status.yaml)."""
+"""`python -m bench.status [store.dir=DIR]`: which cells of a store are complete (conf/status.yaml)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from bench.commands.command import FAILED, StoreOptions, run_yaml_command
-from bench.config.identity import staleness
-from results.store.errors import StoreError
-from results.store.status import STATES, RotationState, orphans, remove, rotations
+from bench.commands.command import StoreOptions, run_yaml_command
+from results.store.status import STATES, RotationState, rotations
 
 if TYPE_CHECKING:
     from results.store.cells import Store
@@ -28,21 +26,18 @@ WIDTH = 170
 class Status(StoreOptions):
     """conf/status.yaml, which explains every field."""
 
-    prune: bool | Literal["yes"]
     summary: Literal["table", "json"]
 
 
-def run(config: Mapping[str, Any]) -> int:
-    """Print the state of a store, or prune it. Returns the exit status. Raises ValueError, StoreError, one line."""
+def run(config: Mapping[str, Any]) -> None:
+    """Print the state of a store. Raises ValueError, StoreError, one line."""
     settings = Status.from_args(config)
     store = settings.opened()
-    if settings.prune:
-        return prune(store, settings.prune == "yes")
     listed = rotations(store, datetime.now(UTC))
     if settings.summary == "json":
         for rotation in listed:
             print(json.dumps(plain(rotation, store)))
-        return 0
+        return
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     states = Counter(state for rotation in listed for state in rotation.states)
     counts = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
@@ -55,10 +50,6 @@ def run(config: Mapping[str, Any]) -> int:
             if state in ("failed", "damaged"):
                 console.print(f"{state}: {entry.key}: {entry.failure or entry.damage}", highlight=False, markup=False,
                               soft_wrap=True)
-    if orphaned := orphans(store, staleness()):
-        console.print(f"orphans: {len(orphaned)}, which no command reads any longer: prune=true lists them",
-                      highlight=False, soft_wrap=True)
-    return 0
 
 
 def table(listed: Sequence[RotationState], store: Store) -> Table:
@@ -106,27 +97,8 @@ def span(rotation: RotationState) -> str:
     return f"{'≥ ' * rotation.partly}{f'{minutes // 60} h ' * (minutes >= 60)}{minutes % 60} min"
 
 
-def prune(store: Store, removes: bool) -> int:
-    """List what no command reads any longer; with `removes` then remove exactly that. Returns the exit status."""
-    listed = orphans(store, staleness())
-    for orphan in listed:
-        print(f"orphan: {orphan.path}: {orphan.reason}")
-    if not removes:
-        print(f"{store.root}: {len(listed)} listed, nothing removed" + ("; prune=yes removes them" if listed else ""))
-        return 0
-    left = 0
-    for orphan in listed:
-        try:
-            remove(orphan, store)
-        except StoreError as error:
-            print(f"left: {error}", file=sys.stderr)
-            left += 1
-    print(f"{store.root}: {len(listed) - left} removed, {left} left")
-    return FAILED if left else 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 1 something could not be removed, 2 the command is wrong."""
+    """Exit status: 0 done, 2 the command is wrong."""
     return run_yaml_command("status", run, argv)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from bench.config.errors import ConfigError
 from bench.config.paths import TINY
 from bench.config.section import Named
 from methods.engine.fingerprints import fingerprint
-from methods.engine.source import ModelError
 from methods.rules.either import Nested, built
 from results.store.files import content_of
 
@@ -27,26 +26,6 @@ if TYPE_CHECKING:
 IDENTITY_VERSION = 3
 """Raise it when the same settings come to mean another computation."""
 _RECORDED = re.compile(rb"^identity: (\d+)$", re.MULTILINE)
-UNRECORDED = 3
-"""The version of cells measured before cell.yaml recorded it."""
-
-
-def staleness() -> Callable[[Mapping[str, Any]], str]:
-    """Return a function that explains why a stored cell is stale: it has an earlier identity, or a model in a folder of
-    this machine was replaced. Its answer is empty for all others. It looks at each model once."""
-    is_replaced = cache(_is_replaced)
-
-    def why_stale(config: Mapping[str, Any]) -> str:
-        identity = config.get("identity", UNRECORDED)
-        if identity < IDENTITY_VERSION:
-            return f"identity {identity}; the current one is {IDENTITY_VERSION}"
-        for role, known in config.get("fingerprints", {}).items():
-            source = str(config.get("pair", {}).get(role))
-            if is_replaced(source, known):
-                return f"pair.{role}={source} was replaced"
-        return ""
-
-    return why_stale
 
 
 def of_other_identities(store: Store) -> str:
@@ -58,14 +37,6 @@ def of_other_identities(store: Store) -> str:
     return "" if not others else (
         f"{store.root}: {', '.join(others)}: this version reads cells of identity {IDENTITY_VERSION} alone; the commit "
         "of Leeway that measured a cell, in its environment.json, reads it")
-
-
-def _is_replaced(source: str, known: str) -> bool:
-    """Whether a model folder holds another model than the one with this fingerprint."""
-    try:
-        return Path(source).is_dir() and fingerprint(source) != known
-    except ModelError:  # the checkpoint is missing and may be restored
-        return False
 
 
 def are_own(fingerprints: Iterable[str]) -> bool:

@@ -17,7 +17,6 @@ from bench.config.schema import SECTIONS
 from bench.config.section import Named, Section, choose, parse, validated
 from results.metrics.cost import Profile
 from results.store.errors import one_line
-from results.store.files import check_across_hosts
 from results.store.judge import Opponent
 from tasks.base import ControlTokens, LocalFile, TaskError
 from tasks.dataset import answers
@@ -158,12 +157,10 @@ class Launcher(Section):
         """Whether each worker has a whole machine, so that nothing runs beside a timed pass."""
         return False
 
-    def check(self, name: str, store: Path) -> None:
-        """Raises ConfigError for a missing package, StoreError for a store whose locks other hosts would not see."""
-        if self.package is not None:
-            if find_spec(self.package) is None:
-                raise ConfigError(f"launch={name}: needs the package {self.package}: pip install -e .[cluster]")
-            check_across_hosts(store)
+    def check(self, name: str) -> None:
+        """Raises ConfigError for a missing package."""
+        if self.package is not None and find_spec(self.package) is None:
+            raise ConfigError(f"launch={name}: needs the package {self.package}: pip install -e .[cluster]")
 
 
 class Local(Launcher):

@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.run import machine_lock as machine
 from bench.run.console import console, counted
-from bench.run.locks import Claim, claim, claim_rotations
+from bench.run.locks import Claim, Stamp, claim, claim_rotations, machine_alone, machine_shared
 from bench.run.quality import QualityPass, Tracing, worker_count
 from bench.run.requested_cell import RequestedCell
 from bench.run.timed import needs_clock, rotations, time_rotation
@@ -138,7 +137,7 @@ def quality_pass(claims: Mapping[str, Claim], asked: Collection[str], passes: Pa
     # one model has all devices, or the engine decodes its batches by itself
     alone = any(engine.parallel != "none" or engine.name != "lab" for engine in engines)
     workers = worker_count(passes.workers, {engine.device for engine in engines}, quality.jobs)
-    with machine.decoding():
+    with machine_shared():
         quality.run(1 if alone else workers, engine)
 
 
@@ -165,8 +164,8 @@ def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> N
     groups = rotations(held for held in asked if is_untimed(held, store))
     if not groups:
         return
-    with machine.decoding() if passes.shared else machine.alone():
-        stamp = machine.Stamp.now(passes.shared)
+    with machine_shared() if passes.shared else machine_alone():
+        stamp = Stamp.now(passes.shared)
         for number, rotation in enumerate(groups, start=1):
             if len(groups) > 1:
                 name = title([held.cell for held in rotation])

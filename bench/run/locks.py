@@ -1,16 +1,21 @@
-"""The rotations and cells that this process holds, with the numbers of prompts that are asked of each cell."""
+"""What this process holds: rotations, cells with the numbers of prompts that are asked of each, and the machine."""
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import resource
+import socket
 import sys
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.config.errors import ConfigError
 from results.store.errors import Locked, format_exception
 from results.store.files import rotation_held
 
@@ -19,8 +24,10 @@ if TYPE_CHECKING:
     from results.store.cells import CellFolder, Store
 
 log = logging.getLogger(__name__)
-SPARE_FILES = 256
-"""Open files that a command needs besides the locks of its cells."""
+LOCK, DEFAULT = "LEEWAY_LOCK", "/tmp/leeway.lock"
+"""The environment variable that names the file that processes of one machine lock; the kernel drops a lock when its
+process dies."""
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(slots=True)
@@ -47,24 +54,21 @@ class Claim:
         return max(cell.timed_prompts for cell in self.cells)
 
     def start(self) -> bool:
-        """Write what is known before anything is decoded, once. False, with the reason in the folder, where that
-        fails."""
+        """Write what is known before anything is decoded, once: also what this run asks for and what it found, from
+        which `bench.status` estimates the time left. False, with the reason in the folder, where that fails."""
         if not self.started:
             try:
                 self.folder.config()  # raises where its settings were edited
                 self.folder.write_config(self.cell.record())
-                self.folder.write_environment({**self.cell.environment(sys.argv), "run": self._asked()})
+                prompts = len(self.cell.load_task().prompts(self.cell.n, self.cell.seed))
+                run = {"prompts": prompts, "timed": min(self.timed_prompts, prompts),
+                       "answered_before": len(self.folder.good_samples())}
+                self.folder.write_environment({**self.cell.environment(sys.argv), "run": run})
             except Exception as error:  # a model's file that is missing, say: only this cell cannot run
                 self.fail(error)
                 return False
         self.started = True
         return True
-
-    def _asked(self) -> dict[str, int]:
-        """What this run asks for and what it found, from which `bench.status` estimates the time left."""
-        prompts = len(self.cell.load_task().prompts(self.cell.n, self.cell.seed))
-        return {"prompts": prompts, "timed": min(self.timed_prompts, prompts),
-                "answered_before": len(self.folder.good_samples())}
 
     def fail(self, error: Exception | str) -> None:
         """Record why the cell cannot be completed."""
@@ -83,11 +87,10 @@ def by_rotation(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 def claim_rotations(cells: Iterable[Cell], store: Store, locks: ExitStack) -> tuple[list[Cell], dict[str, str]]:
     """Hold the rotations of these cells, so that no other process works on a part of one. Returns the cells that are
     held, and why the others are left alone, by the cell's name. Raises StoreError."""
-    rotations = by_rotation(cells)
-    _allow_open_files(len(rotations))
     mine: list[Cell] = []
     refused: dict[str, str] = {}
-    for rotation, own in rotations.items():
+    _allow_open_files()
+    for rotation, own in by_rotation(cells).items():
         names = list(dict.fromkeys(cell.name for cell in own))
         try:
             locks.enter_context(rotation_held(store.root, rotation, names))
@@ -109,8 +112,8 @@ def claim(cells: Iterable[Cell], store: Store, locks: ExitStack) -> tuple[dict[s
     by_name: dict[str, list[Cell]] = {}
     for cell in cells:
         by_name.setdefault(cell.name, []).append(cell)
-    _allow_open_files(len(by_name))
     claims, refused = {}, {}
+    _allow_open_files()
     for name, same in by_name.items():
         folder = store.cell(name)
         try:
@@ -123,10 +126,76 @@ def claim(cells: Iterable[Cell], store: Store, locks: ExitStack) -> tuple[dict[s
     return claims, refused
 
 
-def _allow_open_files(locks: int) -> None:
+def _allow_open_files() -> None:
     """Every lock is an open file; the usual soft limit of 1024 is below what report=all needs."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(os.listdir("/proc/self/fd")) + locks + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """The host, its boot, when the measuring session began (ISO 8601, UTC), whether other workers run on the host
+    meanwhile, and the CPU threads of the clock, once they are chosen, as `Timed` records them."""
+
+    host: str
+    boot: str
+    started: str
+    shared: bool
+    threads: int | None = None
+
+    @classmethod
+    def now(cls, shared: bool) -> Stamp:
+        boot = BOOT.read_text().strip() if BOOT.exists() else ""
+        return cls(socket.gethostname(), boot, datetime.now(UTC).isoformat(timespec="seconds"), shared)
+
+
+@contextmanager
+def machine_shared() -> Iterator[None]:
+    """Hold the machine for a quality pass: others may decode too, but nobody is timed meanwhile. Raises ConfigError for
+    a wrong LEEWAY_LOCK."""
+    with _machine(fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def machine_alone() -> Iterator[None]:
+    """Hold the machine for a timed pass: no other pass of Leeway runs meanwhile. Raises as `machine_shared`."""
+    with _machine(fcntl.LOCK_EX):
+        yield
+
+
+def is_timing() -> bool:
+    """Whether a timed pass holds this machine."""
+    try:
+        file = os.open(os.environ.get(LOCK) or DEFAULT, os.O_RDONLY)
+    except OSError:  # no pass has begun, or the pass that needs the file reports it
+        return False
+    try:
+        return not _taken(file, fcntl.LOCK_SH)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _machine(kind: int) -> Iterator[None]:
+    path = Path(os.environ.get(LOCK) or DEFAULT)
+    if not path.parent.is_dir():
+        raise ConfigError(f"{LOCK}={path}: no such folder; give a file in a folder that exists")
+    # without O_CREAT where it exists: /tmp refuses that for another user's file
+    file = os.open(path, os.O_RDONLY if path.exists() else os.O_RDONLY | os.O_CREAT, 0o644)
+    try:
+        if not _taken(file, kind):
+            log.warning("waiting for another run of Leeway on this machine, which %s (`fuser -v %s` names it; timed=0 "
+                        "does not wait for decoding)", "is timed" if kind == fcntl.LOCK_SH else "decodes", path)
+            fcntl.flock(file, kind)
+        yield
+    finally:
+        os.close(file)
+
+
+def _taken(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

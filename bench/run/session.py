@@ -96,7 +96,7 @@ class Session:
             if note := of_other_identities(self.store):
                 log.warning(note)
             check_writable(self.store.root, "store.dir")
-            self.settings.launch.options.check(self.settings.launch.name, self.store.root)
+            self.settings.launch.options.check(self.settings.launch.name)
         if output is not None:
             check_writable(self.settings.output.dir / output, "output.dir")
 

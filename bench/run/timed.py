@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Pair
     from bench.run.engine import Engine, LoadedMethod
-    from bench.run.locks import Claim
-    from bench.run.machine_lock import Stamp
+    from bench.run.locks import Claim, Stamp
     from methods.engine.protocols import Text
     from results.store.cells import CellFolder, Store
     from results.store.sample import Sample

@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from bench.run import machine_lock as machine
+from bench.run.locks import is_timing
 from bench.run.texts import texts_of
 from results.metrics.so_far import SoFar
 from results.reports.tokens import COLUMNS, answers_page, by_turn, coloured, turns_of
@@ -286,7 +286,7 @@ class Logbook:
         last = False
         while not last:
             last = ended.wait(EVERY_S)
-            if machine.is_timing() and not last:
+            if is_timing() and not last:
                 continue
             for name, (before, at) in seen.items():
                 folder = store.cell(name)

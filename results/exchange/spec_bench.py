@@ -79,7 +79,7 @@ def read(file: Path) -> Iterator[Exchanged | None]:
     first: dict[tuple[str, str | None, int], int] = {}
     for number, line in _lines(file):
         try:
-            data = from_json(line, unique=True)
+            data = from_json(line)
         except ValueError as error:
             raise ExchangeError(f"{file} line {number}: is not JSON ({one_line(error)})") from error
         if not isinstance(data, dict):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -127,8 +126,7 @@ class CellFolder:
 
         Where another process holds it: wait until that one ends, and say so, or without `wait` raise Locked. Both name
         the process. Raises StoreError for a folder that cannot be written or locked."""
-        holder = f"process {os.getpid()} on {socket.gethostname()}"
-        with held(self.path / ".lock", holder, str(self.path), wait=wait):
+        with held(self.path / ".lock", str(self.path), wait=wait):
             self._locked = True
             try:
                 yield self

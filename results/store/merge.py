@@ -1,13 +1,10 @@
-"""Merge one store, a folder or a tar archive, into another: cells in both are compared sample by sample, differing ones
-are kept apart.
+"""Merge one store, a folder or a tar archive, into another: cells in both are compared sample by sample.
 
-Members of an archive are read one after the other and never unpacked as they ask for: only regular files whose names a
-cell has are written, below a new folder, at names made here."""
+Members of an archive are never unpacked as they ask for: only regular files whose names a cell has are written, below a
+new folder, at names made here."""
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import lzma
 import math
 import shutil
@@ -15,31 +12,20 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NoReturn
+from typing import NoReturn
 from zlib import error as ZlibError
 
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError, one_line
-from results.store.files import check_writable, copy_file, copy_files, temporary_name, writing
+from results.store.files import check_writable, copy_file, copy_files, remove_leftovers, temporary_name, writing
 from results.store.records import KEY, TRACE, files_of, is_known
 from results.store.sample import TREES, FailedSample, Record, Sample, Timed, another_prompt, hashes_differ
 
-APART = "apart"
-"""Folder for cells that differ: <root>/apart/NAME is a separate store; NAME is the name of the other store, with a
-number behind it where another store of that name is kept there."""
 NATS = 1e-3
 """Relative tolerance of likelihoods: batches and processors differ in how they round sums."""
-MOST_MEMBERS = 200_000
-"""Twenty thousand cells. More are refused: each costs time."""
 LARGEST_HEADER = 1 << 16
 """Bytes of a long name or of a member's attributes, which tarfile reads into memory."""
-OPENED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open, b"": open}
-"""Beginning of a file -> what reads it. tarfile's own decompression takes hours for a file of zeros."""
-UNPACKED = "archive"
-Place = tuple[str, ...]
-"""A member's path in its parts."""
 
 
 @dataclass(slots=True)
@@ -49,19 +35,13 @@ class Merged:
     added     cells that were missing
     extended  cell -> prompts that were added to it
     equal     cells that held all samples of the other store
-    apart     cell -> why it was kept apart
-    refused   cell -> why it was left alone
-    unknown   paths in the other store's cells that no cell has: they are not copied
-    place     the store with the cells that were kept apart; None without any
+    left      cell -> why it was left alone: it differs, cannot be read, or is being written
     """
 
     added: list[str] = field(default_factory=list)
     extended: dict[str, int] = field(default_factory=dict)
     equal: list[str] = field(default_factory=list)
-    apart: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    unknown: list[str] = field(default_factory=list)
-    place: Path | None = None
+    left: dict[str, str] = field(default_factory=dict)
 
 
 def merge(into: Store, other: Store) -> Merged:
@@ -69,65 +49,40 @@ def merge(into: Store, other: Store) -> Merged:
 
     A cell that `into` lacks is copied. If both hold a cell, their common samples are compared. If all are equal, the
     missing samples are added; times only if `into` has none for the cell, so that no cell mixes times of two machines.
-    A cell that differs, or whose baseline does, is copied into <root>/apart/NAME. Raises StoreError if `into` cannot be
-    written."""
+    A cell that differs, or whose baseline does, is left alone. Raises StoreError if `into` cannot be written."""
     merged, baselines = Merged(), {}
     for cell in other.cells():
         try:
             cell.check()
             baselines[cell.key] = str((cell.config() or {}).get("baseline", ""))
         except StoreError as error:
-            merged.refused[cell.key] = str(error)
+            merged.left[cell.key] = str(error)
     check_writable(into.root, "store.dir")
     for key in sorted(baselines, key=lambda key: (baselines[key] != key, key)):  # baselines first
+        if baselines[key] in merged.left:
+            merged.left[key] = f"its baseline {baselines[key]} is left alone"
+            continue
         try:
-            if baselines[key] in merged.apart:
-                reason = f"its baseline {baselines[key]} is kept apart"
-            else:
-                reason = _bring(other.cell(key), into.cell(key), merged)
-            if reason:
-                merged.apart[key] = reason
+            _bring(other.cell(key), into.cell(key), merged)
         except StoreError as error:
-            merged.refused[key] = str(error)
-    if merged.apart:
-        needed = {*merged.apart, *(baselines[key] for key in merged.apart)}
-        merged.place = _keep_apart(into, other, sorted(needed & baselines.keys()))
+            merged.left[key] = str(error)
     return merged
 
 
-def _keep_apart(into: Store, other: Store, keys: list[str]) -> Path:
-    """Copy these cells into a store of their own below `into`: the first of NAME, NAME-2, … that holds no other
-    samples of them. Raises StoreError."""
-    name = other.root.resolve().name
-    for number in count(1):
-        apart = Store(into.root / APART / (name if number == 1 else f"{name}-{number}"))
-        if all(_is_same(apart.cell(key), other.cell(key)) for key in keys):
-            break
-    for key in keys:
-        if not apart.cell(key).path.exists():
-            copy_files(other.cell(key).path, files_of(other.cell(key).path)[0], apart.cell(key).path)
-    return apart.root
-
-
-def _is_same(kept: CellFolder, theirs: CellFolder) -> bool:
-    """Whether a cell that is kept apart is missing or holds the same samples."""
-    return not kept.path.exists() or kept.samples() == theirs.samples()
-
-
-def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
-    """Copy a cell, or add what ours lacks. Returns how the two differ, in which case nothing is written."""
-    known, unknown = files_of(theirs.path)
-    merged.unknown += [f"{theirs.key}/{path}" for path in unknown]
+def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> None:
+    """Copy a cell, or add what ours lacks; nothing where the two differ."""
     if not ours.path.exists():
-        copy_files(theirs.path, known, ours.path)
+        copy_files(theirs.path, files_of(theirs.path), ours.path)
         merged.added.append(theirs.key)
-        return ""
+        return
     with ours.lock():
         if reason := difference(ours.samples(), theirs.samples()):
-            config = ours.config() or {}
-            return reason + (", and decoding again never gives the same drafts" if config.get(
-                "repeatable") is False else "")
-        missing, timed = _missing(ours, theirs), _clock(ours, theirs)
+            changes = (ours.config() or {}).get("repeatable") is False
+            merged.left[ours.key] = reason + ", and decoding again never gives the same drafts" * changes
+            return
+        tried = {record.id: _progress(record) for record in ours.samples()}
+        missing = [record for record in theirs.samples() if _progress(record) > tried.get(record.id, -1)]
+        timed = _clock(ours, theirs)
         for record in missing:
             ours.append(record)
         if timed:
@@ -141,14 +96,6 @@ def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> str:
         else:
             merged.equal.append(ours.key)
         _copy_others(theirs, ours)
-    return ""
-
-
-def _missing(ours: CellFolder, theirs: CellFolder) -> list[Record]:
-    """Their records of prompts that ours has not answered or scored; a failure only for a prompt that ours has not
-    tried."""
-    tried = {record.id: _progress(record) for record in ours.samples()}
-    return [record for record in theirs.samples() if _progress(record) > tried.get(record.id, -1)]
 
 
 def _progress(record: Record) -> int:
@@ -156,8 +103,7 @@ def _progress(record: Record) -> int:
 
 
 def _clock(ours: CellFolder, theirs: CellFolder) -> list[Timed]:
-    """Their timed prompts, if ours has none or only a part of them, which a killed merge leaves. A clock of our own
-    stays as it is."""
+    """Their timed prompts, if ours has none or only a part of them, which a killed merge leaves."""
     own, others = ours.timed(), theirs.timed()
     return others if len(own) < len(others) and all(row in others for row in own) else []
 
@@ -165,9 +111,8 @@ def _clock(ours: CellFolder, theirs: CellFolder) -> list[Timed]:
 def _copy_others(theirs: CellFolder, ours: CellFolder) -> None:
     """Copy the files that ours lacks: all traces, a profile if the times are the same, a summary if times and samples
     are the same."""
-    same_clock, same_samples = (_content(theirs, name) == _content(ours, name)
-                                for name in ("timed.jsonl", "samples.jsonl"))
-    known, _ = files_of(theirs.path)
+    same_clock, same_samples = theirs.timed() == ours.timed(), theirs.samples() == ours.samples()
+    known = files_of(theirs.path)
     wanted = {"profile.json": same_clock, "summary.json": same_clock and same_samples, "failure.json": False}
     for name in (path for path in known if path.parent == Path() and wanted.get(path.name, True)):
         if not (ours.path / name).exists():
@@ -177,47 +122,32 @@ def _copy_others(theirs: CellFolder, ours: CellFolder) -> None:
         copy_files(theirs.path / TRACE, traces, ours.path / TRACE)
 
 
-def _content(cell: CellFolder, name: str) -> bytes:
-    path = cell.path / name
-    return path.read_bytes() if path.exists() else b""
-
-
 def difference(own: Iterable[Record], other: Iterable[Record]) -> str:
     """How the answers to the prompts that both answered differ, in one line that names the first of them; empty where
     all are equal."""
     answered = {record.id: record for record in other if isinstance(record, Sample)}
     pairs = [(record, answered[record.id]) for record in own if isinstance(record, Sample) and record.id in answered]
-    prompts = [another_prompt(one.id, one.prompt_sha256 or "", two.prompt_sha256 or "")
-               for one, two in pairs if hashes_differ(one, two)]
-    if prompts:
-        return f"{len(prompts)} of {len(pairs)} prompts differ, first {prompts[0]}"
-    tokens = [f"{one.id} at token {at}" for one, two in pairs
-              if (at := first_difference(one.output_ids, two.output_ids)) is not None]
-    if tokens:
-        return f"{len(tokens)} of {len(pairs)} prompts differ in their tokens, first {tokens[0]}"
-    others = [f"{one.id} in {name}" for one, two in pairs if (name := differing_field(one, two))]
-    return f"{len(others)} of {len(pairs)} prompts differ, first {others[0]}" if others else ""
+    if parted := [found for mine, theirs in pairs if (found := _difference(mine, theirs))]:
+        return f"{len(parted)} of {len(pairs)} prompts differ, first {parted[0]}"
+    return ""
 
 
-def first_difference(own: list[int], other: list[int]) -> int | None:
-    """Index of the first token that differs, or where the shorter of two answers ends; None for equal ones."""
-    if own == other:
-        return None
-    pairs = enumerate(zip(own, other, strict=False))
-    return next((at for at, (one, two) in pairs if one != two), min(len(own), len(other)))
-
-
-def differing_field(own: Sample, other: Sample) -> str:
-    """The first field that differs, likelihoods by more than `NATS`; empty for equal samples. Distortion, whose last
-    digits depend on the batch, and what a sample of an earlier schema does not know are equal."""
-    close = (own.nll is None) == (other.nll is None) and math.isclose(own.nll or 0, other.nll or 0, rel_tol=NATS)
-    if not close:
-        return "nll"
-    later = (*TREES, "prompt_sha256")
+def _difference(own: Sample, other: Sample) -> str:
+    """How two samples of a prompt differ: in the prompt, the token or the field that does first; likelihoods by more
+    than `NATS`. Distortion, whose last digits depend on the batch, and what a sample of an earlier schema does not know
+    are equal."""
+    if hashes_differ(own, other):
+        return another_prompt(own.id, own.prompt_sha256 or "", other.prompt_sha256 or "")
+    if own.output_ids != other.output_ids:
+        pairs = enumerate(zip(own.output_ids, other.output_ids, strict=False))
+        shorter = min(len(own.output_ids), len(other.output_ids))
+        return f"{own.id} at token {next((at for at, (mine, theirs) in pairs if mine != theirs), shorter)}"
+    if (own.nll is None) != (other.nll is None) or not math.isclose(own.nll or 0, other.nll or 0, rel_tol=NATS):
+        return f"{own.id} in nll"
     scores = ("score", "answer", "details", "unscored") if own.unscored or other.unscored else ()
-    skipped = {"nll", "distortion", *scores,
-               *(name for name in later if not (getattr(own, name) and getattr(other, name)))}
-    return next((field.name for field in fields(own) if field.name not in skipped
+    unknown = [name for name in (*TREES, "prompt_sha256") if not (getattr(own, name) and getattr(other, name))]
+    skipped = {"nll", "distortion", *scores, *unknown}
+    return next((f"{own.id} in {field.name}" for field in fields(own) if field.name not in skipped
                  and getattr(own, field.name) != getattr(other, field.name)), "")
 
 
@@ -239,81 +169,51 @@ class _Member(tarfile.TarInfo):
 
 
 @contextmanager
-def unpacked(source: Path, beside: Path, max_bytes: int) -> Iterator[tuple[Path, list[str]]]:
-    """As long as it is read: a folder with the cells of an archive, in the folder `beside`, and the names of members
-    left out, folders and hidden files not counted.
+def opened(source: Path, beside: Path, max_bytes: int) -> Iterator[Store]:
+    """The store to be merged: `source` itself or, as long as it is read, the cells of an archive, unpacked into the
+    folder `beside`.
 
-    Raises ValueError, one line, for what is no whole archive, holds no cell or several stores, or unpacks to more than
-    `max_bytes`; StoreError where the folder cannot be written."""
-    made = temporary_name(beside / UNPACKED)
+    Raises ValueError, one line, for what is no store nor whole archive of one, holds several stores, or unpacks to more
+    than `max_bytes`; StoreError where the folder cannot be written."""
+    made = temporary_name(beside / "archive")
     try:
-        members = _members(source, max_bytes)
-        root = _root([place for _, _, place in members if place], source)
-        wanted = {number: place[len(root):] for number, _, place in members if _is_of_cell(place, root)}
-        folder = made / source.name
-        for number, member, archive in _read(source, max_bytes):
-            if number in wanted and (content := archive.extractfile(member)) is not None:
-                path = folder.joinpath(*wanted[number])
-                with writing(path):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    with content, path.open("wb") as out:
-                        shutil.copyfileobj(content, out)
-        yield folder, [name for number, name, _ in members
-                       if number not in wanted and not PurePosixPath(name).name.startswith(".")]
+        remove_leftovers(beside / "archive")
+        if source.is_file():
+            check_writable(beside, "store.dir")
+            _unpack(source, made / source.name, max_bytes)
+        store = Store(made / source.name if source.is_file() else source)
+        if not store.cells():
+            raise ValueError(f"from={source}: holds no cell (no CELL/cell.yaml); give the store of a run, or an "
+                             "archive made by `tar -cJf FILE store`")
+        yield store
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _is_of_cell(place: Place, root: Place) -> bool:
-    """Whether a place is of a file that this project writes, in a cell's folder directly below `root`."""
-    below = place[len(root):]
-    return place[:len(root)] == root and len(below) > 1 and bool(KEY.fullmatch(below[0])) and is_known(below[1:])
-
-
-def _members(source: Path, max_bytes: int) -> list[tuple[int, str, Place]]:
-    """Number, name and place of all members but folders; an empty place for what is no regular file, or leads
-    outside."""
-    found = []
-    for number, member, _ in _read(source, max_bytes):
-        if not member.isdir():
-            parts = PurePosixPath(member.name).parts
-            regular = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not {"..", "/"} & set(parts)
-            found.append((number, member.name, parts if regular else ()))
-    return found
-
-
-def _root(places: list[Place], source: Path) -> Place:
-    """Where the cells lie: the shortest path to a folder that holds CELL/cell.yaml. Raises ValueError."""
-    roots = {place[:-2] for place in places if place[-1] == "cell.yaml" and len(place) > 1 and KEY.fullmatch(place[-2])}
-    shallow = sorted(root for root in roots if len(root) == min(map(len, roots)))
-    if not shallow:
-        raise ValueError(f"from={source}: holds no cell (no CELL/cell.yaml); give an archive made by "
-                         "`tar -cJf FILE store`")
-    if len(shallow) > 1:
-        first, second = ("/".join(root) for root in shallow[:2])
-        raise ValueError(f"from={source}: holds several stores, {first} and {second}; give one archive for each")
-    return shallow[0]
-
-
-def _read(source: Path, max_bytes: int) -> Iterator[tuple[int, tarfile.TarInfo, tarfile.TarFile]]:
-    """The members with their numbers. Raises ValueError where the archive is damaged or too large."""
+def _unpack(source: Path, folder: Path, max_bytes: int) -> None:
+    """Write the files of an archive that a cell has, each to CELL/FILE or CELL/trace/FILE in `folder`."""
+    roots = set()
     try:
-        with _opened(source) as content, tarfile.open(fileobj=content, mode="r|", tarinfo=_Member) as archive:
-            for number, member in enumerate(archive):
-                if number >= MOST_MEMBERS:
-                    raise ValueError(f"from={source}: more than {MOST_MEMBERS:,} members; unpack it, give the folder")
+        with tarfile.open(source, "r:*", tarinfo=_Member) as archive:
+            for member in archive:
                 if member.offset_data + member.size > max_bytes:
                     raise ValueError(f"from={source}: unpacks to more than max_bytes={max_bytes:,}; raise max_bytes if "
                                      "the archive is yours")
-                yield number, member, archive
+                parts = PurePosixPath(member.name).parts
+                at = len(parts) - (3 if TRACE in parts[-2:-1] else 2)
+                is_file = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and at >= 0
+                if not is_file or not KEY.fullmatch(parts[at]) or not is_known(parts[at + 1:]) or \
+                        (content := archive.extractfile(member)) is None:
+                    continue
+                roots.add(parts[:at])
+                path = folder.joinpath(*parts[at:])
+                with writing(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with content, path.open("wb") as out:
+                        shutil.copyfileobj(content, out)
     except (tarfile.TarError, EOFError, lzma.LZMAError, ZlibError, OSError, RecursionError) as error:
         raise ValueError(f"from={source}: not a whole tar archive ({one_line(error)}); give the store of a run, or an "
                          "archive made by `tar -cJf FILE store`") from error
-
-
-def _opened(source: Path) -> IO[bytes]:
-    """The unpacked bytes of an archive. Raises OSError."""
-    with source.open("rb") as file:
-        beginning = file.read(6)
-    opened: IO[bytes] = next(way for magic, way in OPENED.items() if beginning.startswith(magic))(source, "rb")
-    return opened
+    if len(roots) > 1:
+        first, second = ("/".join(root) for root in sorted(roots)[:2])
+        raise ValueError(f"from={source}: holds several stores, {first} and {second}; give one archive for each")

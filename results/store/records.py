@@ -1,16 +1,14 @@
 """The files of a cell's folder: their names, and how they are written and parsed.
 
 A record is one JSON object a line, with a digest of the cell's key and the object as its last value. The digest finds
-what a torn line does not show: a line that was edited, that rotted, or that was copied from another cell is not taken
-for what was measured here. A line without one is taken as it is. JSON files are a line too; those of version 0.2 span
-several lines."""
+what a torn line does not show: a line that was edited, that rotted, or that was copied from another cell. A line
+without a digest is taken as it is. JSON files are a line too; those of version 0.2 span several lines."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-import os
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -61,22 +59,12 @@ def json_text(data: Any, indent: int | None = None) -> str:
     return _SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text)
 
 
-def from_json(text: str | bytes, unique: bool = False) -> Any:
-    """The value of a JSON text. Raises ValueError, also for one that is nested too deeply to be read, and with `unique`
-    for a key that one object has twice."""
+def from_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError, also for one that is nested too deeply to be read."""
     try:
-        return json.loads(text, object_pairs_hook=_unique if unique else None)
+        return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:60]!r} is given twice")
-        found[key] = value
-    return found
 
 
 def is_known(parts: tuple[str, ...]) -> bool:
@@ -86,27 +74,10 @@ def is_known(parts: tuple[str, ...]) -> bool:
     return len(parts) == 2 and parts[0] == TRACE and bool(_TRACE_FILE.fullmatch(parts[1]))
 
 
-def files_of(cell: Path) -> tuple[list[Path], list[Path]]:
-    """The files of a cell's folder that this project writes, and the other ones, links among them, both relative to the
-    folder; hidden names are in neither. Links are not followed."""
-    known: list[Path] = []
-    others: list[Path] = []
-    for entry in _below(cell):
-        path = Path(entry.path).relative_to(cell)
-        (known if entry.is_file(follow_symlinks=False) and is_known(path.parts) else others).append(path)
-    return sorted(known), sorted(others)
-
-
-def _below(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below a folder but folders and hidden names."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from _below(Path(entry.path))
-            else:
-                yield entry
+def files_of(cell: Path) -> list[Path]:
+    """The files of a cell's folder that this project writes, relative to it, sorted. Links are not followed."""
+    found = [path for path in (*cell.iterdir(), *(cell / TRACE).glob("*")) if path.is_file() and not path.is_symlink()]
+    return sorted(path.relative_to(cell) for path in found if is_known(path.relative_to(cell).parts))
 
 
 def _parsed(content: bytes) -> Any:
@@ -136,7 +107,7 @@ def _load(content: bytes) -> Any:
 
 def settings_digest(key: str, config: Mapping[str, Any]) -> str:
     """The digest of a cell's settings, in whatever order. Raises ValueError, TypeError for what JSON does not have."""
-    return digest_of(key, json_text(dict(sorted(config.items()))))
+    return digest_of(key, json_text(dict(sorted(config.items()))).encode())
 
 
 def read_config(path: Path, content: bytes) -> dict[str, Any] | None:
@@ -154,38 +125,25 @@ def read_config(path: Path, content: bytes) -> dict[str, Any] | None:
         raise StoreError(f"{path}: schema {schema}: this version reads schemas up to {SCHEMA}; use the version that "
                          "wrote it, or a later one")
     digest = config.pop("digest", None)
-    if digest is not None and not _is_digest(digest, path.parent.name, config):
+    try:
+        is_same = digest is None or digest == settings_digest(path.parent.name, config)
+    except (TypeError, ValueError):  # a value or key that no cell has
+        is_same = False
+    if not is_same:
         raise StoreError(f"{path} was changed since it was written, or copied from another cell: restore it, or remove "
                          "the folder to measure the cell anew")
     return config
 
 
-def _is_digest(digest: Any, key: str, config: dict[str, Any]) -> bool:
-    try:
-        return bool(digest == settings_digest(key, config))
-    except (TypeError, ValueError):  # a value or key that no cell has
-        return False
-
-
-def read_json(path: Path, content: bytes) -> Any:
-    """The value in a JSON file with this content; a further measurement must have its digest. Raises StoreError for
-    anything else."""
-    try:
-        return plain_of(path.parent.name, content, sealed=path.stem in RECORDS)
-    except ValueError as error:
-        complaint = f"{path} is not JSON as the store writes it ({one_line(error)})"
-        raise StoreError(f"{complaint}: remove it to write it again") from error
-
-
-def digest_of(cell: str, text: str) -> str:
+def digest_of(cell: str, text: bytes) -> str:
     """The digest of a cell's key and a JSON text."""
-    return hashlib.sha256(f"{cell}\n{text}".encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(cell.encode() + b"\n" + text).hexdigest()[:DIGITS]
 
 
 def line_of(cell: str, plain: Mapping[str, Any]) -> str:
     """A line of a cell's file, its newline included. Raises ValueError for a number that JSON does not have."""
     text = json_text(plain)
-    return f'{text[:-1]}, "digest": "{digest_of(cell, text)}"}}\n'
+    return f'{text[:-1]}, "digest": "{digest_of(cell, text.encode())}"}}\n'
 
 
 def object_of(cell: str, line: bytes) -> bytes:
@@ -193,22 +151,23 @@ def object_of(cell: str, line: bytes) -> bytes:
     if (parts := _LINE.fullmatch(line)) is None:
         return line
     text = parts[1] + b"}"
-    if parts[2].decode() != hashlib.sha256(cell.encode() + b"\n" + text).hexdigest()[:DIGITS]:
+    if parts[2].decode() != digest_of(cell, text):
         raise ValueError("changed since it was written, or copied from another cell")
     return text
 
 
-def plain_of(cell: str, content: bytes, sealed: bool = False) -> Any:
-    """The value of a JSON file with this content. Raises ValueError; if `sealed`, also for one without a digest."""
-    text = object_of(cell, content)
-    value = from_json(text)
-    if text is not content:
-        return value
-    if isinstance(value, dict) and "digest" in value:  # as version 0.2 wrote it
-        if value.pop("digest") != hashlib.sha256(json_text(value).encode()).hexdigest():
-            raise ValueError("changed since it was written")
-    elif sealed:
-        raise ValueError("without its digest")
+def read_json(path: Path, content: bytes) -> Any:
+    """The value in a JSON file with this content; a further measurement must have a digest. That of version 0.2 is not
+    compared. Raises StoreError for anything else."""
+    try:
+        text = object_of(path.parent.name, content)
+        value = from_json(text)
+        has_digest = text is not content or (isinstance(value, dict) and bool(value.pop("digest", "")))
+        if path.stem in RECORDS and not has_digest:
+            raise ValueError("without its digest")
+    except ValueError as error:
+        complaint = f"{path} is not JSON as the store writes it ({one_line(error)})"
+        raise StoreError(f"{complaint}: remove it to write it again") from error
     return value
 
 
@@ -255,8 +214,11 @@ class LineCache:
 
     def read(self, path: Path, parse: Callable[[Path, bytes], list[Parsed]]) -> list[Parsed]:
         """What `parse` makes of the file's path and content; empty where there is no file."""
-        if (stamp := _stamp(path)) is None:
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
             return []
+        stamp = status.st_mtime_ns, status.st_size, status.st_ino
         kept = self._kept.pop(path, None)
         if kept is None or kept[0] != stamp:
             kept = stamp, parse(path, content_of(path) or b"")
@@ -266,12 +228,3 @@ class LineCache:
             (_, size, _), _ = self._kept.pop(next(iter(self._kept)))
             held -= size
         return list(kept[1])
-
-
-def _stamp(path: Path) -> Stamp | None:
-    """None where there is no file."""
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from bench import merge
-from results.store import merge as reader
 from results.store.cells import Store
-from tests.results.test_merge import BASE, CELL, IDS, other_answer, store
+from tests.results.test_merge import BASE, CELL, store
 
 
 def merged(into: Path, source: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
@@ -64,7 +63,7 @@ def test_an_archive_without_a_cell_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert status == 2 and "holds no cell" in err
 
 
-def test_large_archives_are_refused(tmp_path: Path, other: Store, monkeypatch: pytest.MonkeyPatch,
+def test_large_archives_are_refused(tmp_path: Path, other: Store,
                                     capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.tar.xz"
     with tarfile.open(file, "w:xz") as archive:
@@ -73,9 +72,6 @@ def test_large_archives_are_refused(tmp_path: Path, other: Store, monkeypatch: p
     status, _, err = merged(tmp_path / "into", file, capsys, "max_bytes=10000000")
     assert status == 2 and "unpacks to more than max_bytes=10,000,000" in err and len(err.splitlines()) == 1
     assert merged(tmp_path / "into", file, capsys)[0] == 0
-    monkeypatch.setattr(reader, "MOST_MEMBERS", 3)
-    status, _, err = merged(tmp_path / "into", file, capsys)
-    assert status == 2 and "more than 3 members" in err
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
@@ -106,18 +102,6 @@ def test_headers_that_read_without_an_end_are_refused(tmp_path: Path, kind: str,
     file.write_bytes(bytes(buffer) + bytes(10240))
     status, _, err = merged(tmp_path / "into", file, capsys)
     assert status == 2 and "not a whole tar archive" in err and len(err.splitlines()) == 1
-
-
-def test_a_second_store_of_one_name_is_kept_apart_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    into = store(tmp_path / "into")
-    places = []
-    for number, prompt in enumerate((IDS[1], IDS[2], IDS[1])):
-        other = store(tmp_path / str(number) / "kept", changed={CELL: other_answer(prompt, False)})
-        status, out, _ = merged(into.root, other.root, capsys)
-        assert status == 1
-        places.append(out.splitlines()[-1].removeprefix("cells kept apart: "))
-        assert Store(places[-1]).cell(CELL).samples() == other.cell(CELL).samples()
-    assert [Path(place).name for place in places] == ["kept", "kept-2", "kept"], "the third equals the first"
 
 
 DYING = """

@@ -9,11 +9,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from results.store import files
 from results.store.cells import Store
 from results.store.errors import Locked, StoreError
 from results.store.files import holders, rotation_held
@@ -57,7 +55,7 @@ def test_a_claim_does_not_survive_its_holder(tmp_path: Path, other) -> None:
     assert holders(tmp_path) == {} and "a-cell" in (tmp_path / "rotations" / "abc.json").read_text()
     with rotation_held(tmp_path, "abc", ["a-cell"]):
         assert holders(tmp_path)["abc"].process == os.getpid()
-    assert (tmp_path / "rotations" / "abc.json").read_text() == ""
+    assert holders(tmp_path) == {}
 
 
 def test_a_store_without_claims_has_no_holders(tmp_path: Path) -> None:
@@ -71,27 +69,8 @@ def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch, nu
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     for lock in (lambda: rotation_held(tmp_path, "abc", ["a"]), lambda: Store(tmp_path).cell("abc").lock()):
-        with pytest.raises(StoreError, match="this file system refuses locks") as error, lock():
+        with pytest.raises(StoreError, match="cannot be written: ") as error, lock():
             pass
         assert not isinstance(error.value, Locked) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("mount", "refused"), [
-    ("/data nfs4 rw,vers=4.2,local_lock=none", ""),
-    ("/data nfs rw,vers=3,local_lock=none", ""),
-    ("/data nfs rw,vers=3,nolock,local_lock=all", "nfs with local_lock=all, nolock"),
-    ("/data nfs4 rw,local_lock=flock", "nfs4 with local_lock=flock"),
-    ("/data lustre rw,flock", ""),
-    ("/data lustre rw,localflock", "lustre with localflock"),
-    ("/data/other nfs rw,nolock", ""),
-    ("/da nfs rw,nolock", ""),
-])
-def test_mounts_whose_locks_other_hosts_do_not_see(monkeypatch, mount: str, refused: str) -> None:
-    mounts = [SimpleNamespace(mountpoint=point, fstype=kind, opts=options)
-              for point, kind, options in map(str.split, ("/ ext4 rw", mount, "/tmp tmpfs rw"))]
-    monkeypatch.setattr(files.psutil, "disk_partitions", lambda all: mounts)
-    if not refused:
-        files.check_across_hosts(Path("/data/store"))
-        return
-    with pytest.raises(StoreError, match=refused):
-        files.check_across_hosts(Path("/data/store"))

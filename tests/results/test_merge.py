@@ -1,4 +1,4 @@
-"""Two stores become one: what is equal is checked sample by sample, what differs is kept apart."""
+"""Two stores become one: what is equal is checked sample by sample, what differs is left alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from results.store.cells import Store
-from results.store.merge import APART, difference, differing_field, first_difference, merge
+from results.store.merge import difference, merge
 from results.store.sample import FailedSample, Sample
 from tests.helpers.generated_store import Writer
 from tests.helpers.summaries import failed_samples
@@ -48,7 +48,7 @@ def test_missing_cells_are_copied_and_equal_ones_left(tmp_path: Path) -> None:
     into, other = store(tmp_path / "a", keys=[BASE]), store(tmp_path / "b")
     before = {path: path.stat().st_mtime_ns for path in other.root.rglob("*")}
     merged = merge(into, other)
-    assert (merged.added, merged.equal, merged.apart, merged.refused) == ([CELL], [BASE], {}, {})
+    assert (merged.added, merged.equal, merged.left) == ([CELL], [BASE], {})
     assert content(into.root / CELL) == content(other.root / CELL)
     assert before == {path: path.stat().st_mtime_ns for path in other.root.rglob("*")}, "the other store stays"
     merged = merge(into, other)
@@ -58,7 +58,7 @@ def test_missing_cells_are_copied_and_equal_ones_left(tmp_path: Path) -> None:
 def test_prompts_that_are_missing_are_added(tmp_path: Path) -> None:
     into, other = store(tmp_path / "a", IDS[:4]), store(tmp_path / "b", IDS)
     merged = merge(into, other)
-    assert merged.extended == {BASE: 2, CELL: 2} and not merged.apart
+    assert merged.extended == {BASE: 2, CELL: 2} and not merged.left
     assert {one.id for one in into.cell(CELL).good_samples()} == set(IDS)
     assert into.cell(CELL).timed() == Store(tmp_path / "a").cell(CELL).timed() and len(into.cell(CELL).timed()) == 2
     environment = into.cell(CELL).environment()
@@ -96,25 +96,21 @@ def test_failed_prompts_are_replaced_by_answers_alone(tmp_path: Path) -> None:
     assert [record.id for record in failed_samples(into.cell(CELL))] == ["p9"]
 
 
-def test_a_cell_that_differs_is_named_and_kept_apart(tmp_path: Path) -> None:
+def test_a_cell_that_differs_is_named_and_left_alone(tmp_path: Path) -> None:
     into = store(tmp_path / "a")
     other = store(tmp_path / "b", changed={CELL: other_answer("p2", False)})
     before = content(into.root / CELL)
     merged = merge(into, other)
-    assert merged.apart == {CELL: "1 of 6 prompts differ in their tokens, first p2 at token 4"}
+    assert merged.left == {CELL: "1 of 6 prompts differ, first p2 at token 4"}
     assert content(into.root / CELL) == before
-    apart = Store(into.root / APART / "b")
-    assert [cell.key for cell in apart.cells()] == [BASE, CELL], "with its baseline: a store of its own"
-    assert apart.cell(CELL).samples() == other.cell(CELL).samples()
-    assert [cell.key for cell in into.cells()] == [BASE, CELL]
-    assert merge(into, other).apart == merged.apart, "as often as it is asked"
+    assert merge(into, other).left == merged.left, "as often as it is asked"
 
 
-def test_a_cell_whose_baseline_differs_is_kept_apart(tmp_path: Path) -> None:
+def test_a_cell_whose_baseline_differs_is_left_alone(tmp_path: Path) -> None:
     into = store(tmp_path / "a", keys=[BASE])
     other = store(tmp_path / "b", changed={BASE: other_answer("p0", True)})
     merged = merge(into, other)
-    assert merged.apart[CELL] == f"its baseline {BASE} is kept apart" and BASE in merged.apart
+    assert merged.left[CELL] == f"its baseline {BASE} is left alone" and BASE in merged.left
     assert [cell.key for cell in into.cells()] == [BASE]
 
 
@@ -123,7 +119,7 @@ def test_a_damaged_cell_is_left_alone(tmp_path: Path) -> None:
     path = other.root / CELL / "samples.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"score": 1.0', b'"score": 0.0', 1))
     merged = merge(into, other)
-    assert "samples.jsonl line 1 is not a sample" in merged.refused[CELL]
+    assert "samples.jsonl line 1 is not a sample" in merged.left[CELL]
     assert [cell.key for cell in into.cells()] == [BASE]
 
 
@@ -131,7 +127,7 @@ def test_a_cell_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     into, other = store(tmp_path / "a"), store(tmp_path / "b")
     with Store(into.root).cell(CELL).lock():
         merged = merge(into, other)
-    assert "is being written by" in merged.refused[CELL] and merged.equal == [BASE]
+    assert "is being written by" in merged.left[CELL] and merged.equal == [BASE]
 
 
 def test_traces_and_further_measurements_come_along(tmp_path: Path) -> None:
@@ -148,22 +144,19 @@ def test_traces_and_further_measurements_come_along(tmp_path: Path) -> None:
     assert not list(into.root.rglob(".*.*.*.*")), "nothing temporary is left"
 
 
-@pytest.mark.parametrize(("own", "other", "at"), [
-    ([1, 2, 3], [1, 2, 3], None), ([], [], None), ([1, 2, 3], [1, 5, 3], 1), ([1, 2], [1, 2, 3], 2), ([], [1], 0)])
-def test_where_answers_part(own: list[int], other: list[int], at: int | None) -> None:
-    assert first_difference(own, other) == at == first_difference(other, own)
-
-
-@pytest.mark.parametrize(("changes", "field"), [
-    ({}, ""), ({"nll": 10.0001}, ""), ({"nll": 10.1}, "nll"), ({"nll": None}, "nll"), ({"score": 0.0}, "score"),
-    ({"texts": ["another"]}, "texts"), ({"details": {"bleu": 1.0}}, "details")])
-def test_which_field_differs(changes: dict[str, object], field: str) -> None:
-    own = sample("p0", [1, 2], nll=10.0)
-    assert differing_field(own, replace(own, **changes)) == field
+@pytest.mark.parametrize(("changes", "where"), [
+    ({}, ""), ({"nll": 10.0001}, ""), ({"nll": 10.1}, "in nll"), ({"nll": None}, "in nll"),
+    ({"score": 0.0}, "in score"), ({"texts": ["another"]}, "in texts"), ({"details": {"bleu": 1.0}}, "in details"),
+    ({"output_ids": [1, 5, 3]}, "at token 1"), ({"output_ids": [1]}, "at token 1"), ({"output_ids": []}, "at token 0"),
+    ({"prompt_sha256": "f" * 64}, "is another one than before")])
+def test_where_samples_differ(changes: dict[str, object], where: str) -> None:
+    own = sample("p0", [1, 2], nll=10.0, prompt_sha256="0" * 64)
+    found = difference([own], [replace(own, **changes)]), difference([replace(own, **changes)], [own])
+    assert all(where in one and bool(one) == bool(where) for one in found)
 
 
 def test_differences_are_of_the_prompts_that_both_answered() -> None:
     own = [sample("a", [1]), sample("b", [1, 2]), sample("c", [3]), FailedSample("d", "why")]
     other = [sample("b", [1, 4]), sample("c", [3], score=0.0), sample("d", [1]), sample("e")]
-    assert difference(own, other) == "1 of 2 prompts differ in their tokens, first b at token 1"
+    assert difference(own, other) == "2 of 2 prompts differ, first b at token 1"
     assert difference(own[2:], other) == "1 of 1 prompts differ, first c in score"
