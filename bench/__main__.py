@@ -13,7 +13,8 @@ from bench.config.paths import PROJECT
 from bench.config.swept import check_effects
 
 if TYPE_CHECKING:
-    from bench.config.compose import Command, Composer
+    from bench.config.compose import Composer
+    from bench.config.point import Command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

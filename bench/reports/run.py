@@ -27,7 +27,8 @@ from results.store.files import check_creatable, check_writable, replace_text
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.compose import Command, Composer
+    from bench.config.compose import Composer
+    from bench.config.point import Command
     from results.reports.grid import Outcome
     from results.reports.page import Item
     from results.reports.spec import Coords, FigureSpec

@@ -15,7 +15,8 @@ from bench.reports.overrides import key_of
 from results.reports.spec import OWN_MODELS
 
 if TYPE_CHECKING:
-    from bench.config.compose import Candidate, Composer
+    from bench.config.compose import Composer
+    from bench.config.point import Candidate
     from bench.run.session import Session
 
 log = logging.getLogger(__name__)

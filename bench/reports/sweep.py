@@ -16,7 +16,7 @@ from results.reports.figures import Figure
 from results.reports.spec import FigureSpec, TableSpec
 
 if TYPE_CHECKING:
-    from bench.config.compose import Command
+    from bench.config.point import Command
     from bench.run.session import Session
 
 SHORT = {"draft.length": "K", "decoding.temperature": "T"}

@@ -17,7 +17,7 @@ def test_a_dry_run_makes_no_folder(command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("argv", "expected"), [
     (["--rule.theta=0.9", "method=mars"], ["rule.theta=0.9", "method=mars"]), (["--seed=3"], ["seed=3"]),
-    (["seed=3", "--config-dir=FOLDER", "n=2"], ["seed=3", "n=2"]), (["--run", "n=2"], ["n=2"])])
+    (["seed=3", "--config-dir=FOLDER", "n=2"], ["seed=3", "n=2"]), (["-m", "n=2"], ["n=2"])])
 def test_flags_and_overrides_come_in_any_order(argv: list[str], expected: list[str], tmp_path: Path) -> None:
     """An agent of W&B's sweeps gives each override as a flag."""
     found: list[list[str]] = []

@@ -1,0 +1,97 @@
+"""An experiment point: its configuration as plain data, and as a typed cell and settings."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from bench.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Point:
+    """One experiment point: the overrides that name it and its resolved configuration, plain data.
+
+    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a rule or drafter are
+    typed by its class: `cell` imports torch, but only once what needs no torch was checked."""
+
+    overrides: tuple[str, ...]
+    config: dict[str, Any]
+
+    @cached_property
+    def cell(self) -> Cell:
+        if "bench.config.cell" not in sys.modules:  # which imports torch
+            from bench.config.schema import check_sections
+
+            check_sections(self.config)
+        from bench.config.cell import Cell
+
+        return Cell.from_config(self.config)
+
+    @cached_property
+    def settings(self) -> Settings:
+        from bench.config.settings import Settings
+
+        return Settings.from_config(self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A point that may be one this machine or the pair cannot run.
+
+    cell     None where it is refused or absent.
+    refused  why this machine cannot run the point.
+    absent   which part of the pair, or which data file, the point needs but is not here.
+    lacks    with `refused`: the file of the pair, pair.NAME, that the rule needs and that a command measures.
+    """
+
+    cell: Cell | None
+    refused: str = ""
+    absent: str = ""
+    lacks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a command line asks for.
+
+    points     every point, in the order of the sweep; none for a report, which names its own.
+    overrides  what was given besides report=.
+    sweep      the name given as +sweep=NAME.
+    reports    the names given as report=NAME or report=[NAME,NAME]; none for points.
+    """
+
+    points: list[Point]
+    overrides: list[str]
+    sweep: str | None
+    reports: tuple[str, ...]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cell of every point. Raises ConfigError."""
+        return [point.cell for point in self.points]
+
+    @property
+    def labels(self) -> list[str]:
+        """Name each point by the overrides in which they differ; a single one by its method and task."""
+        points = [point.overrides for point in self.points]
+        common = set(points[0]).intersection(*points)
+        varying = [" ".join(line for line in overrides if line not in common) for overrides in points]
+        return [own or f"{cell.label} {cell.task.name}" for own, cell in zip(varying, self.cells, strict=True)]
+
+    @property
+    def settings(self) -> Settings:
+        """What the points share. Raises ConfigError."""
+        return self.points[0].settings
+
+    def only_point(self) -> Point:
+        """The point of a command that takes a single one. Raises ConfigError for several."""
+        if len(self.points) != 1:
+            raise ConfigError("several values: this command takes one point; give one value for each key")
+        return self.points[0]
