@@ -51,8 +51,8 @@ class ThinkingRule(Rule):
     """A rule that may relax inside a thinking span alone.
 
     span   everywhere or thinking. A request starts inside a span if its prompt holds the token `begin` (an `end` behind
-           it is overlooked). After each block the tokens it emitted are scanned in order, begin opens the span and end
-           closes it, from the next block on. The answer's first token, which belongs to no block, is scanned as well.
+           it is overlooked). Of the answer's first token and of the tokens of each block, begin opens the span and end
+           closes it, from the next block on.
     begin  token id that opens a thinking span; only for span=thinking.
     end    token id that closes it.
     """

@@ -1,11 +1,9 @@
-"""Of what another rule keeps, only what the lossless test or the argmax keeps: a control that shows by mechanism how
-much of its gain argmax tokens bring.
+"""A control: keep of another rule's tokens only those that the lossless test accepts or that are the argmax.
 
     accept x  iff  the rule accepts x  and  (the lossless test accepts x  or  x = argmax p);   emits as the rule
 
-The lossless test takes the rule's random numbers. τ of this rule minus that of the lossless one is the part of the
-rule's gain that argmax tokens bring; the rest is relaxation by mechanism. The parts by likelihood, which are matched on
-the curve of lossless decoding (`results.metrics.tau_gain`), are other numbers. Source: this project.
+The lossless test uses the rule's random numbers. τ of this rule minus τ of `lossless` is the part of the rule's gain
+that argmax tokens bring; the rest is relaxation. `results.metrics.tau_gain` splits the gain by likelihood instead.
 
 In docs/rules.md
   accepts  what another rule accepts, where the lossless test accepts it too or it is the argmax; a control

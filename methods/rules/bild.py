@@ -6,9 +6,8 @@
 p0 is the target's raw softmax in the context of x_i. The token after the draft is the target's argmax.
 
 Temperature 0 and chains only. No setting is lossless: a draft token within `rollback` nats is kept whatever the target
-prefers. (As rollback -> 0 only certain tokens pass; the repository reads 0 as its default.) Traces have no replay: a
-larger rollback can keep less, where the first unlikely token is no longer one that the target agrees with.
-Its fallback policy, drafting until the small model is unsure, is drafter.stop_below=0.6 with draft.length=10.
+prefers. A larger rollback can keep less, so traces are not replayed at another. BiLD's fallback policy, drafting until
+the small model is unsure, is drafter.stop_below=0.6 with draft.length=10.
 Source: Kim et al. 2023, "Speculative Decoding with Big Little Decoder"; kssteven418/BigLittleDecoder ad37f564,
 t5/modeling_t5.py: rollback 5 by default, 2 to 5 in its runs.
 

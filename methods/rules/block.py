@@ -10,12 +10,11 @@ and an early failure does not end the search. Behind x_K nothing was drafted, q 
 the kept prefix has weights max(0, P_i p(v) - q(v)). A deterministic candidate is drawn from a point mass on itself.
 
 variant
-  block   as above: the emitted tokens are exactly the target's at every temperature, and at least as many drafts are
-          kept in expectation as by `lossless`, 3 to 6% more on toy tables.
+  block   as above: exactly the target's distribution at every temperature, and in expectation at least as many
+          drafts are kept as by `lossless`.
   ascend  what vllm-ascend releases under the name (vllm_ascend/sample/rejection_sampler.py 182b75ea): the last i with
           prod_(j<=i) min(1, p/q) > prod_(j<=i) u_j, then the residual of `lossless`; fewer than three drafted tokens
-          are tested one by one. NOT lossless: on six random tables of three tokens, the joint law of a block's tokens
-          is at a total variation of 0.18 to 0.45 from the target's for K = 3, 0.27 to 0.52 for K = 4.
+          are tested one by one. NOT lossless.
 
 Chains only, and at temperature 0 greedy matching. Source: Sun et al. 2024, "Block Verification Accelerates Speculative
 Decoding" (arXiv 2403.10444), Algorithm 2; vLLM's rejection_sample_method=block, rejection_sampler_utils.py 02e318bd.

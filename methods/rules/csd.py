@@ -4,14 +4,12 @@
     correction and bonus: m
 
 z are the target's raw logits in the context of x. N(x, m) is how often the draft put x where the target put m, in a
-table that was made before: of the mismatches in `answers`, a file of `python -m bench.train mismatches`. The table of
-the paper grows while prompts are decoded. Tokens would then depend on the order of the prompts, on batches, workers and
-restarts, and a prompt that is decoded again to be timed would get another answer: only the frozen table is here.
+frozen table of the mismatches in `answers`, a file of `python -m bench.train mismatches`. The paper's table grows while
+prompts are decoded, so that tokens would depend on the order of prompts, on batches, workers and restarts.
 
-tau = 1 leaves the argmax and exact ties with it, a `count` above every number in the table the argmax alone. The paper
-decodes greedily: temperature 0, and chains. Without a table it is `near_top` with threshold=tau.
-Source: arXiv 2604.13634 (ACL 2026): tau 0.01; 2,000 to 8,000 calibration samples. It releases no code. Its threshold on
-N is written as a strict one; its value is not known here.
+tau = 1 keeps the argmax and exact ties with it. Temperature 0 and chains only, as in the paper. Without a table the
+rule is `near_top` with threshold=tau.
+Source: arXiv 2604.13634 (ACL 2026): tau 0.01; 2,000 to 8,000 calibration samples; no code, no value for its count.
 
 In docs/rules.md
   accepts  the argmax m, or a mismatch that `answers` has at least `count` times, with `z(x) - z(m) >= ln tau`

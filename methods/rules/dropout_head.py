@@ -4,10 +4,9 @@ With the head's logits l_i as in `dropmatch` (one mask a token), at temperature 
 
     accept x  iff  x = argmax l_i   in the context of its parent;   correction and bonus: argmax l_i
 
-Drafting affects speed only: each context of the emitted text has one mask, drawn independently, so the text has the
-distribution of autoregressive decoding with the head. The exception is the first token, which is the plain target's, as
-for every rule, because it comes from the prefill. With p_drop = 0 this is greedy decoding of the target. A control, not
-a method: "relaxed" counts tokens that differ from the target's argmax.
+Each context of the text has one mask, drawn independently, so the text has the distribution of autoregressive decoding
+with the head, except for its first token, which the prefill draws from the plain target. With p_drop = 0 this is greedy
+decoding of the target. A control, not a method: "relaxed" counts tokens that differ from the target's argmax.
 
 In docs/rules.md
   accepts  x is the argmax of one dropout head; a control

@@ -15,9 +15,8 @@ variant  at temperature 0
 w_first    w at the answer's first token, if not null; then w(t), with t the place of the token in the answer, goes to
            `w` at t = tokens, evenly or (schedule=step) all at once. pi is that of w(t).
 
-DIVERSED, of the paper that names the static ensemble, has a w for every context: a linear layer on the last hidden
-states of both models, trained by reinforcement on the task's reward. It is not trained here; the schedule is what
-changes w without training. With w_first=1 it is SecureSD on always-accept.
+DIVERSED learns a w for every context by reinforcement; the schedule is what changes w here without training. With
+w_first=1 it is SecureSD on always-accept.
 Source: DIVERSED (arXiv 2604.07622; comeusr/diversed 31115a22); transformers >= 5.14, `assistant_ensemble_weight` (0 < w
 < 1; None is lossless), `_speculative_sampling` of 5.23.0; graphcore-research/relaxed-spec-dec-repro c28353fe, `ens`
 (arXiv 2607.08690; w 0.95, 0.9, 0.8).

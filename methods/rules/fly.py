@@ -10,9 +10,8 @@ The first rejection ends the chain; the target's argmax follows. A window of W t
 mismatch and one more position; with K < window + 1 nothing is relaxed, and the last `window` positions never are.
 no_window=true drops the second condition. The gate is open everywhere for entropy <= 0.01.
 
-Temperature 0 and chains only. At T > 0 the released code accepts x if either of two draws from p equals it and emits
-the first draw otherwise, and on trees it drops the gate and takes the bonus from a wrong row; neither is offered here.
-No setting is lossless but those that relax nothing: entropy > ln 3, or a window of at least K.
+Temperature 0 and chains only: the released code's variants for T > 0 and for trees are not offered. A setting is
+lossless only if it relaxes nothing: entropy > ln 3, or a window of at least K.
 Source: arXiv 2511.22972; AMD-AGI/FLy 6667ae84, whose run has K = 15 and an n-gram drafter in front of the draft model.
 
 In docs/rules.md

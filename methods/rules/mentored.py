@@ -12,8 +12,8 @@ processed distributions in the context of x.
 
 budget = 0 is lossless; no other value is. At temperature 0: greedy matching.
 Source: V. Tran-Thien, "A provably optimal lossy variant of speculative decoding"; vivien000/mentored_decoding de72a1fc,
-notebook (budget as `target_dkl`, tolerance 0.2, 10 halvings). Its beta counts one token too many into the upper set, so
-that its pi does not quite sum to 1; here it does. Not `lossy`, which the study arXiv 2607.08690 calls mentored-dec.
+notebook (budget as `target_dkl`, tolerance 0.2, 10 halvings). There pi does not quite sum to 1, since beta counts a
+token too many into the upper set. Not `lossy`, which the study arXiv 2607.08690 calls mentored-dec.
 
 In docs/rules.md
   accepts  `u q(x) < pi(x)`, pi = p/alpha, q or p/beta by p/q, with `KL(p || pi)` at the budget

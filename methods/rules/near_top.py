@@ -9,9 +9,8 @@
 
 p0 is the target's raw softmax in the context of x (temperature 1, no filter), z its logits. Correction and bonus as in
 `lossless`. The sources decode greedily; above temperature 0, where they stay strict, near(x) stands in front of the
-lossless test here. Chains only: the sources draft chains, or do not say which sibling of a tree goes first.
-
-top_n = 1 is greedy matching at temperature 0, and so is threshold = 1 but for ties. No setting is lossless above it.
+lossless test here. Chains only. At temperature 0, top_n = 1 is greedy matching, as is threshold = 1 but for ties; no
+setting is lossless above.
 
 Sources, with the settings that go with them:
   AdaptiveSpec (arXiv 2609.02897)  by=ratio threshold=0.2; its kappa is chosen for each model and task. Its other half,

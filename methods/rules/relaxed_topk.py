@@ -9,8 +9,8 @@ span
   everywhere  for every token, as ROCm ATOM does.
   thinking    `delta` inside a thinking span, 0 outside, as TensorRT-LLM and MAX do (`_request.py`: where a span is).
 
-delta = 0 leaves the argmax, and exact ties with it among the top N; top_n = 1 is greedy matching. At temperature 0
-these two are therefore lossless (top_n = 1 exactly, delta = 0 but for ties); above it no setting is. Chains only.
+delta = 0 keeps the argmax and exact ties with it among the top N; top_n = 1 is greedy matching. No setting is lossless
+above temperature 0. Chains only.
 
 Sources, with the flag that switches it on and the values that go with it:
   relaxed_topk_trtllm  TensorRT-LLM, use_relaxed_acceptance_for_thinking; off by default (relaxed_topk 1, relaxed_delta

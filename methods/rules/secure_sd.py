@@ -11,9 +11,8 @@ to [0, 1) for the relaxed rule, above it for the strict one. At temperature 0 th
 eta  schedule=step    start_eta for t < tokens, end_eta from there on
      schedule=linear  in proportion to min(1, t/tokens) between the two;   power: to min(1, t/tokens)^gamma
 
-Lossless where start_eta = end_eta = 0. Chains; the relaxed rule must decide each token from its own context (those with
-a window or a rollback, FLy and BiLD, are not combined). Their `lossy_sd`, min(1, p/q + epsilon), is no rule of its own
-here.
+Lossless where start_eta = end_eta = 0. Chains; the relaxed rule must decide each token from its own context, which
+excludes FLy and BiLD.
 Source: arXiv 2610.08678 (IEEE S&P 2027), Algorithm 2; YichiCS/Secure-Speculative-Decoding 750c4869,
 verifier/fusion.py and eta.py: step from 0 to 1 with tokens 1 and 2, up to 8.
 

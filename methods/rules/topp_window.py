@@ -16,9 +16,8 @@ variant
   released  stops there. It draws with u min(sum of the n, top_p), and where n > 0 the ids behind the first n are left
             0, so that a window opens only for n = 0, or for n = 1 and token 0.
 
-Chains only. At temperature 0, which is not the kernel's case, the rule is greedy matching. Never lossless above it:
-accepted tokens are not reweighted, and the last candidate is cut at top_p; top_p -> 0 comes close to greedy decoding.
-Traps: where the top candidates do not reach top_p, even an argmax draft is rejected; window = 0 takes any runner-up.
+Chains only. At temperature 0, which the kernel does not have, the rule is greedy matching; above it no setting is
+lossless. Where the candidates do not reach top_p, even an argmax draft is rejected; window = 0 takes any runner-up.
 Source: PaddlePaddle FastDeploy, custom_ops/gpu_ops/speculate_decoding: top_p_candidates.cu 526d1cfc,
 speculate_verify.cu 2a5d357c, verify_draft_tokens.cu faace3cf; its default is TOPP with 5 candidates and a window of 2.
 

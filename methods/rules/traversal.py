@@ -1,6 +1,6 @@
 """Traversal verification: judge a tree of sampled siblings from its leaves to its root. Lossless.
 
-Each context has M, S and alpha (see methods/rules/lossless.py), at first p, q and, from the root down,
+Each context has M, S and alpha (`Remainder` in lossless.py), at first p, q and, from the root down,
 
     alpha(root) = 1,   alpha(child x) = min(1, alpha(parent) M(x)/S(x))
 

@@ -4,10 +4,8 @@
 
 p is the target's distribution in the context of x's parent. Of all paths whose nodes are all accepted, the longest is
 kept; among equally long ones, the one with the largest product of p(x). Siblings are not tested in order: the tree is
-evaluated as a whole. The token after the path is the target's argmax at every temperature: Medusa decodes the first
-token of a cycle greedily, for stability. Typical acceptance is thus not a sampling method: if all drafts are wrong, it
-is greedy decoding. (The first token of an answer, from the prefill, is drawn from p as for every method.) At
-temperature 0 the rule is greedy matching.
+evaluated as a whole. The token after the path is the target's argmax at every temperature, so typical acceptance is
+not a sampling method: if all drafts are wrong, it is greedy decoding. At temperature 0 the rule is greedy matching.
 Source: Medusa (Cai et al. 2024), section 2.3.1; FasterDecoding/Medusa, `evaluate_posterior(fast=True)`.
 
 variant
