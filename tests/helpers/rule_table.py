@@ -20,7 +20,6 @@ from methods.sampling import Sampling
 from tests.helpers import local_reference, path_reference, relaxed_reference, rule_reference
 from tests.helpers.rule_cases import random_case
 from tests.helpers.rule_reference import Expected, Tree
-from tests.helpers.traversal_reference import traversal
 
 VOCAB, HIDDEN, DRAFT_HIDDEN = 12, 20, 5
 EMBEDDING = torch.randn(VOCAB, 6, generator=torch.Generator().manual_seed(0))
@@ -73,7 +72,7 @@ LOCAL = {**_of(rule_reference, "greedy lossless mars fsd random"),
                                 "threshold entropy_verify ears"),
          **_of(relaxed_reference, "coarse_grained dropmatch dropout_head arc autojudge judge either argmax_only")}
 ALONG = _of(path_reference, "fly asd bild relaxed_topk topp_window block near_top secure_sd")
-WHOLE = {"typical": relaxed_reference.typical, "traversal": traversal, "tilted": relaxed_reference.tilted}
+WHOLE = _of(relaxed_reference, "typical traversal tilted")
 """Slow versions of one context, of a chain, and of a whole tree."""
 
 

@@ -1,4 +1,4 @@
-"""Pruning of draft trees: against brute force and its own promises on a thousand random trees."""
+"""Pruning of draft trees, against brute force on a thousand random trees."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def random_draft(seed: int, nodes: int, bushy: float, padded: bool) -> tuple[Dra
     return Draft.of_parents(tokens, parents, valid=valid, q=q), torch.rand(ROWS, generator=g)
 
 
-def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> tuple[set[int], dict[int, float], dict[int, float]]:
-    """The kept nodes of one row, walking down depth by depth; scores and thresholds by node and depth."""
+def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> set[int]:
+    """The kept nodes of one row, walking down depth by depth."""
     nodes = [i for i in range(draft.nodes) if draft.valid[row, i]]
     parent = {i: int(draft.parents[row, i]) for i in nodes}
     depth, log_q = {0: 0}, {0: 0.0}
@@ -72,7 +72,7 @@ def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> tuple[set[int],
         rescued = p.score == "entropy" and not any(map(passes, children)) and i == best
         if parent[i] in kept and (passes(i) or rescued):
             kept.add(i)
-    return kept, s, theta
+    return kept
 
 
 options = st.builds(Pruning, score=st.sampled_from(["entropy", "accum_prob", "depth", "depth_exp"]),
@@ -86,28 +86,13 @@ drafts = st.builds(random_draft, st.integers(0, 10**6), st.integers(2, 24), st.s
 @given(options, drafts)
 @example(Pruning(score="accum_prob", epsilon=0.0537), random_draft(15256, 9, 2.0, False))  # a tie but for rounding
 def test_brute_force_keeps_the_same(p: Pruning, case: tuple[Draft, torch.Tensor]) -> None:
-    """Four trees an example, so 1000 of them; coverage, closure and the leaf rule are then checked by themselves."""
+    """Four trees an example, so 1000 of them."""
     draft, entropy = case
     kept = p.kept(draft, entropy)
     for row in range(ROWS):
-        expected, s, theta = brute_force(p, draft, row, float(entropy[row]))
+        expected = brute_force(p, draft, row, float(entropy[row]))
         found = set(kept[row].nonzero().flatten().tolist())
         assert found == expected
-        parents = draft.parents[row].tolist()
-        assert all(parents[i] in found for i in found - {0})
-        if p.score != "entropy":
-            continue
-        nodes = [i for i in range(draft.nodes) if draft.valid[row, i]]
-        depth = draft.depth[row].tolist()
-        for d, limit in theta.items():
-            layer = [s[i] for i in nodes if depth[i] == d]
-            assert sum(x for x in layer if x >= limit) >= (1 - p.epsilon) * sum(layer) - 1e-9
-        with_children = {parents[i] for i in nodes if i}
-        for i in found & with_children:
-            assert any(parents[j] == i for j in found), "a kept parent keeps a child"
-        for i in found - with_children - {0}:
-            alone = sum(parents[j] == parents[i] for j in found) == 1
-            assert (s[i] >= max(theta[depth[i]] * (1 - TIE), p.leaf)) or alone
 
 
 @settings(max_examples=150, deadline=None)
