@@ -1,11 +1,9 @@
-"""What the file formats share: an answer in common terms, the cells of a store as such answers, and files of one JSON
-object per line."""
+"""What the file formats share: the cells of a store as they are written, and files of one JSON object per line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -25,53 +23,43 @@ class ExchangeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
-    """One answer to one prompt. None: the store or the file does not say.
-
-    id         the prompt's id
-    category   the part of its benchmark that the prompt belongs to
-    choice     which of several answers to the prompt, from 0
-    texts      the answer of each turn
-    tokens     new tokens of each turn, or one number for all turns
-    steps      draft–verify cycles of each turn, or one number for all turns
-    seconds    wall time of each turn, prefill included, or one number for all turns
-    committed  tokens committed in each cycle over all turns, the correction or bonus token included
-    scores     name of a score -> its value
-    answer     what the task extracted from the text
-    """
-
-    id: str
-    category: str | None = None
-    choice: int = 0
-    texts: list[str] | None = None
-    tokens: list[int] | None = None
-    steps: list[int] | None = None
-    seconds: list[float] | None = None
-    committed: list[int] | None = None
-    scores: dict[str, float] = field(default_factory=dict)
-    answer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """A measured cell to be written.
 
-    name      its key in its store; names the files
-    task      the name of its task
-    about     what ran: model, method, versions, as plain data
-    answers   its answers; each call reads them again
-    baseline  the baseline's answers to its timed prompts; each call reads them again
-    folder    its folder in the store
-    summary   its metrics; each call computes them
+    folder      the cell's
+    baseline    that of its baseline
+    config      its configuration
+    metric      the name of its score
+    proportion  whether the score is 0 or 1
+    prompts     all answers are written, or only the timed ones of a timed cell
     """
 
-    name: str
-    task: str
-    about: dict[str, Any]
-    answers: Callable[[], Iterator[Exchanged]]
-    baseline: Callable[[], Iterator[Exchanged]]
     folder: CellFolder
-    summary: Callable[[], Summary]
+    baseline: CellFolder
+    config: Mapping[str, Any]
+    metric: str
+    proportion: bool
+    prompts: Prompts
+
+    @property
+    def name(self) -> str:
+        """The cell's key, which names the files."""
+        return self.folder.key
+
+    def part(self, section: str) -> str:
+        """The name of the cell's pair, task, drafter or rule."""
+        return str((self.config.get(section) or {}).get("name", "?"))
+
+    def answers(self) -> Iterator[tuple[Sample, Timed | None]]:
+        """The answers, with their times where they were timed. Raises StoreError."""
+        timed = {row.id: row for row in self.folder.timed()}
+        for sample in self.folder.good_samples():
+            if self.prompts == "all" or not timed or sample.id in timed:
+                yield sample, timed.get(sample.id)
+
+    def summary(self) -> Summary:
+        """The metrics of the cell. Raises StoreError."""
+        return summary_of(self.folder, self.baseline, self.metric, self.proportion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,88 +75,32 @@ def write_objects(path: Path, objects: Iterable[Mapping[str, Any] | None]) -> Wr
     """Write one object per line; None stands for an answer that the format cannot hold. Raises StoreError."""
     written = left_out = 0
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        for one in objects:
-            if one is None:
+        for row in objects:
+            if row is None:
                 left_out += 1
             else:
-                file.write(json_text(one) + "\n")
+                file.write(json_text(row) + "\n")
                 written += 1
     return Written(path, written, left_out)
 
 
 def measured_sources(store: Store, prompts: Prompts,
                      score_of: Callable[[Mapping[str, Any]], tuple[str, bool]]) -> Iterator[Source]:
-    """Every cell of a store that has answers, one after another. `prompts`: all answers, or only the timed ones of
-    timed cells; `score_of`: a cell's configuration -> the name of its task's score, and whether that is 0 or 1. Raises
-    StoreError."""
+    """Every cell of a store that has answers. `score_of`: a cell's configuration -> the name of its task's score, and
+    whether that is 0 or 1. Raises StoreError."""
     for folder in store.cells():
         config = folder.config() or {}
-        if not (folder.path / "samples.jsonl").exists():
-            continue
-        baseline = store.cell(str(config.get("baseline", folder.key)))
-        metric, proportion = score_of(config)
-        yield Source(folder.key, _name(config, "task"), about_of(folder, config),
-                     partial(_answers, folder, prompts, metric), partial(_baseline, folder, baseline), folder,
-                     partial(summary_of, folder, baseline, metric, proportion))
+        if (folder.path / "samples.jsonl").exists():
+            baseline = store.cell(str(config.get("baseline", folder.key)))
+            yield Source(folder, baseline, config, *score_of(config), prompts)
 
 
-def about_of(folder: CellFolder, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What ran, without the paths of this machine."""
-    environment = folder.environment() or {}
-    return {
-        "pair": _name(config, "pair"), "drafter": config.get("drafter"), "rule": config.get("rule"),
-        "draft": config.get("draft"), "decoding": config.get("decoding"), "task": _name(config, "task"),
-        "seed": config.get("seed"), "models": config.get("fingerprints"), "since": environment.get("since"),
-        "commit": (environment.get("git") or {}).get("commit"), "packages": environment.get("packages"),
-    }
-
-
-def exchanged(sample: Sample, timed: Timed | None, metric: str) -> Exchanged:
-    """A sample in common terms. `tokens` belongs to the measured time: if the timed run decoded another number than
-    the quality pass, that number."""
-    run = None if timed is None else timed.own
-    parted = run is not None and run.tokens != len(sample.output_ids)
-    return Exchanged(
-        id=sample.id, texts=sample.texts, tokens=[run.tokens] if run is not None and parted else sample.turn_tokens,
-        steps=cycles_of_turns(sample.turn_tokens, sample.committed) or [len(sample.committed)],
-        seconds=None if run is None else [run.prefill_s + run.decode_s], committed=sample.committed,
-        scores=sample.details if sample.score is None else {metric: sample.score, **sample.details},
-        answer=sample.answer)
-
-
-def cycles_of_turns(turn_tokens: list[int], committed: list[int]) -> list[int] | None:
-    """Cycles of each turn: a turn's first token comes from the prefill, the others from its cycles. None if the numbers
-    do not add up."""
+def cycles_of_turns(turn_tokens: list[int], committed: list[int]) -> list[int]:
+    """Cycles of each turn: a turn's first token comes from the prefill, the others from its cycles. One number for all
+    turns if the numbers do not add up."""
     ends = list(accumulate(max(0, tokens - 1) for tokens in turn_tokens))
     totals = [0, *accumulate(committed)]
     if not ends or totals[-1] != ends[-1] or any(end not in totals for end in ends):
-        return None
+        return [len(committed)]
     places = [0, *(totals.index(end) for end in ends)]
     return [after - before for before, after in pairwise(places)]
-
-
-def _answers(folder: CellFolder, prompts: Prompts, metric: str) -> Iterator[Exchanged]:
-    timed = {row.id: row for row in folder.timed()}
-    for sample in folder.good_samples():
-        if prompts == "timed" and timed and sample.id not in timed:
-            continue
-        yield exchanged(sample, timed.get(sample.id), metric)
-
-
-def _baseline(folder: CellFolder, baseline: CellFolder) -> Iterator[Exchanged]:
-    """The autoregressive runs timed beside the cell's, with the baseline's texts. A prompt without such a text is
-    left out."""
-    samples = {sample.id: sample for sample in baseline.good_samples()}
-    for timed in folder.timed():
-        run, sample = timed.runs[1], samples.get(timed.id)
-        if sample is not None:
-            tokens = sample.turn_tokens if run.tokens == len(sample.output_ids) else [run.tokens]
-            yield Exchanged(
-                id=timed.id, texts=sample.texts, tokens=tokens,
-                steps=cycles_of_turns(tokens, [1] * run.cycles) or [run.cycles],
-                seconds=[run.prefill_s + run.decode_s], committed=[1] * run.cycles)
-
-
-def _name(config: Mapping[str, Any], section: str) -> str:
-    part = config.get(section)
-    return str(part.get("name")) if isinstance(part, Mapping) else "?"

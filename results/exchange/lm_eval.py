@@ -5,8 +5,9 @@
                                   "metrics": ["exact_match"], "exact_match": 1.0, …}
 
 Source: lm-eval 0.4.13, lm_eval/loggers/evaluation_tracker.py (save_results_aggregated, save_results_samples) and
-lm_eval/evaluator.py (the example of `log_samples`). `leeway-lm-eval --log_samples --output_path DIR` writes these files
-by lm-eval's own code."""
+lm_eval/evaluator.py (the example of `log_samples`). The store holds neither the prompt nor the reference: `doc` is the
+prompt's id, and `target`, `arguments`, `prompt_hash` and `target_hash` are left out. `leeway-lm-eval --log_samples
+--output_path DIR` writes these files by lm-eval's own code."""
 
 from __future__ import annotations
 
@@ -22,57 +23,46 @@ from typing import Any
 from results.exchange.base import Source, Written, write_objects
 from results.store.files import replace_text
 from results.store.records import json_text
+from results.store.sample import Sample
 
 
 def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:
     """Write a folder per cell into `folder`, as lm-eval writes one per model. Raises StoreError."""
     for source in sources:
-        scored = Scored(source)
-        task, date = re.sub(r"\W", "_", source.task), str(source.about.get("since") or "")[:19].replace(":", "-")
-        date = date or "undated"
-        yield write_objects(folder / source.name / f"samples_{task}_{date}.jsonl", scored.lines())
+        environment = source.folder.environment() or {}
+        date = str(environment.get("since") or "")[:19].replace(":", "-") or "undated"
+        rows = [_row(number, sample, source.metric) for number, (sample, _) in enumerate(source.answers())]
+        path = folder / source.name / f"samples_{re.sub(r'[^0-9A-Za-z_]', '_', source.part('task'))}_{date}.jsonl"
+        yield write_objects(path, rows)
         results = folder / source.name / f"results_{date}.json"
-        replace_text(results, json_text(scored.results(), indent=2) + "\n")
+        replace_text(results, json_text(_results(source, rows, environment), indent=2) + "\n")
         yield Written(results, 1)
 
 
-class Scored:
-    """The lines of a cell, and the results computed from the lines written."""
+def _row(number: int, sample: Sample, metric: str) -> dict[str, Any]:
+    text, doc = "\n\n".join(sample.texts), {"id": sample.id}
+    scores = sample.details if sample.score is None else {metric: sample.score, **sample.details}
+    digest = hashlib.sha256(json.dumps(doc, indent=2, ensure_ascii=False).encode()).hexdigest()
+    return {"doc_id": number, "doc": doc, "resps": [[text]],
+            "filtered_resps": [text if sample.answer is None else sample.answer], "filter": "none",
+            "metrics": list(scores), "doc_hash": digest, **scores}
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._values: dict[str, list[float]] = {}
-        self._number = 0
 
-    def lines(self) -> Iterator[dict[str, Any] | None]:
-        """The samples. The store holds neither the prompt nor the reference: `doc` is the prompt's id, and `target`,
-        `arguments`, `prompt_hash` and `target_hash` are left out."""
-        for answer in self._source.answers():
-            if not answer.scores or answer.texts is None:
-                yield None
-                continue
-            doc = {"id": answer.id}
-            text = "\n\n".join(answer.texts)
-            for name, value in answer.scores.items():
-                self._values.setdefault(name, []).append(value)
-            digest = hashlib.sha256(json.dumps(doc, indent=2, ensure_ascii=False).encode()).hexdigest()
-            yield {"doc_id": self._number, "doc": doc, "resps": [[text]],
-                   "filtered_resps": [text if answer.answer is None else answer.answer], "filter": "none",
-                   "metrics": list(answer.scores), "doc_hash": digest, **answer.scores}
-            self._number += 1
-
-    def results(self) -> dict[str, Any]:
-        """The results file: means, and their standard errors as lm-eval computes them, sd ÷ √n."""
-        task, about = self._source.task, self._source.about
-        scores: dict[str, Any] = {"alias": task}
-        for name, values in self._values.items():
-            error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else "N/A"
-            scores |= {f"{name},none": mean(values), f"{name}_stderr,none": error}
-        decoding = about.get("decoding") or {}
-        return {
-            "results": {task: scores}, "group_subtasks": {task: []},
-            "configs": {task: {"task": task, "output_type": "generate_until", "generation_kwargs": decoding}},
-            "n-samples": {task: {"original": self._number, "effective": self._number}},
-            "config": {"model": "leeway", "model_args": about, "random_seed": about.get("seed")},
-            "git_hash": about.get("commit"), "model_source": "leeway", "model_name": self._source.name,
-            "model_name_sanitized": self._source.name}
+def _results(source: Source, rows: list[dict[str, Any]], environment: dict[str, Any]) -> dict[str, Any]:
+    """The results file: means, and their standard errors as lm-eval computes them, sd ÷ √n."""
+    task, config = source.part("task"), source.config
+    scores: dict[str, Any] = {"alias": task}
+    for name in dict.fromkeys(name for row in rows for name in row["metrics"]):
+        values = [row[name] for row in rows if name in row]
+        scores[f"{name},none"] = mean(values)
+        scores[f"{name}_stderr,none"] = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else "N/A"
+    about = {"pair": source.part("pair"), **{name: config.get(name) for name in (
+        "drafter", "rule", "draft", "decoding", "seed", "fingerprints")}, "packages": environment.get("packages")}
+    return {
+        "results": {task: scores}, "group_subtasks": {task: []},
+        "configs": {task: {"task": task, "output_type": "generate_until",
+                           "generation_kwargs": config.get("decoding") or {}}},
+        "n-samples": {task: {"original": len(rows), "effective": len(rows)}},
+        "config": {"model": "leeway", "model_args": about, "random_seed": config.get("seed")},
+        "git_hash": (environment.get("git") or {}).get("commit"), "model_source": "leeway",
+        "model_name": source.name, "model_name_sanitized": source.name}

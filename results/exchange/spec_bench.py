@@ -1,4 +1,4 @@
-"""Answer files of Spec-Bench and EAGLE: one question per line.
+"""Answer files of Spec-Bench and EAGLE, one question per line: read, with the numbers that Leeway gives, and written.
 
     {"question_id": 81, "category": "writing", "answer_id": …, "model_id": …, "tstamp": …,
      "choices": [{"index": 0, "turns": ["…"], "decoding_steps": [40], "new_tokens": [131], "wall_time": [2.9],
@@ -16,23 +16,26 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from results.exchange.base import Exchanged, ExchangeError, Source, Written, write_objects
-from results.store.errors import first_fault, one_line
+from results.exchange.base import ExchangeError, Source, Written, cycles_of_turns, write_objects
+from results.metrics.delta import clocked_interval
+from results.metrics.intervals import Interval, ratio_interval
+from results.store.errors import StoreError, first_fault, one_line
+from results.store.files import content_of
 from results.store.records import from_json
+from results.store.sample import Sample, Timed, TimedRun
 
 MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
 """Categories that speed.py reports as one task, mt_bench."""
 ERROR = "ERROR"
 """What eval.py writes as the text of a turn that raised an error, with the numbers of the previous turn."""
-LINE_BYTES = 16 << 20
-"""A longer line is refused: no answer is that long."""
-LONGEST_CYCLE = 4097
-"""Tokens that one cycle can commit: a draft of 4096 and the bonus."""
+OVERALL = "overall"
 MOST = 1 << 53
 """Largest count: up to it float64 holds every integer."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
+Seconds = Annotated[float, Field(ge=0, le=MOST)]
 
 
 class Fields(BaseModel):
@@ -47,13 +50,8 @@ class Choice(Fields):
     decoding_steps: list[Count] | None = None
     idxs: list[Count] | None = None
     new_tokens: list[Count] = Field(min_length=1)
-    wall_time: list[Annotated[float, Field(ge=0, le=MOST)]] | None = None
-    accept_lengths: list[Annotated[int, Field(ge=0, le=LONGEST_CYCLE)]] | None = None
-
-    @property
-    def steps(self) -> list[int] | None:
-        """Cycles of each turn. EAGLE's `idxs` count from 0."""
-        return self.decoding_steps if self.idxs is None else [index + 1 for index in self.idxs]
+    wall_time: list[Seconds] | None = None
+    accept_lengths: list[Count] | None = None
 
 
 class Question(Fields):
@@ -63,109 +61,139 @@ class Question(Fields):
     category: str | None = None
     choices: list[Choice] = Field(min_length=1)
 
-    @field_validator("choices")
-    @classmethod
-    def _distinct(cls, choices: list[Choice]) -> list[Choice]:
-        if len({choice.index for choice in choices}) < len(choices):
-            raise ValueError("index: two choices have the same")
-        return choices
+
+class Task(BaseModel):
+    """Numbers of one task of a file; None if the file lacks the data. `X_ci95`: the 95% interval of X, over prompts.
+
+    τ is pooled: tokens committed in cycles ÷ cycles; without accept lengths, new tokens ÷ cycles. Speeds are pooled
+    tokens ÷ wall time as the file has it, prefill included.
+
+    task      the task's name; `OVERALL` for the whole file
+    n         prompts with an answer
+    cycles    draft–verify cycles
+    paired    prompts that both files timed
+    speedup   ratio of tokens/s to the baseline file's, on these prompts
+    """
+
+    task: str
+    n: int
+    cycles: int
+    tau: float | None
+    tau_ci95: Interval | None
+    tokens_per_s: float | None
+    tokens_per_s_ci95: Interval | None
+    baseline_tokens_per_s: float | None
+    baseline_tokens_per_s_ci95: Interval | None
+    paired: int
+    speedup: float | None
+    speedup_ci95: Interval | None
 
 
-# --- reading
-
-def read(file: Path) -> Iterator[Exchanged | None]:
-    """The answers of a file, one after another; None for one that Spec-Bench could not compute. Raises ExchangeError,
-    naming file, line and field, for a wrong line and for a repeated question."""
-    first: dict[tuple[str, str | None, int], int] = {}
-    for number, line in _lines(file):
-        try:
-            data = from_json(line)
-        except ValueError as error:
-            raise ExchangeError(f"{file} line {number}: is not JSON ({one_line(error)})") from error
-        if not isinstance(data, dict):
-            raise ExchangeError(f"{file} line {number}: is not a JSON object but {type(data).__name__}")
-        try:
-            question = Question.model_validate(data)
-            answers = [_exchanged(question, choice) for choice in question.choices]
-        except ValueError as error:
-            fault = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
-            raise ExchangeError(f"{file} line {number}: {fault}") from error
-        for answer in answers:
-            if answer is not None:
-                earlier = first.setdefault((answer.id, answer.category, answer.choice), number)
-                if earlier != number:
-                    raise ExchangeError(f"{file} line {number}: repeats {answer.id!r} of line {earlier}: "
-                                        "remove one of them")
-            yield answer
+def read(file: Path, baseline: Path | None = None) -> tuple[list[Task], int]:
+    """The numbers of a file, and how many answers Spec-Bench could not compute. `baseline`: a file with the baseline's
+    answers to the same prompts. Raises ExchangeError, naming file, line and field."""
+    base = None if baseline is None else _answers(baseline)[0]
+    own, failed = _answers(file)
+    names = [name for name in dict.fromkeys(own.task) if name]
+    return [_numbers(name, own if name == OVERALL else own[own.task == name],
+                     base if base is None or name == OVERALL else base[base.task == name])
+            for name in (OVERALL, *(names if len(names) > 1 else ()))], failed
 
 
-def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """(number, line) of each line that is not blank."""
+def _answers(file: Path) -> tuple[pd.DataFrame, int]:
+    """A row for each answer, and how many failed."""
+    rows: list[dict[str, Any]] = []
+    failed, seen = 0, dict[tuple[str, str | None, int], int]()
     try:
-        with open(file, "rb") as lines:
-            number = 0
-            while line := lines.readline(LINE_BYTES + 1):
-                number += 1
-                if len(line) > LINE_BYTES:
-                    raise ExchangeError(f"{file} line {number}: longer than {LINE_BYTES >> 20} MiB, the limit")
-                if line.strip():
-                    yield number, line
-    except OSError as error:
-        raise ExchangeError(f"{file}: cannot be read: {error.strerror or error}") from error
+        lines = (content_of(file) or b"").splitlines()
+    except StoreError as error:
+        raise ExchangeError(str(error)) from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            question = Question.model_validate(from_json(line))
+        except ValueError as error:
+            fault = first_fault(error) if isinstance(error, ValidationError) else f"is not JSON ({one_line(error)})"
+            raise ExchangeError(f"{file} line {number}: {fault}") from error
+        for choice in question.choices:
+            name = str(question.question_id)
+            if (earlier := seen.setdefault((name, question.category, choice.index), number)) != number:
+                raise ExchangeError(f"{file} line {number}: repeats {name!r} of line {earlier}: remove one of them")
+            if ERROR in choice.turns:
+                failed += 1
+            else:
+                rows.append({"id": name, "category": question.category or "", **_row(choice),
+                             "task": "mt_bench" if question.category in MT_BENCH else question.category or ""})
+    if not rows:
+        reason = f"{failed} × ERROR in place of a turn" if failed else "it is empty, or there is no such file"
+        raise ExchangeError(f"{file}: no answer to measure: {reason}")
+    return pd.DataFrame(rows), failed
 
 
-def _exchanged(question: Question, choice: Choice) -> Exchanged | None:
-    """Raises ValueError for counts that contradict each other."""
-    if ERROR in choice.turns:
-        return None
-    _check_cycles(choice)
-    return Exchanged(
-        id=str(question.question_id), category=question.category, choice=choice.index, texts=choice.turns,
-        tokens=choice.new_tokens, steps=choice.steps, seconds=choice.wall_time, committed=choice.accept_lengths)
+def _row(choice: Choice) -> dict[str, Any]:
+    """EAGLE's `idxs` count from 0."""
+    steps = choice.decoding_steps or [] if choice.idxs is None else [index + 1 for index in choice.idxs]
+    lengths, tokens = choice.accept_lengths, sum(choice.new_tokens)
+    return {"committed": tokens if lengths is None else sum(lengths), "tokens": tokens,
+            "cycles": sum(steps) if lengths is None else len(lengths), "seconds": sum(choice.wall_time or [])}
 
 
-def _check_cycles(choice: Choice) -> None:
-    """Raise ValueError for counts that no decoding can have given.
+def _numbers(name: str, answers: pd.DataFrame, baseline: pd.DataFrame | None) -> Task:
+    def by_prompt(rows: pd.DataFrame) -> pd.DataFrame:
+        """The answers to each prompt summed: they depend on one another."""
+        return rows.groupby(["category", "id"], sort=False)[["committed", "cycles", "tokens", "seconds"]].sum()
 
-    Tokens may exceed what the cycles committed by one a turn, which the prefill emits; the cycles may have committed
-    more by one cycle a turn, which an end or a limit cut."""
-    turns, tokens = max(len(choice.turns), len(choice.new_tokens)), sum(choice.new_tokens)
-    steps = None if choice.steps is None else sum(choice.steps)
-    if steps is not None and not steps - turns <= tokens <= turns + LONGEST_CYCLE * steps:
-        raise ValueError(f"new_tokens: {tokens} in {steps} cycles; each commits 1 to {LONGEST_CYCLE}")
-    if (cycles := choice.accept_lengths) is None:
-        return
-    if steps is not None and abs(len(cycles) - steps) > turns:
-        raise ValueError(f"accept_lengths: {len(cycles)} cycles, but the answer has {steps}")
-    committed, cut = sum(cycles), turns * max(cycles, default=0)
-    if not committed - cut <= tokens <= committed + turns:
-        raise ValueError(f"accept_lengths: {committed} tokens in all cycles, but the answer has {tokens}")
-
-
-def task(category: str | None) -> str | None:
-    """The task that a category belongs to, as speed.py reports it."""
-    return "mt_bench" if category in MT_BENCH else category
+    own = by_prompt(answers)
+    counted, timed = own[own.cycles > 0], own[own.seconds > 0]
+    base = own.iloc[:0] if baseline is None else by_prompt(baseline)
+    pairs = timed.join(base[base.seconds > 0], how="inner", rsuffix="_base")
+    own_clock, base_clock = (pairs.tokens, pairs.seconds), (pairs.tokens_base, pairs.seconds_base)
+    own_rate, base_rate = _pooled(*own_clock), _pooled(*base_clock)
+    return Task(
+        task=name, n=len(own), cycles=int(counted.cycles.sum()), tau=_pooled(counted.committed, counted.cycles),
+        tau_ci95=ratio_interval(counted.committed, counted.cycles) if len(counted) else None,
+        tokens_per_s=_pooled(timed.tokens, timed.seconds), tokens_per_s_ci95=_clocked(timed.tokens, timed.seconds),
+        baseline_tokens_per_s=base_rate, baseline_tokens_per_s_ci95=_clocked(*base_clock), paired=len(pairs),
+        speedup=own_rate / base_rate if own_rate is not None and base_rate else None,
+        speedup_ci95=_clocked(*own_clock, *base_clock) if base_rate else None)
 
 
-# --- writing
+def _clocked(*columns: pd.Series[float]) -> Interval | None:
+    return clocked_interval(*columns) if len(columns[0]) else None
+
+
+def _pooled(numerators: pd.Series[float], denominators: pd.Series[float]) -> float | None:
+    total = denominators.sum()
+    return float(numerators.sum() / total) if total > 0 else None
+
 
 def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:
     """Write a file per cell into `folder`, and one of the baseline's answers where they were timed beside it. Raises
     StoreError."""
     for source in sources:
         line = partial(_line, source.name)
-        yield write_objects(folder / f"{source.name}.jsonl", map(line, source.answers()))
-        if next(source.baseline(), None) is not None:
-            yield write_objects(folder / f"{source.name}.baseline.jsonl", map(line, source.baseline()))
+        yield write_objects(folder / f"{source.name}.jsonl", (
+            line(sample, sample.committed, None if timed is None else timed.own) for sample, timed in source.answers()))
+        if rows := source.folder.timed():
+            yield write_objects(folder / f"{source.name}.baseline.jsonl", _baseline(line, rows, source))
 
 
-def _line(model: str, answer: Exchanged) -> dict[str, Any] | None:
-    """The line of an answer; None for one without text or tokens."""
-    if answer.texts is None or answer.tokens is None:
-        return None
-    lists = {"decoding_steps": answer.steps, "new_tokens": answer.tokens, "wall_time": answer.seconds,
-             "accept_lengths": answer.committed}
-    known = {name: value for name, value in lists.items() if value is not None}
-    number = answer.id.isdecimal() and str(int(answer.id)) == answer.id
-    return {"question_id": int(answer.id) if number else answer.id, "model_id": model,
-            "choices": [{"index": 0, "turns": answer.texts, **known}]}
+def _baseline(line: partial[dict[str, Any]], rows: list[Timed], source: Source) -> Iterator[dict[str, Any] | None]:
+    """The autoregressive runs timed beside the cell's; a prompt without the baseline's text is left out."""
+    samples = {sample.id: sample for sample in source.baseline.good_samples()}
+    for row in rows:
+        run = row.runs[1]
+        yield line(samples[row.id], [1] * run.cycles, run) if row.id in samples else None
+
+
+def _line(model: str, sample: Sample, committed: list[int], run: TimedRun | None) -> dict[str, Any]:
+    """The line of an answer. `new_tokens` belong to the measured time: if the timed run decoded another number than the
+    quality pass, that number."""
+    parted = run is not None and run.tokens != len(sample.output_ids)
+    tokens = [run.tokens] if run is not None and parted else sample.turn_tokens
+    clock = {} if run is None else {"wall_time": [run.prefill_s + run.decode_s]}
+    number = sample.id.isdecimal() and str(int(sample.id)) == sample.id
+    return {"question_id": int(sample.id) if number else sample.id, "model_id": model,
+            "choices": [{"index": 0, "turns": sample.texts, "decoding_steps": cycles_of_turns(tokens, committed),
+                         "new_tokens": tokens, **clock, "accept_lengths": committed}]}
