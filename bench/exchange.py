@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 from rich.table import Table
-from rich.text import Text
 
 from bench.commands.command import StoreOptions, run_yaml_command
 from bench.config.errors import ConfigError
+from bench.config.section import check_known
 from bench.run.console import console
+from results.exchange import spec_bench
 from results.exchange.base import measured_sources
-from results.exchange.imported import bring_in
-from results.store.cells import Store
 from results.store.errors import printable
-from results.store.files import check_writable
+from results.store.files import check_writable, replace_text
+from results.store.records import json_text
 
 if TYPE_CHECKING:
-    from results.exchange.imported import Count, ImportedCell
+    from results.exchange.spec_bench import Task
 
-WRITTEN, READ = ("lm_eval", "parquet", "spec_bench"), ("spec_bench",)
-"""Formats; results/exchange/<name>.py has the code."""
-FORMER = ("aiperf", "lm_eval", "vllm")
-"""Formats of 0.2 that are not read any more, and but for lm_eval not written."""
+WRITTEN = ("lm_eval", "parquet", "spec_bench")
+"""Formats; results/exchange/<name>.py has the code. That of Spec-Bench is also read."""
+COLUMNS = {"τ": ("tau", ".2f"), "tokens/s": ("tokens_per_s", ".1f"), "baseline": ("baseline_tokens_per_s", ".1f"),
+           "speedup": ("speedup", ".2f")}
 
 
 class Exchange(StoreOptions):
@@ -41,49 +41,30 @@ class Exchange(StoreOptions):
     out: Path | None
     file: Path | None
     baseline: Path | None
-    tokenizer: str | None
-    into: Path
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Write the cells of a store, or read a file. Raises ValueError, StoreError, ModelError, one line."""
+    """Write the cells of a store, or read a file. Raises ValueError, StoreError, one line."""
     settings = Exchange.from_args(config)
     if (settings.to is None) == (settings.from_ is None):
         both = "" if settings.to is None else f"to={settings.to} from={settings.from_}: two directions; "
-        raise ValueError(f"{both}give {offered('to', WRITTEN)} or {offered('from', READ)}")
+        raise ValueError(f"{both}give to={'|'.join(WRITTEN)} or from=spec_bench")
     if settings.to is not None:
-        check_format("to", settings.to, WRITTEN)
+        check_known("to", settings.to, WRITTEN)
         write(settings, settings.to)
     else:
-        check_format("from", str(settings.from_), READ)
+        check_known("from", settings.from_, ["spec_bench"])
         read(settings)
 
 
-def offered(direction: str, names: Sequence[str]) -> str:
-    return f"{direction}={'|'.join(names)}"
-
-
-def check_format(direction: str, name: str, names: Sequence[str]) -> None:
-    """Raises ValueError for a format that is not there."""
-    if name in names:
-        return
-    if name in FORMER:
-        reason = "removed; 0.2 was the last version that had it"
-    elif name == "parquet":
-        reason = "is only written; read it with datasets.load_dataset"
-    else:
-        reason = "no such format"
-    raise ValueError(f"{direction}={name}: {reason}; there is {offered(direction, names)}")
-
-
 def write(settings: Exchange, name: str) -> None:
-    """Write the cells of a store, and name each file."""
+    """Write the cells of a store in a format, and print the files."""
+    out = settings.out or Path("outputs", "exchange", name)
     store = settings.opened()
-    out = Path("outputs", "exchange", name) if settings.out is None else settings.out
     check_writable(out, "out")
     # speed.py needs the wall time of every question
     prompts = settings.prompts or ("timed" if name == "spec_bench" else "all")
-    sources = (source for source in measured_sources(Store(settings.store.dir), prompts, score_of)
+    sources = (source for source in measured_sources(store, prompts, score_of)
                if fnmatchcase(source.name, settings.cells))
     files = 0
     for file in import_module(f"results.exchange.{name}").write(sources, out):
@@ -108,64 +89,35 @@ def score_of(config: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def read(settings: Exchange) -> None:
-    """Read a file of Spec-Bench or EAGLE, and print its numbers."""
+    """Read a file of Spec-Bench or EAGLE, and print its numbers; with `out`, write them as JSON, too."""
     if settings.file is None:
         raise ValueError("from=spec_bench: give the file to read, file=FILE")
-    check_writable(settings.into, "into")
-    count = None if settings.tokenizer is None else counter(settings.tokenizer)
-    path, cells, failed = bring_in(settings.into, settings.file, settings.baseline, count)
+    if settings.out is not None:
+        check_writable(settings.out, "out")
+    tasks, failed = spec_bench.read(settings.file, settings.baseline)
     print(printable(f"{settings.file}: imported from spec_bench, not measured here"))
-    terminal = console()
-    terminal.print(table(cells))
-    if any(cell.speed_script for cell in cells):
-        print("What the benchmark's own script computes (docs/exchange.md):")
-        terminal.print(script_table(cells))
+    console().print(table(tasks))
     if failed:
         print(f"left out: {failed} × Spec-Bench wrote ERROR in place of a turn")
-    print(printable(f"imported: {path}"))
+    if settings.out is not None:
+        path = settings.out / f"{settings.file.stem}.json"
+        replace_text(path, json_text([task.model_dump(mode="json") for task in tasks], indent=1) + "\n")
+        print(printable(f"written: {path}"))
 
 
-def counter(source: str) -> Count:
-    """Counts the tokens of a text with a checkpoint's tokenizer. Raises ModelError."""
-    from methods.engine.texts import token_texts  # only the restated speed script takes it
-
-    return token_texts(source).count
-
-
-def table(cells: Sequence[ImportedCell]) -> Table:
+def table(tasks: Sequence[Task]) -> Table:
     """The numbers of an imported file with their intervals."""
-    rows = []
-    for cell in cells:
-        numbers: dict[str, tuple[float | None, Sequence[float] | None, str]] = {
-            "τ": (cell.tau, cell.tau_ci95, ".2f"), "tokens/s": (cell.tokens_per_s, cell.tokens_per_s_ci95, ".1f"),
-            "baseline": (cell.baseline_tokens_per_s, cell.baseline_tokens_per_s_ci95, ".1f"),
-            "speedup": (cell.speedup, cell.speedup_ci95, ".2f")}
-        known = {name: text for name, number in numbers.items() if (text := _text(*number))}
-        rows.append({"task": cell.task, "prompts": f"{cell.n:,}", **known})
-    return drawn(rows)
-
-
-def script_table(cells: Sequence[ImportedCell]) -> Table:
-    """What the format's own script computes."""
-    return drawn([{"task": cell.task} | {name.replace("_per_s", "/s").replace("_", " "): f"{value:.2f}"
-                                         for name, value in cell.speed_script.items()} for cell in cells])
-
-
-def drawn(rows: Sequence[Mapping[str, str]]) -> Table:
-    """A table with the columns that a row has."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    made = Table()
-    for column in columns:
-        made.add_column(Text(column), justify="left" if column == "task" else "right")
-    for row in rows:
-        made.add_row(*(Text(row.get(column, "–")) for column in columns))
+    made = Table("task")
+    for header in ("prompts", *COLUMNS):
+        made.add_column(header, justify="right")
+    for task in tasks:
+        cells = []
+        for name, form in COLUMNS.values():
+            value, interval = getattr(task, name), getattr(task, f"{name}_ci95")
+            shown = "" if interval is None else f" [{interval[0]:{form}}, {interval[1]:{form}}]"
+            cells.append("–" if value is None else f"{value:{form}}{shown}")
+        made.add_row(task.task, f"{task.n:,}", *cells)
     return made
-
-
-def _text(value: float | None, interval: Sequence[float] | None, form: str) -> str:
-    """A number with its interval; empty for None."""
-    shown = "" if interval is None else f" [{interval[0]:{form}}, {interval[1]:{form}}]"
-    return "" if value is None else f"{value:{form}}{shown}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

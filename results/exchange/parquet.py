@@ -5,14 +5,13 @@
     data/samples/<cell>.parquet    a row per answer, with its times and those of the baseline
     data/traces/<cell>-00000.parquet  a row per verified position, where the cell was traced
 
-Of a value that is an absolute path only the last part is written. Cells are written one after another;
-a file of samples or traces holds one cell."""
+Of a value that is an absolute path only the last part is written. A file of samples or traces holds one cell."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any
@@ -32,8 +31,6 @@ from results.store.traces import TraceFolder
 
 TEMPLATES = Environment(loader=PackageLoader("results.exchange"), undefined=StrictUndefined, trim_blocks=True,
                         lstrip_blocks=True, autoescape=False)  # a card is Markdown, its names are folder names
-ROWS = 1000
-"""Rows of a row group: what a writer holds at once."""
 _TEXTS, _WHOLE = pa.list_(pa.string()), pa.list_(pa.int32())
 SAMPLES = pa.schema({
     "cell": pa.string(), "id": pa.string(), "group": pa.string(), "text": pa.string(), "texts": _TEXTS,
@@ -46,8 +43,6 @@ SAMPLES = pa.schema({
     "parted": pa.bool_(), "stalled": pa.bool_()})
 """Names as in samples.jsonl and timed.jsonl; `details` and `flags` are JSON texts."""
 _SETTINGS = ("pair", "drafter", "rule", "task")
-
-
 _WORDS = ("metric", "events", "phases", "phases_ci95", "judge")
 _COUNTS = ("asked", "n", "failed", "timed", "retimed", "stalled", "unscored", "tokens", "cycles", "repeats")
 _METRICS = {
@@ -64,14 +59,14 @@ def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:
     """Write the dataset into `folder`. Raises ExchangeError for a store without answers, StoreError."""
     data, rows, traced = folder / "data", list[dict[str, Any]](), list[CellFolder]()
     for source in sources:
-        yield _write_samples(source.folder, data / "samples")
-        rows.append(_cell(source.folder, source.summary().plain()))
+        answers = [_sample(source.name, sample, timed) for sample, timed in source.answers()]
+        yield _write_table(data / "samples" / f"{source.name}.parquet", pa.Table.from_pylist(answers, SAMPLES))
+        rows.append(_cell(source))
         if TraceFolder(source.folder).exists():
             traced.append(source.folder)
     if not rows:
         raise ExchangeError(f"{folder}: nothing to write: the store holds no measured cell with answers")
-    _write_table(data / "cells.parquet", CELLS, rows)
-    yield Written(data / "cells.parquet", len(rows))
+    yield _write_table(data / "cells.parquet", pa.Table.from_pylist(rows, CELLS))
     yield from _write_traces(traced, data / "traces")
     replace_text(folder / "README.md", card(rows, bool(traced)))
     yield Written(folder / "README.md", 1)
@@ -89,19 +84,6 @@ def card(rows: list[dict[str, Any]], traced: bool) -> str:
         front=front, cells=len(rows), answers=sum(row["answers"] for row in rows), traced=traced, names=names)
 
 
-def _write_samples(folder: CellFolder, into: Path) -> Written:
-    """The answers of a cell, `ROWS` at a time."""
-    timed = {row.id: row for row in folder.timed()}
-    samples = folder.good_samples()
-    path = into / f"{folder.key}.parquet"
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, SAMPLES, compression="zstd") as writer:
-        for start in range(0, len(samples), ROWS):
-            part = samples[start:start + ROWS]
-            writer.write_table(pa.Table.from_pylist(
-                [_sample(folder.key, sample, timed.get(sample.id)) for sample in part], SAMPLES))
-    return Written(path, len(samples))
-
-
 def _sample(cell: str, sample: Sample, timed: Timed | None) -> dict[str, Any]:
     row = {"cell": cell, **asdict(sample), "details": json.dumps(sample.details), "flags": json.dumps(sample.flags)}
     if timed is not None:
@@ -113,16 +95,15 @@ def _sample(cell: str, sample: Sample, timed: Timed | None) -> dict[str, Any]:
     return row
 
 
-def _cell(folder: CellFolder, metrics: Mapping[str, Any]) -> dict[str, Any]:
+def _cell(source: Source) -> dict[str, Any]:
     """A row of cells.parquet."""
-    config, environment = folder.config() or {}, folder.environment() or {}
-    decoding, draft = config.get("decoding") or {}, config.get("draft") or {}
+    config, environment, folder = source.config, source.folder.environment() or {}, source.folder
     values = {name: value if _METRICS[name] != pa.string() or value is None or isinstance(value, str)
-              else json.dumps(value) for name, value in metrics.items() if name in _METRICS}
+              else json.dumps(value) for name, value in source.summary().plain().items() if name in _METRICS}
     return {
-        "cell": folder.key, "baseline": config.get("baseline"),
-        **{name: (config.get(name) or {}).get("name") for name in _SETTINGS},
-        "temperature": decoding.get("temperature"), "draft_length": draft.get("length"), "seed": config.get("seed"),
+        "cell": folder.key, "baseline": config.get("baseline"), **{name: source.part(name) for name in _SETTINGS},
+        "temperature": (config.get("decoding") or {}).get("temperature"),
+        "draft_length": (config.get("draft") or {}).get("length"), "seed": config.get("seed"),
         "config": json.dumps(public(config)), "environment": json.dumps(public(environment)),
         "failure": folder.failure(), "answers": len(folder.good_samples()), **values}
 
@@ -144,27 +125,20 @@ def public(data: Any) -> Any:
 def _write_traces(folders: Iterable[CellFolder], into: Path) -> Iterator[Written]:
     """The traces of each cell, one file per traced batch, all with the columns of all."""
     parts = [(folder.key, part) for folder in folders for part in sorted((folder.path / "trace").glob("*.parquet"))]
-    schemas = [_schema(part) for _, part in parts]
-    if not schemas:
+    if not parts:
         return
-    schema = pa.unify_schemas([pa.schema({"cell": pa.string()}), *schemas], promote_options="permissive")
-    for key, part in parts:
-        source, path, rows = pq.ParquetFile(part), into / f"{key}-{part.stem}.parquet", 0
-        with source, replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-            for batch in source.iter_batches():
-                table = pa.Table.from_batches([batch])
-                table = table.cast(_plain(table.schema)).append_column("cell", pa.array([key] * len(table)))
-                missing = [name for name in schema.names if name not in table.column_names]
-                for name in missing:
-                    table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
-                writer.write_table(table.select(schema.names).cast(schema))
-                rows += len(table)
-        yield Written(path, rows)
+    schemas = [_plain(_read(pq.read_schema, part)) for _, part in parts]
+    empty = pa.unify_schemas([pa.schema({"cell": pa.string()}), *schemas], promote_options="permissive").empty_table()
+    for (key, part), schema in zip(parts, schemas, strict=True):
+        table = _read(pq.read_table, part).cast(schema)
+        table = table.append_column("cell", pa.array([key] * len(table), pa.string()))
+        whole = pa.concat_tables([empty, table], promote_options="permissive")
+        yield _write_table(into / f"{key}-{part.stem}.parquet", whole)
 
 
-def _schema(part: Path) -> pa.Schema:
+def _read(read: Callable[[Path], Any], part: Path) -> Any:
     try:
-        return _plain(pq.read_schema(part))
+        return read(part)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"{part} is no trace ({one_line(error)}): remove it to trace its prompts again") from error
 
@@ -175,6 +149,7 @@ def _plain(schema: pa.Schema) -> pa.Schema:
                       for field in schema])
 
 
-def _write_table(path: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
+def _write_table(path: Path, table: pa.Table) -> Written:
     with replacing(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema), temporary, compression="zstd")
+        pq.write_table(table, temporary, compression="zstd")
+    return Written(path, len(table))
