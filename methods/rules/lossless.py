@@ -70,10 +70,21 @@ def sibling_mass(v: Verification) -> tuple[Tensor, Tensor]:
 
 
 def _accepts_siblings(v: Verification) -> Tensor:
-    """One round per sibling rank: each node is tested in the round of its rank against what is left of its context."""
+    """One round per sibling rank: each node is tested in the round of its rank against what is left of its context.
+
+    Of independent siblings p_r = max(0, p - c_r q)/Z_r with c_0 = 0, Z_0 = 1, c_(r+1) = c_r + Z_r and Z_r = sum max(0,
+    p - c_r q): two numbers per context and rank instead of a distribution."""
     rank, accept = v.earlier_siblings.sum(-1), torch.zeros_like(v.draft.valid)
-    left = Remainder(v.p, v.q, torch.ones_like(v.p[..., 0]), v.draft.replacement)
-    for r in range(v.draft.width or v.draft.nodes - 1):
+    rounds = range(v.draft.width or v.draft.nodes - 1)
+    if v.draft.replacement:
+        c, z = torch.zeros_like(v.u), torch.ones_like(v.u)
+        for r in rounds:
+            accept |= (rank == r) & (v.u * v.at_parent(z) * v.q_token < v.p_token - v.at_parent(c) * v.q_token)
+            c = c + z
+            z = (v.p - c[..., None] * v.q).clamp(min=0.0).sum(-1)
+        return accept
+    left = Remainder(v.p, v.q, torch.ones_like(v.p[..., 0]), replacement=False)
+    for r in rounds:
         child, real = v.child(r)
         token = v.draft.tokens.gather(1, child)
         accept |= (rank == r) & (v.u < v.at_parent(left.reach(token)))
