@@ -228,6 +228,8 @@ class Settings(Section):
     dry_run: bool
     verbose: bool = False
     fresh: bool = False
+    sessions: int | None = Field(None, ge=1)
+    sessions_gap_s: float = Field(600, ge=0, le=86400)
     judge: Judge
     similarity: Similarity
     tracker: Named[Tracker]

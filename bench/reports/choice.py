@@ -14,6 +14,7 @@ from results.metrics.answer_speed import modelled_speeds
 from results.metrics.delta import Estimate
 from results.metrics.frontier import Point, beside_frontier, distance_of
 from results.metrics.selection import Chosen, answered, choose, reported
+from results.metrics.sessions import Between, between
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
 from results.metrics.verdict import Answered, over_best
@@ -46,7 +47,8 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
     for coords in grid:
         place, setting = split(spec, choice, coords)
         points.setdefault(place, {})[setting] = coords
-    rows = {coords: ChosenRow(spec, choice, settings, plan.cells, grid, session)
+    sessions = between_sessions(plan, session)
+    rows = {coords: ChosenRow(spec, choice, settings, plan.cells, grid, session, sessions)
             for coords, settings in points.items()}
     for coords, row in rows.items():
         entries = spec.chosen().entries(coords).values()
@@ -62,6 +64,17 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
         best = rows.get(reference(spec, coords, label))
         found[coords] = row.outcome(best, frontier_of(spec, choice, coords, rows) if choice.frontier else [])
     return found
+
+
+def between_sessions(plan: Plan, session: Session) -> Between | None:
+    """What differs between the measuring sessions of the plan's cells; None under a cost profile."""
+    rotations: dict[str, list[list[Timed]]] = {}
+    if session.settings.cost is not None:
+        return None
+    for cell in {cell.name: cell for cell in plan.cells.values()}.values():
+        if not cell.is_autoregressive:
+            rotations.setdefault(cell.baseline().name, []).append(session.folder(cell).timed())
+    return between(rotations.values())
 
 
 def frontier_of(spec: TableSpec, choice: Choice, coords: Coords, rows: Mapping[Coords, ChosenRow]) -> list[ChosenRow]:
@@ -104,6 +117,7 @@ class ChosenRow:
     settings   setting in words -> coordinates of its point.
     cells      coordinates -> cell, of all points of the report.
     grid       the outcomes of all points.
+    between    what differs between measuring sessions; None: not known.
     clock      the row whose settings lend their clock to those settings of the same names that have fewer timed
                prompts: another report may have timed some; None: the own clock.
     asked      the temperature that the row is judged at in place of its own.
@@ -115,6 +129,7 @@ class ChosenRow:
     cells: Mapping[Coords, Cell]
     grid: Grid
     session: Session
+    between: Between | None
     clock: ChosenRow | None = None
     asked: float | None = None
 
@@ -205,7 +220,8 @@ class ChosenRow:
 
         def beside(line: Sequence[ChosenRow], asked: Decoding) -> dict[str, Any]:
             own = replace(row, distortion=self.distance(asked, row.pairs))
-            return beside_frontier(own, {other.temperature: other.point(asked) for other in line}, asked.temperature)
+            return beside_frontier(own, {other.temperature: other.point(asked) for other in line}, asked.temperature,
+                                   self.between)
 
         values = beside(frontier, next(iter(frontier[0].measured.values())).decoding) if frontier else {}
         if target.sampling.greedy:

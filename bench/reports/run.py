@@ -252,7 +252,7 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
     for plan in plans:
         session.logbook.group(plan.spec.name, plan.all_cells())
     traced = {name for plan in plans for name in plan.traced()}
-    session.complete(distinct_cells(plans), traced, shown_names(plans))
+    session.complete(distinct_cells(plans), traced, shown_names(plans), max(plan.spec.sessions for plan in plans))
     audit(plans, session)
     status = max((compare_meanings(plan, session) for plan in plans), default=0)
     if session.settings.judge.base_url is None:

@@ -36,6 +36,7 @@ class Passes:
     along          names of cells, baselines included, of which only answers decoded in this run are traced.
     quality_batch  prompts decoded together in the quality pass.
     workers        processes of the quality pass; None: as many as suit the machine.
+    sessions       this process times the next part of the prompts, of so many.
     shared         other workers run on this machine: the timed pass runs beside them, and its rows say so.
     """
 
@@ -43,6 +44,7 @@ class Passes:
     along: frozenset[str]
     quality_batch: int
     workers: int | None
+    sessions: int = 1
     shared: bool = False
 
 
@@ -171,7 +173,7 @@ def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> N
                 name = title([held.cell for held in rotation])
                 console().print(f"timed pass, {number} of {len(groups)}: {name}", highlight=False)
             if started := [held for held in rotation if held.start()]:  # the clock's machine may be another one
-                time_rotation(started, store, engine, stamp)
+                time_rotation(started, store, engine, stamp, passes.sessions)
 
 
 def is_untimed(held: Claim, store: Store) -> bool:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: Engine,
-              traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
+              traced: Collection[str] = (), shown: Collection[str] = (), sessions: int = 1) -> None:
     """Complete the cells through the launcher. Cells named in `traced` are traced even without trace=true. Of cells
     named in `shown`, the answers that are decoded anyway are traced, unless trace=false.
 
@@ -39,7 +39,7 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: E
     without completing them, they are completed here."""
     names = frozenset(cell.name for cell in cells if settings.trace is True or cell.name in traced)
     along = frozenset(shown) if settings.trace else frozenset[str]()
-    passes = Passes(names, along, settings.quality_batch, settings.workers)
+    passes = Passes(names, along, settings.quality_batch, settings.workers, sessions)
     if settings.fresh:
         forget_times(cells, store)
     asked = list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.table import Table
 
@@ -100,13 +103,19 @@ class Session:
         if output is not None:
             check_writable(self.settings.output.dir / output, "output.dir")
 
-    def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), shown: Collection[str] = ()) -> None:
+    def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), shown: Collection[str] = (),
+                 sessions: int = 1) -> None:
         """Measure and trace what is missing, then write the summaries. What fails is recorded in the cells' folders;
-        the tracker gets progress and results. `traced` and `shown` are as in `run_cells`."""
+        the tracker gets progress and results. `traced` and `shown` are as in `run_cells`; `sessions`: measuring
+        sessions where the command names no number. Where another one is due this process begins anew and does not
+        return."""
         from bench.run.launch import run_cells
 
+        sessions, before = self.settings.sessions or sessions, self._timings(cells)
         with self.logbook.following(cells):
-            run_cells(cells, self.settings, self.store, self.engines, traced, shown)
+            run_cells(cells, self.settings, self.store, self.engines, traced, shown, sessions)
+        if sessions > 1 and self._timings(cells) > before and not all(self.is_complete(cell) for cell in cells):
+            self._begin_anew()
         self.summaries.clear()
         baselines = [cell.baseline().replace(timed=0) for cell in cells]
         for cell in {cell.name: cell for cell in (*baselines, *cells)}.values():
@@ -114,6 +123,23 @@ class Session:
         for cell in cells:
             if self.logbook.is_open and (summary := self.compared(cell)) is not None:
                 self.logbook.log_cell(self.folder(cell), summary)
+
+    def _timings(self, cells: Sequence[Cell]) -> int:
+        """How many timings of prompts the cells' folders hold; a file that cannot be read has none, as its cell says
+        by itself."""
+        held = 0
+        for name in {cell.name for cell in cells if cell.timed_prompts}:
+            with suppress(StoreError):
+                held += len(self.store.cell(name).timed())
+        return held
+
+    def _begin_anew(self) -> NoReturn:
+        """The next measuring session: a process of its own, some minutes later. What is timed stays."""
+        gap = self.settings.sessions_gap_s
+        self.print(f"the next measuring session begins in {gap:g} s")
+        time.sleep(gap)
+        os.execv(sys.executable, [sys.executable, "-m", "bench", *(
+            word for word in sys.argv[1:] if not word.startswith("fresh="))])
 
     def folder(self, cell: Cell) -> RequestedCell:
         """The cell's folder, restricted to the prompts that the cell asks for; with `cost`, on that machine."""

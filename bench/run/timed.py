@@ -1,9 +1,12 @@
 """The timed pass: cells that differ only in their method run in rotation over the same prompts, beside one baseline.
 
-For each prompt (or batch of prompts) the autoregressive baseline runs once, then every cell that still lacks the
-prompt, in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. What the machine
-stalls is timed again at once. A row is on disk before the next method starts, and carries the baseline it was timed
-beside. Its tokens must be those of the quality pass, but for rounding (`first_difference`).
+For each prompt (or batch of prompts) the autoregressive baseline and every cell that still lacks the prompt run once,
+in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. What the machine stalls is
+timed again at once. A row carries the baseline it was timed beside, and is on disk before the next method starts once
+that has run. Its tokens must be those of the quality pass, but for rounding (`first_difference`).
+
+With several sessions a process times the next part of the prompts and ends (`bench.run.session`): what a process start,
+a memory layout or the hour does to a speed shows only between them.
 
 Stalls: among a dozen timed prompts a single stalled one can decide the speed. On a CPU, decoding never waits: at least
 one thread runs at every moment. The CPU time of all threads is therefore at least the wall time, and for each method a
@@ -17,7 +20,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -91,14 +94,18 @@ def rotations(claims: Iterable[Claim]) -> list[list[Claim]]:
     return sorted(groups.values(), key=lambda group: pairs[group[0].cell.pair])
 
 
-def untimed(claim: Claim, baseline: CellFolder) -> list[str]:
+def untimed(claim: Claim, baseline: CellFolder, sessions: int = 1) -> list[str]:
     """Ids of the prompts that the cell asks to be timed and that are not; of the prompts that both the cell and its
-    baseline have answered, the first ones of `timing_order` in whole batches. Raises StoreError, TaskError."""
+    baseline have answered, the first ones of `timing_order` in whole batches. Of several sessions, those of the next
+    one. Raises StoreError, TaskError."""
     cell, good = claim.cell, {sample.id for sample in claim.folder.good_samples()}
     good &= {sample.id for sample in baseline.good_samples()}
     ids = timing_order(prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed) if prompt.id in good)
-    done = {row.id for row in claim.folder.timed()}
-    return [prompt for prompt in ids[:claim.timed_prompts] if prompt not in done]
+    ids, done = ids[:claim.timed_prompts], {row.id for row in claim.folder.timed()}
+    batches = -(-len(ids) // cell.batch)
+    ends = [-(-batches * part // sessions) * cell.batch for part in range(1, sessions + 1)]
+    parts = ([prompt for prompt in ids[:end] if prompt not in done] for end in ends)
+    return next((part for part in parts if part), [])
 
 
 def needs_clock(claim: Claim, baseline: CellFolder) -> bool:
@@ -109,8 +116,9 @@ def needs_clock(claim: Claim, baseline: CellFolder) -> bool:
     return bool(untimed(claim, baseline)) or (bool(claim.folder.timed()) and claim.folder.record(PROFILE) is None)
 
 
-def time_rotation(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Stamp) -> None:
-    """Time what is missing of the cells of one rotation. What goes wrong is recorded in their folders, not raised."""
+def time_rotation(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Stamp, sessions: int = 1) -> None:
+    """Time what is missing of the cells of one rotation, of several sessions the next part. What goes wrong is recorded
+    in their folders, not raised."""
     first = claims[0].cell
     try:
         engine.keep_only([claim.cell for claim in claims])
@@ -125,7 +133,7 @@ def time_rotation(claims: Sequence[Claim], store: Store, engine: Engine, stamp: 
     entries = []
     for claim in claims:
         try:
-            wanted = set(untimed(claim, claim.folder if claim.cell.is_autoregressive else folder))
+            wanted = set(untimed(claim, claim.folder if claim.cell.is_autoregressive else folder, sessions))
             method = baseline if claim.cell.is_autoregressive else engine.load(claim.cell)
             samples = {sample.id: sample for sample in claim.folder.good_samples()}
         except Exception as error:  # this cell alone cannot run
@@ -171,7 +179,8 @@ class Rotation:
                          for entry, name in zip(self.entries, names, strict=True)}
             for index, chunk in enumerate(self.chunks):
                 if entries := [entry for entry in self.entries if not entry.wanted.isdisjoint(one.id for one in chunk)]:
-                    self._measure(chunk, entries[index % len(entries):] + entries[:index % len(entries)])
+                    order = [None, *entries]
+                    self._measure(chunk, order[index % len(order):] + order[:index % len(order)])
         self._check_and_profile()
 
     def _check_and_profile(self) -> None:
@@ -191,22 +200,34 @@ class Rotation:
             except NotRepeatable as error:
                 entry.claim.fail(str(error))
 
-    def _measure(self, chunk: list[Prompt], entries: list[MethodRun]) -> None:
-        base = self._ask(self.baseline, self.cell.baseline(), chunk, self.expected)
-        for entry in entries:
-            alone = entry.cell.is_autoregressive
-            try:
-                runs = base if alone else self._ask(entry.method, entry.cell, chunk, entry.samples)
-                for prompt, (run, own) in runs.items():
-                    if prompt in entry.wanted:
-                        other = None if alone else base[prompt][1]
-                        timed = Timed(prompt, own, other, **asdict(self.stamp),
-                                      batch=chunk[0].id if len(chunk) > 1 else None)
-                        entry.claim.folder.append_timed(timed)
-                        self.rows[entry.cell.name].advance(1, [run], run.decode_s)
-            except (TimedPassError, NotRepeatable, PromptChanged) as error:  # of this cell alone
-                entry.claim.fail(str(error))
-                self.entries.remove(entry)
+    def _measure(self, chunk: list[Prompt], order: Sequence[MethodRun | None]) -> None:
+        """Time these methods in this order; None is the baseline, whose run an autoregressive cell shares."""
+        base: dict[str, tuple[Generation, TimedRun]] = {}
+        waiting = [entry for entry in order if entry is not None and entry.cell.is_autoregressive]
+        ran: dict[str, dict[str, tuple[Generation, TimedRun]]] = {}
+        for entry in order:
+            if entry is None:
+                base = self._ask(self.baseline, self.cell.baseline(), chunk, self.expected)
+                ran |= {alone.cell.name: base for alone in waiting if alone.cell.is_autoregressive}
+            elif not entry.cell.is_autoregressive:
+                try:
+                    ran[entry.cell.name] = self._ask(entry.method, entry.cell, chunk, entry.samples)
+                    waiting.append(entry)
+                except (TimedPassError, NotRepeatable, PromptChanged) as error:  # of this cell alone
+                    entry.claim.fail(str(error))
+                    self.entries.remove(entry)
+            while base and waiting:
+                done = waiting.pop()
+                self._store(done, chunk, ran[done.cell.name], base)
+
+    def _store(self, entry: MethodRun, chunk: list[Prompt], runs: Mapping[str, tuple[Generation, TimedRun]],
+               base: Mapping[str, tuple[Generation, TimedRun]]) -> None:
+        for prompt, (run, own) in runs.items():
+            if prompt in entry.wanted:
+                other = None if entry.cell.is_autoregressive else base[prompt][1]
+                entry.claim.folder.append_timed(Timed(prompt, own, other, **asdict(self.stamp),
+                                                      batch=chunk[0].id if len(chunk) > 1 else None))
+                self.rows[entry.cell.name].advance(1, [run], run.decode_s)
 
     def _ask(self, method: LoadedMethod, cell: Cell, chunk: list[Prompt],
              expected: dict[str, Sample]) -> dict[str, tuple[Generation, TimedRun]]:

@@ -7,7 +7,7 @@ redoes the choice of the fastest setting and every match."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from results.metrics.curve import OFF_CURVE, Counts, Curve, Floats, interval, mo
 from results.metrics.delta import Estimate, estimate, ratio
 from results.metrics.distortion import nats, spectrum, to_temperature
 from results.metrics.intervals import SEED
+from results.metrics.sessions import Between
 from results.metrics.verdict import Answered, Judged
 from results.store.sample import Compared, is_rated
 
@@ -142,24 +143,25 @@ class _Frontier:
         return Curve(self.temperatures, self.tau, self.nll, self.nll)
 
 
-def beside_frontier(own: Answered, frontier: Mapping[float, Point], asked: float) -> dict[str, Any]:
+def beside_frontier(own: Answered, frontier: Mapping[float, Point], asked: float,
+                    between: Between | None = None) -> dict[str, Any]:
     """The metrics `frontier_…` and `equal_d_…` of a row, each with `_ci95`, and `judged`.
 
         frontier_speed         cost of plain decoding at the temperature asked for ÷ own
         frontier_answer        cost of the frontier's answer at the temperature of equal NLL ÷ own
-        frontier_tau           τ minus that of the frontier's lossless setting there
-        frontier_temperature   that temperature
-        frontier_same_speed    the temperature at which the frontier's answers cost as much as the row's
-        frontier_nll           NLL minus that of the frontier at equal cost
+        frontier_tau, frontier_temperature
+                               τ minus that of the frontier's lossless setting there; that temperature
+        frontier_same_speed, frontier_nll
+                               the temperature of equal cost of an answer; NLL minus that of the frontier there
         equal_d_distortion     nats a token from the target at the temperature asked for
-        equal_d_speed          cost of a token of the fastest lossless setting whose distortion is not above the row's
-                               ÷ own
+        equal_d_speed          cost of a token of the fastest lossless setting that distorts no more ÷ own
         equal_d_answer, equal_d_length, equal_d_temperature
                                the same of an answer; own tokens ÷ that setting's; its temperature
         judged                 what the verdict needs (`results.metrics.verdict.verdicts`)
 
-    `frontier`: temperature -> lossless decoding there, `asked` among them. A match of NLL or cost that more than 5% of
-    the resamples do not find is left out; without distortions there is no `equal_d_…`. Empty without a clock."""
+    `frontier`: temperature -> lossless decoding there, `asked` among them; `between`: what differs between measuring
+    sessions. A match of NLL or cost that more than 5% of the resamples do not find is left out; without distortions
+    there is no `equal_d_…`. Empty without a clock."""
     rows: dict[Any, Answered] = {(t, name): Answered(pairs) for t, point in frontier.items()
                                  for name, pairs in point.settings.items()}
     clocks = {key: {pair.id for pair in row.pairs if pair.timed is not None and is_rated(pair.timed)}
@@ -173,8 +175,7 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Point], asked: float
     priced = {key: _Priced.of(row, ids, timed) for key, row in rows.items()}
     if not all(row.is_known for row in priced.values()):
         return {}
-    found: dict[str, list[Floats]] = {}
-    rng = np.random.default_rng(SEED + 1)
+    found, rng = dict[str, list[Floats]](), np.random.default_rng(SEED + 1)
     distances = {t: point.distortion for t, point in frontier.items() if point.distortion is not None}
     for draws in resamples(len(ids), FRONTIER_RESAMPLES):
         weights = np.ones((1, len(timed))) if len(draws) == 1 else rng.multinomial(
@@ -190,7 +191,14 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Point], asked: float
             found.setdefault(name, []).append(one)
     own_distance = {} if own.distortion is None else {
         "equal_d_distortion": own.distortion.value, "equal_d_distortion_ci95": own.distortion.interval()}
-    return own_distance | _stated({name: np.concatenate(parts) for name, parts in found.items()}, len(ids), len(timed))
+    return own_distance | _stated({name: np.concatenate(parts) for name, parts in found.items()}, len(ids), len(timed),
+                                  between, _sessions(rows.values(), timed))
+
+
+def _sessions(rows: Iterable[Answered], timed: Sequence[str]) -> int:
+    """The fewest measuring sessions in which one of the rows was timed."""
+    return min(len({pair.timed.started for pair in row.pairs if pair.timed is not None and pair.id in timed})
+               for row in rows)
 
 
 def _drawn(distortion: Estimate, number: int, rng: np.random.Generator) -> Floats:
@@ -248,7 +256,8 @@ def _at(curve: Curve, values: Floats, temperature: Floats) -> Floats:
     return values[:, 0] if values.shape[1] == 1 else curve.at(values, temperature)
 
 
-def _stated(found: Mapping[str, Floats], n: int, timed: int) -> dict[str, Any]:
+def _stated(found: Mapping[str, Floats], n: int, timed: int, between: Between | None,
+            sessions: int) -> dict[str, Any]:
     stated: dict[str, Any] = {}
     for name, values in found.items():
         left = found.get(f"left {name}")
@@ -258,6 +267,7 @@ def _stated(found: Mapping[str, Floats], n: int, timed: int) -> dict[str, Any]:
         logs = np.log(found["equal_d_speed"][1:])
         error = float(logs.std(ddof=1) * np.sqrt(timed / (timed - 1)))
         speed = Estimate(stated["equal_d_speed"], error, timed - 1.0)
-        stated |= {"equal_d_speed_ci95": speed.interval(),
-                   "judged": Judged(speed=speed, beyond=float(found["beyond"][1:].mean()), n=n)}
+        speed = speed if between is None else between.added_to(speed, sessions)
+        stated |= {"equal_d_speed_ci95": speed.interval(), "judged": Judged(
+            speed=speed, beyond=float(found["beyond"][1:].mean()), n=n, between=between, sessions=sessions)}
     return stated

@@ -12,6 +12,7 @@ from results.metrics.answer_speed import Priced, answer_speedup
 from results.metrics.delta import Estimate
 from results.metrics.metric import Sums
 from results.metrics.pairwise import score_change, score_pairs
+from results.metrics.sessions import Between
 from results.metrics.summary import Summary
 from results.metrics.tau_gain import gain
 from results.store.sample import Compared, is_rated
@@ -50,14 +51,18 @@ class Verdict:
 class Judged:
     """What the verdict on a row needs.
 
-    speed   by the token, over that of the fastest lossless setting whose distortion is not above the row's.
-    beyond  share of the resamples in which the row is further from the target than greedy decoding.
-    n       prompts.
+    speed     by the token, over that of the fastest lossless setting whose distortion is not above the row's.
+    beyond    share of the resamples in which the row is further from the target than greedy decoding.
+    n         prompts.
+    between   what differs between measuring sessions, which is in the error of `speed`; None: not known.
+    sessions  in which the row, and what it is compared with, were timed.
     """
 
     speed: Estimate
     beyond: float
     n: int
+    between: Between | None = None
+    sessions: int = 1
 
 
 def verdicts(rows: Mapping[Name, Judged]) -> dict[Name, Verdict]:

@@ -49,6 +49,8 @@ class Annotator:
         if metric.judged and summary.judge is not None:
             notes.append(summary.judge.told)
         notes += disagreements(summary, metric.name)
+        if metric.decides and summary.judged is not None and summary.judged.between is not None:
+            notes.append(summary.judged.between.text(summary.judged.sessions))
         decided = self.decided[coords].text if metric.decides and coords in self.decided else ""
         items = {} if number.column.reference else summary.by_item(metric.name)  # rows may have different references
         return replace(number, verdict=decided, items=(items,),

@@ -75,6 +75,7 @@ class ReportSpec(Frozen):
     against      what answers are compared with for a win rate, where the command gives no `judge.against`.
     repeats      how often each point is measured, each time with other random streams. The first run is shown, with
                  the diversity over all of them.
+    sessions     measuring sessions of the timed prompts, where the command names no number.
     """
 
     name: str
@@ -89,6 +90,7 @@ class ReportSpec(Frozen):
     trace: bool = False
     against: Opponent = "reference"
     repeats: int = Field(default=1, ge=1)
+    sessions: int = Field(default=1, ge=1)
 
     def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
         """The report on these pairs, all of one scale: the edition whose entries choose them (override `pair=NAME`).

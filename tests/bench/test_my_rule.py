@@ -41,7 +41,7 @@ def floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 
 def test_the_rule_of_the_page(command, floor: list[str], tmp_path: Path) -> None:
     result = command("report=my_rule", "rule=floor", "report.sweep.values=[0.2,0.8]", "n=2", "timed=2",
-                     "decoding.max_new_tokens=4", flags=floor)
+                     "decoding.max_new_tokens=4", "sessions=1", flags=floor)
     assert result.status == 0, result.err
     out = tmp_path / "out" / "report"
     rows = list(csv.DictReader((out / "my_rule_floor.csv").open()))

@@ -279,4 +279,25 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
     result = command("method=mars", "rule.theta=0.5,0.7,0.9", flags=["-m"])
     assert result.status == 0
     assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
-    assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "0.5", "ar", "0.9", "0.5", "0.7"]
+    assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "ar", "0.5"]
+
+
+def test_sessions_divide_the_timed_prompts(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Anew(Exception):
+        """The process would have been replaced."""
+
+    def execv(path: str, words: list[str]) -> None:
+        raise Anew(*words[1:])
+
+    monkeypatch.setattr("os.execv", execv)
+    given, held = ("method=mars,ar", "n=5", "timed=5", "sessions=3", "sessions_gap_s=0", "fresh=true"), []
+    for _ in range(2):
+        with pytest.raises(Anew) as replaced:
+            command(*given, flags=["-m"])
+        assert "sessions=3" in replaced.value.args and "fresh=true" not in replaced.value.args
+        given = given[:5]  # as the next process is started
+        held.append([len(cell.timed()) for cell in Store(tmp_path / "store").cells()])
+    result = command(*given, flags=["-m"])
+    assert result.status == 0 and held == [[2, 2], [4, 4]]
+    assert all(len(cell.timed()) == 5 for cell in result.cells)
+    assert command(*given, flags=["-m"]).status == 0, "a whole cell is not timed again"

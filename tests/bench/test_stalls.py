@@ -83,7 +83,7 @@ def test_nothing_is_judged_where_cpu_time_means_nothing() -> None:
 
 def test_the_record_of_a_cell_says_what_was_timed_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of two prompts is stalled once, in the cell and not in its baseline."""
-    machine, real = Machine([(1.0, 1.0)] * 3 + [(3.0, 1.0), (1.0, 1.0)]), rotation.answer
+    machine, real = Machine([(1.0, 1.0)] * 2 + [(3.0, 1.0), (1.0, 1.0), (1.0, 1.0)]), rotation.answer
 
     def answer(method, chunk, limits, stream, turns=None):
         if turns is None:  # not the warm-up

@@ -12,8 +12,9 @@ import pytest
 from results.metrics import frontier
 from results.metrics.delta import Estimate
 from results.metrics.frontier import Point, beside_frontier
+from results.metrics.sessions import between
 from results.metrics.tau_gain import gain
-from results.metrics.verdict import Answered, verdicts
+from results.metrics.verdict import Answered, Judged, verdicts
 from results.store.cells import Store
 from results.store.sample import Compared, Sample, Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
@@ -22,57 +23,88 @@ CURVE = {0.0: (5.3, 0.322), 0.4: (5.0, 0.050), 0.7: (4.9, 0.010), 1.0: (4.5, 0.0
 """Temperature -> τ and distortion, about those of the embedded pair on mini_chat."""
 SETTINGS = {"tree": 1.0, "chain": 0.98, "block": 0.9}
 """Lossless setting -> τ over that of the first."""
-N, TIMED, RUNS = 64, 12, 200
+N, TIMED, RUNS, BETWEEN = 64, 12, 200, 0.03
+"""Prompts, those timed, experiments, and the standard deviation between sessions of three per cent."""
 MEASURED = Path(__file__).resolve().parents[2] / "results" / "measured"
 
 
-def cell(rng: np.random.Generator, tau: float, price: float, seconds: np.ndarray) -> list[Compared]:
-    """N prompts with their own lengths and cycles, the first of them timed."""
-    pairs = []
+def cell(rng: np.random.Generator, tau: float, price: float, seconds: np.ndarray, base: np.ndarray,
+         sessions: int) -> list[Compared]:
+    """N prompts with their own lengths and cycles; the first of them timed in so many sessions, in each of which the
+    cell is faster or slower. `base`: noise of the baseline's clock."""
+    pairs, effects = [], rng.normal(0, BETWEEN if sessions > 1 else 0, sessions)
     for i in range(N):
         tokens = int(rng.integers(20, 60))
         cycles = max(1, round(tokens / (tau * rng.lognormal(0, 0.1))))
         committed = [tokens // cycles + (j < tokens % cycles) for j in range(cycles)]
         own = sample(f"p{i:02}", [0] * tokens, committed=committed, nll=float(tokens))
-        base = sample(own.id, [0] * tokens, committed=[1] * tokens, nll=float(tokens))
-        spent = [passes * seconds[i] * rng.lognormal(0, 0.02) for passes in (cycles * price, tokens)]
-        clock = Timed(own.id, TimedRun(tokens, cycles, 0.001, spent[0]), TimedRun(tokens, tokens, 0.001, spent[1]),
-                      "host", "boot", "now")
-        pairs.append(Compared(own, base, clock if i < TIMED else None))
+        plain = sample(own.id, [0] * tokens, committed=[1] * tokens, nll=float(tokens))
+        part = i * sessions // TIMED if i < TIMED else 0
+        spent = cycles * price * seconds[i] * rng.lognormal(effects[part], 0.02)
+        clock = Timed(own.id, TimedRun(tokens, cycles, 0.001, spent),
+                      TimedRun(tokens, tokens, 0.001, tokens * seconds[i] * base[i]), "host", "boot", str(part))
+        pairs.append(Compared(own, plain, clock if i < TIMED else None))
     return pairs
 
 
-def experiment(rng: np.random.Generator) -> tuple[dict[float, Point], list[Compared]]:
+def experiment(rng: np.random.Generator, sessions: int) -> tuple[dict[float, Point], list[Compared]]:
     """The frontier, and another run of its best setting at T = 0.7."""
-    seconds = 0.001 * rng.lognormal(0, 0.1, N)
-    line = {t: Point({name: cell(rng, tau * share, 2.5, seconds) for name, share in SETTINGS.items()},
+    seconds, base = 0.001 * rng.lognormal(0, 0.1, N), rng.lognormal(0, 0.02, N)
+    line = {t: Point({name: cell(rng, tau * share, 2.5, seconds, base, sessions) for name, share in SETTINGS.items()},
                      Estimate(nats, 0.03 * nats, N - 1.0, log=False)) for t, (tau, nats) in CURVE.items()}
-    return line, cell(rng, CURVE[0.7][0], 2.5, seconds)
+    return line, cell(rng, CURVE[0.7][0], 2.5, seconds, base, sessions)
 
 
-def kinds(monkeypatch: pytest.MonkeyPatch, speed: float, runs: int = RUNS) -> list[str]:
+def judged(monkeypatch: pytest.MonkeyPatch, speed: float, runs: int, sessions: int) -> list[Judged]:
+    """Of a setting of the frontier presented as a rule, whose clock is so much faster."""
     monkeypatch.setattr(frontier, "FRONTIER_RESAMPLES", 120)
     found, rng = [], np.random.default_rng(0)
     for _ in range(runs):
-        line, pairs = experiment(rng)
+        line, pairs = experiment(rng, sessions)
         faster = [pair if pair.timed is None else replace(pair, timed=replace(
             pair.timed, own=replace(pair.timed.own, decode_s=pair.timed.own.decode_s / speed))) for pair in pairs]
         own = Answered(faster, distortion=Estimate(0.010, 0.0003, N - 1.0, log=False))
-        found.append(verdicts({"own": beside_frontier(own, line, 1.0)["judged"]})["own"].kind)
+        cells = [pairs, *(held for point in line.values() for held in point.settings.values())]
+        component = between([[[pair.timed for pair in held if pair.timed is not None] for held in cells]])
+        assert component is None if sessions == 1 else component.freedom >= 30
+        found.append(beside_frontier(own, line, 1.0, component)["judged"])
     return found
 
 
+def kinds(found: list[Judged]) -> list[str]:
+    return [verdicts({"own": one})["own"].kind for one in found]
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("sessions", [1, 3])
 def test_a_lossless_setting_presented_as_a_rule_is_a_gain_no_oftener_than_stated(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kinds(monkeypatch, 1.0).count("gain") / RUNS <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / RUNS)
+        monkeypatch: pytest.MonkeyPatch, sessions: int) -> None:
+    found = judged(monkeypatch, 1.0, RUNS, sessions)
+    assert kinds(found).count("gain") / RUNS <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / RUNS)
+    held = [one.speed.interval()[0] <= 1 <= one.speed.interval()[1] for one in found]
+    assert np.mean(held) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / RUNS)
 
 
 @pytest.mark.slow
 def test_a_clock_times_0_95_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """At this noise two times in three with 12 timed prompts of 64."""
-    found = kinds(monkeypatch, 1 / 0.95, runs=60)
+    found = kinds(judged(monkeypatch, 1 / 0.95, 60, 1))
     assert found.count("gain") > 0.5 * len(found) and found.count("no gain") < 0.1 * len(found)
+
+
+def test_the_component_between_sessions_is_found() -> None:
+    """Its mean over experiments, and its degrees of freedom; prompts and shared drift are not in it."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(40):
+        line, pairs = experiment(rng, 3)
+        cells = [pairs, *(held for point in line.values() for held in point.settings.values())]
+        rows = [[replace(pair.timed, **{side: replace(run, decode_s=run.decode_s * 1.2**int(pair.timed.started))
+                                        for side, run in zip(("own", "baseline"), pair.timed.runs, strict=True)})
+                 for pair in held if pair.timed is not None] for held in cells]
+        found.append(between([rows]))
+    assert {one.freedom for one in found} == {32}
+    assert np.mean([one.variance for one in found]) == pytest.approx(BETWEEN**2, rel=0.2)
+    assert between([[rows[0][:3]]]) is None and between([[row[:4] for row in rows]]) is None, "one session, one cell"
 
 
 @pytest.mark.slow
