@@ -48,7 +48,7 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
         place, setting = split(spec, choice, coords)
         points.setdefault(place, {})[setting] = coords
     sessions = between_sessions(plan, session)
-    rows = {coords: ChosenRow(spec, choice, settings, plan.cells, grid, session, sessions)
+    rows = {coords: ChosenRow(spec, choice, settings, plan.cells, grid, session, between=sessions)
             for coords, settings in points.items()}
     for coords, row in rows.items():
         entries = spec.chosen().entries(coords).values()
@@ -117,10 +117,10 @@ class ChosenRow:
     settings   setting in words -> coordinates of its point.
     cells      coordinates -> cell, of all points of the report.
     grid       the outcomes of all points.
-    between    what differs between measuring sessions; None: not known.
     clock      the row whose settings lend their clock to those settings of the same names that have fewer timed
                prompts: another report may have timed some; None: the own clock.
     asked      the temperature that the row is judged at in place of its own.
+    between    what differs between measuring sessions; None: not known.
     """
 
     spec: TableSpec
@@ -129,9 +129,9 @@ class ChosenRow:
     cells: Mapping[Coords, Cell]
     grid: Grid
     session: Session
-    between: Between | None
     clock: ChosenRow | None = None
     asked: float | None = None
+    between: Between | None = None
 
     @cached_property
     def measured(self) -> dict[str, Cell]:
