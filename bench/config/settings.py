@@ -17,7 +17,7 @@ from bench.config.schema import SECTIONS
 from bench.config.section import Named, Section, choose, parse, validated
 from results.metrics.cost import Profile
 from results.store.errors import one_line
-from results.store.judge import Opponent
+from results.store.sample import Opponent
 from tasks.base import ControlTokens, LocalFile, TaskError
 from tasks.dataset import answers
 from tasks.judge_prompts import JudgePrompts, as_text, is_remote

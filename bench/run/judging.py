@@ -5,6 +5,7 @@ Re-running the same command resumes judging. Neither API key nor password is sho
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import math
@@ -22,8 +23,7 @@ from urllib.parse import unquote, urlsplit
 from bench.run.requested_cell import JUDGED
 from results.metrics import intervals
 from results.store.errors import StoreError, one_line, redacted
-from results.store.judge import JudgeReplies, JudgeSummary, question_key
-from results.store.sample import Compared
+from results.store.sample import Compared, JudgeSummary
 from tasks.base import JudgeStyle, Prompt, Task, TaskError
 from tasks.dataset import answers
 from tasks.judge_prompts import (
@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from bench.config.settings import Judge
     from bench.run.session import Session
     from results.store.cells import CellFolder
-    from results.store.judge import JudgeSummary, Opponent
-    from results.store.sample import Sample
-    from tasks.judge_prompts import Question
+    from results.store.sample import Opponent
 
 RETRIED = (408, 409, 429)
 """HTTP statuses below 500 after which the same request may succeed."""
@@ -174,24 +172,11 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def format_judge_summary(summary: JudgeSummary) -> str:
-    """`score 6.21 [5.80, 6.60] by NAME, 80 prompts, turn 1 6.50, turn 2 5.92, 1 of 160 replies without a verdict`."""
+    """`score 6.21 [5.80, 6.60], judged by NAME: 80 prompts, turn 1 6.50, turn 2 5.92`."""
     pairwise = summary.mode == "pairwise"
-    value = summary.win_rate if pairwise else summary.score
-    if value is None:
-        what = "verdict" if summary.unread == summary.replies else "prompt with a verdict in both orders"
-        return f"no {what} in {summary.replies} replies of {summary.model}"
-    name, form = ("win rate", ".1%") if pairwise else ("score", ".2f")
+    name, form, value = ("win rate", ".1%", summary.win_rate) if pairwise else ("score", ".2f", summary.score)
     interval = "" if summary.ci95 is None else f" [{summary.ci95[0]:{form}}, {summary.ci95[1]:{form}}]"
-    parts = [f"{name} {value:{form}}{interval} by {summary.model}", f"{summary.n} prompts"]
-    if summary.left_out:
-        parts.append(f"{summary.left_out} left out, without a verdict in both orders")
-    parts += [f"{turn.replace('_', ' ')} {score:.2f}" for turn, score in summary.turns.items()]
-    if summary.penalised:
-        parts.append(f"{summary.penalised} of {summary.replies} grades penalised as not Korean "
-                     f"({summary.unpenalised:.2f} without)")
-    if summary.unread:
-        parts.append(f"{summary.unread} of {summary.replies} replies without a verdict")
-    return ", ".join(parts)
+    return f"{name} {'–' if value is None else f'{value:{form}}'}{interval}, {summary.told}"
 
 
 def judge_cells(cells: Sequence[Cell], session: Session, against: Opponent = "reference") -> int:
@@ -229,25 +214,19 @@ def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder,
     samples = folder.good_samples()
     by_id = {prompt.id: prompt for prompt in task.prompts(cell.n, cell.seed)}
     if mode == "single":
-        questions = _single(samples, by_id, prompts, task, judge)
+        given = judge.references or shipped_references(task.path)
+        references = answers(given, "judge.references") if given else {}
+        questions = [question for sample in samples
+                     for question in prompts.single(by_id[sample.id], sample.texts, references.get(sample.id))]
     else:
         others = _other_answers(cell, session, by_id, judge.against or against)
         questions = [question for sample in samples
                      for question in prompts.pairwise(by_id[sample.id], sample.texts, others[sample.id])]
-    replies = JudgeReplies(folder.path)
     verdicts = []
-    for question, reply in zip(questions, _replies(questions, judge, replies), strict=True):
-        penalised = is_penalised(question) if korean and mode == "single" else None
-        verdicts.append(Verdict(question, _value(prompts, question, reply, mode), penalised))
+    for question, reply in zip(questions, _replies(questions, judge, folder), strict=True):
+        value = prompts.rating(reply) if mode == "single" else prompts.choice(reply, question.swapped)
+        verdicts.append(Verdict(question, value, is_penalised(question) if korean and mode == "single" else None))
     return judge_summary(verdicts, judge.model or "", mode)
-
-
-def _single(samples: Sequence[Sample], by_id: Mapping[str, Prompt], prompts: JudgePrompts, task: Task,
-            judge: Judge) -> list[Question]:
-    given = judge.references or shipped_references(task.path)
-    references = answers(given, "judge.references") if given else {}
-    return [question for sample in samples
-            for question in prompts.single(by_id[sample.id], sample.texts, references.get(sample.id))]
 
 
 def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt],
@@ -267,23 +246,19 @@ def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt],
     return others
 
 
-def _replies(questions: Sequence[Question], judge: Judge, stored: JudgeReplies) -> list[str]:
-    """The reply to each question, from the store or from the judge. Raises TaskError, before any is asked, for one with
-    a control token, and as `ask`."""
+def _replies(questions: Sequence[Question], judge: Judge, folder: CellFolder) -> list[str]:
+    """The reply to each question, from the cell's folder, which is locked, or from the judge. Raises TaskError, before
+    any is asked, for one with a control token, and as `ask`."""
     if judge.control_tokens == "refuse":
         refuse_control_tokens(questions)
-    known = stored.read()
-    replies = []
+    known = folder.verdicts()
+    keys = []
     for question in questions:
         body = judge.asked(question.messages)
-        key = question_key({**body, "base_url": redacted(judge.base_url or "")})
+        asked = json.dumps({**body, "base_url": redacted(judge.base_url or "")}, sort_keys=True, ensure_ascii=False)
+        keys.append(key := hashlib.sha256(asked.encode()).hexdigest()[:16])
         if key not in known:
             known[key] = ask(judge, body)
             about = {"id": question.id, "turn": question.turn, "swapped": question.swapped, "judge": judge.model}
-            stored.append(key, known[key], about)
-        replies.append(known[key])
-    return replies
-
-
-def _value(prompts: JudgePrompts, question: Question, reply: str, mode: Literal["single", "pairwise"]) -> float | None:
-    return prompts.rating(reply) if mode == "single" else prompts.choice(reply, question.swapped)
+            folder.append_verdict(key, known[key], about)
+    return [known[key] for key in keys]

@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 from results.metrics.summary import PROFILE, profiled, summarise
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
-from results.store.judge import JudgeSummary
-from results.store.sample import Compared, FailedSample, Sample, compare, timing_order
+from results.store.sample import Compared, FailedSample, JudgeSummary, Sample, compare, timing_order
 from tasks.base import TaskError
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from results.metrics.metric import ALONE, ByItem, Sums, by_name
 from results.metrics.phases import NAMES, time_shares
 from results.metrics.roofline import roofline
 from results.store.cells import CellFolder
-from results.store.judge import JudgeSummary
-from results.store.sample import Compared, FailedSample, Sample, Timed, compare
+from results.store.sample import Compared, FailedSample, JudgeSummary, Sample, Timed, compare
 
 PROFILE = "profile"
 """The record of a cell's phases: seconds of each part of a cycle, its own, those of each prompt and the baseline's

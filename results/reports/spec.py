@@ -31,7 +31,7 @@ from results.reports.columns import Column
 from results.reports.figures import Figure, Planes
 from results.reports.further import first_table, further_tables
 from results.reports.scales import SCALES, Scale
-from results.store.judge import Opponent
+from results.store.sample import Opponent
 
 OWN_MODELS = "local"
 """The pair of a user's own models, which any report takes in place of the embedded pair."""

@@ -29,10 +29,12 @@ from results.store.records import (
     SCHEMA,
     LineCache,
     count,
+    from_json,
     line_of,
     read_config,
     read_json,
     settings_digest,
+    whole_lines,
 )
 from results.store.sample import Record, Sample, Timed, read_records, read_timed, to_plain
 
@@ -195,6 +197,16 @@ class CellFolder:
         """Add the line of one timed prompt; as `append`."""
         self._append("timed.jsonl", asdict(timed))
 
+    def append_verdict(self, question: str, reply: str, about: Mapping[str, Any]) -> None:
+        """Add a reply of an LLM judge, kept for good; `question`: a hash of all that was asked; as `append`."""
+        self._append("verdicts.jsonl", {"key": question, **about, "reply": reply})
+
+    def verdicts(self) -> dict[str, str]:
+        """Hash of a question -> the judge's reply; as `samples`."""
+        path = self.path / "verdicts.jsonl"
+        lines = whole_lines(path, content_of(path) or b"", _verdict, "verdict")
+        return {line["key"]: line["reply"] for _, line in lines}
+
     def timed(self) -> list[Timed]:
         """One record per timed prompt, in the order first written; as `samples`."""
         return self._lines.read(self.path / "timed.jsonl", read_timed)
@@ -275,3 +287,11 @@ class CellFolder:
             form = ", ".join(f"{key} ({kind.__name__})" for key, kind in (keys or {}).items())
             raise StoreError(f"{path} is no JSON object{form and ' with ' + form}: remove it to write it again")
         return None if data is None else dict(data)
+
+
+def _verdict(text: bytes) -> dict[str, str]:
+    """Raises ValueError for what is no line of verdicts.jsonl."""
+    line = from_json(text)
+    if not (isinstance(line, dict) and isinstance(line.get("key"), str) and isinstance(line.get("reply"), str)):
+        raise ValueError("no key and reply")
+    return line

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from results.store.errors import StoreError, first_fault
 from results.store.records import whole_lines
@@ -328,3 +328,67 @@ def compare(records: Iterable[Record], baselines: Mapping[str, Record],
         elif baseline is not None:
             compared.append(Compared(record, baseline, timed.get(record.id)))
     return compared
+
+
+Opponent = Literal["reference", "baseline"]
+"""What an LLM judge compares an answer with: the answer in the data, or that of autoregressive decoding."""
+
+
+class JudgeSummary(BaseModel):
+    """Scores of an LLM judge for one cell: mode "single" grades each answer, "pairwise" compares it with another one.
+
+    score        single: mean grade over all turns, 1 to 10; `turn_1`, `turn_2`, … are those of each turn
+    win_rate     pairwise: share of prompts won, a tie counting half
+    win_first    pairwise: the same where the judged answer stands first, and
+    win_second   where it stands second
+    ci95         95% interval over prompts of the score or of the win rate
+    n            prompts that count
+    left_out     pairwise: prompts without a verdict in both orders
+    penalised    single: grades replaced by their square root, the answer being in a wrong language
+    unpenalised  single: the score without that
+    replies      replies of the judge
+    unread       replies without a verdict
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, float]
+    model: str
+    mode: str
+    score: float | None = None
+    win_rate: float | None = None
+    win_first: float | None = None
+    win_second: float | None = None
+    ci95: tuple[float, float] | None = None
+    n: int
+    left_out: int = 0
+    penalised: int = 0
+    unpenalised: float | None = None
+    replies: int
+    unread: int
+
+    @property
+    def turns(self) -> dict[str, float]:
+        """The scores of the turns, by their name, in order."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def metrics(self) -> dict[str, float | tuple[float, float] | None]:
+        """The score, or the win rate, under its name in a `Summary`, with its interval."""
+        if self.mode == "pairwise":
+            return {"win_rate": self.win_rate, "win_rate_ci95": self.ci95}
+        return {"judge_score": self.score, "judge_score_ci95": self.ci95}
+
+    @property
+    def told(self) -> str:
+        """Who judged what, in a few words."""
+        parts = [f"judged by {self.model}: {self.n} prompt{'' if self.n == 1 else 's'}",
+                 *(f"{turn.replace('_', ' ')} {score:.2f}" for turn, score in self.turns.items())]
+        if self.penalised and self.unpenalised is not None:
+            parts.append(f"{self.penalised} of {self.replies} grades penalised as not Korean ({self.unpenalised:.2f} "
+                         "without)")
+        if self.win_first is not None and self.win_second is not None:
+            parts.append(f"{self.win_first:.1%} won where its answer stood first, {self.win_second:.1%} where second")
+        if self.left_out:
+            parts.append(f"{self.left_out} left out, without a verdict in both orders")
+        if self.unread:
+            parts.append(f"{self.unread} of {self.replies} replies without a verdict")
+        return ", ".join(parts)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bench.run.judging import JudgeError, Verdict, ask, format_judge_summary, judge_summary
+from results.store.cells import Store
 from results.store.errors import StoreError
-from results.store.judge import JudgeReplies, question_key
 from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import JudgePrompts, Question
 from tasks.sources import DATA
@@ -153,12 +153,11 @@ def test_an_order_that_decides_is_a_tie():
                           "own", "pairwise")
     assert (found.win_rate, found.n, found.left_out, found.unread) == (0.0, 1, 2, 2)
     assert format_judge_summary(found) == (
-        "win rate 0.0% by own, 1 prompts, 2 left out, without a verdict in both orders, "
-        "2 of 6 replies without a verdict")
+        "win rate 0.0%, judged by own: 1 prompt, 0.0% won where its answer stood first, 0.0% where second, "
+        "2 left out, without a verdict in both orders, 2 of 6 replies without a verdict")
     found = judge_summary(game("half read", 1.0, None), "own", "pairwise")
     assert (found.win_rate, found.ci95, found.n, found.left_out) == (None, None, 0, 1)
-    assert format_judge_summary(found) == (
-        "no prompt with a verdict in both orders in 2 replies of own")
+    assert format_judge_summary(found).startswith("win rate –, judged by own: 0 prompts, 1 left out")
 
 
 def test_an_answer_that_is_not_korean_counts_by_its_root():
@@ -181,7 +180,7 @@ def test_grades_in_komt_bench_depend_on_the_language(command, server, templates,
     result = command(*words)
     assert result.status == 0, result.err
     found = written(result.cell).judge
-    replies = [json.loads(line) for line in JudgeReplies(result.cell.path).path.read_text().splitlines()]
+    replies = [json.loads(line) for line in (result.cell.path / "verdicts.jsonl").read_text().splitlines()]
     grades = [(one["id"], float(re.search(r"\[\[(\d+)", one["reply"]).group(1))) for one in replies]
     counted = [grade ** 0.5 if name == "137" else grade for name, grade in grades]
     assert (found.penalised, found.score) == (2, pytest.approx(sum(counted) / 6))
@@ -206,17 +205,17 @@ def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
 
 
 def test_torn_and_foreign_lines(tmp_path):
-    verdicts = JudgeReplies(tmp_path)
-    verdicts.append("a", "[[5]]", {"id": "1"})
-    with open(verdicts.path, "a") as file:
-        file.write('{"key": "b", "rep')
-    assert verdicts.read() == {"a": "[[5]]"}
-    verdicts.append("c", "[[6]]", {"id": "2"})
-    assert verdicts.read() == {"a": "[[5]]", "c": "[[6]]"}
-    verdicts.path.write_text("[]\n")
-    with pytest.raises(StoreError, match="line 1 is not a verdict"):
-        verdicts.read()
-    assert question_key({"a": 1, "b": 2}) == question_key({"b": 2, "a": 1}) != question_key({"a": 1, "b": 3})
+    with Store(tmp_path).cell("c").lock() as cell:
+        cell.append_verdict("a", "[[5]]", {"id": "1"})
+        file = cell.path / "verdicts.jsonl"
+        with open(file, "a") as torn:
+            torn.write('{"key": "b", "rep')
+        assert cell.verdicts() == {"a": "[[5]]"}
+        cell.append_verdict("c", "[[6]]", {"id": "2"})
+        assert cell.verdicts() == {"a": "[[5]]", "c": "[[6]]"}
+        file.write_text("[]\n")
+        with pytest.raises(StoreError, match="line 1 is not a verdict"):
+            cell.verdicts()
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ from typing import Any
 
 from results.metrics.catalog import METRICS
 from results.store.cells import CellFolder
-from results.store.judge import JudgeSummary
-from results.store.sample import FailedSample
+from results.store.sample import FailedSample, JudgeSummary
 
 
 class Written:

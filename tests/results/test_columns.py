@@ -18,7 +18,7 @@ from results.reports.formats import html, latex, long_csv, markdown
 from results.reports.grid import Outcome
 from results.reports.layout import lay_out
 from results.reports.table import Number
-from results.store.judge import JudgeSummary
+from results.store.sample import JudgeSummary
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 ONLY = {"mean": None, "values": [
