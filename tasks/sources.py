@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +19,6 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from tasks.base import DataMissing, LocalFile, TaskError
 from tasks.jsonl import parse_json
-from tasks.unpacked import check_unpacked_size
 
 DATA = Path(__file__).parent / "data"
 """The rows that are shipped: see its ATTRIBUTION.md."""
@@ -67,8 +65,6 @@ class Source(BaseModel):
         if kind == "json":
             rows = [row for file in files for row in _json_rows(file)]
         else:
-            for file in files:
-                self._read(key, partial(check_unpacked_size, file))
             # Streaming leaves no converted copy of the file behind that could go stale.
             where = {"path": kind, "data_files": {self.split: list(map(str, files))}}
             rows = self._read(key, lambda: list(_datasets().load_dataset(**where, split=self.split, streaming=True)))
@@ -87,8 +83,6 @@ class Source(BaseModel):
     def _read(self, key: str, read: Callable[[], Any]) -> Any:
         try:
             return read()
-        except TaskError:
-            raise
         except Exception as error:  # pyarrow, datasets and the decompressors each raise their own kinds
             raise TaskError(f"{key}={self.path}: cannot be read: {_line(error)}") from error
 
@@ -123,7 +117,6 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
     """The objects of a file: one a line, or a list of them, or a single one. Raises TaskError."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
-        check_unpacked_size(path)
         with opened(path, "rt", encoding="utf-8-sig") as file:
             first = file.readline()
             file.seek(0)

@@ -7,7 +7,6 @@ their keys."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -18,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -146,16 +143,6 @@ def _other_words(folder: Path) -> None:
     _write(folder / "tokenizer.json", json.dumps(tokenizer))
 
 
-def _bomb(path: Path) -> None:
-    """96 KB that unpack to 96 MB."""
-    path.write_bytes(gzip.compress(bytes(96 << 20), 1))
-
-
-def _run(path: Path) -> None:
-    """A table of 100 million rows in a few bytes."""
-    pq.write_table(pa.table({"question": pa.repeat(pa.scalar(True), 100_000_000)}), path)
-
-
 def _wide(path: Path) -> None:
     """A prompt of 50 MB on one line."""
     _write(path, json.dumps({"id": "a", "prompt": "word " * 10_000_000}) + "\n")
@@ -175,9 +162,6 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
     "loop": lambda path: path.symlink_to(path.name),
     "dangling": lambda path: path.symlink_to("nowhere-at-all"),
     "wide.jsonl": _wide,
-    "bomb.jsonl.gz": _bomb,
-    "bomb.csv.gz": _bomb,
-    "bomb.parquet": _run,
     "config_brace": _with("config.json", "{"),
     "config_list": _with("config.json", "[]"),
     "config_null": _with("config.json", "null"),

@@ -16,7 +16,7 @@ from bench.config.compose import composer
 from bench.config.section import choose
 from tasks import registry
 from tasks.base import Task, TaskError
-from tasks.sources import DATA, Source
+from tasks.sources import DATA
 from tests.helpers.dataset_rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
 
 ROOT = Path(__file__).parents[2]
@@ -59,16 +59,6 @@ def yamls() -> set[str]:
     """The tasks whose YAML builds on conf/task/dataset.yaml, or on one that does."""
     texts = {path.stem: path.read_text() for path in (ROOT / "conf" / "task").glob("*.yaml")}
     return {name for name, text in texts.items() if re.search(r"\n  - (dataset|eagle|\w+_eagle|livecodebench)\n", text)}
-
-
-@pytest.mark.parametrize(("name", "content", "line"), [
-    ("rows.jsonl", '{"q": "a"}\n{"q": "b", "q": "c"}\n', 2), ("rows.json", '{\n"q": "a",\n"q": "b"}', 1),
-    ("rows.json", '[{"q": "a"},\n {"q": "b"},\n {"q": {"a": 1,\n "a": 2}}]', 3),
-    ("rows.jsonl", '[{"q": "a", "q": "b"}]', 1)])
-def test_a_key_given_twice_is_refused_with_its_line(tmp_path, name, content, line):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(TaskError, match=rf"{name}, line {line}: the key '[qa]' is given twice; give it once"):
-        list(Source(path=tmp_path / name).rows("a task"))
 
 
 def test_every_yaml_is_tried():

@@ -1,10 +1,9 @@
-"""Templates of a shared YAML run no commands, take bounded time and memory, and fail in one line."""
+"""Templates of a shared YAML run no commands, and fail in one line."""
 
 from __future__ import annotations
 
 import pytest
 
-from tasks import templates
 from tasks.base import TaskError
 from tasks.dataset import Dataset, DatasetOptions
 from tasks.templates import TemplateFault, evaluate, render
@@ -41,24 +40,16 @@ def test_templates_reach_nothing(tmp_path, template):
 
 @pytest.mark.parametrize(("template", "complaint"), [
     ("{{ range(10**12) | list }}", "Range too big"),
-    ("{{ 'x' * 10**10 }}", "more than 1024 MiB"),
     ("{{ 'x' * (17 * a) * 2**20 }}", "more than 16777216 characters"),
-    ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "no end after 2 s"),
-    ("{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-     r"more than 1024 MiB|no end after"),
     ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself without end"),
     ("{{ 1 / 0 }}", "division by zero"),
     ("{{ nothing }}", "'nothing' is undefined"),
     ("{% if %}", "Expected an expression"),
     ("{{ a.x.y }}", "has no attribute 'x'"),
 ])
-def test_time_and_memory_are_bounded(monkeypatch, template, complaint):
-    monkeypatch.setattr(templates, "SECONDS", 2.0 if "no end" in complaint else 600.0)
-    templates._close()
+def test_a_template_that_gives_no_text_is_a_fault(template, complaint):
     with pytest.raises(TemplateFault, match=complaint):
         render(template, ROW)
-    monkeypatch.undo()
-    templates._close()
     assert render("{{ a }}", ROW) == "1", "the next template runs"
 
 
