@@ -78,9 +78,9 @@ structure: $(READY)  ## check sizes of files and functions, import order, import
 oracles: $(READY)  ## what the code gives, against what it gave before the rebuilding (tests/oracles/README.md)
 	$(RUN) -m tests.oracles
 
-engine-speed: $(READY)  ## compare with transformers and the checkout BEFORE=FOLDER; SmolLM2 (make real-model) also with llama.cpp
-	$(RUN) -m bench.speed $(if $(BEFORE),--before $(BEFORE))
-	$(RUN) -m bench.speed pair=smollm2 $(if $(BEFORE),--before $(BEFORE))
+engine-speed: $(READY)  ## compare with transformers; SmolLM2 (make real-model) also with llama.cpp
+	$(RUN) -m bench.speed
+	$(RUN) -m bench.speed pair=smollm2
 
 models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours on two cores, minutes on a GPU)
 	$(RUN) -m models.tiny.train pair

@@ -7,8 +7,7 @@ target's distribution. rule=lossless unless another is named. Exit status: 0 con
     python -m bench.conformance results/measured/conformance/assisted.jsonl.gz
     python -m bench.conformance results/measured/conformance/ensemble.jsonl.gz rule=ensemble rule.w=0.8
 
-FILE --record writes such records of transformers' assisted generation at temperature 1; with --weight W of its
-ensemble. engine=vllm records verified drafts inside vLLM's worker and tests them at once:
+engine=vllm records verified drafts inside vLLM's worker and tests them at once:
 
     python -m bench.conformance engine=vllm pair=tiny drafter=eagle3 drafter.tree=chain decoding.temperature=1
         decoding.top_k=50 task=mini_gsm rule=mars rule.theta=0.9"""
@@ -145,25 +144,15 @@ def write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
             file.write((json.dumps(line, separators=(",", ":")) + "\n").encode())
 
 
-def record(path: Path, cycles: int, weight: float | None) -> None:
-    """Write records of transformers' assisted generation to `path` (.jsonl.gz)."""
-    from methods.engine.assisted import record as recorded
-
-    write(path, recorded(cycles, weight))
-    print(f"{path}: {cycles} cycles")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 consistent, 1 not, 2 the command is wrong."""
     parser = Arguments(prog="python -m bench.conformance", description=__doc__.split("\n\n", 1)[1],
                        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("given", nargs="+", metavar="FILE|NAME=VALUE",
-                        help="a file of records, .jsonl or .jsonl.gz (with --record the file to write), and rule=NAME "
-                             "rule.OPTION=VALUE …, default rule=lossless; or engine=vllm and the options of a cell")
+                        help="a file of records, .jsonl or .jsonl.gz, and rule=NAME rule.OPTION=VALUE …, default "
+                             "rule=lossless; or engine=vllm and the options of a cell")
     parser.add_argument("--level", type=float, default=1e-3, help="of the test as a whole (default 0.001)")
-    parser.add_argument("--record", action="store_true", help="record transformers' assisted generation to FILE")
-    parser.add_argument("--cycles", type=int, default=1500, help="with --record or engine=vllm: how many")
-    parser.add_argument("--weight", type=float, help="with --record: assistant_ensemble_weight")
+    parser.add_argument("--cycles", type=int, default=1500, help="with engine=vllm: how many")
     parser.add_argument("--sampler", choices=("both", "rule", "engine"), default="both",
                         help="with engine=vllm: what is tested, the rule, the engine's own sampler or both")
     parser.add_argument("--out", type=Path, help="with engine=vllm: keep the records in rule-NAME and engine-NAME")
@@ -171,8 +160,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(one.startswith("engine=") for one in args.given):
         return run_command(lambda: run_engine(args.given, args.cycles, args.level, args.sampler, args.out))
     path, overrides = Path(args.given[0]), list(args.given[1:])
-    if args.record:
-        return run_command(lambda: record(path, args.cycles, args.weight))
     return run_command(lambda: report(str(path), rule_of(overrides), read(path), args.level))
 
 

@@ -1,9 +1,9 @@
 """`python -m bench.offline_kit into=FOLDER python=3.12 have=FILE` (`make offline-kit`): all that a machine without a
 network needs to measure (conf/offline_kit.yaml, docs/gpu.md).
 
-The kit holds the wheels that the machine lacks with their licences (the harness' dependencies at their locked versions,
-for its Python), the checkout without archives and pictures, and the weights of `pairs`, in parts of at most 30 MiB. Its
-`install.sh` checks every part first, then installs below one folder."""
+The kit holds the wheels that the machine lacks (the harness' dependencies at their locked versions, for its Python),
+the checkout without archives and pictures, and the weights of `pairs`, in parts of at most 30 MiB. Its `install.sh`
+checks every part first, then installs below one folder."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email import message_from_bytes
 from email.message import Message
-from io import BufferedRandom, RawIOBase
-from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
@@ -48,7 +47,6 @@ LOCKED = re.compile(r"^([\w.-]+)==(?:.*\\\n)*.*$", re.MULTILINE)
 """A package in the lock: its name, its version, and on continued lines its hashes."""
 LIBCS = [f"manylinux_2_{minor}" for minor in range(28, 16, -1)] + ["manylinux2014"]
 """Wheels that run on any Linux with glibc 2.28, of 2018, or a later one."""
-LICENCE_FILE = re.compile(r"licen[cs]e|copying|notice", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -71,27 +69,6 @@ class Wheel:
     @property
     def name(self) -> str:
         return canonicalize_name(self.metadata["Name"])
-
-    @property
-    def title(self) -> str:
-        """NAME-VERSION."""
-        return f"{self.name}-{self.metadata['Version']}"
-
-    @property
-    def licence(self) -> str:
-        """As its metadata give it, in a few words."""
-        classifiers = [line.split(" :: ")[-1] for line in self.metadata.get_all("Classifier", [])
-                       if line.startswith("License ::")]
-        given = [self.metadata["License-Expression"], *classifiers, self.metadata["License"]]
-        return next((text.splitlines()[0] for text in given if text), "not given")
-
-    def licences(self) -> dict[str, bytes]:
-        """The licence files beside its metadata, or the metadata where there are none: name -> content."""
-        with zipfile.ZipFile(self.path) as archive:
-            found = [name for name in archive.namelist() if ".dist-info/" in name and not name.endswith("/")]
-            named = [name for name in found if LICENCE_FILE.search(PurePosixPath(name).name)]
-            return {PurePosixPath(name).name: archive.read(name)
-                    for name in named or [name for name in found if name.endswith("/METADATA")]}
 
     def requirements(self, environment: Mapping[str, Any], extra: str) -> list[Requirement]:
         """What it needs: with an extra, what that adds to the rest."""
@@ -210,40 +187,6 @@ Content = dict[str, Path]
 """Place below the installed folder -> the file that comes there."""
 
 
-class Parts(RawIOBase):
-    """A stream of bytes written as files NAME.00, NAME.01, … of at most `limit` bytes; `sums` holds the SHA-256 of
-    each. Raises OSError."""
-
-    def __init__(self, path: Path, limit: int) -> None:
-        self.path, self.limit = path, limit
-        self.sums: dict[str, str] = {}
-        self._part: BufferedRandom | None = None
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        left = memoryview(data).cast("B")
-        size = len(left)
-        while left:
-            if self._part is None or self._part.tell() == self.limit:
-                self._end_part()
-                self._part = self.path.with_name(f"{self.path.name}.{len(self.sums):02d}").open("wb+")
-            left = left[self._part.write(left[:self.limit - self._part.tell()]):]
-        return size
-
-    def close(self) -> None:
-        self._end_part()
-        super().close()
-
-    def _end_part(self) -> None:
-        if self._part is not None:
-            self._part.seek(0)
-            self.sums[Path(self._part.name).name] = hashlib.file_digest(self._part, "sha256").hexdigest()
-            self._part.close()
-            self._part = None
-
-
 def run(config: Mapping[str, Any]) -> None:
     """Write a kit, or list its wheels. Raises ConfigError, ValueError, ModelError, StoreError, one line."""
     settings = OfflineKit.from_args(config)
@@ -316,33 +259,28 @@ def checkout(scratch: Path) -> Content:
 
 
 def packed(wheels: Sequence[Wheel], relied: Sequence[str], scratch: Path) -> Content:
-    """The wheels, their licences, and the check of what the machine has to hold itself."""
+    """The wheels, and the check of what the machine has to hold itself."""
     content = {f"wheels/{wheel.path.name}": wheel.path for wheel in wheels}
-    for wheel in wheels:
-        for name, text in wheel.licences().items():
-            file = scratch / "licences" / wheel.title / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(text)
-            content[f"licences/{wheel.title}/{name}"] = file
     needs = scratch / "needs.txt"
     needs.write_text("".join(f"{line}\n" for line in relied))
     return {**content, "needs.txt": needs, "check.py": CONF / "offline" / "check.py"}
 
 
 def write_archive(path: Path, content: Content) -> dict[str, str]:
-    """Write the files as a compressed tar archive in parts. Returns part -> SHA-256."""
-    with (closing(Parts(path, PART)) as parts,
-          tarfile.open(fileobj=cast("IO[bytes]", parts), mode="w|gz") as archive):
-        for place, file in sorted(content.items()):
-            archive.add(file, place, recursive=False, filter=_nobody)
-    return parts.sums
-
-
-def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without the user who made the kit."""
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member
+    """Write the files as a compressed tar archive in parts `path`.00, `path`.01, …, without the name of the user who
+    makes the kit. Returns part -> SHA-256."""
+    sums: dict[str, str] = {}
+    with TemporaryFile() as whole:
+        with tarfile.open(fileobj=whole, mode="w|gz") as archive:
+            for place, file in sorted(content.items()):
+                archive.add(file, place, recursive=False,
+                            filter=lambda member: member.replace(uid=0, gid=0, uname="", gname="", deep=False))
+        whole.seek(0)
+        while data := whole.read(PART):
+            part = path.with_name(f"{path.name}.{len(sums):02d}")
+            part.write_bytes(data)
+            sums[part.name] = hashlib.sha256(data).hexdigest()
+    return sums
 
 
 @contextmanager
@@ -373,11 +311,9 @@ def contents(kit: Path, settings: OfflineKit, archives: Mapping[str, Content], w
 
 
 def wheel_table(wheels: Sequence[Wheel]) -> str:
-    rows = [(wheel.name, wheel.metadata["Version"], mib(wheel.path.stat().st_size), wheel.licence,
-             ", ".join(wheel.licences())) for wheel in wheels]
-    rows.append(("together", "", sum(row[2] for row in rows), "", ""))
-    return tabulate(rows, ["wheel", "version", "MiB", "licence", "its files"], tablefmt="github", floatfmt=".2f",
-                    disable_numparse=[1])
+    rows = [(wheel.name, wheel.metadata["Version"], mib(wheel.path.stat().st_size)) for wheel in wheels]
+    rows.append(("together", "", sum(row[2] for row in rows)))
+    return tabulate(rows, ["wheel", "version", "MiB"], tablefmt="github", floatfmt=".2f", disable_numparse=[1])
 
 
 def mib(size: int) -> float:

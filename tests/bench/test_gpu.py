@@ -92,14 +92,6 @@ def test_a_wrong_engine_is_a_failure(pair: exact.Subject, tmp_path: Path) -> Non
     assert row["equal"] == 0 and len(result.failures) == 2
 
 
-def test_the_law_finds_a_temperature_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, machine = exact._prefixes, Machine(torch.device("cpu"), float("inf"), print)
-    result = Found(tmp_path / "exact.json")
-    monkeypatch.setattr(exact, "_prefixes", lambda method, ids, sampling: right(method, ids, exact.Sampling(0.3)))
-    exact._law(machine, result, "chain")
-    assert result.failures
-
-
 def test_replayed_lengths_are_kept() -> None:
     """A cycle keeps what the record says, whatever its rule would keep."""
     machine, accepted = Machine(torch.device("cpu"), 0.0, print), [0, 3, 1, 2]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from bench.commands.arms import stock_generate
+from bench.commands.arms import ours, stock_generate
 from bench.commands.gpu.exact import use_graphs
 from bench.commands.gpu.forward import random_head, random_model
 from bench.config.paths import PROJECT
@@ -193,12 +193,7 @@ def _stock(machine: Machine, target: LanguageModel, ids: list[int]) -> Iterator[
     for graphs in (False,) if machine.tiny else (False, True):
         plain = autoregressive(target)
         use_graphs(plain, graphs)
-
-        def ours(ids: list[int], method: Method = plain) -> tuple[int, float]:
-            answer = generate(method, [Request(ids, "stock")], Limits(new, frozenset()))[0]
-            return len(answer.output_ids), answer.prefill_s + answer.decode_s
-
-        yield row(f"this loop, plain, graphs {'on' if graphs else 'off'}", ours)
+        yield row(f"this loop, plain, graphs {'on' if graphs else 'off'}", ours(plain, new))
 
 
 def _served(arm: Arm, method: Method, ids: list[int], rows: int) -> Row:

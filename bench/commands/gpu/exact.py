@@ -1,5 +1,5 @@
-"""Part `exact`: greedy answers equal those of transformers' own `generate`, sampling follows the target's law, and an
-answer depends neither on its batch nor on CUDA graphs.
+"""Part `exact`: greedy answers equal those of transformers' own `generate`, and an answer depends neither on its batch
+nor on CUDA graphs. (That sampling follows the target's law is shown by `controls`: the answers are those of a CPU.)
 
 In bfloat16 two correct programs may differ where the two largest logits are closer than rounding. Each first
 difference is listed with their gap, also in spacings of the dtype's numbers there (`steps`). It is a failure where the
@@ -18,11 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
-from scipy.stats import chi2
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from bench.commands.open_cell import OpenCell
 from bench.config.paths import TINY
-from bench.run.answer import context
 from bench.run.timed import NEAR_TIE
 from methods import registry
 from methods.decode import Limits, Request, generate
@@ -51,6 +50,10 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}}
 """model_type -> its own keys beside `SHARED`: two layers with random weights, windows shorter than the prompts."""
 HEAD = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5}
+PAIR = {"plain": "drafter=none", "chain": "drafter=model draft.length=5",
+        "lookup": "drafter=prompt_lookup draft.length=5",
+        "tree": "drafter=eagle3 drafter.total=16 drafter.depth=6 drafter.top_k=3", "medusa": "drafter=medusa"}
+"""Arm -> how the embedded pair drafts in it."""
 NEW = {True: 16, False: 32}
 """New tokens of an answer, on tiny shapes or not."""
 
@@ -81,12 +84,8 @@ def measure(machine: Machine, found: Found) -> None:
             with found.step(machine, f"{name}, {dtype}: greedy tokens beside generate") as go:
                 if go:
                     found.add("greedy tokens beside transformers.generate", list(_beside(make(), found)))
-    for name in ("chain", "tree"):
-        with found.step(machine, f"law of lossless sampling, {name}") as go:
-            if go:
-                found.add("law of lossless sampling", [_law(machine, found, name)])
     for dtype in DTYPES:
-        for name in ("none", "chain", "tree"):
+        for name in ("plain", "chain", "tree"):
             with found.step(machine, f"batches and graphs, {name}, {dtype}") as go:
                 if go:
                     found.add("batches and graphs", list(_together(machine, found, name, dtype)))
@@ -97,41 +96,17 @@ def _subjects(machine: Machine, dtype: str, few: int) -> dict[str, Callable[[], 
     return made | {f"random {kind}": lambda kind=kind: _random(machine, kind, dtype, few) for kind in SHAPES}
 
 
-def mini_prompts(target: Any, task: str, count: int) -> list[list[int]]:
-    """Token ids of the first prompts of an embedded task."""
-    from bench.commands.open_cell import OpenCell
-
-    opened = OpenCell.compose([f"task={task}"], {"pair": "tiny"})
-    return [context(target, prompt, []) for prompt in opened.task.prompts(count, 0)]
-
-
-def tiny_method(machine: Machine, dtype: str, drafter: str, sampling: Sampling, target: Any = None) -> Method:
-    """The embedded pair with a drafter of that name under the lossless rule; none, chain, tree, medusa, lookup."""
-    device = str(machine.device)
-    target = target or load_model(str(TINY / "target"), dtype=dtype, device=device)
-    rule = registry.rule("greedy" if sampling.greedy else "lossless")()
-    if drafter == "none":
-        return autoregressive(target, sampling)
-    if drafter == "chain":
-        draft = load_model(str(TINY / "draft"), dtype=dtype, device=device)
-        return build_method(target, draft, registry.drafter("model")(), rule, sampling, 5)
-    if drafter == "lookup":
-        return build_method(target, None, registry.drafter("prompt_lookup")(), rule, sampling, 5)
-    options: dict[str, tuple[str, dict[str, Any]]] = {"tree": ("eagle3", {"total": 16, "depth": 6, "top_k": 3}),
-                                                      "medusa": ("medusa", {"tree": "medusa_tiny_23"})}
-    name, settings = options[drafter]
-    own = registry.drafter(name)(**settings)
-    head = own.load(str(TINY / name), target, revision=None, dtype=dtype, device=device)
-    return build_method(target, head, own, rule, sampling, 5)
+def embedded(machine: Machine, dtype: str, arm: str, count: int) -> tuple[Method, list[list[int]]]:
+    """The embedded pair with a drafter, greedy, and the token ids of the first prompts of a task."""
+    opened = OpenCell.compose(["pair=tiny", "task=mini_chat", "rule=lossless", "decoding.temperature=0",
+                               *PAIR[arm].split(), f"engine.dtype={dtype}", f"engine.device={machine.device}"])
+    return opened.method, [opened.context(prompt) for prompt in opened.task.prompts(count, 0)]
 
 
 def _pair(machine: Machine, dtype: str, few: int) -> Subject:
-    greedy = Sampling(0.0)
-    plain = tiny_method(machine, dtype, "none", greedy)
-    arms = {name: tiny_method(machine, dtype, name, greedy, plain.target)
-            for name in ("chain", "tree", "lookup", "medusa")}
-    return Subject("pair tiny", dtype, _stock_tiny(machine, dtype), mini_prompts(plain.target, "mini_chat", few),
-                   {"plain": plain, **arms}, NEW[machine.tiny])
+    arms = {name: embedded(machine, dtype, name, few) for name in PAIR}
+    return Subject("pair tiny", dtype, _stock_tiny(machine, dtype), arms["plain"][1],
+                   {name: method for name, (method, _) in arms.items()}, NEW[machine.tiny])
 
 
 def _stock_tiny(machine: Machine, dtype: str) -> Any:
@@ -224,49 +199,6 @@ def _gap(method: Method, stock: Any, ids: list[int], own: list[int], other: list
     return Gap(at, margin, margin / spacing, _rounding(stock, [*ids, *own[:at]]))
 
 
-def _law(machine: Machine, found: Found, drafter: str) -> Row:
-    """Chi-square of the first three tokens of an answer, drawn by speculation, against their exact probabilities."""
-    sampling, draws, rows = Sampling(1.0), 1000 if machine.tiny else 100_000, 500 if machine.tiny else 4000
-    method = tiny_method(machine, "float32", drafter, sampling)
-    [ids] = mini_prompts(method.target, "mini_chat", 1)
-    cells = _prefixes(method, ids, sampling)
-    counts = dict.fromkeys(cells, 0)
-    for first in range(0, draws, rows):
-        requests = [Request(ids, f"law/{number}") for number in range(first, first + rows)]
-        for answer in generate(method, requests, Limits(3, frozenset())):
-            drawn = tuple(answer.output_ids)
-            counts[next(drawn[:size] for size in (3, 2, 1, 0) if drawn[:size] in cells)] += 1
-    merged = _at_least(5.0, [(draws * share, counts[prefix]) for prefix, share in cells.items()])
-    statistic = sum((count - expected) ** 2 / expected for expected, count in merged)
-    p_value = float(chi2.sf(statistic, len(merged) - 1))
-    if p_value < 1e-4:
-        found.failures.append(f"law of lossless sampling, {drafter}: chi-square {statistic:.1f} with {len(merged) - 1} "
-                              f"degrees of freedom, p = {p_value:.2g}")
-    return {"draft": drafter, "draws": draws, "cells": len(merged), "chi-square": statistic, "p": p_value}
-
-
-def _prefixes(method: Method, ids: list[int], sampling: Sampling, width: int = 6) -> dict[tuple[int, ...], float]:
-    """Probabilities that add up to 1: of the likeliest answers of three tokens, and of each shorter prefix going on
-    with any other token."""
-    shares: dict[tuple[int, ...], float] = {(): 1.0}
-    for size in range(3):
-        for prefix in [prefix for prefix in shares if len(prefix) == size]:
-            probs = sampling.probs(next_logits(method.target, [*ids, *prefix])).double()
-            whole = shares[prefix]
-            for share, token in zip(*(part.tolist() for part in probs.topk(width)), strict=True):
-                shares[*prefix, token] = whole * share
-                shares[prefix] -= whole * share
-    return shares
-
-
-def _at_least(least: float, cells: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """(expected, counted), those that expect less than `least` joined."""
-    large = [cell for cell in cells if cell[0] >= least]
-    small = [cell for cell in cells if cell[0] < least]
-    rest = sum(expected for expected, _ in small), sum(count for _, count in small)
-    return [*large, rest] if rest[0] >= least else large
-
-
 def use_graphs(method: Method, on: bool) -> None:
     """Record the forwards of target and drafter as CUDA graphs from now on, or not."""
     method.target.graphs = Graphs() if on else None
@@ -276,9 +208,7 @@ def use_graphs(method: Method, on: bool) -> None:
 
 def _together(machine: Machine, found: Found, drafter: str, dtype: str) -> Iterator[Row]:
     """Answers in batches of 1, 8 and 64, with and without graphs, beside those of the largest batch without."""
-    method = tiny_method(machine, dtype, drafter, Sampling(0.0))
-    most = 8 if machine.tiny else 64
-    prompts = mini_prompts(method.target, "mini_chat", most)
+    method, prompts = embedded(machine, dtype, drafter, 8 if machine.tiny else 64)
     limits, usual = Limits(NEW[machine.tiny], frozenset()), None
     stock = _stock_tiny(machine, dtype)
     for graphs in (False,) if machine.tiny else (False, True):
