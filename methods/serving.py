@@ -23,20 +23,14 @@ from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
 
 log = logging.getLogger(__name__)
-KINDS = ("started", "emitted", "cycles", "drafted", "accepted", "relaxed", "greedier")
-"""What `Setting.totals` counts: requests, their tokens, verified drafts, and of the drafted tokens those that were
-accepted, and those among them that the lossless test rejects, by whether they are the target's argmax."""
 
 
 @dataclass(eq=False, slots=True)
 class Setting:
-    """A bound rule and the decoding settings of the requests that share it.
-
-    totals  [7] int64 on the device, by KINDS, all requests since the engine started; None before the first cycle."""
+    """A bound rule and the decoding settings of the requests that share it."""
 
     rule: Rule
     sampling: Sampling
-    totals: Tensor | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +82,7 @@ class Verifier:
     """Verifies the drafts of an engine. `length` is K, `uniforms` the random numbers that the lab's drafter draws a
     cycle and that are passed over here, so that the others stay the same.
 
-    record  keep every cycle's outcome until `take` reads it; else only totals are counted.
+    record  keep every cycle's outcome until `take` reads it.
     watch   sees every cycle; only in an untimed pass."""
 
     def __init__(self, length: int, uniforms: int, device: torch.device, record: bool = False) -> None:
@@ -141,7 +135,6 @@ class Verifier:
         token = draw(setting.sampling.probs(logits), self._uniforms(served)[:, -1])
         for one, last in zip(served, token.split(1), strict=True):
             one.last = last
-        self._count(setting, upload([len(served), len(served), 0, 0, 0, 0, 0], self.device))
         return token[:, None]
 
     def _cycle(self, setting: Setting, served: list[Served], places: list[int], rows: Rows) -> Tensor:
@@ -156,9 +149,6 @@ class Verifier:
             self._pending.append(([request.key for request in served], pack_outcomes(v, path, token), list(path.flags)))
         if self.watch is not None:
             self.watch(v, path, token)
-        kept = path.length.sum()
-        self._count(setting, upload([0, len(served), len(served), 0, 0, 0, 0], self.device) + torch.stack([
-            kept * 0, kept, kept * 0, v.drafted.sum(), kept, path.relaxed_count.sum(), path.greedier_count.sum()]))
         tokens = torch.where(path.kept, v.draft.tokens, -1)[:, 1:]
         tokens = torch.cat([tokens, torch.full_like(tokens[:, :1] if tokens.shape[1] else token[:, None], -1)], 1)
         return tokens.scatter(1, path.length[:, None], token[:, None])
@@ -195,6 +185,3 @@ class Verifier:
                 one.state = setting.rule.start([[*one.prompt, int(one.last)]], self.device)
         states = [one.state or {} for one in served]
         return {name: torch.cat([state[name] for state in states]) for name in states[0]}
-
-    def _count(self, setting: Setting, counts: Tensor) -> None:
-        setting.totals = counts if setting.totals is None else setting.totals + counts

@@ -22,6 +22,7 @@ from bench.run.models import ModelPool
 from bench.run.pool import MOST_DEATHS, Died
 from bench.run.vllm.engine import Loaded, Vllm
 from bench.run.vllm.export import drafter_of
+from bench.run.vllm.server import Answer
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from methods.heads.eagle3_config import AUX_LAYERS
@@ -45,7 +46,7 @@ def engine() -> Iterator[Vllm]:
 def servers() -> list[psutil.Process]:
     """The processes of vLLM that this one has started."""
     alive = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-    return [one for one in alive if "bench.run.vllm.server" in one.cmdline()]
+    return [one for one in alive if "vllm.entrypoints.openai.api_server" in one.cmdline()]
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +100,39 @@ def test_a_killed_process_is_started_again(engine: Vllm, caplog: pytest.LogCaptu
 
 SCRIPTED = """#!{python}
 import json, os, signal, sys
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
 
-left = Path({left!r})
-for line in sys.stdin:
-    call = json.loads(line)
-    if call["call"] == "generate" and (deaths := int(left.read_text())):
-        left.write_text(str(deaths - 1))
-        os.kill(os.getpid(), signal.SIGKILL)
-    print(json.dumps({{"error": "no room"}} if call["call"] == "broken" else {{"ok": call["call"]}}), flush=True)
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer("")
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or "{{}}")
+        left = Path({left!r})
+        if self.path.startswith("/pause") and (deaths := int(left.read_text())):
+            left.write_text(str(deaths - 1))
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "token_ids" not in asked:
+            cycles = {{"a": [[1, [7, 8], 0, 0, "a", 1, [1]]]}}
+            return self.answer(json.dumps({{"results": [cycles if asked.get("method") == "leeway_take" else []]}}))
+        if asked["token_ids"] == [404]:
+            return self.answer('{{"error": {{"message": "no room"}}}}', 400)
+        chunks = [{{"choices": [{{"token_ids": [token], "logprobs": {{"content": [{{"logprob": -0.5}}]}}}}]}}
+                  for token in (6, 7, 8)]
+        self.answer("".join(f"data: {{json.dumps(chunk)}}\\n\\n" for chunk in chunks) + "data: [DONE]\\n\\n")
+
+    def answer(self, text, status=200):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def address_string(self):
+        return "here"
+
+ThreadingUnixStreamServer(sys.argv[sys.argv.index("--uds") + 1], Handler).serve_forever()
 """
 
 
@@ -117,19 +142,29 @@ def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
     server, left = tmp_path / "python", tmp_path / "left"
     server.write_text(SCRIPTED.format(python=sys.executable, left=str(left)))
     server.chmod(0o755)
-    monkeypatch.setattr("bench.run.vllm.process.PYTHON", server)
+    monkeypatch.setattr("bench.run.vllm.server.PYTHON", server)
     monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
     loaded = Loaded(cell(*TINY, "drafter=prompt_lookup", "rule=lossless", "engine=vllm"))
+
+    def answered(ids: list[int]) -> list[Answer]:
+        requests = [{"ids": ids, "key": "a"}, {"ids": ids, "key": "b"}]
+        found: list[Answer] = loaded.call("generate", requests=requests, params={"extra_args": {}})
+        return found
+
     try:
+        left.write_text("0")
         with pytest.raises(ModelError, match=r"^engine=vllm: no room$"):
-            loaded.call("broken")
+            answered([404])
         left.write_text(str(MOST_DEATHS - 1))
-        assert loaded.call("generate", requests=[1, 2]) == "generate"
+        found = answered([1])
         assert caplog.text.count("ended (signal 9); is there enough memory?: answering its 2 prompts again") == 2
+        assert [(one.ids, one.nats, len(one.cycles)) for one in found] == [([6, 7, 8], [0.5] * 3, 1),
+                                                                          ([6, 7, 8], [0.5] * 3, 0)]
+        assert all(one.first_s <= one.last_s for one in found)
         left.write_text(str(MOST_DEATHS))
         with pytest.raises(Died, match=r"^engine=vllm: its process \d+ ended \(signal 9\); is there enough memory\?$"):
-            loaded.call("generate", requests=[1, 2])
-        assert loaded.call("next_logits") == "next_logits", "the next batch starts another one"
+            answered([1])
+        assert len(answered([1])) == 2, "the next batch starts another one"
     finally:
         loaded.close()
 

@@ -13,9 +13,8 @@ import torch
 from bench.config.errors import ConfigError
 from bench.config.rule_text import LONGEST, rule_of, words_of
 from bench.run.vllm.admission import Admission, Offer, Outline, admitted, misplaced
-from bench.run.vllm.requests import MOST_SETTINGS, Known, Refused, Requests, Target, sentence
+from bench.run.vllm.requests import MOST_SETTINGS, Known, Refused, Requests, Target
 from methods import registry
-from methods.serving import Rows
 from tests.helpers.in_vllm import cell
 
 OFFER = Offer("prompt_lookup", False, Outline("tiny", 2048))
@@ -116,21 +115,14 @@ def test_every_rule_is_taken_or_refused_in_one_line(name: str) -> None:
 
 
 def test_a_worker_keeps_the_latest_settings_alone() -> None:
-    """And the counts of the others as one sum."""
     own = Requests(OFFER, 4, torch.device("cpu"))
     own.target = Target(None, Known("tiny", "0"), 8, torch.device("cpu"))
-    rows = Rows(torch.zeros(1, 8), torch.tensor([-1]), [0], [0])
     for number in range(MOST_SETTINGS + 10):
-        served = own.of(f"r{number}", asks(f"rule=mars\nrule.theta=0.5{number}"), lambda: [1])
-        own.verifier.step([served], rows)
+        own.of(f"r{number}", asks(f"rule=mars\nrule.theta=0.5{number}"), lambda: [1])
     assert len(own.settings) == MOST_SETTINGS
-    totals = own.totals()
-    assert (totals[-1]["rule"], totals[-1]["started"]) == ("settings no longer kept", 10)
-    assert sum(one["started"] for one in totals) == MOST_SETTINGS + 10
-    assert not any("\n" in sentence(one) for one in totals)
     with pytest.raises(Refused, match="rule=nope: unknown"):
         own.of("bad", asks("rule=nope"), lambda: [1])
-    assert list(own.refusals.values()) == [1]
+    assert len(own.refusals) == 1
 
 
 def test_each_sample_of_a_request_has_its_own_numbers() -> None:
@@ -154,8 +146,6 @@ def test_each_sample_of_a_request_has_its_own_numbers() -> None:
 @pytest.mark.parametrize(("body", "words"), [
     ({"prompt": "x", "leeway": "rule=mars"}, "leeway: unknown; give"),
     ({"leeway_key": "k", "vllm_xargs": {}}, "leeway_key: unknown; give"),
-    ({"use_beam_search": True, "vllm_xargs": {"leeway": "rule=mars"}}, "use_beam_search: no rule has a part in it"),
-    ({"best_of": 3}, "best_of: unknown"), ({"best_of": None}, None),
     ({"vllm_xargs": {"leeway": "rule=mars"}, "prompt": "leeway"}, None), ({"prompt": "leeway"}, None),
     (["leeway"], None)])
 def test_fields_that_vllm_would_leave_out(body: Any, words: str | None) -> None:

@@ -116,7 +116,7 @@ def hostile() -> Iterator[dict[str, Any]]:
         yield {"vllm_xargs": {"leeway": text, "leeway_key": "k"}, "n": 3, "logprobs": 2}
     yield from ({"leeway": "rule=mars"}, {"vllm_xargs": {"leeway_rule": "rule=mars"}}, {"vllm_xargs": {"leeway": 5}},
                 {"vllm_xargs": {"leeway": "", "leeway_key": "k"}}, {"vllm_xargs": {"leeway_key": "k" * 501}},
-                {"vllm_xargs": {"leeway": "rule=mars"}, "use_beam_search": True}, {"best_of": 3},
+                {"vllm_xargs": {"leeway": "rule=mars rule.theta=-1"}}, {"leeway_key": "k"},
                 {"vllm_xargs": {"leeway": ""}, "seed": 1}, {"presence_penalty": 1}, {"min_tokens": 4})
 
 

@@ -199,8 +199,8 @@ def install(client: Any) -> None:
 
 
 def misplaced(body: bytes) -> str | None:
-    """What vLLM would leave out of a request without a word; None where all of it is used."""
-    if b"leeway" not in body and b"best_of" not in body:
+    """A rule where vLLM would leave it out without a word; None where there is none."""
+    if b"leeway" not in body:
         return None
     try:
         given = json.loads(body)
@@ -210,9 +210,4 @@ def misplaced(body: bytes) -> str | None:
         return None
     if wrong := [name for name in given if name.startswith("leeway")]:
         return f'{wrong[0]}: unknown; give "vllm_xargs": {{"leeway": …, "leeway_key": …}}'
-    if given.get("best_of") is not None:
-        return "best_of: unknown to this vLLM; give n, and choose among its answers"
-    own = given.get("vllm_xargs")
-    if given.get("use_beam_search") and isinstance(own, dict) and any(name.startswith("leeway") for name in own):
-        return "use_beam_search: no rule has a part in it; leave it out, or leave out leeway and leeway_key"
     return None

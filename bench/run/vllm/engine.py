@@ -1,6 +1,6 @@
 """`engine.name=vllm`: vLLM as an engine of the runner, with this project's rules in it (docs/serving.md).
 
-Each (pair, drafter, K) has an engine in a process of its own; rules and decoding settings change from call to call."""
+Each (pair, drafter, K) has a server of its own; rules and decoding settings change from call to call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from bench.config.vllm_here import PYTHON
 from bench.run.pool import Pool
 from bench.run.vllm.export import drafter_of, known, target_of
-from bench.run.vllm.process import EngineProcess
+from bench.run.vllm.server import Answer, Server
 from methods.batch import Generation
 from methods.decode import CycleOutcome, TooLong, count_cycle, emit
 from methods.engine.families import check_generation_config
@@ -46,12 +46,13 @@ def speculative(cell: Cell) -> dict[str, Any] | None:
 
 
 def settings(cell: Cell) -> dict[str, Any]:
-    """The arguments of `vllm.LLM` for a cell. Raises ModelError."""
+    """The options of vLLM's server for a cell. Raises ModelError."""
     engine, pair = cell.engine, cell.pair
     found = {"model": target_of(pair.target), "dtype": engine.dtype, "seed": 0, "max_num_seqs": 256,
              "trust_remote_code": pair.trust_remote_code, "generation_config": "vllm",
-             "enable_prefix_caching": False, "tensor_parallel_size": engine.devices, "disable_log_stats": True,
-             "enforce_eager": engine.graphs != "on"}
+             "no_enable_prefix_caching": True, "tensor_parallel_size": engine.devices, "disable_log_stats": True,
+             "enforce_eager": engine.graphs != "on",
+             "distributed_executor_backend": "uni" if engine.devices == 1 else "mp"}
     if pair.target.revision is not None and found["model"] == pair.target.source:
         found["revision"] = pair.target.revision
     if engine.device.startswith("cuda"):
@@ -74,17 +75,17 @@ def variables(cell: Cell) -> dict[str, str]:
 
 
 class Loaded:
-    """One engine, loaded in a process of its own (`bench.run.pool`). Raises ModelError, Died."""
+    """One engine, loaded in a server of its own (`bench.run.pool`). Raises ModelError, Died."""
 
     def __init__(self, cell: Cell) -> None:
         role = cell.drafter.options.model_role
-        load = {"engine": settings(cell), "target": known(cell, "target"),
-                "draft": None if role is None else known(cell, role)}
-        self._pool: Pool[dict[str, Any]] = Pool([partial(EngineProcess, variables(cell), load)], _again)
+        start = partial(Server, variables(cell), settings(cell), known(cell, "target"),
+                        None if role is None else known(cell, role))
+        self._pool: Pool[dict[str, Any]] = Pool([start], _again)
         self._pool.start()
 
     def call(self, name: str, **arguments: Any) -> Any:
-        """The result of a call of `bench.run.vllm.server`. Raises ModelError, Died."""
+        """The result of a call of `Server`. Raises ModelError, Died."""
         return self._pool.call({"call": name, **arguments})
 
     def close(self) -> None:
@@ -114,10 +115,10 @@ class VllmMethod:
                           "shorten the prompt")
 
     def generate(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        return self._generate(requests, limits, nll=False)
+        return self.answers(requests, limits)
 
     def generate_with_nll(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        return self._generate(requests, limits, nll=True)
+        return self.answers(requests, limits, nll=True)
 
     def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
         raise NotImplementedError("engine=vllm records no traces; take engine=lab, or trace=false")
@@ -131,21 +132,17 @@ class VllmMethod:
     def reads(self, rows: int, machine: str) -> None:
         return None
 
-    def answers(self, requests: Sequence[Request], limits: Limits, nll: bool = False, rule: bool = True,
-                concurrency: int | None = None) -> list[Timeline]:
-        """The answers with their times; `rule=False`: by the engine's own sampler. Raises ModelError, Died."""
-        plain = [{"ids": one.input_ids, "key": one.key} for one in requests]
-        params = self._params(limits, nll, rule)
-        found = self.loaded.call("generate", requests=plain, params=params, concurrency=concurrency)["answers"]
-        return [Timeline(self._generation(one, ids, nats, cycles, limits, nll), begun, first, last)
-                for one, (ids, nats, begun, first, last, cycles) in zip(requests, found, strict=True)]
-
-    def _generate(self, requests: Sequence[Request], limits: Limits, nll: bool) -> list[Generation]:
-        answers = self.answers(requests, limits, nll)
-        first, last = max(one.first_s for one in answers), max(one.last_s for one in answers)
-        for one in answers:
-            one.generation.prefill_s, one.generation.decode_s = first / len(answers), (last - first) / len(answers)
-        return [one.generation for one in answers]
+    def answers(self, requests: Sequence[Request], limits: Limits, nll: bool = False,
+                rule: bool = True) -> list[Generation]:
+        """The batch's answers; `rule=False`: by the engine's own sampler. Raises ModelError, Died."""
+        plain = [{"ids": request.input_ids, "key": request.key} for request in requests]
+        found = self.loaded.call("generate", requests=plain, params=self._params(limits, nll, rule))
+        first, last = max(answer.first_s for answer in found), max(answer.last_s for answer in found)
+        generations = [self._generation(request, answer, limits, nll)
+                       for request, answer in zip(requests, found, strict=True)]
+        for generation in generations:
+            generation.prefill_s, generation.decode_s = first / len(found), (last - first) / len(found)
+        return generations
 
     def _params(self, limits: Limits, nll: bool, rule: bool) -> dict[str, Any]:
         sampling = self.cell.decoding.sampling
@@ -155,12 +152,12 @@ class VllmMethod:
             "stop": list(limits.stop), "detokenize": bool(limits.stop), "logprobs": 0 if nll else None}
         return params | ({"extra_args": {"leeway": rule_text(self.cell)}} if rule else {})
 
-    def _generation(self, request: Request, ids: list[int], nats: list[float], cycles: list[list[Any]],
-                    limits: Limits, nll: bool) -> Generation:
+    def _generation(self, request: Request, answer: Answer, limits: Limits, nll: bool) -> Generation:
         """The generation as this project's loop counts it; without a rule's record its tokens alone."""
         generation = Generation(prompt_tokens=len(request.input_ids))
-        emit(generation, ids[:1] if cycles or self.cell.is_autoregressive else ids, limits, self.target)
-        for kept, tokens, relaxed, greedier, flags, nodes, levels in cycles:
+        counted = answer.cycles or self.cell.is_autoregressive
+        emit(generation, answer.ids[:1] if counted else answer.ids, limits, self.target)
+        for kept, tokens, relaxed, greedier, flags, nodes, levels in answer.cycles:
             if generation.finish:
                 break
             count_cycle(generation, CycleOutcome(kept, tokens, relaxed, greedier, flags, [], nodes, levels), limits,
@@ -168,18 +165,8 @@ class VllmMethod:
         if not generation.finish:
             generation.finish = "length"
         if nll:
-            generation.nll = sum(nats[:len(generation.output_ids)])
+            generation.nll = sum(answer.nats[:len(generation.output_ids)])
         return generation
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """A generation and when, in seconds since its call began, it was handed in and had its first and last token."""
-
-    generation: Generation
-    begun_s: float
-    first_s: float
-    last_s: float
 
 
 def rule_text(cell: Cell) -> str:

@@ -5,7 +5,12 @@ patches nothing: a request without a rule takes vLLM's own path. Runs in vLLM's 
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +21,6 @@ from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.sample.sampler import Sampler
 
 from bench.run.vllm.admission import Offer
-from bench.run.vllm.recorder import Recorder
 from bench.run.vllm.requests import Known, Refused, Requests, Target, check_signatures
 from bench.run.vllm.scheduler import RuleScheduler
 from methods.engine.fingerprints import fingerprint
@@ -40,6 +44,10 @@ SIGNATURES: dict[Callable[..., Any], str] = {
 }
 
 
+PARENT = "LEEWAY_PARENT"
+"""Names the process with which a server of `engine=vllm` ends."""
+
+
 class RuleWorker:
     """Mixed into vLLM's worker, whose `model_runner` it watches. Its other names are calls for `collective_rpc`."""
 
@@ -55,16 +63,18 @@ class RuleWorker:
     @model_runner.setter
     def model_runner(self, runner: Any) -> None:
         self.__dict__["_leeway_runner"] = runner
+        if PARENT in os.environ:
+            threading.Thread(target=end_with, args=(int(os.environ[PARENT]),), daemon=True).start()
 
-    def leeway_start(self, target: list[str] | None, draft: list[str] | None, record: bool) -> None:
-        """Source and fingerprint of the models that rules bind to; whether `leeway_take` will ask for every cycle. For
-        this project's own requests alone: what a server refuses for others on it is taken from then on."""
+    def leeway_start(self, target: list[str], draft: list[str] | None) -> None:
+        """Source and fingerprint of the models that rules bind to. For this project's own requests alone: what a server
+        refuses for others on it is taken from then on, and every cycle is kept for `leeway_take`."""
         requests = self._leeway()
         requests.offer = replace(requests.offer, is_ours=True)
-        if target is not None and requests.target is not None:
-            requests.target.source, requests.target.fingerprint = target
+        assert requests.target is not None
+        requests.target.source, requests.target.fingerprint = target
         requests.draft = None if draft is None else Known(*draft)
-        requests.verifier.record = record
+        requests.verifier.record = True
 
     def leeway_take(self) -> dict[str, list[tuple[Any, ...]]]:
         """Key of a request -> its cycles since the last call, as the fields of `CycleOutcome`."""
@@ -75,37 +85,31 @@ class RuleWorker:
     def leeway_refusals(self) -> list[str]:
         """Why requests since the last call ended with an error."""
         requests = self._leeway()
-        reasons = list(requests.refusals)
-        requests.refusals.clear()
+        reasons, requests.refusals = requests.refusals, []
         return reasons
 
     def leeway_record(self, cycles: int | None) -> list[dict[str, Any]]:
         """Begin to record the next `cycles` verified drafts, of rules and of the engine's own sampler; None ends it.
         Returns what was recorded so far (docs/serving.md)."""
-        return self._leeway_recorder().restart(cycles)
+        return self._leeway().recorder.restart(cycles)
 
     def leeway_next_logits(self) -> list[float]:
         """The target's raw logits behind the last prompt that was read."""
-        recorder = self._leeway_recorder()
-        assert recorder.last_logits is not None, "a prompt was read"
-        logits: list[float] = recorder.last_logits.float().tolist()
+        last = self._leeway().recorder.last_logits
+        assert last is not None, "a prompt was read"
+        logits: list[float] = last.float().tolist()
         return logits
-
-    def leeway_seconds(self) -> tuple[float, int]:
-        """Seconds that samplers took since the last call, and how often they were called. On a GPU only the time to
-        start their kernels."""
-        recorder = self._leeway_recorder()
-        spent, recorder.spent = recorder.spent, (0.0, 0)
-        return spent
 
     def _leeway(self) -> Requests:
         assert self.model_runner is not None and self.leeway_requests is not None, "the model is loaded"
         return self.leeway_requests
 
-    def _leeway_recorder(self) -> Recorder:
-        self._leeway()
-        recorder: Recorder = self.model_runner.sampler.recorder
-        return recorder
+
+def end_with(parent: int) -> None:
+    """End this server with all its processes at once when the process that started it has ended."""
+    with suppress(ProcessLookupError):
+        select.select([os.pidfd_open(parent)], [], [])
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def install(runner: Any) -> Requests:
@@ -132,10 +136,9 @@ def install(runner: Any) -> Requests:
         processor.register_forward_pre_hook(requests.hidden_hook)
     requests.prepare()
     batch = Batch(runner, requests)
-    recorder = Recorder(requests)
-    runner.sampler = PlainSampler(runner.sampler, batch, recorder)
+    runner.sampler = PlainSampler(runner.sampler, batch)
     if getattr(runner, "rejection_sampler", None) is not None:
-        runner.rejection_sampler = ChainSampler(runner.rejection_sampler, batch, recorder)
+        runner.rejection_sampler = ChainSampler(runner.rejection_sampler, batch)
     return requests
 
 
@@ -194,10 +197,10 @@ class Batch:
 class PlainSampler(Sampler):
     """vLLM's sampler for batches without drafts; where a request has a rule, its cycle with an empty draft."""
 
-    def __init__(self, engine: Sampler, batch: Batch, recorder: Recorder) -> None:
+    def __init__(self, engine: Sampler, batch: Batch) -> None:
         torch.nn.Module.__init__(self)
         self.__dict__.update(engine.__dict__)
-        self.batch, self.recorder = batch, recorder
+        self.batch, self.recorder = batch, batch.requests.recorder
 
     def forward(self, logits: Tensor, sampling_metadata: SamplingMetadata, predict_bonus_token: bool = False,
                 logprobs_mode_override: Any = None) -> SamplerOutput:
@@ -207,15 +210,14 @@ class PlainSampler(Sampler):
 
         if predict_bonus_token:
             return engine()
-        with self.recorder.clock():
-            self.recorder.last_logits = logits[-1]
-            if (served := self.batch.served(len(logits))) is None:
-                return engine()
-            rows = Rows(logits, logits.new_zeros(len(logits), dtype=torch.long), range(len(logits)), [0] * len(served))
-            tokens = self.batch.step(served, rows)
-            if own := self.batch.engines_own(served):
-                tokens[own] = engine().sampled_token_ids[own].long()
-            return SamplerOutput(tokens.int(), self._logprobs(logits, sampling_metadata.max_num_logprobs, tokens))
+        self.recorder.last_logits = logits[-1]
+        if (served := self.batch.served(len(logits))) is None:
+            return engine()
+        rows = Rows(logits, logits.new_zeros(len(logits), dtype=torch.long), range(len(logits)), [0] * len(served))
+        tokens = self.batch.step(served, rows)
+        if own := self.batch.engines_own(served):
+            tokens[own] = engine().sampled_token_ids[own].long()
+        return SamplerOutput(tokens.int(), self._logprobs(logits, sampling_metadata.max_num_logprobs, tokens))
 
     def _logprobs(self, logits: Tensor, number: int | None, tokens: Tensor) -> LogprobsTensors | None:
         if number is None:
@@ -229,35 +231,34 @@ class PlainSampler(Sampler):
 class ChainSampler(RejectionSampler):
     """vLLM's rejection sampler; where a request has a rule, the rule verifies its draft."""
 
-    def __init__(self, engine: RejectionSampler, batch: Batch, recorder: Recorder) -> None:
+    def __init__(self, engine: RejectionSampler, batch: Batch) -> None:
         torch.nn.Module.__init__(self)
         self.__dict__.update(engine.__dict__)
-        self.batch, self.recorder = batch, recorder
+        self.batch, self.recorder = batch, batch.requests.recorder
 
     def forward(self, metadata: SpecDecodeMetadata, draft_probs: Tensor | None, logits: Tensor,
                 sampling_metadata: SamplingMetadata) -> SamplerOutput:
-        with self.recorder.clock():
-            served = self.batch.served(len(metadata.num_draft_tokens))
-            own = None if served is None else self.batch.engines_own(served)
-            engine = None
-            if own is None or own:
-                engine = super().forward(metadata, draft_probs, logits, sampling_metadata)
-            if served is None and not self.recorder.is_open:
-                return engine
-            rows = self._rows(metadata, draft_probs, logits)
-            if engine is not None and len(self.batch.runner.input_batch.req_ids) == len(rows.starts):
-                self.recorder.engines_cycles(own, rows, engine.sampled_token_ids, self.batch.params)
-            if served is None:
-                return engine
-            tokens = self.batch.step(served, rows)
-            if own and engine is not None:
-                tokens[own] = engine.sampled_token_ids[own].long()
-            logprobs = None
-            if (number := sampling_metadata.max_num_logprobs) is not None:
-                target, bonus = (logits[index].float() for index in (metadata.target_logits_indices,
-                                                                     metadata.bonus_logits_indices))
-                logprobs = self._get_logprobs_tensors(number, metadata, logits, target, bonus, tokens.int())
-            return SamplerOutput(tokens.int(), logprobs)
+        served = self.batch.served(len(metadata.num_draft_tokens))
+        own = None if served is None else self.batch.engines_own(served)
+        engine = None
+        if own is None or own:
+            engine = super().forward(metadata, draft_probs, logits, sampling_metadata)
+        if served is None and not self.recorder.is_open:
+            return engine
+        rows = self._rows(metadata, draft_probs, logits)
+        if engine is not None and len(self.batch.runner.input_batch.req_ids) == len(rows.starts):
+            self.recorder.engines_cycles(own, rows, engine.sampled_token_ids, self.batch.params)
+        if served is None:
+            return engine
+        tokens = self.batch.step(served, rows)
+        if own and engine is not None:
+            tokens[own] = engine.sampled_token_ids[own].long()
+        logprobs = None
+        if (number := sampling_metadata.max_num_logprobs) is not None:
+            target, bonus = (logits[index].float() for index in (metadata.target_logits_indices,
+                                                                 metadata.bonus_logits_indices))
+            logprobs = self._get_logprobs_tensors(number, metadata, logits, target, bonus, tokens.int())
+        return SamplerOutput(tokens.int(), logprobs)
 
     def _rows(self, metadata: SpecDecodeMetadata, draft_probs: Tensor | None, logits: Tensor) -> Rows:
         tokens = torch.full((len(logits),), -1, device=logits.device)

@@ -1,10 +1,8 @@
-"""What a vLLM worker notes for tests and measurements: verified drafts, logits and the samplers' time."""
+"""What a vLLM worker notes for `bench.conformance`: verified drafts."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,26 +12,20 @@ from methods.sampling import Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bench.run.vllm.requests import Requests
     from methods.rules.verification import Verification
     from methods.rules.walk import Walk
-    from methods.serving import Rows
+    from methods.serving import Rows, Verifier
 
 LEAST = 1e-6
 """Probabilities below are left out of a recorded row."""
 
 
 class Recorder:
-    """Notes cycles as the lines of a file for `bench.conformance`, and how long the samplers take.
+    """Notes cycles as lines of docs/serving.md; `last_logits`: [V] raw, of the last row without a draft."""
 
-    last_logits  [V] raw, of the last row without a draft.
-    spent        seconds in the samplers, and their calls.
-    """
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests, self._wanted, self._lines = requests, 0, list[dict[str, Any]]()
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier, self._wanted, self._lines = verifier, 0, list[dict[str, Any]]()
         self.last_logits: Tensor | None = None
-        self.spent = (0.0, 0)
 
     @property
     def is_open(self) -> bool:
@@ -42,14 +34,8 @@ class Recorder:
     def restart(self, cycles: int | None) -> list[dict[str, Any]]:
         """Record the next `cycles`; None: no more. Returns what was recorded before."""
         lines, self._lines, self._wanted = self._lines, [], cycles or 0
-        self._requests.verifier.watch = self._rules_cycle if cycles else None
+        self._verifier.watch = self._rules_cycle if cycles else None
         return lines
-
-    @contextmanager
-    def clock(self) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.spent = self.spent[0] + time.perf_counter() - began, self.spent[1] + 1
 
     def engines_cycles(self, own: Sequence[int] | None, rows: Rows, sampled: Tensor,
                        params: Callable[[int], Any]) -> None:
@@ -61,7 +47,7 @@ class Recorder:
             sampling = Sampling(given.temperature, max(given.top_k, 0), given.top_p)
             root = torch.zeros(1, dtype=torch.long, device=sampled.device)
             u = torch.zeros(1, rows.drafts[place] + 1, device=sampled.device)
-            v = self._requests.verifier.verification(sampling, [root], [place], rows, u)
+            v = self._verifier.verification(sampling, [root], [place], rows, u)
             self._note(v, 0, [token for token in sampled[place].tolist() if token >= 0], is_numbered=False)
 
     def _rules_cycle(self, v: Verification, path: Walk, token: Tensor) -> None:

@@ -7,7 +7,6 @@ import inspect
 import json
 import logging
 import re
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ import torch
 
 from bench.config.rule_text import rule_of, words_of
 from bench.run.vllm.admission import ONE_DEVICE, Admitted, Offer, admitted, operators_rules
+from bench.run.vllm.recorder import Recorder
 from methods.engine.families import VLLM_SUPPORTED
-from methods.serving import KINDS, Served, Setting, Verifier
+from methods.serving import Served, Setting, Verifier
 from results.store.errors import one_line
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from methods.rules.base import Rule
 
 log = logging.getLogger("vllm.leeway")
-REPORT_S = 30.0
-"""Seconds between two reports in the log."""
 MOST_SETTINGS = 256
 """Rules with their decoding settings that are kept: as many as vLLM has requests in a batch, by default."""
 SAMPLE = re.compile(r"(\d+)_")
@@ -79,10 +77,9 @@ class Requests:
         self.target: Target | None = None
         self.draft: Known | None = None
         self.settings = OrderedDict[tuple[str, float, int, float], Setting]()
-        self.refusals: dict[str, int] = {}
-        self._gone: Tensor | None = None
+        self.refusals: list[str] = []
+        self.recorder = Recorder(self.verifier)
         self._served: dict[str, Served | None] = {}
-        self._reported = time.monotonic()
         self.last_hidden: Tensor | None = None
         self.reads_hidden = False
 
@@ -99,11 +96,10 @@ class Requests:
         return found
 
     def refused(self, reason: str) -> Refused:
-        """Log a reason once, and count it."""
+        """Log a reason once."""
         if reason not in self.refusals:
             log.error("a request ends with an error: %s", reason)
-        if reason in self.refusals or len(self.refusals) < MOST_SETTINGS:
-            self.refusals[reason] = self.refusals.get(reason, 0) + 1
+            self.refusals = [*self.refusals[-MOST_SETTINGS:], reason]
         return Refused(reason)
 
     def prepare(self) -> None:
@@ -112,11 +108,7 @@ class Requests:
             self._bound(rule_of(words_of(text)))
 
     def tidy(self, running: Any) -> None:
-        """Drop the requests that are no longer among `running`, once there are many; log what the rules did."""
-        if (now := time.monotonic()) > self._reported + REPORT_S and not self.verifier.record:
-            self._reported = now
-            for one in self.totals():
-                log.info("leeway: %s", sentence(one))
+        """Drop the requests that are no longer among `running`, once there are many."""
         if len(self._served) > 2 * len(running) + 64:
             self._served = {name: one for name, one in self._served.items() if name in running}
 
@@ -133,9 +125,7 @@ class Requests:
             self.settings[key] = Setting(self._bound(asked.rule), asked.sampling)
         self.settings.move_to_end(key)
         while len(self.settings) > MOST_SETTINGS:
-            _, old = self.settings.popitem(last=False)
-            if old.totals is not None:
-                self._gone = old.totals if self._gone is None else self._gone + old.totals
+            self.settings.popitem(last=False)
         setting = self.settings[key]
         self.reads_hidden |= setting.rule.needs_hidden
         return self.verifier.request(_stream(name, asked, params, prompt), setting, prompt)
@@ -146,23 +136,6 @@ class Requests:
         if bound.needs_draft_hidden:
             raise ValueError(f"rule={rule.name} reads the draft model's hidden states, which vLLM does not give")
         return bound
-
-    def totals(self) -> list[dict[str, Any]]:
-        """Rule, decoding settings and counts by `methods.serving.KINDS` since the engine started. Waits for the
-        device."""
-        found = [(text, setting.sampling.temperature, setting.totals) for (text, *_), setting in self.settings.items()]
-        return [{"rule": one_line(text), "temperature": temperature, **dict(zip(KINDS, totals.tolist(), strict=True))}
-                for text, temperature, totals in [*found, ("settings no longer kept", None, self._gone)]
-                if totals is not None]
-
-
-def sentence(one: Mapping[str, Any]) -> str:
-    """A rule's totals in words."""
-    rate = (one["emitted"] - one["started"]) / max(one["cycles"], 1)
-    at = "" if one["temperature"] is None else f" T={one['temperature']:g}"
-    return (f"{one['rule']}{at}: {one['emitted']} tokens in {one['cycles']} cycles, {rate:.2f} a "
-            f"cycle; of {one['drafted']} drafted {one['accepted']} accepted, {one['relaxed']} relaxed, "
-            f"{one['greedier']} greedier")
 
 
 def check_signatures(signatures: Mapping[Callable[..., Any], str]) -> None:

@@ -1,130 +1,228 @@
-"""vLLM in a process of its own: `python -m bench.run.vllm.server`, started by `bench.run.vllm.process`.
+"""vLLM's own server, started for `engine=vllm`: prompts by `/inference/v1/generate`, the rules' records by
+`/collective_rpc`, which vLLM offers in its development mode alone.
 
-One JSON object a line comes in by standard input, `{"call": NAME, …}`, and one goes out for it, `{"ok": RESULT}` or
-`{"error": LINE}`. The environments on both sides share nothing else. Runs in vLLM's environment."""
+It listens on a Unix socket in a folder of this user: vLLM's API key guards `/v1` and `/inference`, but neither
+`/collective_rpc` nor `/pause`, which a port of the loopback would open to every user of the machine."""
 
 from __future__ import annotations
 
-import gc
+import asyncio
 import json
 import os
-import sys
-import threading
+import re
+import signal
+import subprocess
+import tempfile
 import time
-import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import IO, Any
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-PARENT_S = 1.0
-"""Seconds between two looks at whether the process that started this one still runs."""
+import httpx
+
+from bench.config.vllm_here import PROJECT, PYTHON
+from bench.run.pool import Died
+from methods.engine.source import ModelError
+
+ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+               "VLLM_LOGGING_LEVEL": "WARNING", "TOKENIZERS_PARALLELISM": "false"}
+FLAGS = ["--worker-extension-cls", "bench.run.vllm.extension.RuleWorker", "--scheduler-cls",
+         "bench.run.vllm.scheduler.RuleScheduler", "--no-async-scheduling", "--enable-scale-out",
+         "--uvicorn-log-level", "error"]
+POLL_S = 0.1
+"""Seconds between two looks at whether the server is ready."""
+END_S = 10.0
+"""Seconds that a server whose engine has died may take to end by itself."""
+CAUSE = re.compile(r"\b(\w+(?:Error|Exception): .+)")
+CONSEQUENCES = ("EngineDeadError", "initialization failed", "BrokenPipeError", "ConnectionResetError", "CancelledError")
+"""In lines that say only that something failed before."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """What came of a request: its tokens, the nats of each if they were asked for, and seconds since the call began
-    until it was handed in, its first token and its last."""
+    """Tokens of a request, the nats of each if they were asked for, and the seconds from the moment at which all
+    requests of the call had been handed in to its first and its last token."""
 
     ids: list[int] = field(default_factory=list)
     nats: list[float] = field(default_factory=list)
-    begun_s: float = 0.0
     first_s: float = 0.0
     last_s: float = 0.0
+    cycles: list[Any] = field(default_factory=list)
 
 
 class Server:
-    """One engine: the calls of the protocol are its methods."""
+    """One engine, as `bench.run.pool.Process`; a task is the name of a call below and its arguments. Raises ModelError,
+    and Died where the server ends before it is ready."""
 
-    def __init__(self) -> None:
-        self.llm: Any = None
-        self.numbers = 0
-
-    def load(self, engine: Mapping[str, Any], target: list[str], draft: list[str] | None) -> dict[str, Any]:
-        """Load vLLM with the arguments of `vllm.LLM`; source and fingerprint of the models for the rules' files."""
-        import vllm
-        from vllm import LLM
-
-        self.llm = LLM(**engine, worker_extension_cls="bench.run.vllm.extension.RuleWorker", async_scheduling=False,
-                       scheduler_cls="bench.run.vllm.scheduler.RuleScheduler")
-        self.llm.collective_rpc("leeway_start", args=(target, draft, True))
-        gc.freeze()
-        return {"version": vllm.__version__, "max_model_len": self.llm.llm_engine.model_config.max_model_len}
-
-    def generate(self, requests: Sequence[Mapping[str, Any]], params: Mapping[str, Any],
-                 concurrency: int | None) -> dict[str, Any]:
-        """Answer requests, at most `concurrency` at a time: a request that has ended makes room for the next."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        engine, answers, waiting = self.llm.llm_engine, dict[str, Answer](), list(requests)[::-1]
-        began = time.perf_counter()
-        running = 0
-        while waiting or running:
-            while waiting and running < (concurrency or len(requests)):
-                request, self.numbers, running = waiting.pop(), self.numbers + 1, running + 1
-                own = params if "leeway" not in params.get("extra_args", {}) else {
-                    **params, "extra_args": {**params["extra_args"], "leeway_key": request["key"]}}
-                settings = SamplingParams(**own, output_kind=RequestOutputKind.DELTA)
-                name = f"{request['key']} {self.numbers}"
-                answers[name] = Answer(begun_s=time.perf_counter() - began)
-                engine.add_request(name, {"prompt_token_ids": request["ids"]}, settings)
-            for output in engine.step():
-                answer, [one], now = answers[output.request_id], output.outputs, time.perf_counter() - began
-                if one.token_ids:
-                    answer.first_s, answer.last_s = answer.first_s or now, now
-                answer.ids += one.token_ids
-                answer.nats += [-row[token].logprob for row, token in zip(one.logprobs or (), one.token_ids,
-                                                                         strict=False)]
-                running -= output.finished
-        taken, *_ = self.llm.collective_rpc("leeway_take")
-        refused, *_ = self.llm.collective_rpc("leeway_refusals")
-        if refused:
-            raise ValueError(refused[0])
-        return {"answers": [[one.ids, one.nats, one.begun_s, one.first_s, one.last_s, taken.get(request["key"], [])]
-                            for request, one in zip(requests, answers.values(), strict=True)]}
-
-    def next_logits(self, ids: list[int]) -> list[float]:
-        """The target's raw logits behind these tokens."""
-        self.generate([{"ids": ids, "key": ""}], {"max_tokens": 1, "temperature": 0.0}, None)
-        logits, *_ = self.llm.collective_rpc("leeway_next_logits")
-        return list(logits)
-
-    def extension(self, method: str, args: list[Any]) -> Any:
-        """A call of the worker's extension; the answer of the first rank."""
-        first, *_ = self.llm.collective_rpc(method, args=tuple(args))
-        return first
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of what went wrong that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
-
-
-def end_with_parent(parent: int) -> None:
-    """End this process at once when the one that started it has ended."""
-    while os.getppid() == parent:
-        time.sleep(PARENT_S)
-    os._exit(1)
-
-
-def serve(requests: IO[str], replies: IO[str]) -> None:
-    """Answer calls until the other end is closed."""
-    server = Server()
-    for line in requests:
-        call = json.loads(line)
+    def __init__(self, variables: Mapping[str, str], settings: Mapping[str, Any], target: Sequence[str],
+                 draft: Sequence[str] | None) -> None:
+        """`settings`: vLLM's options; `target`, `draft`: source and fingerprint, as files of rules name them."""
+        self._folder = tempfile.TemporaryDirectory(prefix="leeway-vllm-")
+        self._socket, self._task = f"{self._folder.name}/socket", dict[str, Any]()
+        self._log = (Path(self._folder.name) / "log").open("w+")
+        self._process = subprocess.Popen(
+            [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--uds", self._socket, *FLAGS, *flags(settings)],
+            cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
+            env={**ENVIRONMENT, **os.environ, **variables, "PYTHONPATH": str(PROJECT),
+                 "LEEWAY_PARENT": str(os.getpid())})
         try:
-            reply = {"ok": getattr(server, call.pop("call"))(**call)}
-        except Exception as error:  # whatever the engine raises goes to the process that asked
-            traceback.print_exc()
-            reply = {"error": one_line(error)}
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
+            self.send({"call": "start", "target": target, "draft": draft})
+            self.receive()
+        except (EOFError, OSError):
+            death = self.died()
+            self.end()
+            raise death from None
+        except BaseException:
+            self.end()
+            raise
+
+    def send(self, task: Mapping[str, Any]) -> None:
+        if self._process.poll() is not None:
+            raise BrokenPipeError
+        self._task = dict(task)
+
+    def receive(self) -> Any:
+        """Do the task. Raises ModelError with the engine's own line, EOFError."""
+        seen = len(self._errors())
+        try:
+            return asyncio.run(self._do(**self._task))
+        except (httpx.TransportError, httpx.HTTPStatusError, EOFError) as error:
+            if causes := self._errors()[seen:]:
+                raise ModelError(f"engine=vllm: {hinted(causes[-1])}") from error
+            raise EOFError from error
+
+    def fileno(self) -> int:
+        """That of the log: a file is always ready, and `receive` waits."""
+        return self._log.fileno()
+
+    def died(self) -> Died:
+        try:
+            code = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:  # its engine has died, not the server itself
+            code = -signal.SIGKILL
+        cause = f"signal {-code}" if code < 0 else f"exit status {code}"
+        said = f": {hinted(errors[-1])}" if (errors := self._errors()) else "; is there enough memory?"
+        return Died(f"engine=vllm: its process {self._process.pid} ended ({cause}){said}", cause)
+
+    def end(self) -> None:
+        """End the server with all its processes, and free its memory."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+        self._folder.cleanup()
+
+    async def _do(self, call: str, **arguments: Any) -> Any:
+        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=self._socket, verify=False),
+                                     base_url="http://vllm", timeout=None,
+                                     limits=httpx.Limits(max_connections=None)) as client:
+            return await getattr(self, f"_{call}")(client, **arguments)
+
+    async def _start(self, client: httpx.AsyncClient, target: Sequence[str], draft: Sequence[str] | None) -> None:
+        """Wait until the models are loaded, and say to the rules which they are."""
+        while True:
+            with suppress(httpx.TransportError):
+                if (await client.get("/health")).is_success:
+                    break
+            if self._process.poll() is not None:
+                raise EOFError
+            await asyncio.sleep(POLL_S)
+        await self._extension(client, "leeway_start", [target, draft])
+
+    async def _extension(self, client: httpx.AsyncClient, method: str, args: Sequence[Any] = ()) -> Any:
+        """A call of the worker's extension: the answer of the first rank."""
+        reply = await client.post("/collective_rpc", json={"method": method, "args": args})
+        return reply.raise_for_status().json()["results"][0]
+
+    async def _generate(self, client: httpx.AsyncClient, requests: Sequence[Mapping[str, Any]],
+                        params: Mapping[str, Any]) -> list[Answer]:
+        """Answer requests; the engine begins when all of them have been handed in."""
+        (await client.post("/pause", params={"mode": "keep"})).raise_for_status()
+        clock: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        handed_in = [asyncio.Event() for _ in requests]
+        asked = [self._answer(client, request, params, ready, clock)
+                 for request, ready in zip(requests, handed_in, strict=True)]
+        answering = asyncio.gather(*asked, return_exceptions=True)
+        for ready in handed_in:
+            await ready.wait()
+        (await client.post("/resume")).raise_for_status()
+        clock.set_result(time.perf_counter())
+        found = await answering
+        taken = await self._extension(client, "leeway_take")
+        if refused := await self._extension(client, "leeway_refusals"):
+            raise ModelError(f"engine=vllm: {refused[0]}")
+        answers: list[Answer] = []
+        for request, answer in zip(requests, found, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            answers.append(replace(answer, cycles=taken.get(request["key"], [])))
+        return answers
+
+    async def _answer(self, client: httpx.AsyncClient, request: Mapping[str, Any], params: Mapping[str, Any],
+                      handed_in: asyncio.Event, clock: asyncio.Future[float]) -> Answer:
+        own = dict(params)
+        if "extra_args" in params:
+            own["extra_args"] = {**params["extra_args"], "leeway_key": request["key"]}
+        body = {"token_ids": request["ids"], "sampling_params": own, "stream": True}
+        try:
+            async with client.stream("POST", "/inference/v1/generate", json=body) as reply:
+                handed_in.set()
+                if reply.is_client_error:
+                    raise ModelError(f"engine=vllm: {message(json.loads(await reply.aread()))}")
+                return await _read(reply.raise_for_status(), clock)
+        finally:
+            handed_in.set()
+
+    async def _next_logits(self, client: httpx.AsyncClient, ids: list[int]) -> list[float]:
+        """The target's raw logits behind these tokens."""
+        await self._generate(client, [{"ids": ids, "key": ""}], {"max_tokens": 1, "temperature": 0.0})
+        logits: list[float] = await self._extension(client, "leeway_next_logits")
+        return logits
+
+    def _errors(self) -> list[str]:
+        """What the log says went wrong, the last of it last."""
+        found = CAUSE.findall(Path(self._log.name).read_text(errors="replace"))
+        return [line[:500] for line in found if not any(one in line for one in CONSEQUENCES)]
 
 
-if __name__ == "__main__":
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what vLLM prints is not part of the protocol
-    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
-    serve(sys.stdin, channel)
-    os._exit(0)
+async def _read(reply: httpx.Response, clock: asyncio.Future[float]) -> Answer:
+    """The answer in a stream of server-sent events. Raises ModelError."""
+    answer = Answer()
+    async for line in reply.aiter_lines():
+        if not line.startswith("data: {"):
+            continue
+        chunk, now = json.loads(line.removeprefix("data: ")), time.perf_counter()
+        if "error" in chunk:
+            raise ModelError(f"engine=vllm: {message(chunk)}")
+        choice = chunk["choices"][0]
+        if choice["token_ids"]:
+            answer.last_s = now - await clock
+            answer.first_s = answer.first_s or answer.last_s
+        answer.ids += choice["token_ids"]
+        answer.nats += [-token["logprob"] for token in (choice["logprobs"] or {"content": []})["content"]]
+    return answer
+
+
+def flags(settings: Mapping[str, Any]) -> list[str]:
+    """Options as vLLM's command line reads them; those that are False are left out."""
+    found = []
+    for name, value in settings.items():
+        if value is not False:
+            found.append(f"--{name.replace('_', '-')}")
+            found += [] if value is True else [value if isinstance(value, str) else json.dumps(value)]
+    return found
+
+
+def hinted(cause: str) -> str:
+    """vLLM names its own options where memory is short."""
+    if "memory" in cause:
+        return f"{cause.rstrip('.')}; here engine.cpu_cache_gib says how much on a CPU, engine.memory on a GPU"
+    return cause
+
+
+def message(reply: Any) -> str:
+    """The first line of an error that vLLM's server answers with."""
+    error = reply.get("error", reply)
+    return str(error.get("message", error) if isinstance(error, dict) else error).splitlines()[0][:500]
