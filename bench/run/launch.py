@@ -1,33 +1,113 @@
 """Complete the cells of a command: hand their rotations to the launcher until all are complete.
 
 `launch=local`: processes on this machine, one for each GPU, or for each group of GPUs that a model needs; a single
-process is the command itself."""
+process is the command itself. `launch=slurm`: job arrays with one task per rotation, through submitit; Slurm throttles,
+logs and requeues them. `launch=ray`: tasks on this machine or on a cluster, one per rotation. Ray does a task again
+whose process dies, and the rotation resumes; a process that it keeps has the models of the last rotation loaded."""
 
 from __future__ import annotations
 
+import io
 import logging
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.run.clusters import run_ray, run_slurm
-from bench.run.complete import Passes, complete_cells, forget_times, is_current
+from bench.run.complete import Passes, complete_cells, forget_times, is_current, title
 from bench.run.console import console
-from bench.run.locks import await_holder
+from bench.run.locks import await_holder, by_rotation
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
 from bench.run.requested_cell import RequestedCell
-from bench.run.work import Ended, Work, complete, next_for, works_of
-from results.store.errors import StoreError
+from results.store.cells import Store
+from results.store.errors import (
+    StoreError,
+    format_exception,
+    interpolate,
+    interpolation,
+    log_to_stderr,
+    one_line,
+    redacted_word,
+)
+from tasks.base import TaskError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.settings import Launcher, Settings
-    from bench.run.engine import Engine
-    from results.store.cells import Store
+    from bench.config.schema import Pair
+    from bench.config.settings import Launcher, Ray, Settings, Slurm
+    from bench.run.engine import Engine, Engines
 
 log = logging.getLogger(__name__)
+POLL_S = 5.0
+"""Seconds between two queries of Slurm's queue."""
+LATE_S = 10.0
+"""Seconds after which a result is missing: on a shared file system it may appear after its task left the queue."""
+OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+        "REVOKED", "TIMEOUT")
+GONE = "gone from the queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A rotation with what a worker needs to complete it. Results go only to the store.
+
+    cells     of one rotation; at least one.
+    passes    how they are completed.
+    store     the store's folder, absolute.
+    checkout  the folder to which paths of the cells are relative.
+    argv      the command, as environment.json records it, without secrets.
+    """
+
+    cells: tuple[Cell, ...]
+    passes: Passes
+    store: Path
+    checkout: Path
+    argv: tuple[str, ...]
+
+    @property
+    def pair(self) -> Pair:
+        """The pair whose models the rotation needs."""
+        return self.cells[0].pair
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that a worker needs for it."""
+        engine = self.cells[0].engine
+        return engine.devices if engine.device == "cuda" else 0
+
+    @property
+    def tokens(self) -> int:
+        """The most tokens that its cells may emit; 0 for prompts that cannot be read, which its worker reports."""
+        most = max(self.cells, key=lambda cell: float("inf") if cell.n is None else cell.n)
+        try:
+            return len(self.cells) * most.max_new_tokens * len(most.load_task().prompts(most.n, most.seed))
+        except TaskError:
+            return 0
+
+    def __str__(self) -> str:
+        return title(self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a rotation.
+
+    left     names of its cells that another process works on.
+    failure  why its worker could not complete it; empty on success, or if the cells' folders say why.
+    """
+
+    work: Work
+    left: tuple[str, ...] = ()
+    failure: str = ""
 
 
 def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: Engine,
@@ -79,6 +159,28 @@ def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
             log.warning("%s: %s", ended.failure, error)
 
 
+def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
+    """The rotations of these cells: those that need the most GPUs first, then pair by pair, the longest rotation of a
+    pair first. Raises ValueError."""
+    for cell in cells:
+        if ":" in cell.engine.device:
+            raise ValueError(f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
+                             "engine.device=cuda")
+    path, checkout, argv = store.root.absolute(), Path.cwd(), tuple(map(redacted_word, sys.argv))
+    works = [Work(tuple(own), passes, path, checkout, argv) for own in by_rotation(cells).values()]
+    pairs = list(dict.fromkeys(work.pair for work in works))
+    return sorted(works, key=lambda work: (-work.gpus, pairs.index(work.pair), -work.tokens))
+
+
+def complete(work: Work, engine: Engine) -> tuple[str, ...]:
+    """Complete a rotation in this process, with the models that `engine` has loaded. Returns the names of the cells
+    that another process works on. Raises ConfigError where this process has fewer GPUs than the rotation needs."""
+    os.chdir(work.checkout)
+    sys.argv = list(work.argv)
+    work.cells[0].engine.check_device()
+    return tuple(cell.name for cell in complete_cells(work.cells, work.passes, Store(work.store), engine))
+
+
 def processes(options: Launcher, cells: Sequence[Cell]) -> int:
     """How many processes: `launch.parallel`, or one for each group of `engine.devices` GPUs, on a CPU one; at most one
     for each rotation."""
@@ -100,9 +202,8 @@ def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None
                   for number, own in enumerate(shares(count, max(1, gpus_each)), start=1)]
 
         def next_work(before: Work | None, waiting: list[Work] = waiting) -> Work | None:
-            if (work := next_for(None if before is None else before.pair, waiting)) is not None:
-                waiting.remove(work)
-            return work
+            same = [work for work in waiting if before is not None and work.pair == before.pair] or waiting
+            return waiting.pop(waiting.index(same[0])) if same else None
 
         with Pool[Work](starts, lambda work: f"resuming {work}") as pool:
             for work, left in pool.run(next_work):
@@ -120,6 +221,187 @@ def worker() -> Callable[[Work], tuple[str, ...]]:
     from bench.run.engine import Engines
 
     return partial(complete, engine=Engines())
+
+
+class _Sealing(pickle.Pickler):
+    """Writes the names of the environment variables that a configuration has read, in place of their values."""
+
+    def persistent_id(self, given: Any) -> str | None:
+        return hidden if type(given) is str and (hidden := interpolation(given)) != given else None
+
+
+class _Unsealing(pickle.Unpickler):
+    def persistent_load(self, name: str) -> str:
+        return interpolate(name)
+
+
+def sealed(work: Work) -> bytes:
+    """The rotation for a file: no value of an environment variable is in it."""
+    file = io.BytesIO()
+    _Sealing(file).dump(work)
+    return file.getvalue()
+
+
+def unsealed(work: bytes) -> Work:
+    """The rotation again, with the values of this process's environment. Raises ValueError for one that it lacks."""
+    found: Work = _Unsealing(io.BytesIO(work)).load()
+    return found
+
+
+class Task:
+    """A task of Slurm's array. If Slurm is about to end it, because of its time limit or pre-emption, it is requeued,
+    and the rotation resumes."""
+
+    def __call__(self, work: bytes) -> tuple[str, ...]:
+        from bench.run.engine import Engines
+
+        log_to_stderr()
+        return complete(unsealed(work), Engines())
+
+    def checkpoint(self, work: bytes) -> Any:
+        """The requeued task, which does the same."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, work)
+
+
+def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, None]:
+    """Complete the rotations in tasks, and wait for them. Tasks still running when the generator is closed, as by
+    Ctrl-C, are cancelled. Raises ValueError if Slurm refuses the jobs."""
+    if shutil.which("sbatch") is None:
+        raise ValueError("launch=slurm: no sbatch on the PATH; run the command on a login node of the cluster")
+    jobs: dict[Any, Work] = {}
+    try:
+        for gpus_each in dict.fromkeys(work.gpus for work in works):
+            own = [work for work in works if work.gpus == gpus_each]
+            jobs |= dict(zip(submit(own, gpus_each, options), own, strict=True))
+        yield from wait(jobs)
+    finally:
+        if jobs:
+            subprocess.run(["scancel", *(job.job_id for job in jobs)], check=False)
+
+
+def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
+    """One array for rotations that need the same number of GPUs. Raises ValueError, also for a secret in `setup` or
+    `sbatch`, which submitit writes into its script."""
+    from submitit import SlurmExecutor
+
+    for line in (*options.setup, *(f"{name}={value}" for name, value in options.sbatch.items())):
+        if (shown := redacted_word(line)) != line:
+            raise ValueError(f"launch={{setup,sbatch}}: {one_line(shown)}: holds a secret, which would lie in the "
+                             "job's script; export the variable before the command, Slurm hands it on")
+    started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+    executor = SlurmExecutor(options.logs / started, max_num_timeout=options.requeues)
+    threads = [f"export OMP_NUM_THREADS={options.cpus}"]
+    chosen = {"partition": options.partition, "account": options.account, "qos": options.qos,
+              "mem": None if options.memory_gb is None else f"{options.memory_gb}GB",
+              "gpus_per_node": gpus_each or None, "exclusive": options.exclusive or None,
+              "array_parallelism": options.parallel}
+    try:
+        executor.update_parameters(
+            job_name="leeway", time=options.minutes, cpus_per_task=options.cpus, setup=[*threads, *options.setup],
+            additional_parameters={"requeue": True, **options.sbatch},
+            **{name: value for name, value in chosen.items() if value is not None})
+        return executor.map_array(Task(), [sealed(work) for work in works])
+    except (subprocess.SubprocessError, RuntimeError, OSError) as error:
+        raise ValueError(f"launch=slurm: Slurm refuses the jobs: {one_line(error)}") from error
+
+
+def wait(jobs: dict[Any, Work]) -> Iterator[Ended]:
+    """Yield each rotation when its task has ended, and take its job out of `jobs`."""
+    over: dict[Any, float] = {}
+    while jobs:
+        states = queue(sorted({job.job_id.partition("_")[0] for job in jobs}))
+        for job, work in list(jobs.items()):
+            state = GONE if states is None else states.get(job.job_id, GONE)
+            if job.paths.result_pickle.exists():
+                del jobs[job]
+                yield outcome(job, work)
+            elif states is None or state not in (*OVER, GONE):
+                over.pop(job, None)
+            elif time.monotonic() - over.setdefault(job, time.monotonic()) > LATE_S:
+                del jobs[job]
+                yield Ended(work, failure=f"its Slurm task {job.job_id} ended without a result ({state.lower()}); log: "
+                                          f"{job.paths.stderr}")
+        if jobs:
+            time.sleep(POLL_S)
+
+
+def outcome(job: Any, work: Work) -> Ended:
+    """The result or the error of a task that wrote one."""
+    error = job.exception()
+    if error is None:
+        return Ended(work, job.result())
+    trace = [line for line in str(error).splitlines() if line and not line.startswith((" ", "-", "You can"))]
+    return Ended(work, failure=f"{one_line(trace[-1])} (Slurm task {job.job_id}, log: {job.paths.stderr})")
+
+
+def queue(arrays: Sequence[str]) -> dict[str, str] | None:
+    """Task -> its state, for these arrays; Slurm lists ended tasks for minutes. None while Slurm does not answer."""
+    asked = subprocess.run(["squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(arrays)}",
+                            "--format=%i %T"], capture_output=True, text=True, check=False)
+    if asked.returncode and "Invalid job id" not in asked.stderr:
+        log.warning("waiting for Slurm: %s", one_line(asked.stderr))
+        return None
+    return dict(line.split() for line in asked.stdout.splitlines())
+
+
+@cache
+def _engines() -> Engines:
+    from bench.run.engine import Engines
+
+    return Engines()
+
+
+def work_of_ray(work: Work) -> tuple[str, ...]:
+    """As `complete`, in a process that Ray keeps: the models of its last rotation stay loaded."""
+    log_to_stderr()
+    return complete(work, _engines())
+
+
+def run_ray(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]:
+    """Complete the rotations in tasks of Ray. Raises ValueError where the cluster is lost or lacks what one needs."""
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics unless the user enables them
+    os.environ.setdefault("RAY_worker_niceness", "0")  # by default Ray's workers give way to every other process
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # avoids a warning; Ray will make it the default
+    path = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])  # the checkout
+    try:
+        ray.init(options.address, runtime_env={"env_vars": {"PYTHONPATH": path}}, logging_level=logging.WARNING)
+    except Exception as error:  # Ray raises errors of many classes, also plain Exception
+        address = options.address or "a cluster of this machine"
+        raise ValueError(f"launch=ray: {address} cannot be started or reached: {one_line(error)}") from error
+    try:
+        yield from _ray_tasks(works, options)
+    finally:
+        ray.shutdown()
+
+
+def _ray_tasks(works: Sequence[Work], options: Ray) -> Iterator[Ended]:
+    """At most `launch.parallel` tasks at once; without it, all wait for room on the cluster."""
+    import ray
+
+    present, most = ray.cluster_resources(), max((work.gpus for work in works), default=0)
+    if options.parallel is None and (present.get("CPU", 0) < options.cpus or present.get("GPU", 0) < most):
+        raise ValueError(f"launch=ray: a worker needs {options.cpus:g} CPUs and {most} GPUs; the cluster has "
+                         f"{present.get('CPU', 0):g} and {present.get('GPU', 0):g} in all; give launch.parallel if it "
+                         "grows on demand")
+    waiting, running = list(works), dict[Any, Work]()
+    while waiting or running:
+        while waiting and len(running) < (options.parallel or len(works)):
+            work = waiting.pop(0)
+            task = ray.remote(num_cpus=options.cpus, num_gpus=work.gpus, max_retries=options.restarts,
+                              max_calls=0)(work_of_ray)  # 0: its process is kept, on a GPU too
+            running[task.remote(work)] = work
+        [reference], _ = ray.wait(list(running))
+        work = running.pop(reference)
+        try:
+            yield Ended(work, ray.get(reference))
+        except ray.exceptions.RayTaskError as error:  # an unwritable store, for example: the others continue
+            yield Ended(work, failure=format_exception(error.cause))
+        except ray.exceptions.RayError as error:  # its process died more often than Ray repeats the task
+            yield Ended(work, failure=f"launch=ray: {format_exception(error)}")
 
 
 LAUNCHERS: Mapping[str, Callable[[Sequence[Work], Any], Generator[Ended, None, None]]] = {

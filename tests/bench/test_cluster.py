@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.run import clusters
+from bench.run import launch as launcher
 from results.store.files import Holder
 from tests.helpers import dying, slurm
 from tests.helpers.few_cells import few_cells, table
@@ -41,7 +41,7 @@ def assert_equal(result, expected: Decoded) -> None:
 @pytest.mark.skipif(NO_RAY, reason=RAY)
 def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(command, tmp_path: Path, expected: Decoded,
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "work_of_ray", dying.work_of_ray)
+    monkeypatch.setattr(launcher, "work_of_ray", dying.work_of_ray)
     result = command(*SWEEP, "launch=ray", "launch.parallel=2", flags=["-m"], store=tmp_path / "ray")
     assert result.status == 0 and (tmp_path / "died").exists(), result.err
     assert_equal(result, expected)
@@ -51,8 +51,8 @@ def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(command, tmp_path:
 @pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "-")
 def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(command, tmp_path: Path, monkeypatch,
                                                                            expected: Decoded) -> None:
-    monkeypatch.setattr(clusters, "POLL_S", 0.5)
-    monkeypatch.setattr(clusters, "LATE_S", 2.0)
+    monkeypatch.setattr(launcher, "POLL_S", 0.5)
+    monkeypatch.setattr(launcher, "LATE_S", 2.0)
     store, given = tmp_path / "slurm", (*SWEEP, "launch=slurm", "launch.parallel=2")
     with slurm.slurm():
         with Killer(store, _cancel) as killer:
@@ -72,7 +72,7 @@ def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(comman
                                           pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "-")])])
 def test_a_report_is_the_same_whatever_runs_it(command, tmp_path: Path, monkeypatch, launch: str) -> None:
     """Eight cells of MARS Table 1 in two rotations: all but the times, which say that the machine was shared."""
-    monkeypatch.setattr(clusters, "POLL_S", 0.5)
+    monkeypatch.setattr(launcher, "POLL_S", 0.5)
     flags = few_cells(tmp_path, "mars_table1", Method=("Autoregressive", "SpS", "EAGLE-3", "MARS, released"),
                       Task=("mini_gsm", "mini_chat"))
     given = ("report=few_cells", "pair=tiny", "n=2", "timed=1", "decoding.max_new_tokens=16")

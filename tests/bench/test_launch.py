@@ -10,8 +10,8 @@ from bench.config import settings as launchers
 from bench.config.compose import composer
 from bench.run import launch, pool
 from bench.run.complete import Passes
+from bench.run.launch import complete, works_of
 from bench.run.models import ModelPool
-from bench.run.work import complete, next_for, works_of
 from results.store.cells import Store
 from results.store.files import rotation_held
 from tests.helpers import dying
@@ -32,25 +32,18 @@ def test_rotations_of_a_pair_come_together_and_the_longest_first(cells, tmp_path
     common = "method=sps,mars", "n=4"
     small = cells(*common, "task=mini_gsm,mini_chat", "decoding.max_new_tokens=8", "pair.name=small")
     large = cells(*common, "task=mini_gsm,mini_code", "decoding.max_new_tokens=99")
-    works = works_of([*small[:2], *large, *small[2:]], PASSES, Store(tmp_path))
+    works = works_of([*large[:2], *small, *large[2:]], PASSES, Store(tmp_path))
     assert [work.pair.name for work in works] == ["local", "local", "small", "small"]
-    assert [len(work.cells) for work in works] == [2] * 4 and len({work.rotation for work in works}) == 4
+    assert [len(work.cells) for work in works] == [2] * 4
     assert [work.tokens for work in works] == [2 * 4 * 99, 2 * 4 * 99, 2 * 4 * 8, 2 * 4 * 8]
     short, long = (cells("method=sps", f"task={task}", f"n={n}", "decoding.max_new_tokens=8")
                    for task, n in (("mini_gsm", 4), ("mini_chat", 9)))
     assert [work.cells[0].n for work in works_of([*short, *long], PASSES, Store(tmp_path))] == [9, 4]
 
 
-def test_a_worker_goes_on_with_the_pair_that_it_has_loaded(cells, tmp_path: Path) -> None:
-    one, other = (works_of(cells("method=sps", "n=1", f"pair.name={name}"), PASSES, Store(tmp_path))[0]
-                  for name in ("one", "other"))
-    assert next_for(other.pair, [one, other]) is other and next_for(None, [one, other]) is one
-    assert next_for(one.pair, [other]) is other and next_for(one.pair, []) is None
-
-
 def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Path) -> None:
     [work] = works_of(cells("method=sps,mars", "n=1", "decoding.max_new_tokens=8"), PASSES, Store(tmp_path))
-    with rotation_held(tmp_path, work.rotation, ["x"]):
+    with rotation_held(tmp_path, work.cells[0].rotation_key, ["x"]):
         assert set(complete(work, ModelPool())) == {cell.name for cell in work.cells}
     assert Store(tmp_path).cells() == [], "not a part of it is measured here"
     assert complete(work, ModelPool()) == ()
@@ -77,11 +70,6 @@ def test_a_missing_package_is_one_line(command, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(launchers, "find_spec", lambda name: None)
     result = command("method=sps", f"launch={name}")
     assert result.status == 2 and result.err.startswith(f"error: launch={name}: ") and "[cluster]" in result.err
-
-
-def test_gpus_of_other_machines_are_not_looked_for_here(cells) -> None:
-    [cell] = cells("method=sps", "launch=slurm", "engine.device=cuda")
-    assert cell.engine.device == "cuda"
 
 
 @pytest.mark.slow

@@ -13,10 +13,9 @@ import pytest
 import wandb
 
 from bench.config.compose import composer
-from bench.run import clusters
 from bench.run.complete import Passes
 from bench.run.judging import _request
-from bench.run.work import sealed, unsealed, works_of
+from bench.run.launch import sealed, submit, unsealed, works_of
 from bench.view import main as view
 from results.store import errors
 from results.store.cells import Store
@@ -119,10 +118,10 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [work] = works_of([point.cell], Passes(frozenset(), frozenset(), 1, 1), Store(tmp_path / "store"))
     assert b"FAKEOWN-fff" in pickle.dumps(work) and not PLANTED.findall(sealed(work))
     assert unsealed(sealed(work)).cells == work.cells
-    clusters.submit([work], 0, point.settings.launch.options)
+    submit([work], 0, point.settings.launch.options)
     assert leaks(tmp_path / "logs") == set()
     with pytest.raises(ValueError, match=r"export HF_TOKEN=\(hidden\): holds a secret"):
-        clusters.submit([work], 0, other.settings.launch.options)
+        submit([work], 0, other.settings.launch.options)
     stored = sealed(work)
     monkeypatch.delenv("MYOWN")
     with pytest.raises(ValueError, match="this machine's environment has no MYOWN"):

@@ -15,9 +15,9 @@ from itertools import count
 import psutil
 
 from bench.__main__ import main
-from bench.run import clusters, jobs, launch
+from bench.run import jobs, launch
 from bench.run.jobs import Done, Job
-from bench.run.work import Work
+from bench.run.launch import Work
 from results.store.cells import CellFolder
 
 
@@ -79,7 +79,7 @@ def worker_of_the_quality_pass() -> Callable[[Job], Done]:
 def work_of_ray(work: Work) -> tuple[str, ...]:
     """As that of `launch=ray`."""
     _dies_once(work)
-    return clusters.work_of_ray(work)
+    return launch.work_of_ray(work)
 
 
 if __name__ == "__main__":
