@@ -85,23 +85,8 @@ class PairOptions(Section):
 
     def map_prompts(self, identity: dict[str, Any], prompts: Sequence[Prompt],
                     function: Callable[[Prompt], list[Any]], title: str) -> list[tuple[str, list[Any]]]:
-        """(prompt id, result of `function`) in order. Results of earlier runs are reused.
-
-        They are kept in `work`/<digest of identity>.jsonl: `identity`, without secrets, on the first line, then one
-        result (plain JSON data) a line. Raises ValueError where the file holds another identity."""
-        file = self.work / f"{digest(identity)}.jsonl"
-        shown = redacted_plain(identity)
-        results = _read(file, shown)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a", encoding="utf-8") as out:
-            if out.tell() == 0:
-                out.write(json.dumps(shown) + "\n")
-            missing = [prompt for prompt in prompts if prompt.id not in results]
-            for prompt in track(missing, title, console=Console(stderr=True), disable=not sys.stderr.isatty()):
-                results[prompt.id] = function(prompt)
-                out.write(json.dumps({"id": prompt.id, "found": results[prompt.id]}) + "\n")
-                out.flush()
-        return [(prompt.id, results[prompt.id]) for prompt in prompts]
+        """(prompt id, result of `function`) in order, as `map_batches`."""
+        return map_batches(self.work, identity, prompts, lambda batch: [function(batch[0])], title)
 
     def prompt_rng(self, prompt: Prompt, seed: int) -> np.random.Generator:
         """Random numbers that depend on the prompt's id and the seed alone."""
@@ -119,6 +104,30 @@ class PairOptions(Section):
         """The pair's model in a role, target or draft. Raises ValueError, ModelError."""
         use_threads(self.engine)
         return load_language_model(self.pair, self.engine, role)
+
+
+def map_batches(work: Path, identity: dict[str, Any], prompts: Sequence[Prompt],
+                function: Callable[[Sequence[Prompt]], list[Any]], title: str, size: int = 1) -> list[tuple[str, Any]]:
+    """(prompt id, result) in order; `function` gives the results of at most `size` prompts. Results of earlier runs are
+    reused.
+
+    They are kept in `work`/<digest of identity>.jsonl: `identity`, without secrets, on the first line, then one
+    result (plain JSON data) a line. Raises ValueError where the file holds another identity."""
+    file = work / f"{digest(identity)}.jsonl"
+    shown = redacted_plain(identity)
+    results = _read(file, shown)
+    work.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as out:
+        if out.tell() == 0:
+            out.write(json.dumps(shown) + "\n")
+        missing = [prompt for prompt in prompts if prompt.id not in results]
+        batches = [missing[start:start + size] for start in range(0, len(missing), size)]
+        for batch in track(batches, title, console=Console(stderr=True), disable=not sys.stderr.isatty()):
+            for prompt, found in zip(batch, function(batch), strict=True):
+                results[prompt.id] = found
+                out.write(json.dumps({"id": prompt.id, "found": found}) + "\n")
+            out.flush()
+    return [(prompt.id, results[prompt.id]) for prompt in prompts]
 
 
 def _read(file: Path, settings: dict[str, Any]) -> dict[str, list[Any]]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +13,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from bench.config.section import Section
 from bench.run.answer import Answer, answer
 from bench.run.models import LabMethod
+from bench.training.options import map_batches
 from methods.decode import Limits
 from methods.method import Method, autoregressive
 from methods.sampling import Sampling
@@ -54,13 +52,29 @@ def with_own_answers(source: ConversationSource, target: LanguageModel, settings
                      seed: int) -> ConversationSource:
     """`source` with a share of conversations answered by the target itself; all held-out ones are.
 
-    The answers are kept in `work`, one conversation a line, so an interrupted run resumes. `identity` identifies the
-    data. Raises ValueError where no answer ends within its limit."""
-    key = [target.fingerprint, identity, seed, settings.temperature, settings.max_new_tokens]
-    name = "answers-" + hashlib.blake2b(json.dumps(key).encode(), digest_size=4).hexdigest()
-    answered = partial(_answered, target=target, settings=settings, seed=seed)
-    own = answered(islice(source.train(-1, 0.0), settings.prompts), work / f"{name}.jsonl")
-    held = answered(islice(source.held_out(-1, 0.0), settings.held_out), work / f"{name}-held-out.jsonl")
+    The answers are kept in `work`, so an interrupted run resumes. `identity` identifies the data. Raises ValueError
+    where no answer ends within its limit."""
+    def answered(conversations: Iterable[Conversation], part: str) -> list[Conversation]:
+        key = {"target": target.fingerprint, "data": identity, "seed": seed, "part": part,
+               "temperature": settings.temperature, "max_new_tokens": settings.max_new_tokens}
+        prompts = [_prompt(number, conversation) for number, conversation in enumerate(conversations)]
+        rows = map_batches(work, key, prompts, own_answers, "answering", settings.batch)
+        if not any(row for _, row in rows):
+            raise ValueError(f"own_answers: none of {len(rows)} answers ended within {settings.max_new_tokens} tokens; "
+                             "raise own_answers.max_new_tokens, or set own_answers.prompts=0")
+        return [[(role, content) for role, content in row] for _, row in rows if row]
+
+    def own_answers(batch: Sequence[Prompt]) -> list[list[tuple[str, str]]]:
+        """The conversations with the target's answers; empty for one that it did not finish."""
+        found = answers(autoregressive(target, Sampling(settings.temperature)), batch,
+                        Limits(settings.max_new_tokens, target.eos_ids),
+                        lambda prompt, turn: f"{seed}/{prompt.id}/{turn}")
+        turns = [(prompt, found[prompt.id]) for prompt in batch]
+        return [[] if isinstance(said, FailedSample) or not {turn.finish for turn in said} <= ENDED
+                else _conversation(prompt, [turn.text for turn in said]) for prompt, said in turns]
+
+    own = answered(islice(source.train(-1, 0.0), settings.prompts), "train")
+    held = answered(islice(source.held_out(-1, 0.0), settings.held_out), "held out")
 
     def train(step: int, exercises: float) -> Iterator[Conversation]:
         rng, given = random.Random(f"{seed}/{step}/own"), source.train(step, exercises)
@@ -77,44 +91,8 @@ def with_own_answers(source: ConversationSource, target: LanguageModel, settings
 
 def answers(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
             turns: int | None = None) -> dict[str, Answer]:
-    """The answers of the lab's loop, decoded as one batch; `stream(prompt, turn)` names the random stream."""
+    """The answers of the native loop, decoded as one batch; `stream(prompt, turn)` names the random stream."""
     return answer(LabMethod(method), prompts, limits, stream, turns)
-
-
-def answered_by(target: LanguageModel, prompts: Sequence[Prompt], temperature: float, max_new_tokens: int,
-                key: str) -> dict[str, Answer]:
-    """The target's own answers, decoded as one batch; `key` and a prompt's id name its random stream."""
-    return answers(autoregressive(target, Sampling(temperature)), prompts, Limits(max_new_tokens, target.eos_ids),
-                   lambda prompt, turn: f"{key}/{prompt.id}/{turn}")
-
-
-def _answered(conversations: Iterable[Conversation], file: Path, *, target: LanguageModel, settings: OwnAnswers,
-              seed: int) -> list[Conversation]:
-    """The conversations with the target's answers, without those it did not finish."""
-    prompts = [_prompt(number, conversation) for number, conversation in enumerate(conversations)]
-    n = len(prompts)
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a", encoding="utf-8") as out:
-        for start in range(len(lines), n, settings.batch):
-            batch = answered_by(target, prompts[start:start + settings.batch], settings.temperature,
-                                settings.max_new_tokens, str(seed))
-            for prompt in prompts[start:start + settings.batch]:
-                turns = batch[prompt.id]
-                said: list[dict[str, str]] = []
-                if not isinstance(turns, FailedSample) and {turn.finish for turn in turns} <= ENDED:
-                    said = messages(prompt, [turn.text for turn in turns])
-                lines.append(json.dumps({"messages": said}))
-            out.write("".join(f"{line}\n" for line in lines[start:]))
-            out.flush()
-            end = "" if len(lines) < n else "\n"
-            print(f"\r{file.name}: {len(lines)} of {n} prompts answered", end=end, flush=True)
-    rows = [json.loads(line)["messages"] for line in lines[:n]]
-    answered: list[Conversation] = [[(m["role"], m["content"]) for m in messages] for messages in rows if messages]
-    if not answered:
-        raise ValueError(f"{file}: none of {n} answers ended within {settings.max_new_tokens} tokens; raise "
-                          "own_answers.max_new_tokens, or set own_answers.prompts=0")
-    return answered
 
 
 def _prompt(number: int, conversation: Conversation) -> Prompt:
@@ -123,9 +101,7 @@ def _prompt(number: int, conversation: Conversation) -> Prompt:
     return Prompt(id=str(number), turns=turns, system=system)
 
 
-def messages(prompt: Prompt, texts: list[str]) -> list[dict[str, str]]:
-    """A conversation as chat messages."""
-    rows = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
-    for turn, text in zip(prompt.turns, texts, strict=True):
-        rows += [{"role": "user", "content": turn}, {"role": "assistant", "content": text}]
-    return rows
+def _conversation(prompt: Prompt, texts: Sequence[str]) -> list[tuple[str, str]]:
+    said = [("system", prompt.system)] if prompt.system is not None else []
+    pairs = zip(prompt.turns, texts, strict=True)
+    return said + [message for turn, text in pairs for message in (("user", turn), ("assistant", text))]

@@ -1,20 +1,17 @@
 """What every training run shares: its optimisers (Muon for matrices, AdamW for the other parameters), its files in a
-work folder, its progress bar, compilation where a compiler exists."""
+work folder, its progress bar."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.optim import Optimizer
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Optimiser:
@@ -76,11 +73,3 @@ def progress_bar(name: str) -> Progress:
     """A progress display titled `name`; a task's description follows the title."""
     return Progress(TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(),
                     TimeRemainingColumn())
-
-
-def compiled(function: Function, device: str, wanted: bool) -> Function:
-    """`function` under torch.compile if `wanted` and there is a compiler (about 1.4 times faster on a CPU)."""
-    if not wanted or (device == "cpu" and shutil.which("g++") is None):
-        return function
-    faster: Any = torch.compile(function)
-    return faster  # type: ignore[no-any-return]  # torch.compile is typed in part

@@ -53,7 +53,7 @@ def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, m
     assert record["target"] == target.fingerprint and len(record["rank_share"]) == 2
     assert record["loss"][-1]["step"] == 6
     assert len(load_medusa(str(tmp_path / "out" / "medusa"), target).model) == 2
-    assert sorted(len(f.read_text().splitlines()) for f in (tmp_path / "work").glob("answers-*")) == [4, 6]
+    assert sorted(len(f.read_text().splitlines()) for f in (tmp_path / "work").glob("*.jsonl")) == [1 + 4, 1 + 6]
     card = (tmp_path / "out" / "HEADS.md").read_text()
     row = next(line for line in card.splitlines() if line.startswith("| Medusa |") and "/" in line)
     first = record["rank_share"][0]

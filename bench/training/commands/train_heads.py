@@ -43,7 +43,6 @@ class TrainHeads(TargetOptions):
     own_answers: OwnAnswers
     measure: PositiveInt
     autocast: bool | None
-    pickled: bool
 
 
 def identity(settings: TrainHeads) -> str:
@@ -91,8 +90,6 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
                     autocast=autocast)
     print(describe(name, ranks))
     trainer.export(out)
-    if settings.pickled:
-        trainer.export(out, pickled=True)
     losses = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
     file = Path(settings.data)
     record = {"target": target.fingerprint, "recipe": recipe.model_dump(),

@@ -35,8 +35,6 @@ Past = tuple[Tensor, ...]
 """Keys and values [B, G, N, d] in turn, oldest first."""
 LAYER = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
          "rms_norm_eps", "max_position_embeddings", "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id")
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-"""Weight files of the EAGLE heads: plain, pickled."""
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
@@ -193,8 +191,8 @@ class HeadTrainer(ABC, Generic[Recipe, Module]):
         """The matrices with an entry a token (embeddings, LM heads), which Muon does not train."""
 
     @abstractmethod
-    def export(self, folder: Path, *, pickled: bool = False) -> None:
-        """Write the official checkpoint format in bfloat16, as safetensors or `pickled` as torch.save does."""
+    def export(self, folder: Path) -> None:
+        """Write the official checkpoint format in bfloat16 safetensors."""
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call `function`; under gradient checkpointing its activations are recomputed in the backward pass."""
@@ -263,15 +261,10 @@ def layer_settings(config: Any) -> dict[str, Any]:
 
 def write_checkpoint(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any],
                      file: str = "model.safetensors") -> None:
-    """Write `folder`/config.json and `folder`/`file`: floating-point tensors as bfloat16, the others unchanged.
-
-    A name that ends in .pt or .bin is written by torch.save (the official Medusa and EAGLE files), any other as
-    safetensors. The config is written first, so a folder with weights is complete."""
+    """Write `folder`/config.json and `folder`/`file`: floating-point tensors as bfloat16, the others unchanged. The
+    config is written first, so a folder with weights is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
     plain = {name: (t.to(torch.bfloat16) if t.is_floating_point() else t).detach().cpu().contiguous()
              for name, t in tensors.items()}
-    if Path(file).suffix in (".pt", ".bin"):
-        torch.save(plain, folder / file)
-    else:
-        save_file(plain, folder / file, metadata={"format": "pt"})
+    save_file(plain, folder / file, metadata={"format": "pt"})

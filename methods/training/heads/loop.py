@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 from methods.engine.source import ModelError
 from methods.training.heads.base import HeadTrainer, choose
 from methods.training.packing import Packer, Stream
-from methods.training.run import Optimiser, RunFiles, compiled, progress_bar
+from methods.training.run import Optimiser, RunFiles, progress_bar
 
 RANKS = 10
 """Ranks counted separately when a head is measured."""
@@ -106,7 +105,6 @@ def train(trainer: HeadTrainer[Any, Any], packer: Packer, work: Path, *, device:
     if not run.resumed:
         trainer.prepare(lambda number: packer.batch(number, recipe.rows))
     parameters = [p for p in trainer.head.parameters() if p.requires_grad]
-    objective: Callable[..., tuple[Tensor, Tensor]] = compiled(trainer.objective, device, recipe.compile)
     trainer.head.train()
     with progress_bar(name) as progress:
         bar = progress.add_task("", total=recipe.updates, completed=run.update)
@@ -116,7 +114,7 @@ def train(trainer: HeadTrainer[Any, Any], packer: Packer, work: Path, *, device:
             slots = choose(batch, recipe.steps, recipe.slots, noise)
             with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=autocast):
                 states = trainer.frozen_target.states(batch, trainer.layers)
-                loss, ranks = objective(batch, states, slots, noise)
+                loss, ranks = trainer.objective(batch, states, slots, noise)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, recipe.clip)
             run.optimiser.step(recipe.rate(run.update))

