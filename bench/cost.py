@@ -26,8 +26,8 @@ from bench.config.cost_file import profile_of, save
 from bench.run.cost_clock import Clocks, beside
 from methods import registry
 from methods.sampling import Sampling
-from results.metrics.cost_check import Seconds, check_of, speedup, stated
-from results.metrics.so_far import SoFar
+from results.metrics.adds import SoFar
+from results.metrics.cost import AnswerSeconds, check_of, speedup, stated
 from results.store.cells import Store
 from results.store.errors import Arguments, StoreError
 from results.store.files import check_writable
@@ -98,13 +98,13 @@ def rows(store: Store, profile: Profile, part: str) -> Iterator[Row]:
         is_here = profile.machine is not None and profile.machine == processor(folder.environment() or {})
         here = [pair for pair in pairs if pair.timed is not None and is_here]
         timed = {pair.id for pair in here}
-        value, interval = speedup(Seconds.of(there))
-        values = [value, *(speedup(Seconds.of(pairs))[0] for pairs in others)]
+        value, interval = speedup(AnswerSeconds.of(there))
+        values = [value, *(speedup(AnswerSeconds.of(pairs))[0] for pairs in others)]
         group = f"{config['pair']['name']}, {config['task']['name']}, T = {config['decoding']['temperature']:g}"
         yield Row(folder.key, group, is_lossless(config), SoFar.of(folder.good_samples()).tau, value,
                   (min(values), max(values)) if others else interval,
-                  speedup(Seconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
-                  speedup(Seconds.of(here))[0] if here else None)
+                  speedup(AnswerSeconds.of([pair for pair in there if pair.id in timed]))[0] if here else None,
+                  speedup(AnswerSeconds.of(here))[0] if here else None)
     for reason, names in left_out.items():
         more = f" and {len(names) - 1} more" * (len(names) > 1)
         print(f"left out: {names[0]}{more}: {reason}", file=sys.stderr)

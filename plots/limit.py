@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, StrMethodFormatter
 from plots.data import Measured, measured, summary
 from plots.style import BLUE, INK, ORANGE, SOFT, VERMILLION, panel_grid
 from results.metrics.catalog import metric
-from results.metrics.limit import efficiency
+from results.metrics.distortion import efficiency
 from results.reports.figures import Limit
 from results.reports.grid import Grid, panels
 from results.reports.spec import FigureSpec

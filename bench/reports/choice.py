@@ -11,13 +11,11 @@ from bench.run.related_cells import at_temperature, gain_runs, repeats_of
 from methods.sampling import Sampling
 from results.metrics import tau_gain
 from results.metrics.answer_speed import modelled_speeds
-from results.metrics.delta import Estimate
+from results.metrics.delta import Between, Estimate, between
 from results.metrics.frontier import Point, beside_frontier, distance_of
-from results.metrics.selection import Chosen, answered, choose, reported
-from results.metrics.sessions import Between, between
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
-from results.metrics.verdict import Answered, over_best
+from results.metrics.verdict import Answered, Chosen, answered, choose, over_best, reported
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
 from results.reports.table import Note

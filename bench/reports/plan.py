@@ -16,7 +16,7 @@ from bench.reports.overrides import Selection, key_of, lacking_rule, of_points, 
 from bench.reports.steps import Step, with_files
 from bench.run.related_cells import gain_cells
 from results.metrics.catalog import JUDGED, METRICS, TIMED
-from results.metrics.cost_check import stated
+from results.metrics.cost import stated
 from results.metrics.tau_gain import PARTS
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, TimingSession, machine

@@ -16,7 +16,7 @@ from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook,
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from results.metrics.so_far import SoFar
+from results.metrics.adds import SoFar
 from results.store.errors import printable
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from pydantic import ValidationError
 from bench.run.requested_cell import RequestedCell
 from methods import registry
 from results.metrics.catalog import METRICS
-from results.metrics.curve import TEMPERATURES, Counts
 from results.metrics.distortion import spectra
 from results.metrics.metric import Sums
 from results.metrics.summary import MATCH, diversity
-from results.metrics.tau_gain import Runs, common, gain, split
+from results.metrics.tau_gain import TEMPERATURES, Counts, Runs, common, gain, split
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

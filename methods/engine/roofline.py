@@ -57,7 +57,7 @@ def step_bytes(target: LanguageModel) -> tuple[int, int]:
 
 
 def reads(target: LanguageModel, rows: int, machine: str) -> dict[str, float] | None:
-    """What `results.metrics.roofline` needs of the target, decoding `rows` prompts together, and of the `machine` (see
+    """What `results.metrics.phases` needs of the target, decoding `rows` prompts together, and of the `machine` (see
     `copy_bandwidth`). None where a step reads only a part of the weights or of the cache: with experts or sliding
     windows."""
     if target.window or any("expert" in name for name, _ in target.model.named_parameters()):

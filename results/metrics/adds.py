@@ -1,12 +1,60 @@
-"""What a prompt adds to the sums that metrics are made of."""
+"""What a prompt adds to the sums that metrics are made of, and what answers that do not end by themselves look like."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 import numpy as np
 
 from results.metrics.answer_speed import addends
-from results.metrics.runaways import is_capped, loops
 from results.store.sample import Compared, Sample, is_rated
+
+LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS = 200, 64, 4
+"""Longest period of a loop, and its shortest length: so many tokens, and so many periods."""
+CENSORED_ABOVE = 0.1
+"""Share of the lossless answers at the length limit above which lengths cannot be compared."""
+LENGTH = "length"
+"""How a turn ended at the length limit."""
+
+
+def is_capped(run: Sample) -> bool:
+    """Whether a turn of the answer ended at the length limit."""
+    return LENGTH in run.finish
+
+
+def loops(run: Sample) -> bool:
+    """Whether a turn of the answer ends in a loop."""
+    return any(map(ends_in_loop, _turns(run)))
+
+
+def ends_in_loop(ids: Sequence[int]) -> bool:
+    """Whether the last max(64, 4 d) tokens repeat with a period d ≤ 200: the runaway form, high acceptance without
+    end."""
+    tail = np.asarray(ids)
+    longest = min(LOOP_PERIOD, len(tail) // LOOP_TURNS)
+    repeated: list[int] = (1 + np.flatnonzero(tail[-1 - longest:-1][::-1] == tail[-1])).tolist() if longest else []
+    for period in repeated:
+        size = max(LOOP_TOKENS, LOOP_TURNS * period)
+        if size <= len(tail) and (tail[-size:-period] == tail[len(tail) - size + period:]).all():
+            return True
+    return False
+
+
+def censoring(baseline_cap_hit_share: float | None) -> str:
+    """Why lengths of this cell cannot be compared, as a footnote; empty where they can."""
+    if baseline_cap_hit_share is None or baseline_cap_hit_share <= CENSORED_ABOVE:
+        return ""
+    return f"censored: {baseline_cap_hit_share:.0%} of the lossless answers end at the length limit"
+
+
+def _turns(run: Sample) -> Iterator[Sequence[int]]:
+    """The tokens of each turn."""
+    ends = np.cumsum(run.turn_tokens)
+    for size, end in zip(run.turn_tokens, ends.tolist(), strict=True):
+        yield run.output_ids[end - size:end]
+
 
 Addends = tuple[float, ...] | None
 """None for a prompt that has none."""
@@ -112,3 +160,45 @@ def unanswered(pair: Compared) -> Addends:
     """Whether the scorer found no answer, the same of the baseline's, and 1, where both are scored."""
     own, base = pair.sample, pair.baseline
     return None if own.score is None or base.score is None else (own.answer is None, base.answer is None, 1)
+
+
+class Decoded(Protocol):
+    """What is counted of an answer: its tokens, and those committed in each cycle."""
+
+    @property
+    def output_ids(self) -> list[int]: ...
+
+    @property
+    def committed(self) -> list[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """Sums over answers.
+
+    answers    prompts answered
+    tokens     emitted tokens
+    committed  tokens committed in cycles
+    cycles     draft–verify cycles
+    """
+
+    answers: int = 0
+    tokens: int = 0
+    committed: int = 0
+    cycles: int = 0
+
+    @classmethod
+    def of(cls, answers: Iterable[Decoded]) -> Self:
+        """Count these answers."""
+        sums = [(1, len(answer.output_ids), sum(answer.committed), len(answer.committed)) for answer in answers]
+        return cls(*map(sum, zip(*sums, strict=True))) if sums else cls()
+
+    def plus(self, other: SoFar) -> SoFar:
+        """Both together."""
+        return SoFar(self.answers + other.answers, self.tokens + other.tokens, self.committed + other.committed,
+                     self.cycles + other.cycles)
+
+    @property
+    def tau(self) -> float | None:
+        """Tokens committed in a cycle; None without a cycle."""
+        return self.committed / self.cycles if self.cycles else None

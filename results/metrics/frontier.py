@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics.curve import OFF_CURVE, Counts, Curve, Floats, interval, monotone, pooled, resamples
-from results.metrics.delta import Estimate, estimate, ratio
+from results.metrics.delta import Between, Estimate, estimate, ratio
 from results.metrics.distortion import nats, spectrum, to_temperature
 from results.metrics.intervals import SEED
-from results.metrics.sessions import Between
+from results.metrics.tau_gain import OFF_CURVE, Counts, Curve, Floats, interval, monotone, pooled, resampled
 from results.metrics.verdict import Answered, Judged
 from results.store.sample import Compared, is_rated
 
@@ -177,7 +176,7 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Point], asked: float
         return {}
     found, rng = dict[str, list[Floats]](), np.random.default_rng(SEED + 1)
     distances = {t: point.distortion for t, point in frontier.items() if point.distortion is not None}
-    for draws in resamples(len(ids), FRONTIER_RESAMPLES):
+    for draws in resampled(len(ids), FRONTIER_RESAMPLES):
         weights = np.ones((1, len(timed))) if len(draws) == 1 else rng.multinomial(
             len(timed), np.full(len(timed), 1 / len(timed)), size=len(draws)).astype(float)
         line = _Frontier.of({t: [priced[key] for key in keys] for t, keys in lossless.items()}, draws, weights)

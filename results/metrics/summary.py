@@ -21,8 +21,7 @@ from results.metrics.answer_speed import unit_names
 from results.metrics.catalog import METRICS
 from results.metrics.intervals import Interval, edit_similarity
 from results.metrics.metric import ALONE, ByItem, Sums, by_name
-from results.metrics.phases import NAMES, time_shares
-from results.metrics.roofline import roofline
+from results.metrics.phases import NAMES, roofline, time_shares
 from results.store.cells import CellFolder
 from results.store.sample import Compared, FailedSample, JudgeSummary, Sample, Timed, compare
 
@@ -199,7 +198,7 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
                      profiling pass: mean over its prompts of their medians
     prompt_phases    these medians, one mapping for each of its prompts
     baseline_phases  as phases, of the baseline
-    reads            what a step of the baseline reads (`results.metrics.roofline`)
+    reads            what a step of the baseline reads (`results.metrics.phases`)
 
     The autoregressive cell is its own baseline, with speedup 1 and no interval. Raises ValueError for repeated prompts,
     for a cell where only some samples are their own baseline, and for a proportion with a score other than 0 and 1."""

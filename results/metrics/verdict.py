@@ -1,21 +1,48 @@
-"""The verdict on each row of a table: is it faster than lossless decoding that is as far from the target?"""
+"""The verdict on each row of a table: is it faster than lossless decoding that is as far from the target?
+Before that the setting of the row: the fastest on selection prompts, measured on others."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 from results.metrics import intervals
-from results.metrics.answer_speed import Priced, answer_speedup
-from results.metrics.delta import Estimate
+from results.metrics.answer_speed import Floats, Priced, answer_speedup, equal_length_speedup, modelled_value
+from results.metrics.delta import Between, Estimate
 from results.metrics.metric import Sums
-from results.metrics.pairwise import score_change, score_pairs
-from results.metrics.sessions import Between
 from results.metrics.summary import Summary
 from results.metrics.tau_gain import gain
-from results.store.sample import Compared, is_rated
+from results.store.sample import Compared, FailedSample, is_rated
+
+Pairs = dict[str, tuple[float, float]]
+"""Item -> its score with plain decoding and with the method, both in [0, 1]."""
+
+
+def score_pairs(pairs: Sequence[Compared]) -> Pairs:
+    """Scores of plain decoding and of the method, of the items that have both: means over the samples of each item. The
+    autoregressive cell, which is its own baseline, has none."""
+    by_item: dict[str, list[tuple[float, float]]] = {}
+    for pair in pairs:
+        plain, own = pair.baseline.score, pair.sample.score
+        if pair.baseline is not pair.sample and plain is not None and own is not None:
+            by_item.setdefault(pair.sample.item, []).append((plain, own))
+    return {item: (float(plain), float(own)) for item, scores in by_item.items() for plain, own in [np.mean(scores, 0)]}
+
+
+def score_change(scores: Pairs) -> dict[str, Any]:
+    """Accuracy minus the baseline's over the items that have both; None without any."""
+    if not scores:
+        return {"accuracy_change": None, "accuracy_change_ci95": None}
+    base, own = np.array([scores[item] for item in sorted(scores)]).T
+    return {
+        "accuracy_change": float(own.mean() - base.mean()),
+        "accuracy_change_ci95": intervals.difference_interval(base, own),
+    }
+
 
 ALPHA = 0.05
 """Of every one-sided test."""
@@ -179,3 +206,81 @@ def _ratio(summary: Summary, name: str) -> str:
     value, interval = getattr(summary, name), getattr(summary, f"{name}_ci95")
     ends = "" if interval is None else f" [{', '.join(f'{end:.2f}' for end in interval)}]"
     return f"{'–' if value is None else f'{value:.2f}×'}{ends}"
+
+
+Records = Sequence[Compared | FailedSample]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The setting that some prompts are reported with.
+
+    setting     its name.
+    reported    ids of these prompts.
+    selection   prompts that selected it; 0 where there was nothing to select from.
+    """
+
+    setting: str
+    reported: tuple[str, ...]
+    selection: int
+
+
+def choose(candidates: Mapping[str, Records], ids: Sequence[str], prompts: int | None = None,
+           lossless: bool = False) -> list[Chosen]:
+    """Which setting each part of the prompts is reported with.
+
+    candidates   setting -> its prompts beside their baseline.
+    ids          all prompts in the order in which they are timed (`results.store.sample.timing_order`).
+    prompts      None: the items take turns in two halves, each of which selects for the other; else so many items,
+                 spread evenly, select for the others.
+    lossless     the settings have answers of one distribution.
+
+    The fastest has the largest `answer_speedup_modelled` on the selection prompts, lossless ones at equal length; of
+    equals the first. Samples of one item stay together. Raises ValueError, one line, where no prompt is left to report,
+    and where no setting has a speed on its selection prompts."""
+    items = {record.id: record.sample.item for records in candidates.values() for record in records
+             if isinstance(record, Compared)}
+    part = _parts(list(dict.fromkeys(items.get(name, name) for name in ids)), prompts)
+    of_part = [tuple(name for name in ids if part[items.get(name, name)] == i) for i in (0, 1)]
+    if not of_part[1]:
+        raise ValueError(f"{prompts or 1} of {len(of_part[0])} prompts select, so none is left to report: give more "
+                         "prompts (n=) or fewer to the selection (report.choice.prompts=)")
+    reports = [(1, 0)] if prompts is not None else [(0, 1), (1, 0)]  # (reported, selecting)
+    statistic = equal_length_speedup if lossless else answer_speedup
+    return [_chosen(candidates, of_part[reported], frozenset(of_part[selecting]), statistic)
+            for reported, selecting in reports]
+
+
+def reported(candidates: Mapping[str, Records], chosen: Sequence[Chosen]) -> list[Compared | FailedSample]:
+    """The reported prompts, each from the cell of its setting, sorted by id."""
+    by_id = [(one, {record.id: record for record in candidates[one.setting]}) for one in chosen]
+    records = [records[name] for one, records in by_id for name in one.reported if name in records]
+    return sorted(records, key=lambda record: record.id)
+
+
+def answered(candidates: Mapping[str, Records], chosen: Sequence[Chosen]) -> Answered:
+    """The reported prompts that did not fail, as a row."""
+    pairs = [record for record in reported(candidates, chosen) if isinstance(record, Compared)]
+    several = len({one.setting for one in chosen}) > 1
+    return Answered(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {})
+
+
+def _parts(items: Sequence[str], prompts: int | None) -> dict[str, int]:
+    """Item -> 0 or 1. With `prompts`, so many items, spread evenly, are in part 0."""
+    if prompts is None:
+        return {item: i % 2 for i, item in enumerate(items)}
+    share = min(prompts, len(items)) / max(1, len(items))
+    return {item: 0 if int((i + 1) * share + 1e-9) > int(i * share + 1e-9) else 1 for i, item in enumerate(items)}
+
+
+def _chosen(candidates: Mapping[str, Records], to_report: tuple[str, ...], selecting: frozenset[str],
+            statistic: Callable[[Floats], Floats]) -> Chosen:
+    if len(candidates) == 1:
+        return Chosen(next(iter(candidates)), to_report, 0)
+    speeds = {name: speed for name, records in candidates.items() if (speed := modelled_value(
+        [record for record in records if isinstance(record, Compared) and record.id in selecting], statistic))
+        is not None}
+    if not speeds:
+        raise ValueError(f"no setting has a speed on the {len(selecting)} prompts that select: give at least timed=2, "
+                         "so that prompts of either part are timed")
+    return Chosen(max(speeds, key=lambda name: speeds[name]), to_report, len(selecting))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from results.metrics.adds import CENSORED_ABOVE, censoring
 from results.metrics.catalog import METRICS
-from results.metrics.runaways import CENSORED_ABOVE, censoring
 from results.metrics.summary import Summary
 from results.metrics.verdict import verdicts
 from results.reports.conditions import Conditions, TimingSession, counted, drifts

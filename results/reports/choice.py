@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from results.metrics.curve import TEMPERATURES
+from results.metrics.tau_gain import TEMPERATURES
 from results.reports.axes import SETTING, Axes, Entry, Frozen
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Choice(Frozen):
     """What a row chooses, on which prompts, and which row it is compared with.
 
     The setting of a row is the one with the largest `answer_speedup_modelled` on selection prompts, which are not
-    reported; of a lossless row at equal length (`results.metrics.selection`).
+    reported; of a lossless row at equal length (`results.metrics.verdict`).
 
     axes              axes that are chosen and not shown: draft length, tree, threshold.
     prompts           prompts that select, spread evenly over the cell's; the others are reported. None: each half

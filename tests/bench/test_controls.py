@@ -12,8 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from bench.run.answer import context
 from methods.engine.loading import load_model
-from results.metrics.curve import TEMPERATURES
-from results.metrics.tau_gain import UNDEFINED
+from results.metrics.tau_gain import TEMPERATURES, UNDEFINED
 from tasks.mini import MiniTask
 from tests.helpers.summaries import written
 

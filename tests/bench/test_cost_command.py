@@ -13,7 +13,7 @@ from bench.config.compose import composer
 from bench.config.cost_file import load
 from bench.config.paths import CONF
 from bench.run.session import Session
-from results.metrics.cost_check import check_of
+from results.metrics.cost import check_of
 from results.store.cells import Store
 from tests.bench.conftest import Command
 from tests.helpers.summaries import written

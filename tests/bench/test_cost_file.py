@@ -14,8 +14,7 @@ from bench import cost
 from bench.config.cost_file import load, profile_of, save
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF
-from results.metrics.cost import Check, Clock, Rest
-from results.metrics.cost_check import stated
+from results.metrics.cost import Check, Clock, Rest, stated
 from results.store.errors import one_line
 from tests.helpers import synthetic_cells
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.metrics import intervals
-from results.metrics.runaways import censoring, ends_in_loop
+from results.metrics.adds import censoring, ends_in_loop
 from results.metrics.summary import summarise
 from results.metrics.trace_metrics import relative_probability, trace_metrics
 from results.store.cells import Store

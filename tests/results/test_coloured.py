@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.metrics.so_far import SoFar
+from results.metrics.adds import SoFar
 from results.reports import tokens as module
 from results.reports.tokens import KINDS, answers_page, coloured
 from tests.helpers.synthetic_cells import sample

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from results.metrics import frontier
-from results.metrics.delta import Estimate
+from results.metrics.delta import Estimate, between
 from results.metrics.frontier import Point, beside_frontier
-from results.metrics.sessions import between
 from results.metrics.tau_gain import gain
 from results.metrics.verdict import Answered, Judged, verdicts
 from results.store.cells import Store

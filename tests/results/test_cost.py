@@ -18,12 +18,13 @@ from results.metrics.cost import (
     Profile,
     Rest,
     answer_cost,
+    check_of,
     cycle_sizes,
     modelled,
     plain_clock,
     ratios,
+    stated,
 )
-from results.metrics.cost_check import check_of, stated
 from results.store.errors import StoreError
 from results.store.sample import Compared, Sample
 from tests.helpers import synthetic_cells

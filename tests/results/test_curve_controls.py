@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from results.metrics.curve import Counts
-from results.metrics.tau_gain import UNDEFINED, Runs, split
+from results.metrics.tau_gain import UNDEFINED, Counts, Runs, split
 
 DRAWN, PROMPTS, INNER = 500, 64, 300
 FILE = Path(__file__).parents[1] / "golden" / "curve_controls.csv"

@@ -10,8 +10,7 @@ from statsmodels.stats.multitest import multipletests
 
 from results.metrics.delta import Estimate
 from results.metrics.intervals import holm
-from results.metrics.pairwise import score_pairs
-from results.metrics.verdict import ALPHA, Judged, verdicts
+from results.metrics.verdict import ALPHA, Judged, score_pairs, verdicts
 from tests.helpers.synthetic_cells import compared, sample
 
 

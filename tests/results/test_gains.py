@@ -9,9 +9,24 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from results.metrics.catalog import METRICS
-from results.metrics.curve import TEMPERATURES, Counts, curve_of, interval, monotone, resamples
 from results.metrics.summary import Summary
-from results.metrics.tau_gain import HOTTER, MATCHED, PARTS, UNDEFINED, Runs, findings, gain, joined, split
+from results.metrics.tau_gain import (
+    HOTTER,
+    MATCHED,
+    PARTS,
+    TEMPERATURES,
+    UNDEFINED,
+    Counts,
+    Runs,
+    curve_of,
+    findings,
+    gain,
+    interval,
+    joined,
+    monotone,
+    resampled,
+    split,
+)
 from results.store.sample import Sample
 from tests.helpers.synthetic_cells import full_grid, made_up, sample, table_spec
 
@@ -145,7 +160,7 @@ def test_intervals_are_widened_for_few_prompts() -> None:
     drawn = np.concatenate([np.zeros(1), np.random.default_rng(0).normal(size=9999)])
     few, many = interval(drawn, 12), interval(drawn, 10_000)
     assert many == pytest.approx((-1.96, 1.96), abs=0.06) and few == pytest.approx((-2.30, 2.30), abs=0.1)
-    assert interval(drawn, 1) is None and next(iter(resamples(5))).tolist() == [[1.0] * 5]
+    assert interval(drawn, 1) is None and next(iter(resampled(5))).tolist() == [[1.0] * 5]
 
 
 def test_the_gain_alone_is_paired() -> None:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from results.metrics.curve import TEMPERATURES
+from results.metrics.tau_gain import TEMPERATURES
 from results.reports.kinds import parse_report
 from results.reports.published import load_published
 from results.reports.scales import SCALES, with_editions

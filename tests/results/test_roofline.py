@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from results.metrics.roofline import roofline
+from results.metrics.phases import roofline
 from tests.helpers.synthetic_cells import sample
 
 READS = {"weights": 1000.0, "entry": 10.0, "rows": 1, "bandwidth": 1e6}

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from results.metrics.answer_speed import answer_speedup, equal_length_speedup, modelled_speeds, modelled_value
 from results.metrics.delta import Estimate
-from results.metrics.selection import choose, reported
 from results.metrics.summary import summarise
-from results.metrics.verdict import Answered, Judged, over_best
+from results.metrics.verdict import Answered, Judged, choose, over_best, reported
 from results.reports.further import EQUAL_D, OVER_BEST
 from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
