@@ -87,7 +87,7 @@ class SampledTree:
         probs = left = self.sampling.probs(logits)
         chosen, real = [], []
         for rank in range(k):
-            token = draw(left, u[..., rank]).clamp(max=left.shape[-1] - 1)
+            token = draw(left, u[..., rank])
             chosen.append(token)
             real.append(left.gather(-1, token[..., None])[..., 0] > 0)
             if not self.replacement:
