@@ -16,8 +16,8 @@ from plots.style import INK, SOFT, Look, panel_grid
 from results.metrics.catalog import JUDGED
 from results.reports.columns import Column
 from results.reports.figures import Bars
+from results.reports.frame import mean_interval
 from results.reports.grid import Grid, outcome, panels
-from results.reports.layout import mean_interval
 from results.reports.spec import FigureSpec
 
 _REFERENCE = ("speedup", "recovery")

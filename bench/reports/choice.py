@@ -16,9 +16,9 @@ from results.metrics.frontier import Point, beside_frontier, distance_of
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
 from results.metrics.verdict import Answered, Chosen, answered, choose, over_best, reported
+from results.reports.annotations import Note
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
-from results.reports.table import Note
 from results.store.sample import Compared, timing_order
 from results.store.traces import TraceFolder
 

@@ -14,7 +14,7 @@ from bench.reports.overrides import Selection
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
 from results.reports.kinds import Serving
-from results.reports.layout import published_value
+from results.reports.published import published_value
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell

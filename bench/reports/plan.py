@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from bench.reports.analyses import COVERAGE
-from bench.reports.analyses.meanings import agreement_of
 from bench.reports.choice import chosen_rows
 from bench.reports.machines import FORWARDS, on_machines, sizes_of
 from bench.reports.overrides import Selection, key_of, lacking_rule, of_points, taken_by, takes_rule, with_rule
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     from results.metrics.summary import Summary
     from results.reports.spec import Coords, ReportSpec, TableSpec
 
+COVERAGE, AGREEMENT = "coverage", "agreement"
+"""Records of a cell: the audit of ARC-Decode's bound (`bound.py`), and how alike answers are (`meanings.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,9 @@ class Plan:
         measured = {coords: held.untimed() if self.is_frontier(coords) else held for coords, held in measured.items()}
         if models_of(self.spec):
             names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
-            measured = {coords: replace(held, agreement=named(agreement_of(self.cells[coords], session), names))
-                        for coords, held in measured.items()}
+            measured = {coords: replace(held, agreement=named(
+                (session.folder(self.cells[coords]).record(AGREEMENT) or {}).get("values", {}), names))
+                for coords, held in measured.items()}
         measured |= {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
         return measured | chosen_rows(self, measured, session)
 

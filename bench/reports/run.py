@@ -12,12 +12,9 @@ from bench.config.compose import composer
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import ask_hub
-from bench.reports.analyses.meanings import audit, compare_meanings
-from bench.reports.keep import keep_reports, kept_reports
 from bench.reports.outlook import announce, reachable, show_cells, show_reports
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
-from bench.reports.render import log_items, render_plans
 from bench.reports.steps import run_steps, show_steps
 from bench.run.judging import judge_cells
 from bench.run.session import Session
@@ -122,6 +119,9 @@ def run_reports(command: Command, hydra: Composer) -> int:
         if any(plans[name].cells for name in requested) or not lacking(requested, plans, session):
             show_cells([plans[name] for name in runnable(requested, plans, request, session)], session)
         return 0
+    from bench.reports.keep import keep_reports, kept_reports
+    from bench.reports.render import log_items, render_plans  # pandas, which a dry run should not cost
+
     if run_steps(steps, session):
         plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     plans = reachable(plans)
@@ -247,6 +247,9 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
     """Measure, trace and audit the cells of these reports where that is missing, add the metrics that compare cells,
     compare meanings, and let an LLM judge those whose grades are shown. Returns 1 where one of the last two failed,
     else 0."""
+    from bench.reports.bound import audit
+    from bench.reports.meanings import compare_meanings  # torch, which a refused command should not cost
+
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
     for plan in plans:

@@ -2,46 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 from results.metrics.adds import CENSORED_ABOVE, censoring
 from results.metrics.catalog import METRICS
 from results.metrics.summary import Summary
 from results.metrics.verdict import verdicts
+from results.reports.columns import Column
 from results.reports.conditions import Conditions, TimingSession, counted, drifts
 from results.reports.grid import Grid, Outcome, conditions, outcome
 from results.reports.spec import Coords, TableSpec
-from results.reports.table import Note, Number
 
 ABSOLUTE = ("tok/s", "ms")
 """Units of the clock: such numbers of different sessions do not compare."""
 CENSORED = f"censored: over {CENSORED_ABOVE:.0%} of the lossless answers end at the length limit"
 
 
-class Annotator:
-    """Adds to each number what rows are compared by, its verdict and its footnotes.
+EVENTS = {
+    "vacuous_bound": "the calibrated tolerance is at least ln 2, the largest possible divergence: the certified bound "
+                     "is vacuous",
+}
+"""Events that a rule records while decoding and a reader must know of: name -> note at the cell."""
 
-    note       adds a footnote and returns its index
+
+class Note(str):
+    """A footnote; `together`: what several of its kind say in one, empty where each stands for itself; `short`: what it
+    says of its row behind that."""
+
+    together: str
+    short: str
+
+    def __new__(cls, text: str, together: str = "", short: str = "") -> Note:
+        note = super().__new__(cls, text)
+        note.together, note.short = together, short
+        return note
+
+
+class Annotator:
+    """The verdicts and footnotes of single numbers.
+
     sessions   all measuring sessions of the table
     drifts     baseline cell -> relative drift of its speed within a session, where it is large
     """
 
-    def __init__(self, spec: TableSpec, grid: Grid, note: Callable[[str], int]) -> None:
-        self.note = note
+    def __init__(self, spec: TableSpec, grid: Grid) -> None:
         self.decided = {name: one for rows in rivals(spec, grid).values() for name, one in verdicts(
             {coords: summary.judged for coords, summary in rows.items() if summary.judged}).items()}
         self.sessions = sorted({session for one in conditions(grid) for session in one.sessions})
         self.drifts = drifts([(held.conditions, held.summary.baseline_tokens_per_s) for held in grid.values()
                               if held.conditions is not None and held.summary is not None])
 
-    def annotated(self, number: Number, result: Outcome, coords: Coords) -> Number:
-        """The number of a measured cell with all of these; `coords`: of its cell."""
-        metric, summary = number.column.metric, result.summary
-        if summary is None or number.value is None:
-            return number
+    def verdict(self, column: Column, coords: Coords) -> str:
+        """In words; empty for metrics that decide nothing."""
+        return self.decided[coords].text if column.metric.decides and coords in self.decided else ""
+
+    def notes(self, column: Column, result: Outcome) -> list[str]:
+        """The footnotes of a measured number."""
+        metric, summary = column.metric, result.summary
+        if summary is None:
+            return []
         notes: list[str] = [Note(censoring(summary.baseline_cap_hit_share), CENSORED)] if metric.censored else []
-        if number.column.measure.unit in ABSOLUTE and result.conditions is not None:
+        if column.measure.unit in ABSOLUTE and result.conditions is not None:
             notes.append(self._session(result.conditions))
         if metric.clock:
             notes += [self._threads(result.conditions), self._drift(result.conditions), shared(result.conditions)]
@@ -51,10 +70,7 @@ class Annotator:
         notes += disagreements(summary, metric.name)
         if metric.decides and summary.judged is not None and summary.judged.between is not None:
             notes.append(summary.judged.between.text(summary.judged.sessions))
-        decided = self.decided[coords].text if metric.decides and coords in self.decided else ""
-        items = {} if number.column.reference else summary.by_item(metric.name)  # rows may have different references
-        return replace(number, verdict=decided, items=(items,),
-                       notes=(*number.notes, *(self.note(text) for text in notes if text)))
+        return [text for text in notes if text]
 
     def _session(self, held: Conditions) -> str:
         """Which session timed a cell, where the table mixes several."""
@@ -126,3 +142,14 @@ def stalls(summary: Summary) -> list[str]:
         (summary.retimed, "were timed again after the machine had stalled"),
         (summary.stalled, "were stalled in every repeat: the machine was not free"))]
     return [note for count, note in zip((summary.retimed, summary.stalled), notes, strict=True) if count]
+
+
+def remarks(summary: Summary, with_speed: bool) -> list[str]:
+    """What a reader must know of a measured cell, `with_speed` of its speedup too."""
+    n, failed = summary.n, summary.failed
+    texts = [f"{failed} of {n + failed} prompts failed and are left out"] if failed else []
+    texts += [text for event, text in EVENTS.items() if summary.events.get(event)]
+    if with_speed and summary.repeatable is not None and summary.repeatable < 1:
+        said = "timed prompts have other tokens than in the quality pass"
+        texts.append(Note(f"{1 - summary.repeatable:.0%} of {summary.timed} {said}", f"some {said}"))
+    return texts

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from results.metrics.catalog import CLOCKED
 from results.reports.choice import Choice
 from results.reports.conditions import stated
 from results.reports.grid import Grid, conditions, outcome, sizes
 from results.reports.spec import TableSpec
-from results.reports.table import Row
 
 INTERVAL_OF_MEAN = "from the standard errors of the averaged columns"
 BOLD = ("bold: the best of its column, and what does not differ significantly from it (paired bootstrap, Holm, 5%), "
@@ -19,18 +19,18 @@ GAIN = ("gain: faster by the token than the fastest lossless setting whose disto
         "(one-sided at 95%); beyond greedy: further from the target than greedy decoding")
 
 
-def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], rows: Sequence[Row]) -> tuple[str, ...]:
+def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The three lines under a table: what was measured and on how many prompts; how its intervals and marks are made;
-    on which machine, when, with which versions. `stub`: the axes that label its rows."""
-    numbers = [number for row in rows for cell in row.cells for number in cell.numbers]
+    on which machine, when, with which versions. `stub`: the axes that label its rows; `lines`: of its frame."""
     named = {column.metric.name for column in spec.values}
     what = [spec.axes[axis][0].label for axis in (*spec.rows, *spec.columns) if _is_untold(spec, axis, stub)]
     what += [sizes(grid, bool(named & CLOCKED)), "" if spec.choice is None else selection(spec.choice)]
     what += [f"score: {scores(spec, grid)}"] if named & {"accuracy", "recovery", "accuracy_change"} else []
-    how = [f"95% intervals: {methods(spec, grid)}"] if any(number.interval_text for number in numbers) else []
-    how += [GAIN] if any(number.verdict for number in numbers) else []
-    how += [BOLD] if any(number.best for number in numbers) else []
-    if spec.published and any(number.published is not None for number in numbers):
+    how = [f"95% intervals: {methods(spec, grid)}"] if any(
+        line["interval"] and line["ci_low"] != line["ci_high"] for line in lines) else []
+    how += [GAIN] if any(line["verdict"] for line in lines) else []
+    how += [BOLD] if any(line["best"] for line in lines) else []
+    if spec.published and any(line["published"] is not None for line in lines):
         how += [f"paper: as printed{f', on {spec.published.hardware}' * bool(spec.published.hardware)}; the difference "
                 "of ours behind it"]
     where = [*stated(conditions(grid)), *(engine(grid) if any("speedup" in name for name in named) else [])]

@@ -1,4 +1,5 @@
-"""The columns of a table: a metric, or a metric relative to another cell of the table."""
+"""The columns of a table: a metric, or a metric relative to another cell of the table, and how its numbers are
+printed."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, WithJsonSchema, model_validator
 
 from results.metrics.catalog import METRICS, metric
+from results.metrics.intervals import Interval
 from results.metrics.metric import BOOTSTRAP, Metric
 from results.reports.axes import Axes, Frozen, check_labels
 
@@ -90,6 +92,34 @@ class Column(Frozen):
     @property
     def decimals(self) -> int:
         return self.measure.digits if self.digits is None else self.digits
+
+    def text(self, value: float, signed: bool = False) -> str:
+        """`2.10`, with a sign where the metric may be negative or `signed`."""
+        sign = "+" if signed or self.measure.signed else ""
+        shown = round(self.measure.shown(value), self.decimals) + 0.0  # −0.0 + 0.0 is 0.0
+        return f"{shown:{sign}.{self.decimals}f}".replace("-", "−")
+
+    def interval_text(self, interval: Interval | None) -> str:
+        """`[2.01, 2.19]`; empty without an interval, and for one of no width: such a value is fixed by definition."""
+        if interval is None or interval[0] == interval[1]:
+            return ""
+        return f"[{', '.join(map(self.text, interval))}]"
+
+    def short_interval_text(self, value: float, interval: Interval | None) -> str:
+        """`± 0.09` where both arms are printed alike, or are within a tenth of each other; else as `interval_text`."""
+        if interval is None or not (text := self.interval_text(interval)):
+            return ""
+        middle, *ends = (self.measure.shown(each) for each in (value, *interval))
+        below, above = sorted(round(abs(middle - end), self.decimals) for end in ends)
+        alike = above - below <= max(0.1 * above, 1.01 * 10.0**-self.decimals)
+        return f"± {above:.{self.decimals}f}" if alike else text
+
+    def half_width(self, value: float | None, interval: Interval | None) -> float | None:
+        """Half the width of the interval over the value; None without an interval, at 0, and for a metric that may be
+        negative, near whose 0 the ratio says nothing."""
+        if interval is None or not value or self.measure.signed:
+            return None
+        return (interval[1] - interval[0]) / 2 / abs(value)
 
     def allows(self, labels: Mapping[str, str]) -> bool:
         """Whether the column has a number at these labels; an axis that is not given does not matter."""

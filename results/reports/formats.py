@@ -1,33 +1,27 @@
 """A table in its two forms: Markdown and an HTML fragment for people, the fragment with the whole table behind a click;
-LaTeX (booktabs), CSV (one line per number) and JSON with everything."""
+LaTeX (booktabs) and CSV (one line per number) with everything."""
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import chain
+from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from results.metrics.trace_metrics import quantities
-from results.reports.captions import INTERVAL_OF_MEAN
-from results.reports.conditions import Conditions, columns_of
+from results.reports.conditions import columns_of
 from results.reports.figures import Traced
+from results.reports.frame import INTERNAL, Table, lay_out_all
 from results.reports.grid import Grid, outcome
-from results.reports.layout import lay_out_all
 from results.reports.reading import for_people, is_narrower, wholes, with_few_notes
 from results.reports.spec import FigureSpec, TableSpec
-from results.reports.table import Cell, Number, Row, Table
 from results.store.errors import printable
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 TEMPLATES = Environment(
     loader=PackageLoader("results.reports"), autoescape=True, undefined=StrictUndefined,
@@ -51,12 +45,12 @@ LATEX = str.maketrans({
 
 
 def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
-    """Write <name>.md, .tex, .csv, .json and .html (a fragment) into `out_dir` and return their paths. A second table
-    of the report follows the first in each."""
+    """Write <name>.md, .tex, .csv and .html (a fragment) into `out_dir` and return their paths. A second table of the
+    report follows the first in each."""
     tables = lay_out_all(spec, grid)
     few = [table for parts in wholes(tables) for table in with_few_notes(parts)]
     texts = {"md": markdown_of(for_people(tables)), "tex": "\n".join(map(latex, few)),
-             "csv": long_csv(tables, grid), "json": as_json(tables, grid), "html": html(tables)}
+             "csv": long_csv(tables), "html": html(tables)}
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{spec.name}.{suffix}" for suffix in texts]
@@ -68,15 +62,14 @@ def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]
 class Text(NamedTuple):
     """One number as it is printed.
 
-    main          the number, or the cell's state if there is none.
+    main          the number, or the cell's state if there is none; a dash where the column does not concern the row.
     interval      its interval; empty without one.
     paper         the published number; empty without one.
     bold          whether it is the best of its column.
     notes         indices into the table's notes.
-    state         measured, failed, missing or absent.
+    state         measured, failed, missing, mean or absent.
     paper_notes   indices of the notes on the published number.
-    verdict       whether a score is worse than the baseline's, in words; empty for other metrics. In one word where
-                  people read.
+    verdict       what it decides, in words; in one word where people read.
     """
 
     main: str
@@ -84,39 +77,51 @@ class Text(NamedTuple):
     paper: str = ""
     bold: bool = False
     notes: tuple[int, ...] = ()
-    state: str = "measured"
+    state: str = "absent"
     paper_notes: tuple[int, ...] = ()
     verdict: str = ""
 
 
-def cell_texts(cell: Cell, reading: bool = False) -> list[Text]:
-    """One text per number; the state, "failed" or "missing", where there is no number. `reading`: for people."""
-    return [_number_text(cell, number, reading) for number in cell.numbers]
+def text_of(line: Any, reading: bool = False) -> Text:
+    """A line of the frame as it is printed; the state, "failed" or "missing", where there is no number. `reading`: for
+    people."""
+    column, notes = line.column, tuple(sorted(set(line.marks)))
+    value = None if line.value is None or isnan(line.value) else float(line.value)
+    ends = None if value is None or line.ci_low is None or isnan(line.ci_low) else (line.ci_low, line.ci_high)
+    paper = f"paper {line.printed}" if line.printed else ""
+    if line.state in ("failed", "missing"):
+        return Text(line.state, "", paper, False, notes, line.state, line.paper_marks)
+    if value is None:
+        return Text(line.reason or "–", "", paper, False, notes, line.state, line.paper_marks)
+    paper += f" ({column.text(line.difference, signed=True)})" if paper else ""
+    interval = column.short_interval_text(value, ends) if reading else column.interval_text(ends)
+    decided = line.verdict.partition(",")[0] if reading else line.verdict
+    return Text(column.text(value), interval, paper, line.best, notes, line.state, line.paper_marks, decided)
 
 
-def _number_text(cell: Cell, number: Number, reading: bool) -> Text:
-    if cell.state == "absent" or number.absent:
-        return Text("" if cell.state == "absent" else "–", state="absent")
-    if cell.state in ("failed", "missing"):
-        return Text(cell.state, "", number.published_text, False, cell.notes, cell.state, number.paper_notes)
-    interval = number.short_interval_text if reading else number.interval_text
-    verdict = number.verdict.partition(",")[0] if reading else number.verdict
-    notes = tuple(sorted({*cell.notes, *number.notes}))
-    return Text(number.text, interval, number.published_text, number.best, notes,
-                paper_notes=number.paper_notes, verdict=verdict)
+class Line(NamedTuple):
+    """A row as it is printed: its labels, blank where they repeat the row above; whether it is a reference; the numbers
+    under each header."""
+
+    labels: list[str]
+    baseline: bool
+    cells: list[list[Text]]
 
 
-def row_texts(row: Row, reading: bool = False) -> list[Text]:
-    return [text for cell in row.cells for text in cell_texts(cell, reading)]
-
-
-def labelled_rows(table: Table) -> Iterator[tuple[list[str], Row]]:
-    """Each row with its labels as they are printed; a label that repeats the row above is blank."""
-    above: tuple[str, ...] = ("",) * len(table.stub)
-    for row in table.rows:
-        same = next((i for i, (a, b) in enumerate(zip(above, row.labels, strict=True)) if a != b), len(above))
-        yield [*[""] * same, *(table.names.get(label, label) for label in row.labels[same:])], row
-        above = row.labels
+def printed_rows(table: Table) -> list[Line]:
+    """The rows from top to bottom."""
+    columns, above, rows = table.columns, ("",) * len(table.stub), []
+    for _, lines in table.frame.groupby("row"):
+        held = {(line.head, line.place): text_of(line, table.reading) for line in lines.itertuples()}
+        heads, stub = {head for head, _ in held}, lines["stub"].iloc[0]
+        same = next((i for i, (a, b) in enumerate(zip(above, stub, strict=True)) if a != b), len(above))
+        labels = [*[""] * same, *(table.names.get(label, label) for label in stub[same:])]
+        places = [(head, table.spec.values.index(column)) for head, column in columns]
+        cells = [[held.get(place, Text("–" if place[0] in heads else "")) for place in places if place[0] == head]
+                 for head in table.under]
+        rows.append(Line(labels, bool(lines["baseline"].iloc[0]), cells))
+        above = stub
+    return rows
 
 
 def markdown_of(tables: Sequence[Table]) -> str:
@@ -127,19 +132,17 @@ def markdown_of(tables: Sequence[Table]) -> str:
 
 def markdown(table: Table, titled: bool = True) -> str:
     """A heading, the name of the part, the table, its caption, its notes and its findings."""
-    columns = [f"{header} · {column.header}" if table.widest > 1 and header else header or column.header
-               for header, under in zip(table.headers, table.columns, strict=True) for column in under]
-    lines = [[*labels, *map(_markdown_text, row_texts(row, table.reading))] for labels, row in labelled_rows(table)]
+    headers = table.headers
+    columns = [f"{headers[head]} · {column.header}" if table.widest > 1 and headers[head] else
+               headers[head] or column.header for head, column in table.columns]
+    lines = [[*row.labels, *map(_markdown_text, chain(*row.cells))] for row in printed_rows(table)]
     heads, *body = [[_no_html(text).replace("|", r"\|") for text in line] for line in ([*table.stub, *columns], *lines)]
     align = ["left"] * len(table.stub) + ["right"] * len(columns)
-    import pandas as pd  # takes half a second, which a dry run should not cost
-
     grid = pd.DataFrame(body, columns=heads).to_markdown(index=False, colalign=align, disable_numparse=True)
     notes = "\n".join(f"{_raised([i])} {note}  " for i, note in enumerate(table.notes))
     findings = "\n".join(f"- {finding}" for finding in table.findings)
-    lines_under = "  \n".join(table.caption)
     title, part = f"### {table.spec.title}" * titled, f"**{table.part}**" * bool(table.part)
-    title, part, caption, notes, findings = map(_no_html, (title, part, lines_under, notes, findings))
+    title, part, caption, notes, findings = map(_no_html, (title, part, "  \n".join(table.caption), notes, findings))
     return "\n\n".join(text for text in (title, part, grid, caption, notes, findings) if text) + "\n"
 
 
@@ -160,65 +163,39 @@ def _raised(notes: Sequence[int]) -> str:
 
 
 def latex(table: Table) -> str:
-    """A table environment for the packages booktabs and graphicx; a wide table is scaled to the width of the text."""
-    labels, numbers = len(table.stub), sum(map(len, table.columns))
+    """A table environment for the packages booktabs and graphicx; a wide table is scaled to the width of the text.
+    Intervals, verdicts and published numbers are small print under their number."""
     notes = [rf"\textsuperscript{{{i + 1}}}~{_tex(note)}" for i, note in enumerate(table.notes)]
-    metric = table.columns[0][0].header if table.widest == 1 and all(table.headers) else ""
+    headed = any(table.headers[head] for head in table.under)
+    metric = table.columns[0][1].header if headed and table.widest == 1 else ""
     caption = ". ".join([*(_tex(part.rstrip(".")) for part in (table.spec.title, metric, *table.caption) if part),
                          *notes])
-    return "\n".join([
-        r"% needs \usepackage{booktabs,graphicx}",
-        r"\begin{table}", r"\centering", r"\small", r"\setlength{\tabcolsep}{3.5pt}",
-        rf"\caption{{{caption}.}}", rf"\label{{tab:{table.spec.name}}}",
-        r"\resizebox{\ifdim\width>\textwidth \textwidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{'l' * labels}{'r' * numbers}}}", r"\toprule",
-        *_tex_head(table), r"\midrule", *_tex_body(table), r"\bottomrule", r"\end{tabular}}", r"\end{table}", "",
-    ])
-
-
-def _tex_head(table: Table) -> list[str]:
-    """One line of headers; if there are several columns under each, a second line of theirs."""
-    axes, headers = [_tex(axis) for axis in table.stub], [_tex(header) for header in table.headers]
-    if table.widest == 1 and all(headers):
-        return [" & ".join([*axes, *headers]) + r" \\"]
-    columns = [_tex(column.header) for under in table.columns for column in under]
-    if not any(headers):
-        return [" & ".join([*axes, *columns]) + r" \\"]
-    widths = [len(under) for under in table.columns]
-    starts = list(accumulate(widths, initial=len(axes) + 1))
-    spans = [rf"\multicolumn{{{width}}}{{c}}{{{header}}}" for width, header in zip(widths, headers, strict=True)]
-    return [
-        " & ".join([*[""] * len(axes), *spans]) + r" \\",
-        "".join(rf"\cmidrule(lr){{{start}-{end - 1}}}" for start, end in pairwise(starts)),
-        " & ".join([*axes, *columns]) + r" \\",
-    ]
-
-
-def _tex_body(table: Table) -> list[str]:
-    """The rows, with a rule between groups."""
+    axes = [_tex(axis) for axis in table.stub]
+    below = [*axes, *(_tex(column.header) for _, column in table.columns)]
+    if metric:
+        below = [*axes, *(_tex(table.headers[head]) for head in table.under)]
+    spans = [rf"\multicolumn{{{len(under)}}}{{c}}{{{_tex(table.headers[head])}}}"
+             for head, under in table.under.items()]
+    lines = [[*[""] * len(axes), *spans]] if headed and not metric else []
     body: list[str] = []
-    for labels, row in labelled_rows(table):
-        if body and len(labels) > 1 and labels[0]:
-            body.append(r"\midrule")
-        body += _tex_lines(labels, row_texts(row))
-    return body
+    for labels, _, cells in printed_rows(table):
+        body += [r"\midrule"] if body and len(labels) > 1 and labels[0] else []
+        body.append(" & ".join([*map(_tex, labels), *map(_tex_cell, chain(*cells))]) + r" \\")
+    return "\n".join([
+        r"% needs \usepackage{booktabs,graphicx}", r"\begin{table}", r"\centering", r"\small",
+        r"\setlength{\tabcolsep}{3.5pt}", rf"\caption{{{caption}.}}", rf"\label{{tab:{table.spec.name}}}",
+        r"\resizebox{\ifdim\width>\textwidth \textwidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{'l' * len(axes)}{'r' * len(table.columns)}}}", r"\toprule",
+        *(" & ".join(line) + r" \\" for line in (*lines, below)), r"\midrule", *body,
+        r"\bottomrule", r"\end{tabular}}", r"\end{table}", ""])
 
 
-def _tex_lines(labels: list[str], texts: list[Text]) -> list[str]:
-    """A line of numbers and, if there are any, small lines of intervals, verdicts and published numbers under it."""
-    lines = [[*map(_tex, labels), *map(_tex_main, texts)]]
-    for parts in ([_tex(text.interval) for text in texts], [_tex(text.verdict) for text in texts],
-                  [_tex(text.paper) + _tex_marks(text.paper_notes) for text in texts]):
-        if any(parts):
-            small = [rf"{{\tiny {part}}}" if part else "" for part in parts]
-            lines.append([*[""] * len(labels), *small])
-    ends = [r" \\[-3pt]"] * (len(lines) - 1) + [r" \\[2pt]"]
-    return [" & ".join(line) + end for line, end in zip(lines, ends, strict=True)]
-
-
-def _tex_main(text: Text) -> str:
+def _tex_cell(text: Text) -> str:
     main = rf"\textbf{{{_tex(text.main)}}}" if text.bold else _tex(text.main)
-    return main + _tex_marks(text.notes)
+    paper = _tex(text.paper) + _tex_marks(text.paper_notes)
+    small = [rf"\\[-3pt]{{\tiny {part}}}" for part in (_tex(text.interval), _tex(text.verdict), paper) if part]
+    whole = main + _tex_marks(text.notes)
+    return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{whole}{''.join(small)}\end{{tabular}}" if small else whole
 
 
 def _tex_marks(notes: Sequence[int]) -> str:
@@ -230,61 +207,26 @@ def _tex(text: str) -> str:
     return text.translate(LATEX)
 
 
-def long_csv(tables: Sequence[Table], grid: Grid) -> str:
+def long_csv(tables: Sequence[Table]) -> str:
     """One line per number: report, the axes, value_name, value, its interval and how that was made, its relative
     half-width, whether it is best, the verdict; n and the conditions of the measurement; state, reason, footnotes,
     published, difference, printed (the published number as the paper prints it), published_notes. Numbers are in the
     summary's units (shares and accuracies as fractions)."""
-    lines = csv_lines(tables, grid)
-    import pandas as pd  # takes half a second, which a dry run should not cost
-
+    lines = [line for table in tables for line in table.frame.drop(columns=INTERNAL).to_dict("records")]
     frame = pd.DataFrame(lines).astype({"n": "Int64", "failed_prompts": "Int64"})
+    return plain_csv(frame)
+
+
+def plain_csv(frame: pd.DataFrame, digits: str | None = None) -> str:
+    """A CSV file in which a spreadsheet finds no formula."""
     texts = {str(name): frame[name].map(spreadsheet_text) for name in frame.select_dtypes(exclude="number")}
-    return frame.assign(**texts).rename(columns=spreadsheet_text).to_csv(index=False)
-
-
-def csv_lines(tables: Sequence[Table], grid: Grid) -> list[dict[str, Any]]:
-    """The lines of `long_csv` as data."""
-    noted = [replace(table, notes=next((later.notes for later in tables[i:] if later.notes), ()))
-             for i, table in enumerate(tables)]  # a table in parts has its footnotes under the last one
-    return [_csv_line(table, cell, number, grid)
-            for table in noted for row in table.rows for cell in row.cells if cell.state != "absent"
-            for number in cell.numbers if not number.absent]
-
-
-def as_json(tables: Sequence[Table], grid: Grid) -> str:
-    """Each table with its title, caption, footnotes and findings, and its numbers as in the CSV file."""
-    whole = [{"title": table.spec.title, "caption": table.caption, "notes": table.notes, "findings": table.findings,
-              "numbers": csv_lines([table], grid)} for table in tables]
-    return json.dumps(whole, ensure_ascii=False, separators=(",", ":")) + "\n"
+    return frame.assign(**texts).rename(columns=spreadsheet_text).to_csv(index=False, float_format=digits)
 
 
 def spreadsheet_text(value: Any) -> Any:
     """A text that a spreadsheet would take for a formula, behind an apostrophe; anything else, and a text that is a
     number, as it is."""
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value) else value
-
-
-def _csv_line(table: Table, cell: Cell, number: Number, grid: Grid) -> dict[str, Any]:
-    low, high = number.interval or (None, None)
-    held = outcome(grid, tuple(cell.labels[axis] for axis in table.spec.axes)).conditions
-    return {
-        "report": table.spec.name, **cell.labels, "value_name": number.column.value_name, "value": number.value,
-        "ci_low": low, "ci_high": high,
-        "interval": _interval_kind(cell, number, held) if number.interval else None,
-        "relative_half_width": number.half_width, "best": number.best, "verdict": number.verdict or None, "n": cell.n,
-        "failed_prompts": cell.failed_prompts, **columns_of(held, cell.labels), "state": cell.state,
-        "reason": cell.reason or number.reason,
-        "notes": " | ".join(table.notes[i] for i in (*cell.notes, *number.notes)) or None,
-        "published": number.published, "difference": number.difference, "printed": number.printed,
-        "published_notes": "; ".join(table.notes[note] for note in number.paper_notes),
-    }
-
-
-def _interval_kind(cell: Cell, number: Number, held: Conditions | None) -> str:
-    if cell.state == "mean":
-        return INTERVAL_OF_MEAN
-    return number.column.measure.estimated_by(held is None or held.proportion).words
 
 
 def html(tables: Sequence[Table], titled: bool = False) -> str:
@@ -297,8 +239,7 @@ def html(tables: Sequence[Table], titled: bool = False) -> str:
         short = for_people(parts)
         for j, table in enumerate(short):
             fragments.append(template.render(table=table, whole=whole if j == len(short) - 1 else (),
-                                             titled=j == 0 and (titled or i > 0), labelled_rows=labelled_rows,
-                                             cell_texts=cell_texts))
+                                             titled=j == 0 and (titled or i > 0), printed_rows=printed_rows))
     return "\n".join(fragments)
 
 
@@ -315,14 +256,10 @@ def render_data(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]
     if isinstance(spec.figure, Traced):
         frame = _positions(spec, grid, spec.figure)
     else:
-        import pandas as pd  # takes half a second, which a dry run should not cost
-
         frame = pd.DataFrame([line for point in spec.points() for line in _lines(spec, point.coords, grid)])
         frame = frame.astype(dict.fromkeys(frame.columns.intersection(["n", "seed", "repeats"]), "Int64"))
-    texts = {str(name): frame[name].map(spreadsheet_text) for name in frame.select_dtypes(exclude="number")}
     path.parent.mkdir(parents=True, exist_ok=True)
-    plain = frame.assign(**texts).rename(columns=spreadsheet_text)
-    path.write_text(printable(plain.to_csv(index=False, float_format=DIGITS if spec.trace else None)), encoding="utf-8")
+    path.write_text(printable(plain_csv(frame, DIGITS if spec.trace else None)), encoding="utf-8")
     return [path]
 
 
@@ -351,6 +288,4 @@ def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:
             names = (view.x,) if view.y is None else (view.x, view.y)
             frame = quantities(held.trace, names, view.points == "tested")
             frames.append(frame.assign(report=spec.name, view=view.title or view.x, **spec.labels(point.coords)))
-    import pandas as pd  # takes half a second, which a dry run should not cost
-
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"report": []})

@@ -73,8 +73,7 @@ def _every_setting(spec: TableSpec, choice: Choice) -> TableSpec:
 
 def _listed(table: TableSpec, name: str, title: str, metrics: Sequence[str]) -> TableSpec:
     """A further table of the report, with a row for each cell."""
-    layout: dict[str, Any] = {"rows": (*table.columns, *table.rows), "columns": (), "mean": None, "published": None,
-                              "lines": {}, "stacked": False}
+    layout: dict[str, Any] = {"rows": (*table.columns, *table.rows), "columns": (), "mean": None, "published": None}
     values = tuple(Column.model_validate(metric) for metric in metrics)
     layout["reading"] = tuple(metric for metric in READ.get(name, ()) if metric in metrics)
     return table.model_copy(update={"name": f"{table.name}_{name}", "title": f"{table.title}: {title}",

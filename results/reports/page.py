@@ -21,11 +21,10 @@ from results.metrics.metric import Metric
 from results.reports import formats
 from results.reports.answers import SHOWN, Group, Viewed, parts_of
 from results.reports.columns import Column
+from results.reports.frame import Table, lay_out_all
 from results.reports.grid import Grid, Outcome, unmeasured
-from results.reports.layout import lay_out_all
 from results.reports.published import Key, doubts_of, load_published
 from results.reports.spec import FigureSpec, TableSpec
-from results.reports.table import Number, Table
 from results.reports.tokens import KINDS
 from results.store.errors import printable
 
@@ -76,8 +75,7 @@ class Item:
     def printed(self) -> Markup:
         """The paper's own table, where none of its numbers stands in ours; its doubtful numbers marked."""
         published = self.spec.published if isinstance(self.spec, TableSpec) else None
-        inside = any(number.printed for table in self.tables for row in table.rows for cell in row.cells
-                     for number in cell.numbers)
+        inside = any((table.frame["printed"] != "").any() for table in self.tables)
         if published is None or inside:
             return Markup("")
         numbers, doubts = load_published(published.file), doubts_of(published.file)
@@ -155,13 +153,14 @@ def _label(name: str) -> str:
     return METRICS[name].label if name in METRICS else name.replace("_", " ")
 
 
-def _rows(groups: Sequence[Group]) -> Iterator[tuple[Group, Viewed, list[Number]]]:
-    """Each cell with its numbers, those of `LISTED`; without any where it is not complete."""
+def _rows(groups: Sequence[Group]) -> Iterator[tuple[Group, Viewed, list[tuple[str, str]]]]:
+    """Each cell with its numbers and their intervals, those of `LISTED`; dashes where it is not complete."""
     for group in groups:
         for cell in group.cells:
-            summary = cell.summary
-            yield group, cell, [Number(column) if summary is None else Number(
-                column, summary.value(column.metric.name), summary.interval(column.metric.name)) for column in LISTED]
+            values = [None if cell.summary is None else cell.summary.value(column.metric.name) for column in LISTED]
+            yield group, cell, [("–", "") if cell.summary is None or value is None else (
+                column.text(value), column.interval_text(cell.summary.interval(column.metric.name)))
+                for column, value in zip(LISTED, values, strict=True)]
 
 
 def _used_metrics(items: Sequence[Item]) -> list[Metric]:

@@ -28,7 +28,6 @@ import pandas as pd
 
 from results.metrics.catalog import metric
 from results.reports.columns import Column
-from results.reports.table import Number
 
 FILES = ("README.md", "docs/findings.md")
 MEASURED = Path("results/measured")
@@ -74,12 +73,12 @@ def _number(place: str) -> str:
 
 def _text(row: Mapping[Any, Any], name: str, form: str) -> str:
     ends = None if isnan(row["ci_low"]) else (row["ci_low"], row["ci_high"])
-    number = Number(Column(metric=metric(name)), row["value"], interval=ends)
+    column = Column(metric=metric(name))
     if form == "n":
         return str(int(row["n"]))
     unit = metric(name).unit
-    value = f"{number.text}{f' {unit}' if unit not in ('', '×', '%') else unit}"
-    interval = {"": number.interval_text, "±": number.short_interval_text, "value": ""}[form]
+    value = f"{column.text(row['value'])}{f' {unit}' if unit not in ('', '×', '%') else unit}"
+    interval = {"": column.interval_text(ends), "±": column.short_interval_text(row["value"], ends), "value": ""}[form]
     return f"{value} {interval}".strip()
 
 

@@ -14,13 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import yaml
+
+if TYPE_CHECKING:
+    from results.reports.spec import Coords, FigureSpec, TableSpec
 
 FOLDER = Path(__file__).parents[1] / "published"
 COLUMNS = ["pair", "row", "column", "value_name", "value"]
 DOUBTS = "doubts.csv"
+Held = TypeVar("Held")
 
 
 class Key(NamedTuple):
@@ -29,6 +33,14 @@ class Key(NamedTuple):
     pair: str
     row: str
     column: str
+    value_name: str
+
+
+class Place(NamedTuple):
+    """The same, whichever of the labels head rows and whichever columns."""
+
+    pair: str
+    labels: frozenset[str]
     value_name: str
 
 
@@ -101,6 +113,28 @@ def doubts_of(file: str) -> dict[Key, list[str]]:
             if any(place.items() <= key._asdict().items() for place in note["at"]):
                 found[key].append(note_text(note))
     return dict(found)
+
+
+def by_place(found: Mapping[Key, Held]) -> dict[Place, Held]:
+    """What is held for the numbers of a paper, by their places."""
+    return {Place(key.pair, frozenset(f"{key.row} / {key.column}".split(" / ")) - {""}, key.value_name): held
+            for key, held in found.items()}
+
+
+def place_in_paper(spec: TableSpec, coords: Coords, value_name: str, header: str = "") -> Place:
+    """The place of a number in the paper's table. `header` names a column of the paper in place of the cell's own."""
+    names = {axis: entry.published_label for axis, entry in spec.entries(coords).items()}
+    pair = spec.published.pair if spec.published else ""
+    labels = [names[axis] for axis in (*spec.rows, *(() if header else spec.columns)) if axis != pair]
+    return Place(names.get(pair, ""), frozenset(" / ".join([*labels, header]).split(" / ")) - {""}, value_name)
+
+
+def published_value(spec: TableSpec | FigureSpec, coords: Coords, value_name: str) -> float | None:
+    """A number of the paper at this cell, as it is printed; None where the paper has none."""
+    if spec.kind != "table" or spec.published is None:
+        return None
+    printed = by_place(load_published(spec.published.file)).get(place_in_paper(spec, coords, value_name))
+    return None if printed is None else printed.value
 
 
 @cache

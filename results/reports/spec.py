@@ -176,8 +176,6 @@ class TableSpec(ReportSpec):
     mean        header of a computed last column; none if None.
     values      the metrics shown under each header.
     reading     those of them that the form for people shows, the most important first; empty: the first that fit.
-    stacked     the headers one below the other, each with all of its rows: for many metrics.
-    lines       each row as several lines, {label: metrics that stand in it}, under the headers of the first one.
     published   numbers of the paper, printed under ours.
     choice      axes that each row chooses from, in neither rows nor columns, and the row it is compared with.
     sweep       rows whose rule the command line names.
@@ -190,8 +188,6 @@ class TableSpec(ReportSpec):
     mean: str | None = None
     values: tuple[Column, ...] = Field(min_length=1)
     reading: tuple[str, ...] = ()
-    stacked: bool = False
-    lines: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     published: Published | None = None
     choice: Choice | None = None
     sweep: Sweep | None = None
@@ -221,12 +217,6 @@ class TableSpec(ReportSpec):
             raise ValueError("mean: needs columns without 'only', 'over' and 'minus'")
         if self.published and self.published.pair not in self.rows:
             raise ValueError(f"published.pair={self.published.pair!r} must be one of the rows' axes {self.rows}")
-        if self.stacked and (self.mean or self.lines or not self.columns):
-            raise ValueError("stacked: needs 'columns', and neither 'mean' nor 'lines'")
-        shown = [name for names in self.lines.values() for name in names]
-        if self.lines and (sorted(shown) != sorted(column.metric.name for column in self.values)
-                           or len(set(map(len, self.lines.values()))) > 1):
-            raise ValueError("lines: must have as many metrics each, and together all of the values, each once")
         return self
 
     def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from bench.reports.analyses.continuations import AGAIN, REJECTED, rejections
+from bench.reports.meanings import AGAIN, REJECTED, rejections
 from bench.run.models import ModelPool
 from tests.helpers.sentence_models import save_model
 
@@ -29,7 +29,7 @@ def test_matrices_of_the_heads(command, models, tmp_path, monkeypatch):
         cosine, entails = record["values"]["sentence"], record["values"]["entailment"]
         assert len(cosine) == len(entails) == 5 and cosine[name] == pytest.approx([1, 1])
         assert all(cosine[other] == pytest.approx(records[other]["values"]["sentence"][name]) for other in cosine)
-    monkeypatch.setattr("bench.reports.analyses.agreement.Models.score", lambda *_: pytest.fail("compared again"))
+    monkeypatch.setattr("bench.reports.meanings.Models.score", lambda *_: pytest.fail("compared again"))
     assert command(*words).status == 0
 
 

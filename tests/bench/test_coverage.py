@@ -13,8 +13,8 @@ from scipy.special import softmax
 
 from bench.config.cell import Cell
 from bench.config.compose import composer
-from bench.reports.analyses import COVERAGE
-from bench.reports.analyses.bound import COLUMNS, audit_cells, coverage, divergences
+from bench.reports.bound import COLUMNS, audit_cells, coverage, divergences
+from bench.reports.plan import COVERAGE
 from bench.run.answer import context
 from bench.run.models import ModelPool
 from bench.run.requested_cell import RequestedCell

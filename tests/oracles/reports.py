@@ -20,12 +20,12 @@ from bench.reports.plan import plan_of
 from bench.reports.run import load_report
 from bench.run.session import Session
 from results.reports.formats import render_data, render_table
+from results.reports.frame import lay_out_all
 from results.reports.spec import TableSpec
 from tests.oracles.archives import ARCHIVES, measured, overrides_of, session_on, unpacked
 from tests.oracles.frozen import PROJECT, Result, portable, read, renames, write
 
 NOT_ARCHIVED = ("in_engine", "in_engine_fig")
-TEXTS = ("title", "notes")
 Lines = dict[str, Any]
 
 
@@ -36,8 +36,9 @@ def drawn(hydra: Composer, session: Session, name: str, overrides: list[str], fo
     render = render_table if isinstance(plan.spec, TableSpec) else render_data
     files = {path.suffix: path for path in render(plan.spec, grid, folder)}
     lines: list[Lines] = list(csv.DictReader(files[".csv"].open())) if ".csv" in files else []
-    tables = json.loads(files[".json"].read_text()) if ".json" in files else []
-    return plan.spec.name, [*lines, *({text: table[text] for text in TEXTS} for table in tables)]
+    tables = lay_out_all(plan.spec, grid) if isinstance(plan.spec, TableSpec) else []
+    return plan.spec.name, [*lines, *({"title": table.spec.title, "notes": list(table.notes) if table.caption else []}
+                                      for table in tables)]
 
 
 def commands(archive: str, part: str) -> Iterator[tuple[str, list[str]]]:

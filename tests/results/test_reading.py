@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from results.reports.annotations import Note
 from results.reports.columns import Column
-from results.reports.formats import as_json, csv_lines, html, latex, markdown, markdown_of, row_texts
+from results.reports.formats import html, latex, markdown, markdown_of
+from results.reports.frame import Table, lay_out, lay_out_all
 from results.reports.kinds import parse_report
-from results.reports.layout import lay_out, lay_out_all
 from results.reports.reading import MOST_COLUMNS, for_people
 from results.reports.spec import TableSpec
-from results.reports.table import Note, Number, Table
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 CONF = Path(__file__).parents[2] / "conf" / "report"
@@ -44,9 +43,7 @@ def test_people_see_the_named_columns_and_the_files_all() -> None:
     assert "The full table also has Speedup, NLL" in reading(table).caption[0]
     assert all(column.header in latex(table).replace(r"\%", "%").replace(r"$\times$", "×").replace(r"$\tau$", "τ")
                for column in spec.values if "Δ" not in column.header)
-    assert {line["value_name"] for line in csv_lines([table], grid)} == set(MANY)
-    [held] = json.loads(as_json([table], grid))
-    assert len(held["numbers"]) == len(csv_lines([table], grid)) and held["caption"] == list(table.caption)
+    assert set(table.frame["value_name"]) == set(MANY)
     page = html([table])
     assert page.count("<table>") == 2 and f"All {len(MANY)} columns" in page and page.count("</details>") == 1
     assert html([lay_out(table_spec(mean=None), full_grid(table_spec()))]).count("<table>") == 1
@@ -71,9 +68,9 @@ def test_footnotes_of_columns_that_are_not_shown_go_and_the_rest_are_numbered_an
     (3.84, (3.73, 3.95), "± 0.11"), (3.84, (3.72, 3.95), "± 0.12"), (1.19, (1.08, 1.34), "[1.08, 1.34]"),
     (0.0, (0.0, 0.0), ""), (-0.79, (-1.07, -0.51), "± 0.28"), (2.0, None, "")])
 def test_half_an_interval_stands_only_for_a_symmetric_one(value, interval, text) -> None:
-    number = Number(Column.model_validate("tau_gain" if value < 0 else "tau"), value, interval=interval)
-    assert number.short_interval_text == text
-    assert value > 0 or number.half_width is None, "near 0 the ratio says nothing"
+    column = Column.model_validate("tau_gain" if value < 0 else "tau")
+    assert column.short_interval_text(value, interval) == text
+    assert value > 0 or column.half_width(value, interval) is None, "near 0 the ratio says nothing"
 
 
 def test_the_caption_says_what_a_short_name_stands_for() -> None:
@@ -90,7 +87,7 @@ def test_a_table_with_several_metrics_under_a_header_has_a_part_for_each() -> No
                                          {"metric": "distinct_2", "only": {"Task": ["GSM8K"]}}])
     parts = for_people([lay_out(spec, full_grid(spec))])
     assert [part.part for part in parts] == ["Accuracy (%)", "τ", "Distinct-2 (%): GSM8K; NLL: mini_code"]
-    assert all(part.headers == ("GSM8K", "mini_code") and part.widest == 1 for part in parts)
+    assert all(list(part.under) == [0, 1] and part.widest == 1 for part in parts)
     assert parts[-1].caption and not any(part.caption or part.notes for part in parts[:-1])
     text = markdown_of(parts)
     assert text.count("### ") == 1 and "\n\n**Accuracy (%)**\n\n| Model" in text
@@ -112,7 +109,7 @@ def test_notes_of_one_kind_are_one_and_what_most_cells_share_is_a_line() -> None
     assert "Of most cells: same everywhere." in short.caption
     [taken] = [line for line in short.caption if line.startswith("Settings taken: ")]
     assert taken.count("K = ") == len(grid) - 2
-    marks = [text.notes for row in short.rows for text in row_texts(row)]
+    marks = short.frame["marks"].tolist()
     assert marks.count((0,)) == 2 and marks.count(()) == len(grid) - 2
 
 
@@ -122,9 +119,9 @@ def test_every_shipped_table_fits_and_has_short_names() -> None:
     for spec in (spec for spec in specs if isinstance(spec, TableSpec)):
         embedded = spec.edition() if spec.has_edition((), "embedded") else spec
         for short in for_people(lay_out_all(embedded, {})):
-            numbers = sum(map(len, short.columns))
+            numbers = len(short.columns)
             fits = len(short.stub) + numbers <= MOST_COLUMNS
-            assert fits or numbers == 1 or spec.lines or short.spec.published, (spec.name, short.spec.name)
+            assert fits or numbers == 1 or short.spec.published, (spec.name, short.spec.name)
             long = [entry.label for axis in spec.rows for entry in spec.axes[axis]
                     if len(entry.short or entry.label) > 32]
             assert not long, f"report={spec.name}: a row needs a `short` name of up to 32 characters: {long}"

@@ -12,8 +12,8 @@ from results.metrics.answer_speed import answer_speedup, equal_length_speedup, m
 from results.metrics.delta import Estimate
 from results.metrics.summary import summarise
 from results.metrics.verdict import Answered, Judged, choose, over_best, reported
+from results.reports.frame import lay_out_all
 from results.reports.further import EQUAL_D, OVER_BEST
-from results.reports.layout import lay_out_all
 from results.reports.spec import TableSpec
 from results.store.sample import Compared
 from tests.helpers.synthetic_cells import compared, full_grid, made_up, sample, table_spec
@@ -162,14 +162,14 @@ def test_a_report_with_a_choice_has_four_tables() -> None:
         over_best_answer=1.2, over_best_answer_ci95=(1.1, 1.3), **({} if rule == "best lossless" else GAIN)))
         for rule in ("best lossless", "lossy", "ears")}
     first, costs, over, every = lay_out_all(spec, full_grid(spec) | rows)
-    assert [row.labels for row in first.rows] == [("best lossless",), ("lossy",), ("ears",)]
+    assert list(dict.fromkeys(first.frame["stub"])) == [("best lossless",), ("lossy",), ("ears",)]
     assert "selected on one half of the prompts and reported on the other" in " ".join(first.caption)
     assert "standard, K = 3" in first.notes
-    assert costs.rows and {column.metric.name for column in over.spec.values} <= {*EQUAL_D, *OVER_BEST}
+    assert len(costs.frame) and {column.metric.name for column in over.spec.values} <= {*EQUAL_D, *OVER_BEST}
     assert over.findings[0].startswith("Of 2 rows, lossy; ears are gains: ") and not first.findings
-    assert [number.verdict for row in over.rows for cell in row.cells for number in cell.numbers
-            if number.column.metric.name == "equal_d_speed"] == ["", "gain", "gain"]
-    assert len(every.rows) == 10, "every setting of every row"
+    decided = over.frame[over.frame["value_name"] == "equal_d_speed"]["verdict"]
+    assert decided.tolist() == ["", "gain", "gain"]
+    assert every.frame["row"].nunique() == 10, "every setting of every row"
 
 
 @pytest.mark.parametrize(("changes", "said"), [

@@ -9,10 +9,10 @@ separate pass after the trace; it changes neither samples nor trace."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench.reports.analyses import COVERAGE
+from bench.reports.plan import COVERAGE, Plan
 from bench.run.answer import context
 from methods.training.rules.arc import next_step_js
 from results.metrics.intervals import proportion_interval
@@ -25,12 +25,20 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.models import ModelPool
     from bench.run.requested_cell import RequestedCell
+    from bench.run.session import Session
     from results.store.sample import Sample
     from tasks.base import Prompt
 
 log = logging.getLogger(__name__)
 TOP = 128
 COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token", "top1", "u_emb", "u_logit"]
+
+
+def audit(plans: Iterable[Plan], session: Session) -> None:
+    """Audit the traced cells of the reports that show how often the bound holds."""
+    bounded = [plan for plan in plans if COVERAGE in plan.spec.metrics()]
+    if folders := [session.folder(cell) for plan in bounded for cell in plan.cells.values()]:
+        audit_cells(folders, session.engines.lab)
 
 
 def audit_cells(folders: Sequence[RequestedCell], pool: ModelPool) -> None:

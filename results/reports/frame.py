@@ -1,0 +1,314 @@
+"""The tidy frame of a table: a line for each number, with its place, interval, published number and footnotes.
+
+Every format of a table reads this frame (`formats.py`), and so do the form for people (`reading.py`) and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from results.metrics import verdict
+from results.metrics.catalog import JUDGED
+from results.metrics.intervals import NORMAL_95, Interval
+from results.metrics.paired import best_of, relative
+from results.metrics.summary import Summary
+from results.metrics.tau_gain import findings
+from results.reports.annotations import Annotator, Note, remarks, rivals
+from results.reports.captions import INTERVAL_OF_MEAN, caption
+from results.reports.columns import Column
+from results.reports.conditions import columns_of
+from results.reports.grid import Grid, Outcome, outcome
+from results.reports.published import Place, by_place, doubts_of, load_published, place_in_paper
+from results.reports.spec import Coords, TableSpec
+
+DOUBTED = "the paper contradicts this number elsewhere: results/published/doubts.csv and notes.yaml"
+INTERNAL = ["row", "head", "place", "column", "stub", "baseline", "items", "marks", "paper_marks"]
+"""Columns of a frame that are no columns of a CSV file."""
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that is laid out.
+
+    spec       the report it belongs to.
+    stub       the axes that label the rows; a row axis with one entry is told in the caption instead.
+    headers    the header at each `head`; labels are joined if several axes lie in the columns.
+    frame      a line for each number, in the order of rows, headers and metrics: the columns of a CSV file
+               (`formats.long_csv`), and behind them `row`, `head` and `place` (indices of its row, header and metric),
+               `column` (what is printed, and how), `stub` (labels of the row), `baseline` (whether the row is a
+               reference that is never best), `items` (what rows are compared by), `marks` and `paper_marks` (indices
+               of footnotes on our number and on the paper's).
+    caption    what was measured, on how many prompts; how intervals and marks are made; where and when.
+    notes      footnotes.
+    findings   sentences on what the relaxed rules gain.
+    names      label of a row -> how it is printed, where that is not the label itself.
+    part       which of its metrics it holds, of a table in parts; empty for a whole one.
+    reading    the form for people: few columns, ± where an interval is symmetric, verdicts in one word.
+    """
+
+    spec: TableSpec
+    stub: tuple[str, ...]
+    headers: tuple[str, ...]
+    frame: pd.DataFrame
+    caption: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    part: str = ""
+    reading: bool = False
+
+    @property
+    def columns(self) -> list[tuple[int, Column]]:
+        """(head, column) of each column of numbers, from left to right."""
+        frame = self.frame
+        known: dict[tuple[int, int], Column] = dict(zip(
+            zip(frame["head"].tolist(), frame["place"].tolist(), strict=True), frame["column"], strict=True))
+        return [(head, known[head, place]) for head, place in sorted(known)]
+
+    @property
+    def under(self) -> dict[int, list[Column]]:
+        """Head -> its columns."""
+        return {head: [column for _, column in of] for head, of in groupby(self.columns, key=lambda pair: pair[0])}
+
+    @property
+    def widest(self) -> int:
+        """The most columns under a header."""
+        return max(map(len, self.under.values()), default=0)
+
+
+def lay_out(spec: TableSpec, grid: Grid) -> Table:
+    """One table of a report, from the outcome of each of its cells."""
+    return _Layout(spec, grid).table()
+
+
+def lay_out_all(spec: TableSpec, grid: Grid) -> list[Table]:
+    """The tables of a report, each in parts whose rows share no column. All but the first leave out what was measured
+    in no cell."""
+    summaries = [held.summary for held in grid.values() if held.summary is not None]
+    first, *others = spec.tables()
+    known = [(other, tuple(column for column in other.values
+                           if any(summary.value(column.metric.name) is not None for summary in summaries)))
+             for other in others]
+    rest = [other.model_copy(update={"values": columns}) for other, columns in known if columns]
+    return [block for table in (first, *rest) for block in blocks(lay_out(table, grid))]
+
+
+def blocks(table: Table) -> list[Table]:
+    """The table in parts whose rows share no column; caption and findings are those of the last."""
+    parts: list[tuple[set[int], set[int]]] = []  # rows, heads
+    of_rows: dict[int, set[int]] = table.frame.groupby("row")["head"].agg(set).to_dict()
+    for row, heads in of_rows.items():
+        joined = [part for part in parts if part[1] & heads]
+        parts = [part for part in parts if part not in joined]
+        parts.append(({row}.union(*(rows for rows, _ in joined)), heads.union(*(of for _, of in joined))))
+    parts.sort(key=lambda part: min(part[0]))
+    tables = [replace(table, frame=table.frame[table.frame["row"].isin(rows)], caption=(), findings=())
+              for rows, _ in parts]
+    return [*tables[:-1], replace(tables[-1], caption=table.caption, findings=table.findings)] if tables else [table]
+
+
+class _Layout:
+    """Builds one table.
+
+    spec        the report.
+    grid        coordinates -> outcome.
+    published   the paper's numbers; empty without a paper.
+    doubts      what is wrong with a number of the paper, by its place.
+    notes       footnotes so far.
+    annotator   what a reader must know of single numbers.
+    """
+
+    def __init__(self, spec: TableSpec, grid: Grid):
+        self.spec, self.grid = spec, grid
+        self.published = by_place(load_published(spec.published.file)) if spec.published else {}
+        self.doubts = by_place(doubts_of(spec.published.file)) if spec.published else {}
+        self.notes: list[str] = []
+        self.annotator = Annotator(spec, grid)
+        self.stub = tuple(axis for axis in spec.rows if len(spec.axes[axis]) > 1) or spec.rows[-1:]
+
+    def table(self) -> Table:
+        spec = self.spec
+        rows: dict[Coords, dict[Coords, Coords]] = {}  # labels of a row -> those of a header -> coordinates
+        heads: dict[Coords, None] = {}
+        for point in spec.points():
+            labels = spec.labels(point.coords)
+            own, above = (tuple(labels[axis] for axis in axes) for axes in (spec.rows, spec.columns))
+            rows.setdefault(own, {})[above] = point.coords
+            heads.setdefault(above, None)
+        places = {axis: [entry.label for entry in spec.axes[axis]] for axis in spec.rows}
+        in_order = sorted(rows, key=lambda row: [places[axis].index(label)
+                                                 for axis, label in zip(spec.rows, row, strict=True)])
+        lines = [line for i, row in enumerate(in_order) for line in self._row(i, rows[row], list(heads))]
+        _mark_best(lines)
+        headers = (*map(self._header, heads), *([spec.mean] if spec.mean else []))
+        return Table(spec, self.stub, headers, pd.DataFrame(lines), caption(spec, self.grid, self.stub, lines),
+                     tuple(self.notes), tuple(self._findings()))
+
+    def _header(self, above: Coords) -> str:
+        """The labels of the column axes; a bare number says what it is one of."""
+        return " · ".join(f"{axis} {label}" if label.replace(".", "", 1).isdigit() else label
+                          for axis, label in zip(self.spec.columns, above, strict=True))
+
+    def _row(self, number: int, cells: Mapping[Coords, Coords], heads: Sequence[Coords]) -> list[Line]:
+        entries = self.spec.entries(next(iter(cells.values())))
+        about = {"row": number, "stub": tuple(entries[axis].label for axis in self.stub),
+                 "baseline": any(entries[axis].baseline for axis in self.spec.rows)}
+        lines = [about | {"head": head} | line for head, above in enumerate(heads) if above in cells
+                 for line in self._cell(cells[above])]
+        if self.spec.mean:
+            means = self._means(self.spec.mean, next(iter(cells.values())), lines)
+            lines += [about | {"head": len(heads)} | line for line in means]
+        return lines
+
+    def _cell(self, coords: Coords) -> list[Line]:
+        """The lines of one cell."""
+        held = outcome(self.grid, coords)
+        labels = self.spec.labels(coords)
+        lines = [self._line(column, coords, labels, held) for column in self.spec.values if column.allows(labels)]
+        if held.summary is None:
+            notes: tuple[int, ...] = (self._note(f"{held.state}: {held.reason}"),)
+        else:
+            for line in lines:
+                self._measure(line, coords, held)
+            shown = {line["column"].metric.name for line in lines}
+            notes = tuple(self._note(text) for text in (*held.notes, *remarks(held.summary, "speedup" in shown)))
+        return [self._noted(line, notes) for line in lines]
+
+    def _line(self, column: Column, coords: Coords, labels: Mapping[str, str], held: Outcome | None,
+              header: str = "") -> Line:
+        """A number before it is measured: with that of the paper, where it has one. `header` names a column of the
+        paper in place of the cell's own."""
+        summary = None if held is None else held.summary
+        key = place_in_paper(self.spec, coords, column.published_name or column.metric.name, header)
+        return {
+            "place": self.spec.values.index(column), "column": column, "items": (), "marks": (),
+            "report": self.spec.name, **labels, "value_name": column.value_name, "value": None, "ci_low": None,
+            "ci_high": None, "interval": None, "relative_half_width": None, "best": False, "verdict": "",
+            "n": summary and summary.n, "failed_prompts": summary and summary.failed,
+            **columns_of(held.conditions if held else None, labels), "state": held.state if held else "mean",
+            "reason": held.reason if held else "", "notes": "", **self._paper(column, key)}
+
+    def _paper(self, column: Column, key: Place) -> Line:
+        paper = self.published.get(key)
+        if paper is None:
+            return {"published": None, "difference": None, "printed": "", "published_notes": "", "paper_marks": ()}
+        scale, unit = column.published_scale, column.measure.shown(1.0)
+        printed = paper.in_unit(scale * unit)
+        ends = [self.published.get(key._replace(value_name=f"{key.value_name}_{end}")) for end in ("low", "high")]
+        if None not in ends:
+            printed += f" [{', '.join(end.in_unit(scale * unit) for end in ends if end is not None)}]"
+        doubts = self.doubts.get(key, ())
+        return {"published": paper.value * scale, "difference": None, "printed": printed,
+                "published_notes": "; ".join(doubts),
+                "paper_marks": tuple(self._note(Note(text, DOUBTED)) for text in doubts)}
+
+    def _measure(self, line: Line, coords: Coords, held: Outcome) -> None:
+        """Give a line its value and interval, or say why it has none, with its verdict and what it is compared by."""
+        column, summary = line["column"], held.summary
+        assert summary is not None
+        name, notes = column.metric.name, []
+        if not column.reference:
+            value, interval = summary.value(name), summary.interval(name)
+            line["reason"] = held.unjudged if value is None and name in JUDGED else ""
+            line["items"] = (summary.by_item(name),)
+        else:
+            labels = self.spec.labels(coords) | column.reference
+            other = outcome(self.grid, tuple(labels[axis] for axis in self.spec.axes)).summary
+            relation = "over" if column.over else "minus"
+            theirs = {} if other is None else other.by_item(name)
+            value, interval = relative(name, relation, summary.by_item(name), theirs)
+            if value is None:
+                notes = [f"no {relation}: {' / '.join(column.reference.values())} was not measured on the same prompts"]
+            line["items"] = ({},)  # rows may have different references
+        made = column.measure.estimated_by(held.conditions is None or held.conditions.proportion).words
+        _put(line, value, interval, made)
+        line["marks"] = tuple(self._note(text) for text in notes)
+        if value is not None:
+            line["verdict"] = self.annotator.verdict(column, coords)
+            line["marks"] += tuple(self._note(text) for text in self.annotator.notes(column, held))
+
+    def _means(self, header: str, coords: Coords, cells: Sequence[Line]) -> list[Line]:
+        """The means over the columns of a row, where every column has a value. `coords`: of any cell of the row."""
+        labels = self.spec.labels(coords) | dict.fromkeys(self.spec.columns, header)
+        lines = [self._line(column, coords, labels, None, header) for column in self.spec.values]
+        for line in lines:
+            parts = [part for part in cells if part["place"] == line["place"]]
+            values = [part["value"] for part in parts if part["value"] is not None]
+            if len(values) < len(parts):
+                line["marks"] = (self._note("no mean: a column has no value"),)
+                continue
+            mean = sum(values) / len(values)
+            ends = [None if part["ci_low"] is None else (part["ci_low"], part["ci_high"]) for part in parts]
+            _put(line, mean, mean_interval(mean, ends), INTERVAL_OF_MEAN)
+            line["items"] = tuple(items for part in parts for items in part["items"])
+        return [self._noted(line) for line in lines]
+
+    def _noted(self, line: Line, notes: tuple[int, ...] = ()) -> Line:
+        """The line with these notes of its cell, too, and with the texts of all."""
+        marks = (*notes, *line["marks"])
+        return line | {"marks": marks, "notes": " | ".join(self.notes[mark] for mark in marks)}
+
+    def _note(self, text: str) -> int:
+        """The index of a footnote; cells with the same text share one."""
+        if text not in self.notes:
+            self.notes.append(text)
+        return self.notes.index(text)
+
+    def _findings(self) -> list[str]:
+        """Sentences on what each rule gains, by groups of rows that share all labels but the last; none on baselines
+        and on the rows that others are compared with, and none in a table that shows no gain."""
+        shown = {column.metric.name for column in self.spec.values}
+        told: dict[str, Callable[[Sequence[tuple[str, Summary]]], list[str]]] = {
+            "tau_gain": findings, "equal_d_speed": verdict.findings}
+        tell = next((one for name, one in told.items() if name in shown), None)
+        if tell is None:
+            return []
+        row, sentences, choice = self.spec.rows[-1], [], self.spec.choice
+        compared = {choice.lossless, choice.lossless_greedy} if choice is not None else set()
+        for labels, cells in rivals(self.spec, self.grid).items():
+            points = [(label, summary) for coords, summary in cells.items()
+                      if (label := self.spec.labels(coords)[row]) not in compared]
+            sentences += [": ".join([*([", ".join(labels)] if labels else []), one]) for one in tell(points)]
+        return sentences
+
+
+def _put(line: Line, value: float | None, interval: Interval | None, made: str) -> None:
+    """Give a line its value and interval, and what follows from them. `made`: how the interval is made."""
+    line["value"] = value
+    line["ci_low"], line["ci_high"] = interval or (None, None)
+    line["interval"] = made if interval else None
+    line["relative_half_width"] = line["column"].half_width(value, interval)
+    if value is not None and line["published"] is not None:
+        line["difference"] = value - line["published"]
+
+
+def _mark_best(lines: Sequence[Line]) -> None:
+    """Mark the best numbers of each column within rows that share all labels but the last. Baselines neither compete
+    nor win; a mark that most rows would bear says nothing."""
+    columns: dict[tuple[Any, ...], list[Line]] = {}
+    for line in lines:
+        if not line["baseline"]:
+            columns.setdefault((line["stub"][:-1], line["head"], line["place"]), []).append(line)
+    for column in columns.values():
+        metric, values = column[0]["column"].metric, [line["value"] for line in column]
+        best = best_of(metric.name, values, [line["items"] for line in column], metric.better)
+        if 2 * sum(best) <= sum(value is not None for value in values):
+            for line, is_best in zip(column, best, strict=True):
+                line["best"] = is_best
+
+
+def mean_interval(mean: float, intervals: Sequence[Interval | None]) -> Interval | None:
+    """95% interval of a mean over columns. They hold different prompts, so the variances of their values add; each
+    standard error is read off its interval. None if a column has no interval."""
+    known = [interval for interval in intervals if interval is not None]
+    if len(known) < len(intervals):
+        return None
+    errors = [(high - low) / (2 * NORMAL_95) for low, high in known]
+    half = NORMAL_95 * math.sqrt(sum(error**2 for error in errors)) / len(errors)
+    return mean - half, mean + half
