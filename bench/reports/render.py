@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from results.reports.grid import labels_of
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec, TableSpec
 from results.store.errors import format_exception
+from results.store.files import copy_file, replace_text
 
 if TYPE_CHECKING:
     from bench.reports.plan import Plan
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from results.reports.grid import Grid
 
 log = logging.getLogger(__name__)
+KEPT = (".md", ".csv", ".tex", ".png")
+"""Endings of the files that `output.keep` keeps; PDF, SVG and HTML are made from the store again."""
 QUALITY = ("accuracy", "nll", "precision")
 """Metrics that a trade-off shows against the speed: the first that cells have."""
 
@@ -49,14 +54,14 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
     return [item for item in items if not asked or item.spec.name in asked]
 
 
-def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session, answers: bool = True,
+def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session,
             asked: Collection[str] = ()) -> Path:
     """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its path. `asked`: names
-    of the reports that it opens with, all if empty; `answers`: with those of their cells."""
+    of the reports that it opens with, all if empty."""
     opened = [plan for plan in plans if not asked or plan.spec.name in asked]
     names = {plan.spec.name for plan in opened}
     cells = {cell.name: cell for plan in opened for cell in plan.cells.values()}
-    groups = groups_of(cells.values(), session.store, row_names(opened)) if answers else []
+    groups = groups_of(cells.values(), session.store, row_names(opened))
     with TemporaryDirectory() as made:
         first = [item for item in items if item.spec.name in names]
         if not any(isinstance(item.spec, FigureSpec) for item in first):
@@ -99,6 +104,28 @@ def log_items(items: Iterable[Item], session: Session, group: str | None = None)
     """Log the files of each report with the tracker, in a group or each in its own."""
     for item in items:
         session.logbook.log_report(item.spec.name, item.spec.title, item.command, item.paths, group)
+
+
+def keep_reports(plans: Sequence[Plan], items: Sequence[Item], folder: Path, session: Session) -> None:
+    """`output.keep=FOLDER`: copy what was drawn of the reports `plans` there, each with the environment it was measured
+    in, and list them with their commands in TABLES.md, whose lines of other reports stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    listing = folder / "TABLES.md"
+    lines = {}
+    for line in listing.read_text(encoding="utf-8").splitlines() if listing.exists() else ():
+        if found := re.search(r"\[numbers\]\((\w+)\.csv\)", line):
+            lines[found[1]] = line
+    for plan, item in zip(plans, items, strict=True):
+        name, shown = item.spec.name, "md" if item.spec.kind == "table" else "png"
+        lines[name] = (f"- [{item.spec.title}]({name}.{shown}): [numbers]({name}.csv), "
+                       f"[environment]({name}.environment.json), `{item.command}`")
+        record = json.dumps(latest_environment([plan], session), indent=1, ensure_ascii=False)
+        replace_text(folder / f"{name}.environment.json", f"{record}\n")
+        for path in item.paths:
+            if path.suffix in KEPT:
+                copy_file(path, folder / path.name)
+    replace_text(listing, "\n".join(["# Tables and figures", "", *(lines[name] for name in sorted(lines)), ""]))
+    session.print(f"kept in {folder}: {', '.join(item.spec.name for item in items)}", soft_wrap=True)
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:

@@ -119,8 +119,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
         if any(plans[name].cells for name in requested) or not lacking(requested, plans, session):
             show_cells([plans[name] for name in runnable(requested, plans, request, session)], session)
         return 0
-    from bench.reports.keep import keep_reports, kept_reports
-    from bench.reports.render import log_items, render_plans  # pandas, which a dry run should not cost
+    from bench.reports.render import keep_reports, log_items, render_plans  # pandas, which a dry run should not cost
 
     if run_steps(steps, session):
         plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
@@ -130,7 +129,6 @@ def run_reports(command: Command, hydra: Composer) -> int:
     session.check([cell for plan in shown.values() for cell in plan.all_cells()], "report")
     if (keep := session.settings.output.keep) is not None:
         check_writable(keep, "output.keep")
-        kept_reports(keep)
     announce([plans[name] for name in requested], session)
     judged = run_plans([plans[name] for name in requested], session)
     own = {plans[name].spec.name: name for name in requested}

@@ -102,7 +102,7 @@ def lay_out_all(spec: TableSpec, grid: Grid) -> list[Table]:
 def blocks(table: Table) -> list[Table]:
     """The table in parts whose rows share no column; caption and findings are those of the last."""
     parts: list[tuple[set[int], set[int]]] = []  # rows, heads
-    of_rows: dict[int, set[int]] = table.frame.groupby("row")["head"].agg(set).to_dict()
+    of_rows: dict[Any, set[int]] = table.frame.groupby("row")["head"].agg(set).to_dict()
     for row, heads in of_rows.items():
         joined = [part for part in parts if part[1] & heads]
         parts = [part for part in parts if part not in joined]

@@ -152,7 +152,7 @@ def _notes_of_cells(parts: Sequence[Table]) -> list[tuple[str, set[int], bool]]:
 
 def _renumbered(frame: pd.DataFrame, place: Mapping[int, int]) -> pd.DataFrame:
     """The frame with the notes that have a place."""
-    def moved(name: str) -> list[tuple[int, ...]]:
-        return [tuple(sorted({place[mark] for mark in marks if mark in place})) for marks in frame[name]]
+    def moved(marks: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted({place[mark] for mark in marks if mark in place}))
 
-    return frame.assign(marks=moved("marks"), paper_marks=moved("paper_marks"))
+    return frame.assign(marks=frame["marks"].map(moved), paper_marks=frame["paper_marks"].map(moved))

@@ -50,8 +50,7 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     assert result.store.cell(key).samples() == known, "what was there is used as it is"
     out = tmp_path / "out" / "report"
     files = {file.name for file in out.iterdir()}
-    assert files == {"index.html", "own_table.md", "own_table.tex", "own_table.csv", "own_table.json",
-                     "own_table.html"}
+    assert files == {"index.html", "own_table.md", "own_table.tex", "own_table.csv", "own_table.html"}
     assert "Own table: speed of each row against its quality" in (out / "index.html").read_text()
     rows = list(csv.DictReader((out / "own_table.csv").open()))
     measured = {row["Method"]: row for row in rows if row["value_name"] == "tau" and row["Task"] == "gsm"}

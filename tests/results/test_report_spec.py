@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from results.metrics.tau_gain import TEMPERATURES
 from results.reports.kinds import parse_report
-from results.reports.published import load_published
+from results.reports.published import by_place, load_published, place_in_paper
 from results.reports.scales import SCALES, with_editions
 from results.reports.spec import FigureSpec, TableSpec
 from tests.helpers.synthetic_cells import table_spec
@@ -168,19 +168,13 @@ def test_published_names_exist_in_the_paper(path):
     if not isinstance(spec, TableSpec) or spec.published is None:
         assert not named
         return
-    numbers = load_published(spec.published.file)
-    known = {part for _, row, column, _ in numbers for part in (*row.split(" / "), column)}
-    assert named <= known
-    names = {v.published_name or v.metric.name for v in spec.values}
-    ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
-    assert {name for *_, name in numbers} <= names | ends
-    shown = {(at[spec.published.pair].published_label,
-              " / ".join(at[axis].published_label for axis in spec.rows
-                         if axis != spec.published.pair and at[axis].published_label),
-              " / ".join(at[axis].published_label for axis in spec.columns))
-             for at in (spec.entries(point.coords) for point in spec.points())}
-    means = {(pair, row, spec.mean) for pair, row, _ in shown} if spec.mean else set()
-    assert {key[:3] for key in numbers} <= shown | means, "numbers that would stand nowhere"
+    numbers = by_place(load_published(spec.published.file))
+    assert named <= {part for place in numbers for part in (place.pair, *place.labels)}
+    names = [value.published_name or value.metric.name for value in spec.values]
+    names += [f"{name}_{end}" for name in names for end in ("low", "high")]
+    shown = {place_in_paper(spec, point.coords, name, header) for point in spec.points() for name in names
+             for header in ("", *([spec.mean] if spec.mean else []))}
+    assert numbers.keys() <= shown, "numbers that would stand nowhere"
 
 
 def test_names_of_conf_scale_stand_for_entries_of_each_edition():
