@@ -24,7 +24,7 @@ from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdow
 from results.reports.frame import DOUBTED, Table, lay_out, lay_out_all
 from results.reports.grid import Outcome
 from results.store.errors import printable
-from results.store.judge import JudgeSummary
+from results.store.sample import JudgeSummary
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}
