@@ -70,19 +70,6 @@ def test_a_trace_is_the_same_in_a_batch_that_shrinks() -> None:
             np.testing.assert_allclose(column, other.trace.columns[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("limit", [2, 3, 4, 5, 9])
-def test_what_lies_behind_the_end_does_not_count(limit: int) -> None:
-    """A rule that keeps everything, with drafts longer than the answer: counts and trace end where the answer does."""
-    target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=1)
-    method = build_method(target, model, ModelDrafter(), Random(rate=1.0), Sampling(1.0), 10)
-    requests = [Request(ids, f"row {i}") for i, ids in enumerate(prompts(4, seed=1))]
-    for one in generate_traced(method, requests, Limits(limit, frozenset())):
-        clauses = one.trace.columns["clause"]
-        assert sum(one.committed) == sum(one.accepted) == limit - 1
-        assert one.relaxed == (clauses == Clause.RELAXED).sum() <= sum(one.accepted)
-        assert len(clauses) == limit - 1, "one chain, all of it kept"
-
-
 def constants(embedding: torch.Tensor, fingerprint: str = "f") -> Constants:
     return Constants(target="t", fingerprint=fingerprint, inv_std=(1 / embedding.std(0)).tolist(),
                      buckets=[Bucket(c=0.02, alpha_kappa=0.1, tau=0.5, n=9)])
