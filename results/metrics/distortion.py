@@ -127,15 +127,17 @@ DISTORTION = (
 
 Point = tuple[float, float]
 """Distortion (nats a token) and τ."""
+LEAST_GAIN = 0.1
+"""Tokens a cycle."""
 
 
 def efficiency(rule: Point, lossless: Point, limit: Sequence[Point]) -> float | None:
     """A rule's gain in τ over lossless decoding, over that of the limit at the rule's distortion. `limit`: points of
     the limit's curve, which begins at `lossless`, joined by straight lines. None beyond its end, and where the limit
-    gains nothing."""
+    gains less than `LEAST_GAIN`, which a few prompts do not tell from chance."""
     curve = sorted([lossless, *limit])
     distortion, tau = rule
     if not curve[0][0] < distortion <= curve[-1][0]:
         return None
     best = float(np.interp(distortion, [x for x, _ in curve], [y for _, y in curve]))
-    return (tau - lossless[1]) / (best - lossless[1]) if best > lossless[1] else None
+    return (tau - lossless[1]) / (best - lossless[1]) if best - lossless[1] >= LEAST_GAIN else None

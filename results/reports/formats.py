@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from results.metrics.distortion import efficiency
 from results.metrics.trace_metrics import quantities
 from results.reports.conditions import columns_of
-from results.reports.figures import Traced
+from results.reports.figures import Limit, Traced
 from results.reports.frame import INTERNAL, Table, lay_out_all
 from results.reports.grid import Grid, outcome
 from results.reports.reading import for_people, is_narrower, wholes, with_few_notes
@@ -275,6 +276,22 @@ def _lines(spec: FigureSpec, coords: tuple[str, ...], grid: Grid) -> Iterator[di
         low, high = summary.interval(name) or (None, None)
         yield {**fixed, "value_name": name, "value": summary.value(name), "ci_low": low, "ci_high": high,
                **around}
+    if isinstance(spec.figure, Limit):
+        share = _efficiency(spec, coords, grid, spec.figure)
+        yield {**fixed, "value_name": "efficiency_at_d", "value": share, **around}
+
+
+def _efficiency(spec: FigureSpec, coords: tuple[str, ...], grid: Grid, limit: Limit) -> float | None:
+    """How near a rule comes to the limit of its panel."""
+    def place(label: str) -> tuple[float, float] | None:
+        at = tuple(label if axis == limit.series else own for axis, own in zip(spec.axes, coords, strict=True))
+        summary = outcome(grid, at).summary
+        nats, tau = (None, None) if summary is None else (summary.value("distortion"), summary.value(limit.y))
+        return None if nats is None or tau is None else (nats, tau)
+
+    own, start = place(spec.labels(coords)[limit.series]), place(limit.lossless[0])
+    return None if own is None or start is None else efficiency(own, start, [
+        point for label in limit.limit if (point := place(label)) is not None])
 
 
 def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Figures: what is drawn is what was measured, readable without colour, and the same bytes every time."""
 
+import csv
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
@@ -13,6 +14,7 @@ from plots import agreement, bars, gains, histogram, limit, pareto, sweep
 from plots.data import measured
 from plots.render import render, save
 from plots.style import COLOURS, look, panel_grid, style
+from results.reports.formats import render_data
 from results.reports.grid import Outcome, panels
 from results.reports.spec import FigureSpec
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
@@ -325,7 +327,7 @@ def test_gains_stack_their_parts_and_cross_out_what_is_not_split():
     assert {"50.0%", "0.400", "Accuracy", "NLL"} <= set(texts)
 
 
-def test_the_limit_and_the_efficiency_of_each_rule():
+def test_the_limit_and_the_efficiency_of_each_rule(tmp_path):
     labels = ["lossless", "colder", "tilted", "tilted more", "wasteful", "far", "absent"]
     spec = FigureSpec.model_validate({
         "name": "limit", "title": "limit", "kind": "figure", "axes": {"Rule": [{"label": label} for label in labels]},
@@ -346,3 +348,6 @@ def test_the_limit_and_the_efficiency_of_each_rule():
     assert {text.get_text() for text in names} == {"wasteful (50%)", "far"}, "0.75 of 1.5; no limit known at 0.9"
     boxes = [text.get_window_extent() for text in names]
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    [path] = render_data(spec, grid, tmp_path)
+    rows = [row for row in csv.DictReader(path.open()) if row["value_name"] == "efficiency_at_d"]
+    assert [row["value"] for row in rows] == ["", "0.25", "1.0", "1.0", "0.5", ""]

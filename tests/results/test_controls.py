@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.stats import norm, t
 
 from results.metrics import frontier
 from results.metrics.delta import Estimate, between
@@ -117,3 +119,40 @@ def test_block_verification_commits_more_of_drawn_chains(tmp_path: Path) -> None
     block, standard = ({one.id: one for one in store.cell(name).samples() if isinstance(one, Sample)} for name in cells)
     found = gain(block, standard)
     assert len(block) == len(standard) == 512 and found["tau_gain_ci95"][0] > 0 and found["tau_gain"] > 0.05
+
+
+def committed(path: Path) -> dict[str, dict[str, dict[str, Estimate]]]:
+    """Drafts -> rule -> D and τ with the errors of their intervals, of a `limit` that is committed."""
+    table = pd.read_csv(path)
+    found: dict[str, dict[str, dict[str, Estimate]]] = {}
+    for row in table[table["value_name"].isin(["distortion", "tau"])].itertuples():
+        log = row.value_name == "tau"
+        ends = np.log([row.ci_low, row.ci_high]) if log else np.array([row.ci_low, row.ci_high])
+        error = float(ends[1] - ends[0]) / 2 / t.ppf(0.975, row.n - 1)
+        held = found.setdefault(row.Drafts, {}).setdefault(row.Rule, {})
+        held[row.value_name] = Estimate(row.value, error, row.n - 1.0, log=log)
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(MEASURED.glob("*/limit*.csv")), ids=lambda path: path.parent.name)
+def test_no_control_among_the_committed_numbers_is_a_gain(path: Path) -> None:
+    """Lossless decoding at another temperature beside the lossless curve without it, and random acceptance: on the same
+    drafts, where a cycle costs the same, the ratio of τ is that of the speeds by the token."""
+    for drafts, rows in committed(path).items():
+        curve = {name: row for name, row in rows.items() if name.startswith("lossless, T")}
+        greedy, judged = curve["lossless, T = 0"]["distortion"], {}
+        for name, row in rows.items():
+            if not name.startswith(("lossless, T", "random")) or name in ("lossless, T = 1", "lossless, T = 0"):
+                continue
+            others = sorted((one["distortion"].value, one["tau"]) for other, one in curve.items() if other != name)
+            nats = row["distortion"].value
+            below = [tau.value for at, tau in others if at <= nats]
+            best = max(*below, float(np.interp(nats, [at for at, _ in others], [tau.value for _, tau in others])))
+            error = float(np.hypot(row["tau"].error, max(tau.error for _, tau in others)))
+            beyond = 1 - norm.cdf((greedy.value - nats) / np.hypot(greedy.error, row["distortion"].error))
+            judged[name] = Judged(speed=Estimate(row["tau"].value / best, error, row["tau"].freedom), beyond=beyond,
+                                  n=int(row["tau"].freedom) + 1)
+        found = {name: one.kind for name, one in verdicts(judged).items()}
+        assert len(found) >= 2 and "gain" not in found.values(), (drafts, found)
+        assert found.get("random, 50%", "beyond greedy") == "beyond greedy"
+        assert all(found.get(f"random, {rate}%", "no gain") == "no gain" for rate in (1, 2, 5)), found
