@@ -28,8 +28,7 @@ from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import
     from methods.engine.graphs import Graphs
-    from methods.engine.language_model import Output
-    from methods.engine.protocols import Target, Text
+    from methods.engine.language_model import LanguageModel, Output
 
 
 class TooLong(IndexError):
@@ -79,7 +78,7 @@ def no_probe(_: str) -> AbstractContextManager[None]:
 def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe,
              observers: Sequence[Observer] = ()) -> list[Generation]:
     """Decode one batch. Raises TooLong when a prompt and its answer do not fit the model's positions."""
-    target: Target = method.target
+    target = method.target
     rows = [list(request.input_ids) for request in requests]
     slots = _slots(method, rows, limits)
     nodes, uniforms = method.drafter.nodes(method.draft.length), method.drafter.num_uniforms(method.draft.length)
@@ -231,7 +230,7 @@ def _to_host(columns: Sequence[Tensor]) -> Iterator[tuple[list[int], ...]]:
 
 
 def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache, outcomes: list[CycleOutcome],
-           limits: Limits, target: Text) -> list[list[int]]:
+           limits: Limits, target: LanguageModel) -> list[list[int]]:
     """Append what was accepted to the rows, their statistics and the cache's lengths; its kept nodes are in place.
     Finished rows stay as they are. Returns the node indices that the cache keeps in each row."""
     kept: list[list[int]] = []
@@ -243,7 +242,7 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
     return kept
 
 
-def count_cycle(generation: Generation, outcome: CycleOutcome, limits: Limits, target: Text) -> list[int]:
+def count_cycle(generation: Generation, outcome: CycleOutcome, limits: Limits, target: LanguageModel) -> list[int]:
     """Add a cycle to an unfinished generation, cut where the generation ends. Returns the tokens it adds."""
     tokens = emit(generation, outcome.tokens, limits, target)
     emitted = len(tokens)
@@ -258,7 +257,7 @@ def count_cycle(generation: Generation, outcome: CycleOutcome, limits: Limits, t
     return tokens
 
 
-def emit(generation: Generation, tokens: Sequence[int], limits: Limits, target: Text) -> list[int]:
+def emit(generation: Generation, tokens: Sequence[int], limits: Limits, target: LanguageModel) -> list[int]:
     """Append `tokens` up to the generation's end; returns those that were kept."""
     before = len(generation.output_ids)
     for token in tokens:
@@ -274,7 +273,7 @@ def emit(generation: Generation, tokens: Sequence[int], limits: Limits, target: 
     return generation.output_ids[before:]
 
 
-def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], target: Text) -> None:
+def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], target: LanguageModel) -> None:
     """End at the token that completes a stop string; the text is cut before the string when it is read."""
     text = target.decode(generation.output_ids)
     if not any(s in text for s in stop):
@@ -287,7 +286,7 @@ def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], tar
             return
 
 
-def text_of(generation: Generation, stop: tuple[str, ...], target: Text, *, opens: bool = False) -> str:
+def text_of(generation: Generation, stop: tuple[str, ...], target: LanguageModel, *, opens: bool = False) -> str:
     """The generation's text, special tokens left out, ended before the first stop string. It continues the prompt's, or
     `opens` one, as a message does."""
     text = target.decode(generation.output_ids, opens=opens)

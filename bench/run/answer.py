@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.engine import LoadedMethod
     from methods.batch import Generation
-    from methods.engine.protocols import Text
+    from methods.engine.language_model import LanguageModel
 
 
 Answer = list["Generation"] | FailedSample
@@ -61,7 +61,7 @@ def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stre
     return {prompt.id: failed.get(prompt.id, answers[prompt.id]) for prompt in prompts}
 
 
-def context(target: Text, prompt: Prompt, answers: Sequence[str]) -> list[int]:
+def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> list[int]:
     """The token ids before the turn that follows the given answers; a given history stands in their place. The model's
     own answers are plain text, whatever they hold. Raises TaskError for a given id that is no token, and for a message
     with a control token, unless the prompt says what that is."""
@@ -85,7 +85,7 @@ def context(target: Text, prompt: Prompt, answers: Sequence[str]) -> list[int]:
     return target.encode([{"role": role, "content": content} for role, content in messages], plain, prompt.date)
 
 
-def _refuse_control_tokens(target: Text, prompt: Prompt) -> None:
+def _refuse_control_tokens(target: LanguageModel, prompt: Prompt) -> None:
     """Raises TaskError for a given message, of whichever turn, that the tokenizer would read as more than one."""
     given = [*filter(None, [prompt.system]), *(text for _, text in prompt.prefix), *prompt.turns, *prompt.history]
     if token := next(filter(None, map(target.control_tokens.first, given)), None):
@@ -93,7 +93,7 @@ def _refuse_control_tokens(target: Text, prompt: Prompt) -> None:
                         "task.control_tokens=text to read it as plain text, or parse to read it as the token")
 
 
-def prompt_sha256(target: Text, prompt: Prompt) -> str:
+def prompt_sha256(target: LanguageModel, prompt: Prompt) -> str:
     """SHA-256 of what the task gives, as token ids of the target: the context of the first turn, then each later turn
     and the answers of a given history. The model's own answers are not in it. Raises as `context`."""
     later = [*prompt.history, *prompt.turns[1:]]
@@ -106,7 +106,7 @@ class PromptChanged(ValueError):
     """The task gives another prompt than the one that was answered. The message is one line."""
 
 
-def check_prompts(target: Text, answered: Iterable[tuple[Prompt, str]]) -> None:
+def check_prompts(target: LanguageModel, answered: Iterable[tuple[Prompt, str]]) -> None:
     """Check that prompts are those whose hashes were stored. Raises PromptChanged, naming the first that is not."""
     for prompt, before in answered:
         if (now := prompt_sha256(target, prompt)) != before:
@@ -114,7 +114,7 @@ def check_prompts(target: Text, answered: Iterable[tuple[Prompt, str]]) -> None:
                                 "remove the folders of the cell and of its baseline to measure them anew")
 
 
-def limits_of(cell: Cell, target: Text, task: Task) -> Limits:
+def limits_of(cell: Cell, target: LanguageModel, task: Task) -> Limits:
     """Where the answers of a cell end."""
     return Limits(cell.max_new_tokens, target.eos_ids, task.stop)
 

@@ -1,15 +1,14 @@
 """Measure what the parts of a cycle cost on this machine, as `results.metrics.cost.Profile` has them.
 
-Methods of a pair take turns over a few prompts, with the clock of each phase (`bench.run.profiling`): each
-part is timed inside the loop, with the caches as decoding leaves them. What only plain decoding is timed for, reading
-the prompt with the target, the others remember (`methods.engine.cache`). `bench.run.cost_fit` makes prices of it."""
+Methods of a pair take turns over a few prompts, with the clock of each phase (`bench.run.profiling`): each part is
+timed inside the loop, with the caches as decoding leaves them. What a drafter reads of the prompt is what its method
+takes longer for it than plain decoding. `bench.run.cost_fit` makes prices of it."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -24,8 +23,6 @@ from bench.run.cost_fit import Size, Times, costs_of, linear, verification
 from bench.run.models import ModelPool, use_threads
 from bench.run.profiling import Phases
 from methods.decode import Limits, Request, generate
-from methods.engine.cache import Prefills
-from methods.engine.language_model import LanguageModel
 from results.metrics.cost import LOSSLESS, Profile, Rest
 
 if TYPE_CHECKING:
@@ -79,37 +76,6 @@ class Turn:
     def name(self) -> str:
         """Of the drafter, in the profile."""
         return priced_as(self.method.drafter, self.cell.drafter.name, self.cell.decoding.sampling)
-
-
-class Known:
-    """A prompt that the target has read with the features of every drafter. Plain decoding reads it anew, and so does a
-    draft model whose reading is timed; a model that cannot remember always does."""
-
-    def __init__(self, turns: Sequence[Turn], rows: list[list[int]]) -> None:
-        target = turns[0].method.target
-        self.target, self.draft = Prefills(), Prefills()
-        with self._remembered(target, self.target), torch.inference_mode():
-            for features in {turn.method.drafter.features(turn.method.model) for turn in turns}:
-                target.prefill(rows, target.new_cache(len(rows), len(rows[0]) + 1), features)
-
-    def answer(self, turn: Turn, requests: Sequence[Request], limits: Limits, phases: Phases) -> Generation:
-        """Decode the requests; the answer with the most cycles."""
-        model = turn.method.model
-        with ExitStack() as stack:
-            if turn.name != "none":
-                stack.enter_context(self._remembered(turn.method.target, self.target))
-            if turn.brief and isinstance(model, LanguageModel):
-                stack.enter_context(self._remembered(model, self.draft))
-            return max(generate(turn.method, requests, limits, phases), key=lambda answer: len(answer.committed))
-
-    @staticmethod
-    @contextmanager
-    def _remembered(model: LanguageModel, prompts: Prefills) -> Iterator[None]:
-        model.prefills = prompts if model.can_remember else None
-        try:
-            yield
-        finally:
-            model.prefills = None
 
 
 def measure(overrides: Sequence[str], prompts: int, batches: Sequence[int],
@@ -183,7 +149,6 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]
     for number, prompt in enumerate([asked[0], *asked], start=-1):  # number -1 warms up
         ids, stream = context(target, prompt, []), stream_name(first, task, prompt, 0)
         requests = [Request(ids, f"{stream}/{row}") for row in range(batch)]
-        known = Known(turns, [ids] * batch)
         order = [*others, *plain * PLAIN_TURNS]
         Random(number).shuffle(order)
         for turn in [*plain, *order]:
@@ -191,10 +156,11 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]
                 continue
             new = WARM_UP if number < 0 else FEW_TOKENS if turn.brief else NEW_TOKENS
             phases, greedy = Phases(target.device), turn.cell.decoding.sampling.greedy
-            answer = known.answer(turn, requests, Limits(new, eos), phases)
+            answer = max(generate(turn.method, requests, Limits(new, eos), phases),
+                         key=lambda answer: len(answer.committed))
             if number >= 0 and len(answer.committed) > 1:
                 reading, name = _note(turn, answer, phases, batch, cycles[greedy]), turn.name
-                if name != "none" and not target.can_remember:
+                if name != "none":
                     reading = max(0.0, reading - prefills[greedy]["none"][len(ids)][-1])
                 if not turn.brief:
                     prefills[greedy][name][len(ids)].append(reading)
@@ -206,7 +172,7 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]
 
 def _note(turn: Turn, answer: Generation, phases: Phases, batch: int, cycles: Cycles) -> float:
     """Add the cycles of an answer but the first, in which a head reads the prompt; returns the seconds of reading
-    it, without those of the target where the target remembers it."""
+    it, those of the target included."""
     timed = [phases.times[name] for name in ("draft", "verify", "accept", "commit")]
     outside = max(0.0, batch * answer.decode_s - sum(map(sum, timed))) / len(answer.committed)
     draft = turn.method.draft

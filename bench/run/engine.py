@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bench.run.profiling import Phases
     from methods.batch import Generation
     from methods.decode import Limits, Request
-    from methods.engine.protocols import Text
+    from methods.engine.language_model import LanguageModel
 
 ENGINES = {"lab": "bench.run.models:ModelPool", "vllm": "bench.run.vllm.engine:Vllm"}
 """`engine.name` -> module:class, imported when a cell asks for it."""
@@ -32,7 +32,7 @@ class LoadedMethod(Protocol):
         """Whether, while it decodes, the CPU time of this process shows that the machine stalls it."""
 
     @property
-    def target(self) -> Text:
+    def target(self) -> LanguageModel:
         """The target's tokenizer and chat template."""
 
     def check_fit(self, prompt_tokens: int, limits: Limits) -> None:
@@ -73,11 +73,9 @@ class Engine(Protocol):
 
 
 class Engines:
-    """The engines of this process; an engine itself. `remember`: prompts that were read are remembered, so that it must
-    not be timed."""
+    """The engines of this process; an engine itself."""
 
-    def __init__(self, remember: bool = False) -> None:
-        self._remember = remember
+    def __init__(self) -> None:
         self._made: dict[str, Engine] = {}
 
     @property
@@ -106,6 +104,6 @@ class Engines:
     def _engine(self, name: str) -> Engine:
         if name not in self._made:
             module, _, attribute = ENGINES[name].partition(":")
-            make: Callable[[bool], Engine] = getattr(import_module(module), attribute)
-            self._made[name] = make(self._remember)
+            make: Callable[[], Engine] = getattr(import_module(module), attribute)
+            self._made[name] = make()
         return self._made[name]

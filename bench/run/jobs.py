@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.engine import Engine, LoadedMethod
     from methods.batch import Divergence
-    from methods.engine.protocols import Text
+    from methods.engine.language_model import LanguageModel
     from tasks.base import Prompt, Task
 
 WORDS = np.array([clause.word for clause in Clause])
@@ -82,7 +82,7 @@ class Done:
 def loaded_worker() -> Callable[[Job], Done]:
     """Does jobs in a worker, on models that it keeps loaded."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # torch was imported before the worker was forked
-    return partial(done_here, engine=Engines(remember=True))
+    return partial(done_here, engine=Engines())
 
 
 def done_here(job: Job, engine: Engine) -> Done:
@@ -150,7 +150,7 @@ def _stored(found: Divergence | None) -> Distortion | None:
     return Distortion(**plain | {"nats": found.nats if math.isfinite(found.nats) else None})
 
 
-def scored(prompt: Prompt, turns: Answer, task: Task, target: Text) -> Record:
+def scored(prompt: Prompt, turns: Answer, task: Task, target: LanguageModel) -> Record:
     """The record of an answer; a scorer that raises makes it a failed one, one that cannot run here leaves it without a
     score."""
     if isinstance(turns, FailedSample):

@@ -18,7 +18,6 @@ from bench.run.profiling import Phases
 from methods.decode import Limits, Request, check_fit, generate
 from methods.drafters._heads import check_head
 from methods.engine import probe, roofline
-from methods.engine.cache import Prefills
 from methods.engine.device import DEFAULT_THREADS
 from methods.engine.families import check_generation_config
 from methods.engine.graphs import Graphs
@@ -119,13 +118,9 @@ class LabMethod:
 
 class ModelPool:
     """Loaded models by their source and settings, as `bench.run.engine.Engine`; cells that share a model share its
-    weights.
+    weights."""
 
-    remember  causal LMs remember the prompts that they have read; never in a pool whose models are timed. Models that
-              are spread over devices, divided among ranks, or run as graphs remember none."""
-
-    def __init__(self, remember: bool = False) -> None:
-        self.remember = remember
+    def __init__(self) -> None:
         self._language_models: dict[Hashable, LanguageModel] = {}
         self._heads: dict[Hashable, Head] = {}
         self._narrow: dict[tuple[int, int], LanguageModel] = {}
@@ -189,10 +184,7 @@ class ModelPool:
     def _language_model(self, cell: Cell, role: str) -> LanguageModel:
         def load() -> LanguageModel:
             target = None if role == "target" else self._language_model(cell, "target")
-            model = load_language_model(cell.pair, cell.engine, role, target)
-            if self.remember and model.can_remember:
-                model.prefills = Prefills()
-            return model
+            return load_language_model(cell.pair, cell.engine, role, target)
 
         return _kept(self._language_models, cell, role, load)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bench.config.schema import Pair
     from bench.run.engine import Engine, LoadedMethod
     from bench.run.locks import Claim, Stamp
-    from methods.engine.protocols import Text
+    from methods.engine.language_model import LanguageModel
     from results.store.cells import CellFolder, Store
     from results.store.sample import Sample
     from tasks.base import Prompt
@@ -321,7 +321,7 @@ def _is_exact(cell: Cell) -> bool:
     return cell.is_autoregressive and sampling.top_k == 0 and sampling.top_p == 1.0 and sampling.min_p == 0.0
 
 
-def before(target: Text, prompt: Prompt, sample: Sample, at: int) -> list[int]:
+def before(target: LanguageModel, prompt: Prompt, sample: Sample, at: int) -> list[int]:
     """The context of token `at` of the sample."""
     turn, start = 0, 0
     while turn + 1 < len(sample.turn_tokens) and at >= start + sample.turn_tokens[turn]:

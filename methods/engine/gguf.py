@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import struct
 import sys
 from collections import Counter
 from contextlib import redirect_stderr
@@ -17,76 +16,10 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import Any
 
 from methods.engine import packages, user_cache
 from methods.engine.source import ModelError, Source
-
-SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Type -> bytes of a number."""
-STRING, ARRAY = 8, 9
-KEY_BYTES, TENSOR_BYTES = 13, 24
-"""The least that a key with its value, and a tensor's description, take."""
-DEEPEST = 4
-"""Levels of arrays in arrays."""
-
-
-def check_counts(file: Path) -> None:
-    """Raises ValueError, one line, for a header that asks for more than the file holds; OSError."""
-    with file.open("rb") as content:
-        _Header(content, file.stat().st_size).check()
-
-
-class _Header:
-    def __init__(self, content: BinaryIO, size: int) -> None:
-        self.content, self.size, self.order = content, size, "<"
-
-    def check(self) -> None:
-        if self.content.read(4) != b"GGUF":
-            raise ValueError("it does not begin with GGUF")
-        if int.from_bytes(self.content.read(4), "little") & 0xFFFF == 0:  # the version, in the other byte order
-            self.order = ">"
-        tensors, keys = self._number("Q"), self._number("Q")
-        self._expect(tensors * TENSOR_BYTES + keys * KEY_BYTES, f"{tensors} tensors and {keys} keys")
-        for _ in range(keys):
-            self._string()
-            self._value(self._number("I"), DEEPEST)
-
-    def _value(self, kind: int, levels: int) -> None:
-        if kind == STRING:
-            self._string()
-        elif kind == ARRAY and levels:
-            inner, count = self._number("I"), self._number("Q")
-            if inner in SIZES:
-                self._skip(count * SIZES[inner], f"an array of {count} numbers")
-                return
-            self._expect(count * 8, f"an array of {count} values")
-            for _ in range(count):
-                self._value(inner, levels - 1)
-        elif kind in SIZES:
-            self._skip(SIZES[kind], "a number")
-        else:
-            raise ValueError(f"a value of the unknown type {kind}" if levels else "arrays are nested too deeply")
-
-    def _string(self) -> None:
-        length = self._number("Q")
-        self._skip(length, f"a text of {length} bytes")
-
-    def _number(self, form: str) -> int:
-        size = struct.calcsize(form)
-        content = self.content.read(size)
-        if len(content) < size:
-            raise ValueError("it ends within its header")
-        return int(struct.unpack(f"{self.order}{form}", content)[0])
-
-    def _skip(self, length: int, what: str) -> None:
-        self._expect(length, what)
-        self.content.seek(length, 1)
-
-    def _expect(self, length: int, what: str) -> None:
-        if length > (left := self.size - self.content.tell()):
-            raise ValueError(f"its header announces {what}, and {left} bytes are left")
-
 
 RECORD = "gguf.json"
 """In a converted folder: the file it was made from, and with which versions."""
@@ -108,11 +41,19 @@ class Header:
 
 def read_header(file: Path) -> Header:
     """Check that a file is a whole GGUF file of a language model. Raises ModelError, one line."""
+    import numpy as np
     from gguf import GGUFReader  # a few tenths of a second
 
+    class Bounded(GGUFReader):
+        """Refuses what the file announces and does not hold, before memory is taken for it."""
+
+        def _get(self, offset: int, dtype: Any, count: Any = 1, *others: Any, **named: Any) -> Any:
+            if offset + np.dtype(dtype).itemsize * int(count) > len(self.data):
+                raise ValueError("it ends before what its header announces")
+            return super()._get(offset, dtype, count, *others, **named)
+
     try:
-        check_counts(file)
-        reader = GGUFReader(file)
+        reader = Bounded(file)
         architecture = str(reader.fields["general.architecture"].contents())
         size = reader.fields.get(f"{architecture}.vocab_size")
         vocabulary = len(reader.fields["tokenizer.ggml.tokens"].data) if size is None else int(size.contents())
@@ -121,7 +62,7 @@ def read_header(file: Path) -> Header:
     except KeyError as error:
         raise ModelError(f"{file}: not a language model with its tokenizer: the GGUF header has no {error}; give the "
                          "file of a language model") from error
-    except (ValueError, IndexError, TypeError, OverflowError) as error:  # what its reader meets first
+    except (ValueError, IndexError, TypeError, OverflowError, RecursionError) as error:  # what its reader meets first
         raise ModelError(f"{file}: not a whole GGUF file ({_line(error)}); fetch it again") from error
     counts = Counter(tensor.tensor_type.name for tensor in reader.tensors)
     return Header(architecture, vocabulary, ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))

@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from methods.engine import attention, texts
 from methods.engine.attention import Layout
-from methods.engine.cache import Entry, LedCache, Prefills, SlotCache
+from methods.engine.cache import Entry, LedCache, SlotCache
 from methods.engine.decoder import Decoder, Product, linear
 from methods.engine.device import upload
 from methods.engine.families import DecoderName, obstacle, resolve
@@ -60,7 +60,6 @@ class LanguageModel:
                  auto: lean where it can.
     graphs       what records its forwards, with a lean decoder; None: they run as they come.
     divided      among the processes of torchrun, as rank 0 knows it; None: it is whole, or another rank has it.
-    prefills     the prompts that it has read, which it does not read again; None: it reads every prompt.
     products     the kernels that were chosen for its weights; None: the plain product serves.
     findings     what the engine was found to do right with it (`methods/engine/probe.py`); None: nobody looked.
     rows         tokens of its vocabulary: the first rows of its embedding and LM head, the others pad; None: all.
@@ -74,7 +73,6 @@ class LanguageModel:
     graphs: Graphs | None = None
     revision: str | None = None
     divided: Divided | None = None
-    prefills: Prefills | None = None
     products: Products | None = None
     findings: Findings | None = None
     rows: int | None = None
@@ -109,7 +107,7 @@ class LanguageModel:
 
     def narrowed(self, rows: int) -> LanguageModel:
         """This model with the first `rows` tokens of its vocabulary alone: it draws no other. It shares all weights."""
-        return replace(self, rows=rows, prefills=None if self.prefills is None else Prefills())
+        return replace(self, rows=rows)
 
     @cached_property
     def max_positions(self) -> int:
@@ -267,12 +265,8 @@ class LanguageModel:
             raise ModelError(f"{self.source}: the drafter runs layers of its target, which engine.parallel=tensor "
                              "divides; give engine.parallel=layers, or another drafter")
 
-    @property
-    def can_remember(self) -> bool:
-        """Whether it may have `prefills`: it is neither divided nor spread over devices, and no graph records it."""
-        return self.divided is None and self.graphs is None and not any(self.stages)
-
     def new_cache(self, rows: int, slots: int) -> SlotCache:
+        """An empty cache for so many rows of at most so many tokens."""
         if any(self.stages):
             devices = [next(layer.parameters()).device for layer in self.model.base_model.layers]
             return SpreadCache(self.model.config, rows, slots, self.stages, devices, dtype=self.model.dtype)
@@ -286,15 +280,6 @@ class LanguageModel:
 
         Shorter rows are padded at the end; those slots are masked."""
         self._note_lengths([len(row) for row in rows], cache)
-        if self.prefills is None:
-            return self._read(rows, cache, features)
-        if (known := self.prefills.recall(rows, features, cache)) is not None:
-            return Output(known[0], features=known[1])
-        out = self._read(rows, cache, features)
-        self.prefills.add(rows, features, cache, out.logits, out.features)
-        return out
-
-    def _read(self, rows: list[list[int]], cache: SlotCache, features: tuple[int, ...]) -> Output:
         width, ends = max(map(len, rows)), sorted({len(row) - 1 for row in rows})
         tokens = upload([row + [0] * (width - len(row)) for row in rows], self.device)
         out = self.forward(tokens, cache, keep=upload(ends, self.device), features=features)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import zipfile
@@ -95,7 +96,9 @@ def test_fingerprint_and_record_name_the_file(file):
 @pytest.mark.parametrize("content", [
     lambda whole: whole[:-1], lambda whole: whole[:len(whole) // 2], lambda whole: whole[:40], lambda whole: b"",
     lambda whole: b"GGML" + whole[4:], lambda whole: whole[:4] + b"\x09" + whole[5:], lambda whole: b"text\n" * 1000,
-], ids=["last byte", "half", "header", "empty", "magic", "version", "text"])
+    lambda whole: whole[:16] + b"\xff" * 8 + whole[24:],
+    lambda whole: whole[:16] + struct.pack("<QQsIIQ", 1, 1, b"a", 9, 4, 1 << 60) + whole,
+], ids=["last byte", "half", "header", "empty", "magic", "version", "text", "many keys", "long array"])
 def test_a_wrong_or_truncated_file_is_one_line(file, cache, content):
     file.write_bytes(content(file.read_bytes()))
     with pytest.raises(ModelError, match=r"tiny.gguf: not a whole GGUF file \(.+\); fetch it again$") as caught:

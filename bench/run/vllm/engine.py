@@ -179,7 +179,7 @@ def rule_text(cell: Cell) -> str:
 class Vllm:
     """As `bench.run.engine.Engine`."""
 
-    def __init__(self, remember: bool = False) -> None:
+    def __init__(self) -> None:
         self._engines: dict[str, Loaded] = {}
         self._texts: dict[str, LanguageModel] = {}
 
