@@ -14,13 +14,13 @@ from methods.rules.base import DraftCapabilities, Model, Rule, Sampling, State, 
 Ramp = Literal["step", "linear", "power"]
 
 
-def none_yet(rows: Sequence[Sequence[int]], device: torch.device) -> State:
-    """answered: [B] int64, tokens of each answer so far; the first one is there before any draft."""
+def start_count(rows: Sequence[Sequence[int]], device: torch.device) -> State:
+    """answered: [B] int64, tokens of each answer so far; the prefill has given the first."""
     return {"answered": torch.ones(len(rows), dtype=torch.long, device=device)}
 
 
-def and_these(v: Verification, path: Walk) -> State:
-    """The state behind a block: the kept tokens and the one after them are answered too."""
+def count_answered(v: Verification, path: Walk) -> State:
+    """The state behind a block: its kept tokens and the token after them are counted."""
     return {"answered": v.state["answered"] + path.length + 1}
 
 

@@ -110,31 +110,31 @@ class Rule(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     needs_hidden: ClassVar[bool] = False
     needs_draft_hidden: ClassVar[bool] = False
-    """Does the rule read `draft.hidden`? Known once it is bound."""
+    """Whether the rule reads `draft.hidden`; known once it is bound."""
     chain_only: ClassVar[bool] = False
-    """Is the rule defined for chains alone? Drafters of trees are then refused."""
+    """Whether the rule is defined for chains only; drafters of trees are then refused."""
     sampled_only: ClassVar[bool] = False
-    """Above temperature 0, is the rule defined for candidates drawn from the draft distribution alone?"""
+    """Whether, above temperature 0, the rule is defined only for candidates drawn from the draft distribution."""
     greedy_only: ClassVar[bool] = False
-    """Is the rule defined at temperature 0 alone?"""
+    """Whether the rule is defined at temperature 0 only."""
     local: ClassVar[bool] = True
-    """Is a node decided from its own context and siblings? False for a rule that looks along the path or has a state;
-    it cannot be combined with another."""
+    """Whether a node is decided from its own context and siblings. A rule that looks along the path or has a state is
+    not local and cannot be combined with another."""
 
     def has_law(self) -> bool:
-        """Has the next token of a context a law of its own once the draft is known (`methods.distortion`)? Not where
-        other nodes' numbers count."""
+        """Whether the draft determines the distribution of a context's next token, so that `methods.distortion` can
+        compute it; false where the random numbers of other nodes matter."""
         return self.is_memoryless()
 
     def drawn_law(self, p: Tensor, q: Tensor) -> Tensor | None:
-        """[M, V] the law of the next token where one candidate is drawn from q [M, V], of a rule that samples towards a
-        law of its own; p [M, V]. Default: None, `methods.distortion` integrates over the candidates."""
+        """[M, V] distribution of the next token where one candidate is drawn from q [M, V], for a rule that states it;
+        p [M, V]. Default: None, and `methods.distortion` integrates over the candidates."""
         return None
 
     @property
     def own_randomness(self) -> bool:
-        """Does a decision depend on more chance than the node's own number, on masks, say? Its law is then an average
-        over draws (`methods.distortion`)."""
+        """Whether a decision depends on randomness beyond the node's own number, such as masks; `methods.distortion`
+        then averages over draws."""
         return False
 
     @property
@@ -143,24 +143,24 @@ class Rule(BaseModel, ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def is_memoryless(self) -> bool:
-        """Does the decision on a token depend on its context alone, with the options as they are?"""
+        """Whether, with these options, the decision on a token depends on its context only."""
         return self.local
 
     def is_lossless(self, sampling: Sampling) -> bool:
-        """Do the emitted tokens follow the target's processed distribution exactly? Default: no."""
+        """Whether the emitted tokens follow the target's processed distribution exactly. Default: no."""
         return False
 
     def needs_q(self, sampling: Sampling) -> bool:
-        """Does the rule read `draft.logits` or `draft.q` even of deterministic candidates?"""
+        """Whether the rule reads `draft.logits` or `draft.q` even of deterministic candidates."""
         return False
 
     def bonus_needs_q(self, sampling: Sampling) -> bool:
-        """Does `emit` read `draft.logits` behind the last token of a wholly accepted chain? The drafter then reads that
-        token too: one more forward a cycle."""
+        """Whether `emit` reads `draft.logits` behind the last token of a fully accepted chain. The drafter then reads
+        that token too: one more forward per cycle."""
         return False
 
     def emits_argmax(self, sampling: Sampling) -> bool:
-        """Is the emitted token always the target's argmax? Then nothing has to be drawn."""
+        """Whether the emitted token is always the target's argmax, so that nothing has to be drawn."""
         return sampling.greedy
 
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
@@ -187,8 +187,8 @@ class Rule(BaseModel, ABC):
         return self
 
     def too_much(self, vocab: int) -> str | None:
-        """Why a request must not ask this of a server with others on it, one line: its options take many times the
-        usual work or memory on a target with `vocab` tokens. Default: None, it may."""
+        """One line that refuses these options on a shared server, because they take many times the usual work or memory
+        on a target with `vocab` tokens. Default: None, allowed."""
         return None
 
     def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:

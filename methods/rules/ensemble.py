@@ -39,7 +39,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from methods.rules._request import and_these, none_yet, place, ramp
+from methods.rules._request import count_answered, place, ramp, start_count
 from methods.rules.base import Decision, Sampling, State, ThresholdView, Verification, Walk
 from methods.rules.lossless import ThresholdChain
 
@@ -61,10 +61,10 @@ class Ensemble(ThresholdChain):
         return (self.w == 1.0 and self.w_first in (None, 1.0)) or (sampling.greedy and self.variant == "graphcore")
 
     def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
-        return {} if self.w_first is None else none_yet(rows, device)
+        return {} if self.w_first is None else start_count(rows, device)
 
     def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
-        return {} if self.w_first is None else and_these(v, path)
+        return {} if self.w_first is None else count_answered(v, path)
 
     def needs_q(self, sampling: Sampling) -> bool:
         return self._mixes_argmax(sampling)

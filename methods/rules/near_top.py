@@ -39,7 +39,7 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from methods.rules._request import ThinkingRule, and_these, in_top, none_yet
+from methods.rules._request import ThinkingRule, count_answered, in_top, start_count
 from methods.rules.base import Decision, Model, Rule, Sampling, State, Target, ThresholdView, Verification, Walk
 from methods.rules.lossless import lossless_test, residual
 
@@ -69,10 +69,10 @@ class NearTop(ThinkingRule):
         return super().bind(target, model)
 
     def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
-        return super().start(rows, device) | none_yet(rows, device)
+        return super().start(rows, device) | start_count(rows, device)
 
     def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
-        return super().next_state(v, path, token) | and_these(v, path)
+        return super().next_state(v, path, token) | count_answered(v, path)
 
     def decide(self, v: Verification) -> Decision:
         view = self.threshold_view(v)

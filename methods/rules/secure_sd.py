@@ -35,7 +35,7 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from methods.rules._request import Ramp, and_these, none_yet, place, ramp
+from methods.rules._request import Ramp, count_answered, place, ramp, start_count
 from methods.rules.base import Decision, Sampling, State, Verification, Walk
 from methods.rules.either import Nested, Options, built
 from methods.rules.lossless import lossless_test, residual
@@ -66,10 +66,10 @@ class SecureSd(Nested):
         return sampling.greedy and super().emits_argmax(sampling)
 
     def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
-        return none_yet(rows, device)
+        return start_count(rows, device)
 
     def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
-        return and_these(v, path)
+        return count_answered(v, path)
 
     def eta(self, v: Verification) -> Tensor:
         """[B, N] of the token that follows each node."""
