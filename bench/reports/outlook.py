@@ -13,7 +13,6 @@ from bench.dry_run.plan import config_folder, duration, show_plan
 from bench.reports.overrides import Selection
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
-from results.reports.kinds import Serving
 from results.reports.published import published_value
 
 if TYPE_CHECKING:
@@ -43,9 +42,6 @@ def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session
     edition = f"pair={','.join(chosen.pairs)}" if chosen.pairs else f"scale={chosen.scale}"
     table = Table(*COLUMNS, title=f"reports; points of {edition}", title_justify="left")
     for report in reports:
-        if isinstance(report, Serving):
-            table.add_row(report.name, report.title, "its name", "any", "–")
-            continue
         scales = ", ".join(scale for scale, names in pairs_of(report.axes).items() if names) or "any"
         run_by = "its name, every" if report.on_request else "its name, every, all"
         has_edition = report.has_edition(chosen.pairs, chosen.scale)

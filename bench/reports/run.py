@@ -18,9 +18,9 @@ from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.steps import run_steps, show_steps
 from bench.run.judging import judge_cells
 from bench.run.session import Session
-from results.reports.kinds import AnyReport, Serving, parse_report, report_keys
+from results.reports.kinds import AnyReport, parse_report, report_keys
 from results.reports.spec import TableSpec
-from results.store.files import check_creatable, check_writable, replace_text
+from results.store.files import check_creatable, check_writable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -104,9 +104,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if request.asks(LIST):
         show_reports(reports.values(), request.overrides, session)
         return 0
-    if isinstance(serving := reports.get(request.reports[0]), Serving) and len(request.reports) == 1:
-        return lay_out(serving, request, session)
-    specs = [report for report in reports.values() if not isinstance(report, Serving)]
+    specs = list(reports.values())
     with uncollected():
         plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
     requested = [spec.name for spec in specs if request.names(spec)]
@@ -140,32 +138,12 @@ def run_reports(command: Command, hydra: Composer) -> int:
     return max(judged, print_status([plans[name] for name in requested], session))
 
 
-def lay_out(report: Serving, request: Request, session: Session) -> int:
-    """Lay out what `bench.gpu` measured. Returns the exit status. Raises ValueError."""
-    frame, folder = report.frame(), session.settings.output.dir / "report"
-    if session.settings.dry_run:
-        session.print(f"report={report.name}: {len(frame)} rows of {report.folder}, which are there", soft_wrap=True)
-        return 0
-    from plots.serving import render  # matplotlib, which a dry run should not cost
-
-    paths = [*render(report, frame, folder), folder / f"{report.name}.md", folder / f"{report.name}.csv"]
-    table = frame.to_markdown(index=False, floatfmt=".4g")
-    replace_text(paths[-2], f"### {report.title}\n\n{table}\n\n{report.about}\n\n`{request.command(report.name)}`\n")
-    replace_text(paths[-1], frame.to_csv(index=False))
-    session.print(table, markup=False, soft_wrap=True)
-    session.print(f"{report.title}: {', '.join(path.name for path in paths)} in {folder}", soft_wrap=True)
-    return 0
-
-
 def report_grid(name: str) -> dict[Coords, Outcome]:
     """Run and render a table or figure as `report=NAME` does; what the store then holds for each of its points. Raises
     ValueError."""
     with composer() as hydra:
         run_reports(hydra.command([f"report={name}"], multirun=False), hydra)
-        report = load_report(name, hydra)
-        if isinstance(report, Serving):
-            raise ValueError(f"report={name}: a {report.kind} report has no grid; give a table or a figure")
-        return plan_of(report, hydra, []).grid(Session(hydra.settings([])))
+        return plan_of(load_report(name, hydra), hydra, []).grid(Session(hydra.settings([])))
 
 
 def load_reports(request: Request, hydra: Composer, folder: Path | None) -> dict[str, AnyReport]:
@@ -179,7 +157,7 @@ def load_reports(request: Request, hydra: Composer, folder: Path | None) -> dict
         if not was_rendered and not request.asks(name, ALL, EVERY, LIST):
             continue  # composing a report takes a tenth of a second
         report = load_report(name, hydra, request.changes_to(name))
-        is_requested = not isinstance(report, Serving) and request.names(report)
+        is_requested = request.names(report)
         if request.asks(name, LIST) or ((was_rendered or is_requested) and is_edition(
                 report, selection, None if is_requested else folder)):
             reports[name] = report
@@ -199,7 +177,7 @@ def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> AnyR
 
 def is_edition(report: AnyReport, selection: Selection, folder: Path | None) -> bool:
     """Whether the report has this edition and, with `folder`, whether it was rendered there."""
-    if isinstance(report, Serving) or not report.has_edition(selection.pairs, selection.scale):
+    if not report.has_edition(selection.pairs, selection.scale):
         return False
     return folder is None or any(folder.glob(f"{selection.edition(report).name}.*"))
 

@@ -23,7 +23,7 @@ from bench.reports.plan import plan_of
 from bench.reports.run import ALL, EVERY, LIST, load_report
 from bench.reports.sweep import plans_of
 from methods import registry, rule_map
-from results.reports.kinds import Serving, parse_report
+from results.reports.kinds import parse_report
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 
@@ -100,8 +100,6 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
         group = {ALL, EVERY} & set(command.reports)
         for name in set(hydra.options("report") if group else command.reports) - composed:
             spec = parse_report(hydra.section("report", name))
-            if isinstance(spec, Serving):
-                continue  # it has no cells
             plan = plan_of(spec, hydra, [*command.overrides, *measured])
             assert (plan.cells or plan.absent) and not plan.refused, f"{name}: {plan.refused}"
             composed.add(name)

@@ -5,16 +5,16 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from bench import gpu
-from bench.__main__ import main
 from bench.commands.gpu import controls, cycle, exact, forward, profile
 from bench.commands.gpu.part import Found, Machine
 from methods import registry
 from methods.decode import Limits, Request, generate
+from plots import batches
+from plots.__main__ import main as plots_main
 
 H100 = gpu.MEASURED / "nvidia_h100_80gb_hbm3"
 
@@ -116,21 +116,20 @@ def test_the_profile_of_the_h100_predicts_its_cycles(tmp_path: Path) -> None:
     assert made[4:] == kept[4:], "the title holds the folder's name"
 
 
-def test_the_report_on_batches(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figure_of_batches(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(H100, tmp_path / "in" / "a")
     shutil.copytree(measured, tmp_path / "in" / "b")
-    words = ["report=serving", f"report.folder={tmp_path / 'in'}", f"output.dir={tmp_path / 'out'}"]
-    assert main(words) == 0
-    table = pd.read_csv(tmp_path / "out" / "report" / "serving.csv")
+    table = batches.read(tmp_path / "in")
     said = [{"machine": machine, **row} for folder, machine in ((H100, "NVIDIA H100 80GB HBM3"), (measured, "a CPU"))
             for row in found(folder, "cycle")[cycle.SERVED]]
-    numbers = ["arm", "batch", "tokens/s", "first token ms", "p95 of a token ms"]
+    numbers = list(batches.COLUMNS[1:])
     assert table[numbers].to_dict("records") == [{key: row[key] for key in numbers} for row in said]
     assert all(row["machine"] in name for row, name in zip(said, table["machine"], strict=True))
-    assert (tmp_path / "out" / "report" / "serving.png").stat().st_size > 10_000
+    words = ["batches", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert plots_main(words) == 0 and (tmp_path / "out" / "batches.png").stat().st_size > 10_000
     (tmp_path / "in" / "a" / "cycle.json").write_text("{")
     capsys.readouterr()
-    assert main(words) == 2
+    assert plots_main(words) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert f"{tmp_path / 'in' / 'a'}: not a result of bench.gpu" in line
 

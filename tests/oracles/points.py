@@ -19,7 +19,6 @@ from bench.reports.overrides import key_of, of_points, taken_by, takes_rule
 from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import load_report
 from results.reports.axes import pairs_of
-from results.reports.kinds import Serving
 from results.reports.scales import SCALES
 from tests.oracles.frozen import FOLDER, PROJECT, Result, portable, read, renames, write
 
@@ -33,8 +32,8 @@ def points_of_report(hydra: Composer, name: str) -> Iterator[tuple[str, list[dic
     """Each edition of a report with its points: coordinates, resolved settings, and the name of the cell without the
     content of its models, with its numbers of prompts; or why the report has none there."""
     report = load_report(name, hydra)
-    if isinstance(report, Serving) or name == "workload":
-        return  # it has no points, or needs a user's prompts
+    if name == "workload":
+        return  # it needs a user's prompts
     pairs = pairs_of(report.axes)
     for scale in SCALES:
         if scale == "real" and pairs["real"] == ["smollm2"]:
