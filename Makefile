@@ -7,7 +7,7 @@ PIP    := $(RUN) -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
 VLLM_READY := .venv-vllm/.ready
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal
-APART  := attack or slurm or network
+APART  := attack
 REAL   ?= [frontier,controls,gains,when,mars_table1,mars_fig1,mars_fig4,mars_fig5,fsd_table2,fsd_fig5,fsd_fig6,dropmatch_table6,dropmatch_table7,arc_table2,arc_table5,production,newer_rules,training_free]
 KEPT     := results/measured/embedded_cpu
 # Their verdicts need accuracies to about four points and speeds to four percent.
@@ -20,7 +20,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all slurm attack lint structure oracles engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
+.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all attack lint structure oracles engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,10 +57,6 @@ test-fast: $(READY)  ## run the quick tests alone: about six minutes on two core
 
 test-all: $(READY)  ## run all tests, also those that make test leaves out (CONTRIBUTING.md says why): over an hour
 	$(PYTEST)
-
-slurm:  ## install Slurm's daemons for make test-all (Debian or Ubuntu, as root)
-	apt-get update
-	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends slurm-wlm munge
 
 attack: $(READY)  ## attack store, files and sandbox, about ten minutes (docs/sandbox.md)
 	$(PYTEST) -m attack

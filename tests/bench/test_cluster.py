@@ -1,26 +1,24 @@
-"""Real schedulers on this machine: their stores equal that of one process, also where a worker was killed half-way."""
+"""Schedulers: their stores equal that of one process, also where a worker was killed half-way. Ray is real; Slurm's
+commands are scripts that start the tasks on this machine."""
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
-from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from bench.run import launch as launcher
-from results.store.files import Holder
-from tests.helpers import dying, slurm
+from tests.helpers import dying
 from tests.helpers.few_cells import few_cells, table
-from tests.helpers.killed_worker import Killer, kill
 from tests.helpers.stores import Decoded, decoded, difference, doubled
 from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 NO_RAY, RAY = find_spec("ray") is None, "no scheduler: ray is not installed (pip install -e .[cluster])"
-NO_SLURM = "no scheduler: submitit is not installed" if find_spec("submitit") is None else slurm.missing()
+NO_SUBMITIT, SUBMITIT = find_spec("submitit") is None, "no scheduler: submitit is not installed"
 SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat", "n=8", "timed=2", "decoding.max_new_tokens=24", "quality_batch=1"
 
 
@@ -47,39 +45,67 @@ def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(command, tmp_path:
     assert_equal(result, expected)
 
 
-@pytest.mark.slurm
-@pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "-")
-def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(command, tmp_path: Path, monkeypatch,
-                                                                           expected: Decoded) -> None:
+SBATCH = """#!/bin/sh
+last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$1")
+cp "$1" "${{0%/*}}/script"
+for task in $(seq 0 "${{last:-0}}"); do
+  export SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$task SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0
+  export SLURM_JOB_NUM_NODES=1 SLURM_NODEID=0
+  {task} > /dev/null 2>&1 &
+done
+echo Submitted batch job 7
+"""
+SRUN = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do
+  case "$1" in --output|--error) shift ;; esac
+  shift
+done
+exec "$@"
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Stands in for Slurm: `task` is what sbatch does for each task of an array, `state` what squeue says of it."""
     monkeypatch.setattr(launcher, "POLL_S", 0.5)
-    monkeypatch.setattr(launcher, "LATE_S", 2.0)
-    store, given = tmp_path / "slurm", (*SWEEP, "launch=slurm", "launch.parallel=2")
-    with slurm.slurm():
-        with Killer(store, _cancel) as killer:
-            stopped = command(*given, flags=["-m"], store=store)
-        assert killer.killed is not None and stopped.status == 1
-        failed = {line.split(": ")[1] for line in stopped.err.splitlines() if line.startswith("failed: ")}
-        assert failed and failed <= set(killer.killed.cells), stopped.err
-        assert re.search(r"ended without a result \((cancelled|failed)\); log: ", stopped.err), stopped.err
-        assert not difference(decoded(store), expected, complete=False), "what was decoded stays"
-        result = command(*given, flags=["-m"], store=store)
+
+    def put(task: str, state: str) -> None:
+        programs = {"sbatch": SBATCH.format(task=task), "srun": SRUN, "scancel": "#!/bin/sh\n",
+                    "squeue": f"#!/bin/sh\nfor task in 0 1 2 3; do echo 7_$task {state}; done\n"}
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        for name, text in programs.items():
+            (tmp_path / "bin" / name).write_text(text)
+            (tmp_path / "bin" / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return put
+
+
+@pytest.mark.skipif(NO_SUBMITIT, reason=SUBMITIT)
+def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(command, tmp_path: Path, slurm,
+                                                                           monkeypatch) -> None:
+    monkeypatch.setattr(launcher, "LATE_S", 0.0)
+    cells = "method=sps", "task=mini_gsm,mini_chat", "n=2", "timed=0", "decoding.max_new_tokens=8"
+    given = (*cells, "launch=slurm", "launch.parallel=2")
+    slurm("true", "CANCELLED")
+    stopped = command(*given, flags=["-m"], store=tmp_path / "slurm")
+    lines = [line for line in stopped.err.splitlines() if line.startswith("failed: ")]
+    assert stopped.status == 1 and len(lines) == 2
+    assert all(re.search(r"its Slurm task 7_[01] ended without a result \(cancelled\); log: ", line) for line in lines)
+    slurm('sh "${0%/*}/script"', "RUNNING")
+    result = command(*given, flags=["-m"], store=tmp_path / "slurm")
     assert result.status == 0, result.err
-    assert_equal(result, expected)
+    assert command(*cells, flags=["-m"], store=tmp_path / "alone").status == 0
+    assert difference(decoded(tmp_path / "slurm"), decoded(tmp_path / "alone")) == ""
 
 
-@pytest.mark.parametrize("launch", [
-    "local", pytest.param("slurm", marks=[pytest.mark.slurm,
-                                          pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "-")])])
-def test_a_report_is_the_same_whatever_runs_it(command, tmp_path: Path, monkeypatch, launch: str) -> None:
+def test_a_report_is_the_same_whatever_runs_it(command, tmp_path: Path) -> None:
     """Eight cells of MARS Table 1 in two rotations: all but the times, which say that the machine was shared."""
-    monkeypatch.setattr(launcher, "POLL_S", 0.5)
     flags = few_cells(tmp_path, "mars_table1", Method=("Autoregressive", "SpS", "EAGLE-3", "MARS, released"),
                       Task=("mini_gsm", "mini_chat"))
     given = ("report=few_cells", "pair=tiny", "n=2", "timed=1", "decoding.max_new_tokens=16")
-    with slurm.slurm() if launch == "slurm" else nullcontext():
-        for folder, more in ((tmp_path / "one", ()), (tmp_path / "many", (f"launch={launch}", "launch.parallel=2"))):
-            result = command(*given, *more, f"output.dir={folder / 'out'}", flags=flags, store=folder / "store")
-            assert result.status == 0, result.err
+    for folder, more in ((tmp_path / "one", ()), (tmp_path / "many", ("launch.parallel=2",))):
+        result = command(*given, *more, f"output.dir={folder / 'out'}", flags=flags, store=folder / "store")
+        assert result.status == 0, result.err
     assert difference(decoded(tmp_path / "many" / "store"), decoded(tmp_path / "one" / "store")) == ""
     one, many = (table(tmp_path / name / "out") for name in ("one", "many"))
     assert list(map(without_times, one)) == list(map(without_times, many))
@@ -93,11 +119,3 @@ def without_times(row: dict[str, str]) -> dict[str, str]:
     timed = ("session", "date", "notes", "best") + (("value", "ci_low", "ci_high", "relative_half_width", "interval")
                                                     if row["value_name"] == "speedup" else ())
     return {name: value for name, value in row.items() if name not in timed}
-
-
-def _cancel(holder: Holder) -> None:
-    """scancel the task that holds a rotation, without the second that Slurm leaves it to end by itself."""
-    variables = dict(line.partition("=")[::2] for line in
-                     Path(f"/proc/{holder.process}/environ").read_text().split("\0"))
-    subprocess.run(["scancel", variables["SLURM_JOB_ID"]], check=True)
-    kill(holder)

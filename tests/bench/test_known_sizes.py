@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-import yaml
 
-from bench.config.paths import CONF
 from bench.dry_run.estimate import known
-from methods.engine.families import check_division
 
 
 class Shape(NamedTuple):
@@ -56,15 +53,6 @@ SHAPES = {
     "google/gemma-2-2b-it": Shape(256000, 2304, 9216, 26, 8, 4, 256, tied=True, norms=4),
     "google/gemma-2-27b-it": Shape(256000, 4608, 36864, 46, 32, 16, 128, tied=True, norms=4),
 }
-HEADS = {  # of a target: heads of its own (they decide the width of q), layers of the fused features
-    "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B": ("meta-llama/Llama-3.1-8B-Instruct", 14336),
-    "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B": ("meta-llama/Llama-3.3-70B-Instruct", 28672),
-    "yuhuili/EAGLE3-Vicuna1.3-13B": ("lmsys/vicuna-13b-v1.3", 13824),
-    "Tengyunw/qwen3_8b_eagle3": ("Qwen/Qwen3-8B", 12288),
-    "AngelSlim/Qwen3-32B_eagle3": ("Qwen/Qwen3-32B", 25600),
-}
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_parameters_and_cache_of_a_model(name: str) -> None:
     shape, model = SHAPES[name], known().models[name]
@@ -72,44 +60,3 @@ def test_parameters_and_cache_of_a_model(name: str) -> None:
     assert model.kv == 2 * shape.layers * shape.kv_heads * shape.dim
     if name == "Qwen/Qwen3-235B-A22B":  # eight experts of a layer
         assert model.active == pytest.approx(shape._replace(experts=8).parameters, rel=0.02)
-
-
-def test_the_papers_pairs_can_be_divided_as_they_say() -> None:
-    texts = [path.read_text() for path in (CONF / "pair").glob("*.yaml")]
-    divided = [yaml.safe_load(text) for text in texts if "engine.parallel=tensor" in text]
-    for pair in divided:
-        shape = SHAPES[pair["target"]]
-        check_division(pair["target"], {"model_type": pair["target"].split("/")[1].split("-")[0].lower()
-                                        .replace("2.5", "2"), "num_attention_heads": shape.heads,
-                                        "num_key_value_heads": shape.kv_heads, "intermediate_size": shape.mlp},
-                       pair["devices"])
-    assert len(divided) == 4
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_parameters_of_an_eagle3_head(name: str) -> None:
-    """fc of three features, one layer that reads embedding and feature, an LM head of 32,000 tokens."""
-    target, mlp = HEADS[name]
-    shape, head = SHAPES[target], known().models[name]
-    hidden, wide, narrow = shape.hidden, shape.heads * shape.dim, shape.kv_heads * shape.dim
-    layer = 2 * hidden * (wide + 2 * narrow) + wide * hidden + 3 * hidden * mlp
-    assert head.parameters == pytest.approx(3 * hidden * hidden + layer + 32000 * hidden, rel=0.005)
-    assert head.kv == 2 * narrow
-
-
-def test_every_model_was_checked() -> None:
-    others = {name for name in known().models if not name.startswith("random:")} - SHAPES.keys() - HEADS.keys()
-    assert others == {"yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "yuhuili/EAGLE-Vicuna-13B-v1.3",
-                      "FasterDecoding/medusa-vicuna-13b-v1.3"}
-    for shape, model in (("llama31_8b", "meta-llama/Llama-3.1-8B-Instruct"),
-                         ("llama31_8b_eagle3", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B")):
-        random = known().models[f"random:models/shapes/{shape}"]
-        assert random == known().models[model].model_copy(update={"gated": False})
-    target = SHAPES["lmsys/vicuna-13b-v1.3"]
-    block = target.hidden * target.hidden + target.hidden + target.hidden * target.vocabulary
-    assert known().models["FasterDecoding/medusa-vicuna-13b-v1.3"].parameters == pytest.approx(5 * block, rel=0.005)
-    for name, (model, mlp) in {"yuhuili/EAGLE-LLaMA3.1-Instruct-8B": ("meta-llama/Llama-3.1-8B-Instruct", 14336),
-                               "yuhuili/EAGLE-Vicuna-13B-v1.3": ("lmsys/vicuna-13b-v1.3", 13824)}.items():
-        shape = SHAPES[model]
-        layer = 2 * shape.hidden * (shape.heads + shape.kv_heads) * shape.dim + 3 * shape.hidden * mlp
-        assert known().models[name].parameters == pytest.approx(2 * shape.hidden**2 + layer, rel=0.005)

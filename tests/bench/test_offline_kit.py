@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import io
-import json
 import os
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from bench import offline_kit
@@ -204,40 +202,3 @@ def test_a_measurement_imports_none_of_what_a_kit_leaves_out(tmp_path: Path) -> 
                           env=blocking(tmp_path / "blocked"))
     assert done.returncode == 0, done.stderr
     assert "mars mini_gsm" in done.stdout
-
-
-def stock_environment(folder: Path) -> Path:
-    """The interpreter of a fresh environment that holds what a stock image does: the packages of this one that STOCK
-    lists, torch among them, and its transformers. Skips where those cannot be fetched."""
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    site = folder / "lib" / f"python{HERE}" / "site-packages"
-    names = ("transformers", "tokenizers", "huggingface-hub")
-    fetched = [f"{name}=={read_have(STOCK)[name]}" for name in names]
-    done = subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", "--no-deps", *fetched],
-                          capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"no network: {done.stderr.splitlines()[-1]}")
-    present = {canonicalize_name(each.name): each for each in importlib.metadata.distributions()}
-    for name in read_have(STOCK).keys() - names:
-        if (found := present.get(name)) is None:
-            continue
-        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
-            if not (site / top).exists():
-                (site / top).symlink_to(found.locate_file(top))
-    return folder / "bin/python"
-
-
-@pytest.mark.network
-def test_a_stock_environment_measures_with_a_kit(tmp_path: Path) -> None:
-    """As on a machine of a cluster: the packages of an image, the kit, and no index."""
-    python = stock_environment(tmp_path / "stock")
-    assert main([f"into={tmp_path / 'kit'}", f"python={HERE}"]) == 0
-    alone = {"PYTHON": str(python), "PYTHONPATH": "", "PIP_INDEX_URL": "http://localhost:9/none"}
-    done = install(tmp_path / "kit", tmp_path / "machine", **alone)
-    assert (done.returncode, done.stderr) == (0, "")
-    run = [tmp_path / "machine/leeway/run", "-m", "bench.gpu", "device=cpu", f"into={tmp_path / 'cpu'}"]
-    done = subprocess.run(run, capture_output=True, text=True, check=False, env=os.environ | alone)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    found = json.loads((tmp_path / "cpu/environment_exact.json").read_text())
-    assert found["packages"]["transformers"] == "5.17.0" and "wandb" not in found["packages"]
-    assert {"exact", "forward", "cycle", "profile", "controls"} <= {path.stem for path in (tmp_path / "cpu").iterdir()}

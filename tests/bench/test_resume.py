@@ -31,9 +31,9 @@ def lines(store: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in store.glob("*/samples.jsonl"))
 
 
-def test_killed_run_goes_on(command, pair, tmp_path: Path) -> None:
-    settings = ["method=sps,mars_sampling", f"n={N}", "decoding.temperature=1", "decoding.max_new_tokens=20",
-                "quality_batch=2"]
+@pytest.mark.parametrize("methods", [("method=sps,mars_sampling",), ("method=eagle3", "drafter.total=8", "trace=true")])
+def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, ...]) -> None:
+    settings = [*methods, f"n={N}", "decoding.temperature=1", "decoding.max_new_tokens=20", "quality_batch=2"]
     killed = tmp_path / "killed"
     given = ("-m", *pair, *settings, f"store.dir={killed}", f"output.dir={tmp_path}")
     process = started("bench", *given, dies_after=N + 3)
@@ -54,7 +54,7 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path) -> None:
         assert len({sample.id for sample in cell.samples()}) == len(cell.samples()) == N
     earlier = {cell.path.name: len(cell.environment()["earlier"]) for cell in resumed.store.cells()}
     assert earlier == {name: int(name in begun) for name in earlier}, "both runs of a cell are on record"
-    assert lines(killed) == 3 * N
+    assert lines(killed) == len(resumed.store.cells()) * N
 
 
 def test_two_processes_measure_the_same_cells(command, pair, tmp_path: Path) -> None:

@@ -46,24 +46,6 @@ def doubled(root: Path) -> str:
     return ""
 
 
-def leftovers(root: Path) -> str:
-    """Temporary files in a store that nobody writes to, in one line: a kill leaves one until the cell is complete."""
-    left = [path.name for path in root.rglob(".*") if path.name != ".lock"]
-    return f"temporary files remain: {', '.join(left)[:100]}" if left else ""
-
-
-def lines(root: Path) -> dict[Path, bytes]:
-    """The whole lines of every samples file, which no later run may change."""
-    contents = {path: path.read_bytes() for path in root.glob("*/samples.jsonl")}
-    return {path: content[:content.rfind(b"\n") + 1] for path, content in contents.items()}
-
-
-def lost(before: dict[Path, bytes], after: dict[Path, bytes]) -> str:
-    """The samples files that no longer begin with what they held."""
-    changed = [path.parent.name for path, held in before.items() if not after.get(path, b"").startswith(held)]
-    return f"samples are lost in {', '.join(changed)}" if changed else ""
-
-
 def snapshot(folder: Path) -> dict[str, str]:
     """Each file of a folder with its digest, each link with its target."""
     return {str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else
