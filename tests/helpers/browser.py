@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -98,33 +97,17 @@ class Page:
         """Click an element, wherever the page lays it out."""
         self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
-    def hover(self, selector: str) -> None:
-        """Tell an element that the mouse has come onto it."""
-        self.run(f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
-                 " one.scrollIntoView({block: 'center'}); one.dispatchEvent(new PointerEvent('pointerenter')); })()")
-
-    def press(self, key: str) -> None:
-        """Press a key by its name."""
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
-
     def choose(self, selector: str, value: str) -> None:
         """Give a control a value, as its user would."""
         self.run(f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
                  f" one.value = {json.dumps(value)};"
                  " for (const kind of ['input', 'change']) one.dispatchEvent(new Event(kind, {bubbles: true})); })()")
 
-    def look(self, *, dark: bool = False, width: int = 1280, height: int = 900, media: str = "") -> None:
-        """Show the page in a window of this size, light or dark, on screen or (media="print") on paper."""
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+    def look(self, *, width: int = 1280, media: str = "") -> None:
+        """Show the page in a window of this width, on screen or (media="print") on paper."""
+        self.call("Emulation.setEmulatedMedia", media=media)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
                   mobile=width < 600)
-
-    def screenshot(self, file: Path) -> Path:
-        """A PNG of the window."""
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
-        return file
 
 
 @contextmanager
