@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.commands.open_cell import OpenCell
-from bench.run.answer import answer, stream_name
+from bench.run.answer import answer, context, stream_name
 from bench.run.jobs import scored
 from bench.run.models import LabMethod
 from bench.run.timed import NotRepeatable, before, check_share, first_difference
@@ -82,6 +83,13 @@ def test_plain_sampling_may_part_at_a_boundary_only(sampling: Passes) -> None:
     assert found is not None and (found.at, found.between) == (AT, 0.0) and found.margin > 0
     with pytest.raises(NotRepeatable, match=rf"at token {AT}, where a probability of .* lies between the two tokens"):
         sampling.with_token(sampling.far)
+
+
+def test_a_token_of_a_later_turn_follows_the_turns_before_it(sampling: Passes) -> None:
+    talk = replace(sampling.sample, texts=["x y", "z"], turn_tokens=[3, 2], output_ids=[5, 6, 7, 8, 9])
+    for at, said, own in ((2, [], [5, 6]), (3, ["x y"], []), (4, ["x y"], [8])):
+        found = before(sampling.target, sampling.prompt, talk, at)
+        assert found == [*context(sampling.target, sampling.prompt, said), *own]
 
 
 def test_greedy_decoding_may_part_at_a_near_tie_only() -> None:

@@ -93,6 +93,12 @@ def test_what_a_profile_does_not_price(drafter: str, rule: str, batch: int, said
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
+def test_greedy_decoding_has_its_own_costs() -> None:
+    both = PROFILE.model_copy(update={"greedy": Costs(drafts={}, accept={})})
+    assert both.costs(True) is both.greedy and both.costs(False) is both.sampled
+    assert PROFILE.costs(True) is PROFILE.sampled, "where it is not priced apart"
+
+
 def test_ratios_and_sums_agree_with_the_clock() -> None:
     """`answer_cost` is the clock of a machine on which only forwards cost, without the prefill."""
     own, plain, draft, verify = sample([3, 5, 2]), sample([0] * 9), 0.1, 2.4

@@ -241,6 +241,11 @@ def test_the_environment_keeps_the_history_of_runs(cell):
     assert all("earlier" not in run and run["since"] for run in now["earlier"])
 
 
+def test_a_configuration_keeps_its_order(cell):
+    cell.write_config({"name": "x", "baseline": "y", "a": 1})
+    assert [key for key in cell.config() if key != "digest"] == ["name", "baseline", "a"]
+
+
 def test_failure_is_one_line_and_can_be_cleared(cell):
     assert cell.failure() is None
     cell.write_failure("CUDA out of memory\n  tried 2 GiB")

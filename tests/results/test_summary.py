@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.catalog import METRICS
+from results.metrics.frontier import distance_of
 from results.metrics.summary import diversity, summarise
 from results.store.sample import Distortion, FailedSample, FirstDifference
 from tests.helpers import synthetic_cells
@@ -111,6 +112,14 @@ def test_distortion_of_a_rule_that_keeps_what_the_target_excludes_is_not_a_numbe
     assert found.distortion is found.distortion_ci95 is None and found.distortion_tv == 0.2
 
 
+def test_the_distance_from_the_target_is_of_the_prompts_that_have_one():
+    held = [sample("a", [3], [2], distortion=distortion(4, 0.4)), sample("b", [3], [2], distortion=distortion(4, 0.8)),
+            sample("c", [3], [2])]
+    assert distance_of(held).value == pytest.approx(0.15)
+    infinite = sample("d", [3], [2], distortion=distortion(4, None))
+    assert distance_of(held[1:]) is distance_of([*held[:2], infinite]) is None
+
+
 def test_old_samples_do_not_say_what_was_drafted():
     found = summary([sample("a", [3], [2], nodes=[4], levels=[4]), sample("b", [2], [1])])
     assert found.acceptance_rate is found.acceptance_rate_ci95 is found.acceptance_1 is None and found.tau == 5 / 2
@@ -131,6 +140,8 @@ def test_a_score_over_several_tries_is_of_items():
     assert summary([*of("a", 1.0, 0.0, 0.0, 0.0), *of("b", 1.0, 1.0, 0.0, 1.0)]).accuracy == 0.5
     scored = summary([*of("a", *[1.0] * 3, *[0.0] * 7), *of("b", *[0.0] * 10)], metric="pass@4")
     assert scored.accuracy == pytest.approx((1 - 35 / 210) / 2) and scored.accuracy_change == 0.0
+    partly = summary(of("a", 0.5, 1.0, 0.5), metric="pass@2", proportion=False)
+    assert partly.accuracy == pytest.approx(2 / 3), "half a score is no pass"
 
 
 def test_the_autoregressive_cell_is_its_own_baseline():
