@@ -21,6 +21,7 @@ from bench.run.console import Bar, Bars, console, counted, display_names
 from bench.run.jobs import Done, Job, done_here, loaded_worker
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, shares
 from methods.engine.device import DEFAULT_THREADS
+from methods.rules.base import Rule
 from results.store.sample import FailedSample, Record, Sample
 from results.store.traces import TraceFolder
 
@@ -39,6 +40,9 @@ Tracing = Literal["none", "decoded", "all"]
 trace is then decoded again."""
 AVERAGED = 16
 """Prompts for which the law of a rule with randomness of its own is averaged: it costs several decodes."""
+INTEGRATED = 3
+"""One in so many prompts, but at least `AVERAGED`, for which a law is integrated over what might have been drawn: it
+costs up to half a decode."""
 SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")
 """What a trace must share with the sample that was decoded before it."""
 
@@ -121,10 +125,15 @@ class CellWork:
 
     @property
     def laws(self) -> frozenset[str] | None:
-        """Whose tokens' laws are compared with the target's: the first prompts of a rule whose laws are averages, else
-        None for all."""
-        averaged = self.claim.cell.rule.options.own_randomness
-        return frozenset(prompt.id for prompt in self.prompts[:AVERAGED]) if averaged else None
+        """Whose tokens' laws are compared with the target's: of the first prompts where that is dear, else None for
+        all."""
+        cell = self.claim.cell
+        rule, drawn = cell.rule.options, cell.drafter.options.samples(cell.decoding.sampling)
+        if rule.own_randomness:
+            return frozenset(prompt.id for prompt in self.prompts[:AVERAGED])
+        if drawn and not rule.is_lossless(cell.decoding.sampling) and type(rule).drawn_law is Rule.drawn_law:
+            return frozenset(prompt.id for prompt in self.prompts[:max(AVERAGED, len(self.prompts) // INTEGRATED)])
+        return None
 
     def lacks(self, prompt: Prompt) -> bool:
         """Whether the prompt is still to be decoded."""

@@ -102,7 +102,8 @@ DISTORTION = (
            "Distortion, nats a token: KL divergence of the rule's exact law of each emitted token from the target's, "
            "mean over emitted tokens; at temperature 0 the log-probability that is lost. 0 for lossless decoding. "
            "Where the law depends on the place in the cycle, an upper bound on the divergence of the texts. Rules with "
-           "randomness of their own: 32 draws on 16 prompts. Interval: Student's t over prompts.",
+           "randomness of their own: 32 draws on 16 prompts; relaxed rules on drawn candidates that do not state their "
+           "law: a third of the prompts, at least 16. Interval: Student's t over prompts.",
            adds=nats, estimator=T),
     Metric("distortion_least", "D*", "", 3, "lower",
            "The least KL divergence of the rule's law from the target's at any temperature from 0.17 to 2, nats a "

@@ -301,3 +301,14 @@ def test_sessions_divide_the_timed_prompts(command, tmp_path: Path, monkeypatch:
     assert result.status == 0 and held == [[2, 2], [4, 4]]
     assert all(len(cell.timed()) == 5 for cell in result.cells)
     assert command(*given, flags=["-m"]).status == 0, "a whole cell is not timed again"
+
+
+def test_dear_laws_are_of_the_first_prompts_alone(command) -> None:
+    """A relaxed rule on drawn candidates is integrated over them, unless it states its law."""
+    given = ("method=sps", "decoding.temperature=1", "rule=mars_sampling,tilted", "n=18", "timed=0",
+             "decoding.max_new_tokens=3")
+    result = command(*given, flags=["-m"])
+    assert result.status == 0, result.err
+    known = {cell.path.name.split("-")[1]: sum(one.distortion is not None for one in cell.good_samples())
+             for cell in result.store.cells()}
+    assert known == {"ar": 18, "mars": 16, "tilted": 18}
