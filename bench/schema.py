@@ -17,8 +17,8 @@ from bench.config.paths import CONF
 from bench.config.schema import Decoding, Pair
 from methods import registry
 from results.metrics.catalog import METRICS
-from results.reports.kinds import AnyReport
 from results.reports.scales import SCALES
+from results.reports.spec import AnyReport
 
 FOLDER = CONF / "schema"
 Schema = dict[str, Any]

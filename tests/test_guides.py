@@ -20,8 +20,7 @@ from results.reports.axes import Entry
 from results.reports.choice import Choice, Sweep
 from results.reports.columns import Column
 from results.reports.figures import Figure, View
-from results.reports.kinds import parse_report
-from results.reports.spec import FigureSpec, Published, TableSpec
+from results.reports.spec import FigureSpec, Published, TableSpec, parse_report
 
 ROOT = Path(__file__).parents[1]
 FILE = re.compile(r"`([\w/]+\.\w+)`[^`]*\n\n```(?:python|yaml|json)\n(.*?)```", re.DOTALL)

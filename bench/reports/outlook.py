@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.reports.plan import Plan
     from bench.run.session import Session
-    from results.reports.kinds import AnyReport
+    from results.reports.spec import AnyReport
 
 COLUMNS = ("report", "title", "run by", "scales", "points")
 

@@ -18,8 +18,7 @@ from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.steps import run_steps, show_steps
 from bench.run.judging import judge_cells
 from bench.run.session import Session
-from results.reports.kinds import AnyReport, parse_report, report_keys
-from results.reports.spec import TableSpec
+from results.reports.spec import AnyReport, TableSpec, parse_report, report_keys
 from results.store.files import check_creatable, check_writable
 
 if TYPE_CHECKING:

@@ -8,9 +8,6 @@ A block is a comment with a template, what it says, and a closing comment:
     MARS gains +0.76 [+0.48, +1.05] tokens a cycle.
     <!-- end -->
 
-A block that begins with `<!-- numbers NAME` can stand on another page, too, between `<!-- as NAME of FILE -->` and
-`<!-- end -->`.
-
 A place in double braces names a file of results/measured, the labels of the row with `;` between them, and a metric;
 after a fourth bar, `value` leaves out the interval, `±` shortens it, and `n` gives the number of prompts."""
 
@@ -32,7 +29,6 @@ from results.reports.columns import Column
 FILES = ("README.md", "docs/findings.md")
 MEASURED = Path("results/measured")
 _BLOCK = re.compile(r"<!-- numbers(?P<name>.*?)\n(?P<template>.*?)-->\n(?P<said>.*?)<!-- end -->", re.DOTALL)
-_COPY = re.compile(r"<!-- as (?P<name>\w+) of (?P<file>\S+) -->\n.*?<!-- end -->", re.DOTALL)
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
@@ -42,15 +38,7 @@ def rendered(text: str) -> str:
         said = _PLACE.sub(lambda place: _number(place[1]), found["template"])
         return f"<!-- numbers{found['name']}\n{found['template']}-->\n{said}<!-- end -->"
 
-    return _COPY.sub(_copied, _BLOCK.sub(block, text))
-
-
-def _copied(found: re.Match[str]) -> str:
-    page = rendered(Path(found["file"]).read_text(encoding="utf-8"))
-    said = {block["name"].strip(): block["said"] for block in _BLOCK.finditer(page)}
-    if found["name"] not in said:
-        raise ValueError(f"{found['file']} has no block {found['name']!r}; it has {sorted(said)}")
-    return f"<!-- as {found['name']} of {found['file']} -->\n{said[found['name']]}<!-- end -->"
+    return _BLOCK.sub(block, text)
 
 
 def _number(place: str) -> str:

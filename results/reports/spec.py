@@ -6,10 +6,10 @@ the axes. A table puts some axes in its rows and the others in its columns; a fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
@@ -30,7 +30,7 @@ from results.reports.choice import Choice, Sweep, with_frontier
 from results.reports.columns import Column
 from results.reports.figures import Figure, Planes
 from results.reports.further import first_table, further_tables
-from results.reports.scales import SCALES, Scale
+from results.reports.scales import SCALES, Scale, with_editions
 from results.store.sample import Opponent
 
 OWN_MODELS = "local"
@@ -275,3 +275,19 @@ class FigureSpec(ReportSpec):
     def metrics(self) -> list[str]:
         """Names of the metrics that the report shows."""
         return self.figure.metrics()
+
+
+AnyReport = TableSpec | FigureSpec
+_ADAPTER: TypeAdapter[AnyReport] = TypeAdapter(Annotated[AnyReport, Field(discriminator="kind")])
+
+
+def parse_report(section: Mapping[str, Any]) -> AnyReport:
+    """Validate a report's YAML, its editions filled in. Raises ValidationError, whose locations begin with the
+    kind; ValueError for a name that conf/scale does not have."""
+    return _ADAPTER.validate_python(with_editions(section))
+
+
+def report_keys(kind: str) -> Iterable[str]:
+    """The keys that a report of this kind may have; none for an unknown kind."""
+    models = get_args(AnyReport)
+    return next((model.model_fields for model in models if kind in get_args(model.model_fields["kind"].annotation)), ())

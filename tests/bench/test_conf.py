@@ -23,7 +23,7 @@ from bench.reports.plan import plan_of
 from bench.reports.run import ALL, EVERY, LIST, load_report
 from bench.reports.sweep import plans_of
 from methods import registry, rule_map
-from results.reports.kinds import parse_report
+from results.reports.spec import parse_report
 from tasks import registry as task_registry
 from tests.helpers.dataset_rows import ROWS, write_rows
 

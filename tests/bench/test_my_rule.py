@@ -17,7 +17,7 @@ from bench.config.compose import composer
 from bench.reports.plan import plan_of
 from methods import registry
 from results.reports.choice import Sweep, spread
-from results.reports.kinds import parse_report
+from results.reports.spec import parse_report
 from tests.helpers.consistency import contradictions
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding_a_rule.md"

@@ -14,7 +14,7 @@ from bench.config.paths import PROJECT
 from bench.reports.overrides import Selection
 from bench.reports.plan import uncollected
 from bench.reports.steps import KINDS
-from results.reports.kinds import parse_report
+from results.reports.spec import parse_report
 
 PAGE = (PROJECT / "docs" / "papers.md").read_text(encoding="utf-8")
 ABSENT = object()

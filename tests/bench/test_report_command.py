@@ -15,7 +15,7 @@ from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
 from bench.reports.steps import with_files
 from bench.run.models import ModelPool
-from results.reports.kinds import parse_report
+from results.reports.spec import parse_report
 from results.store.traces import TraceFolder
 
 FIGURE = {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"]}

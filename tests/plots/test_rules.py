@@ -15,8 +15,7 @@ from plots.rules import COLOURS, FAMILIES, MARKERS, OTHER, PLAIN, family, looks,
 from plots.style import COLOURS as BY_PLACE
 from plots.style import INK, Look, look, style
 from results.reports.axes import Axis, Entry
-from results.reports.kinds import parse_report
-from results.reports.spec import FigureSpec, TableSpec
+from results.reports.spec import FigureSpec, TableSpec, parse_report
 from tests.helpers.colour_vision import EYES, distance
 from tests.helpers.synthetic_cells import full_grid
 

@@ -14,9 +14,8 @@ from results.metrics.catalog import METRICS
 from results.reports.formats import LATEX, latex
 from results.reports.frame import lay_out_all
 from results.reports.grid import Outcome
-from results.reports.kinds import parse_report
 from results.reports.scales import SCALES
-from results.reports.spec import TableSpec
+from results.reports.spec import TableSpec, parse_report
 from tests.helpers.synthetic_cells import made_up, table_spec
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "report"

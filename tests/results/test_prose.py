@@ -40,15 +40,6 @@ def test_numbers_in_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert prose.rendered(page) == page and page.startswith("Before.\n<!-- numbers\nMARS gains {{pair/gains")
 
 
-def test_a_block_of_another_page(tmp_path: Path) -> None:
-    other = tmp_path / "other.md"
-    other.write_text("<!-- numbers sizes\nfour\n-->\nold\n<!-- end -->\n")
-    page = f"<!-- as sizes of {other} -->\nnew\n<!-- end -->"
-    assert prose.rendered(page) == page.replace("new", "four")
-    with pytest.raises(ValueError, match=r"has no block 'colours'; it has \['sizes'\]"):
-        prose.rendered(page.replace("as sizes", "as colours"))
-
-
 @pytest.mark.parametrize(("place", "complaint"), [
     ("pair/gains | FSD | tau_gain", "0 cells of"), ("pair/gains | MARS | accuracy", "2 cells of"),
     ("pair/gains | ARC | tau", "0 cells of"), ("pair/none | ARC | tau", "no file"),

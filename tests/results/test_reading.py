@@ -12,9 +12,8 @@ from results.reports.annotations import Note
 from results.reports.columns import Column
 from results.reports.formats import html, latex, markdown, markdown_of
 from results.reports.frame import Table, lay_out, lay_out_all
-from results.reports.kinds import parse_report
 from results.reports.reading import MOST_COLUMNS, for_people
-from results.reports.spec import TableSpec
+from results.reports.spec import TableSpec, parse_report
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 CONF = Path(__file__).parents[2] / "conf" / "report"

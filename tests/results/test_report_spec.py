@@ -7,10 +7,9 @@ import yaml
 from pydantic import ValidationError
 
 from results.metrics.tau_gain import TEMPERATURES
-from results.reports.kinds import parse_report
 from results.reports.published import by_place, load_published, place_in_paper
 from results.reports.scales import SCALES, with_editions
-from results.reports.spec import FigureSpec, TableSpec
+from results.reports.spec import FigureSpec, TableSpec, parse_report
 from tests.helpers.synthetic_cells import table_spec
 
 REPORTS = [path for path in sorted((Path(__file__).parents[2] / "conf" / "report").glob("*.yaml"))
