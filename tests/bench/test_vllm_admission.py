@@ -54,6 +54,7 @@ def no_rule_of_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     ("rule=mars task=gsm8k", "task=gsm8k: unknown; give rule=NAME and rule.OPTION=VALUE"),
     ("rule=fsd", "has none"), ("rule=argmax_only rule.draft=1", "rule.draft: unknown key"),
     ('rule=near_top "rule.protected=[5000]"', "must be token ids of tiny"),
+    ('rule=near_top "rule.protected=[[1], [2], [3], [4], [5], [6]]"', "must be a valid integer"),
     ("rule=coarse_grained rule.largest=1024", "compares all pairs of 2048 tokens"),
     ('rule=either "rule.first={name: coarse_grained}" "rule.second={name: typical}"', "compares all pairs"),
     ("rule=dropmatch rule.variant=naive rule.heads=512", "rule.heads=512: at most 16 on a server"),

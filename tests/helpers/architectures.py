@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import random
 import re
-import sys
-from collections import defaultdict
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from transformers.utils.logging import set_verbosity_error
 
 from methods import registry
 from methods.decode import Limits, Request, generate
@@ -139,38 +134,3 @@ def _reason(line: str) -> str:
     """A line of refusal without what differs from model to model."""
     line = re.sub(r"^\S+: |; give engine=vllm.*| \([^()]*tokens read[^()]*\)|: [\d.]+% off", "", line)
     return re.sub(r"(does not run on this engine's cache).*", r"\1", line)
-
-
-UNMADE = "not tried: no small random model of it can be made"
-
-
-def table(kinds: list[str]) -> str:
-    """Markdown: the outcomes, and the architectures with each."""
-    found, seconds = defaultdict(list), []
-    for kind in kinds:
-        try:
-            word, took = outcome(kind)
-        except Exception as error:  # whatever a configuration refuses
-            print(f"{kind}: {type(error).__name__}: {' '.join(str(error).split())[:120]}", file=sys.stderr)
-            found[UNMADE].append(f"`{kind}`")
-            continue
-        print(f"{kind}: {word} ({took:.2f} s)", file=sys.stderr)
-        found[word].append(f"`{kind}`")
-        seconds.append(took)
-    lines = [f"{len(seconds)} architectures, each a random model of four layers; a probe took {min(seconds):.1f} to "
-             f"{max(seconds):.1f} s.", "", "| what the engine does | model_type |", "|---|---|"]
-    lines += [f"| {word} | {', '.join(found[word])} |" for word in sorted(found, key=lambda word: -len(found[word]))]
-    return "\n".join(lines)
-
-
-def main(page: str, *kinds: str) -> None:
-    set_verbosity_error()
-    torch.set_num_threads(1)
-    text = Path(page).read_text(encoding="utf-8")
-    made = table(list(kinds) or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
-    text = re.sub(r"(?s)(<!-- architectures -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{made}\n{m[2]}", text)
-    Path(page).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
