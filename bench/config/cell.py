@@ -224,7 +224,7 @@ class Cell(Section):
     def replace(self, **changes: Any) -> Cell:
         """This point with some of its sections changed."""
         changed = self.model_copy(update=changes)
-        for computed in ("name", "rotation_key", "autoregressive"):  # a copy brings along what the original computed
+        for computed in ("name", "unread_name", "rotation_key", "autoregressive"):  # a copy would keep the original's
             changed.__dict__.pop(computed, None)
         return changed
 
@@ -239,6 +239,11 @@ class Cell(Section):
     def name(self) -> str:
         """The folder in the store: readable, and unique by the hash of the identity."""
         return self.named(self.identity())
+
+    @cached_property
+    def unread_name(self) -> str:
+        """As `name`, without the content of its models: tells cells of one command apart."""
+        return self.named(self.identity({}, {}))
 
     def named(self, identity: Mapping[str, Any]) -> str:
         """The folder of a cell of these names with this identity."""

@@ -1,19 +1,20 @@
-"""What a hub checkpoint would bring to this machine: asked, not fetched."""
+"""What a hub checkpoint would bring to this machine: asked, not fetched, but for its config.json."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
+from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from methods.engine.source import Source
+from results.store.errors import one_line
 
 WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("medusa_lm_head.pt",))
 """The first kind of which a repository has any is what is loaded."""
@@ -24,108 +25,84 @@ PROBE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """`size` in bytes, None where the hub does not say; `cached`: it is here already."""
-
-    name: str
-    size: int | None
-    cached: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a repository that a run loads, or in `problem` why they are not known."""
+    """Bytes that a run would fetch of a repository, or in `problem` why they are not known."""
 
-    source: str
-    files: tuple[File, ...] = ()
+    missing: int = 0
     problem: str = ""
-
-    @property
-    def missing(self) -> list[File]:
-        return [file for file in self.files if not file.cached]
-
-    @property
-    def size(self) -> int:
-        """Bytes to download; files of unknown size count nothing."""
-        return sum(file.size or 0 for file in self.missing)
-
-    def __str__(self) -> str:
-        if self.problem:
-            return f"size unknown: {self.problem}"
-        if not self.missing:
-            return "all here"
-        unknown = sum(file.size is None for file in self.missing)
-        here = len(self.files) - len(self.missing)
-        return (f"{len(self.missing)} files, {size(self.size)}" + (f" and {unknown} of unknown size" if unknown else "")
-                + (f" ({here} here)" if here else ""))
 
 
 @cache
-def ask_hub() -> Callable[[], bool]:
-    """Begin to ask, once, whether something answers where the hub is; a library that asks by itself waits much longer.
-    Returns a function that waits for the answer, until PROBE seconds after the question."""
+def reachable() -> bool:
+    """Whether something answers where the hub is; a library that asks by itself waits much longer."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        return lambda: False
-    address = urlsplit(constants.ENDPOINT)
-    answered, asked = Event(), monotonic()
+        return False
+    address, answered = urlsplit(constants.ENDPOINT), Event()
+    if any(getproxies().get(scheme) for scheme in (address.scheme, "all")):
+        return True  # the proxy decides
 
     def knock() -> None:
         port = address.port or (443 if address.scheme == "https" else 80)
         with suppress(OSError), socket.create_connection((address.hostname or "", port), timeout=PROBE):
             answered.set()
 
-    if any(getproxies().get(scheme) for scheme in (address.scheme, "all")):
-        return lambda: True  # the proxy decides
     Thread(target=knock, daemon=True).start()  # resolving a name knows no timeout
-    return lambda: answered.wait(max(0.0, asked + PROBE - monotonic()))
-
-
-def reachable() -> bool:
-    """Whether the hub answers."""
-    return ask_hub()()
+    return answered.wait(PROBE)
 
 
 @cache
 def listing(source: str, revision: str | None = None) -> Listing:
     """Ask the hub for the files of a repository; a hub that cannot be reached or refuses is a Listing too."""
     if Source.of(source).is_package:
-        return Listing(source, problem="pip fetches it on first use")
+        return Listing(problem="pip fetches it on first use")
     if not reachable():
-        return Listing(source, problem="hub not reachable")
+        return Listing(problem="hub not reachable")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        DryRunError,
-        HfHubHTTPError,
-        HFValidationError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import DryRunError, HfHubHTTPError, HFValidationError, RevisionNotFoundError
 
     try:
         files = snapshot_download(source, revision=revision, dry_run=True, etag_timeout=TIMEOUT)
     except RevisionNotFoundError:
-        return Listing(source, problem=f"no revision {revision} on the hub")
+        return Listing(problem=f"no revision {revision} on the hub")
     except HFValidationError:
-        return Listing(source, problem="not a name on the hub")
-    except DryRunError as error:
+        return Listing(problem="not a name on the hub")
+    except (DryRunError, OSError) as error:  # OSError: a proxy, a torn connection
         refused = isinstance(error.__cause__, HfHubHTTPError)
-        return Listing(source, problem="the hub refuses it: wrong name, or a gated or private model without a token"
+        return Listing(problem="the hub refuses it: wrong name, or a gated or private model without a token"
                        if refused else "hub not reachable")
-    except OSError:  # a proxy, a torn connection
-        return Listing(source, problem="hub not reachable")
-    return Listing(source, chosen(File(file.filename, file.file_size, file.is_cached) for file in files))
+    sizes = {file.filename: 0 if file.is_cached else file.file_size or 0 for file in files}
+    return Listing(sum(sizes[name] for name in chosen(sizes)))
 
 
-def chosen(files: Iterable[File]) -> tuple[File, ...]:
+def chosen(names: Iterable[str]) -> list[str]:
     """Of a repository's files those that loading it takes: one kind of weights, and what stands beside them."""
-    top = [file for file in files if "/" not in file.name]
-    kinds = ([file for file in top if any(fnmatch(file.name, pattern) for pattern in kind)] for kind in WEIGHTS)
-    weights = next((kind for kind in kinds if kind), [])
-    other = {f"{form}.index.json" for form in ("safetensors", "bin") if weights and not weights[0].name.endswith(form)}
-    beside = [file for file in top if any(fnmatch(file.name, pattern) for pattern in BESIDE)
-              and not any(file.name.endswith(index) for index in other)]
-    return (*weights, *beside)
+    top = [name for name in names if "/" not in name]
+    kinds = ([name for name in top if any(fnmatch(name, pattern) for pattern in kind)] for kind in WEIGHTS)
+    return [*next((kind for kind in kinds if kind), []),
+            *(name for name in top if any(fnmatch(name, pattern) for pattern in BESIDE))]
+
+
+@cache
+def config_folder(source: str, revision: str | None) -> Path | str:
+    """The folder where a source's config.json lies, fetched from the hub if it has to be; or why there is none."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    parsed = Source.of(source)
+    if parsed.folder.is_dir():
+        return parsed.folder
+    if parsed.is_gguf:
+        return f"{'not converted' if parsed.is_here else 'not fetched'} yet; python -m bench.real_model prepares it"
+    here = try_to_load_from_cache(source, "config.json", revision=revision)
+    if isinstance(here, str):
+        return Path(here).parent
+    if problem := listing(source, revision).problem:
+        return problem
+    try:
+        return Path(hf_hub_download(source, "config.json", revision=revision)).parent
+    except (OSError, ValueError) as error:
+        return one_line(error)
 
 
 def size(number: int) -> str:

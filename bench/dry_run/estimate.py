@@ -1,10 +1,10 @@
-"""Memory and hours that cells take, from the sizes of models and data sets that known.yaml lists."""
+"""Memory and time that cells take: sizes of models and data sets from known.yaml, lengths of answers from the store."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +16,11 @@ from pydantic import BaseModel
 from bench.config.paths import portable
 from methods.engine.source import ModelError, read_json
 from results.store.errors import one_line
+from results.store.sample import Sample
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from results.store.cells import Store
 
 PROMPT = 1024
 """Tokens assumed for the longest prompt."""
@@ -37,12 +39,14 @@ class Model(BaseModel):
 
 class Known(BaseModel):
     """known.yaml. `gpu`: name and bytes_per_s; `cpu`: pair -> pass -> plain or drafted -> tokens per second of one
-    core; `data`: bytes that a task downloads, and rows of the split that it reads, where they are known."""
+    core; `data`: bytes that a task downloads, and rows of the split that it reads, where they are known; `lengths`:
+    task -> tokens of an answer, and whose mean that is."""
 
     gpu: dict[str, Any]
     cpu: dict[str, dict[str, dict[str, float]]]
     models: dict[str, Model]
     data: dict[str, dict[str, float]]
+    lengths: dict[str, tuple[int, str]]
 
 
 @cache
@@ -76,7 +80,7 @@ class Memory:
 def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Memory:
     """Weights and cache of the cell's models at its largest batch. `folders`: role -> a folder with the model's
     config.json, of models that known.yaml does not list. Raises ModelError."""
-    rows = max(cell.batch, min(quality_batch, prompts_of(cell) or quality_batch))
+    rows = max(cell.batch, min(quality_batch, counted(cell)[0] or quality_batch))
     nodes, size = cell.drafter.options.nodes(cell.draft.length), BYTES[cell.engine.dtype]
     slots = PROMPT + cell.max_new_tokens + nodes + 1
     layers = read_json(folders["target"] / "config.json").get("num_hidden_layers") if folders else None
@@ -114,78 +118,100 @@ def model_in(folder: Path) -> Model | None:
     return Model(parameters=sum(map(math.prod, shapes.values())), kv=kv)
 
 
-def prompts_of(cell: Cell) -> int | None:
-    """How many prompts the cell decodes: no more than its file has, where that is here; None where neither is known."""
-    counted = _counted(cell)
-    return cell.n if counted is None else counted[0]
+_COUNTED: dict[tuple[str, int | None], tuple[int | None, int | None]] = {}
 
 
-def answers_of(cell: Cell) -> int | None:
-    """How many answers the cell decodes: a turn each of its prompts, several samples of one counted each. None for a
+def counted(cell: Cell) -> tuple[int | None, int | None]:
+    """Prompts and answers that the cell decodes: a turn is an answer, and so is each of several samples. None for a
     task whose rows are neither here nor known."""
-    if (counted := _counted(cell)) is not None:
-        return counted[1]
-    options = cell.task.options.model_dump()
-    data = known().data.get(cell.task.name) or known().data.get(str(options.get("hub"))) or {}
-    rows = cell.n if cell.n is not None else data.get("rows")
-    return None if rows is None else int(rows) * int(options.get("samples", 1))
-
-
-_COUNTED: dict[tuple[str, int | None], tuple[int, int]] = {}
-"""Task and n -> prompts and answers, of tasks whose rows are here."""
-
-
-def _counted(cell: Cell) -> tuple[int, int] | None:
-    task = cell.load_task()
-    if task.path is None:
-        return None
     key = (cell.task.model_dump_json(), cell.n)
     if key not in _COUNTED:
-        prompts = task.prompts(cell.n)
-        _COUNTED[key] = len(prompts), sum(len(prompt.turns) or 1 for prompt in prompts)
+        task, options = cell.load_task(), cell.task.options.model_dump()
+        if task.path is not None:
+            prompts = task.prompts(cell.n)
+            _COUNTED[key] = len(prompts), sum(len(prompt.turns) or 1 for prompt in prompts)
+        else:
+            data = known().data.get(cell.task.name) or known().data.get(str(options.get("hub"))) or {}
+            rows = [number for number in (cell.n, data.get("rows")) if number is not None]
+            count = int(min(rows)) * int(options.get("samples", 1)) if rows else None
+            _COUNTED[key] = count, count
     return _COUNTED[key]
 
 
-def shared_baseline(cell: Cell) -> Hashable:
-    """Equal for cells that share plain decoding, as far as is known without the models."""
-    return cell.pair.target.source, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many tokens an answer is taken to have. `found`: task -> tokens, and whose mean that is."""
+
+    store: Store
+    found: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def of(self, cell: Cell) -> tuple[int, str]:
+        """The mean of plain answers to the task in the store, of any pair, else that of known.yaml; no more than the
+        cell's limit, which is taken where neither is there."""
+        task = cell.task.name
+        if task not in self.found:
+            self.found[task] = self._stored(task) or self._known(task) or (0, "max_new_tokens")
+        tokens, whose = self.found[task]
+        return min(tokens or cell.max_new_tokens, cell.max_new_tokens), whose
+
+    def _stored(self, task: str) -> tuple[int, str] | None:
+        """Of a cell of eight answers at least, most of which ended by themselves."""
+        for folder in self.store.folders():
+            if f"-ar-{task}-" in folder.name:
+                samples = self.store.cell(folder.name).samples()
+                tokens = [len(sample.output_ids) for sample in samples if isinstance(sample, Sample)]
+                if len(tokens) >= 8 and sum(count == max(tokens) for count in tokens) < len(tokens) / 2:
+                    return round(sum(tokens) / len(tokens)), f"{folder.name.partition('-ar-')[0]}'s stored answers"
+        return None
+
+    @staticmethod
+    def _known(task: str) -> tuple[int, str] | None:
+        """By the longest name that the task's begins with: gsm8k_eagle has the solutions of gsm8k."""
+        names = [name for name in known().lengths if task == name or task.startswith(f"{name}_")]
+        return known().lengths[max(names, key=len)] if names else None
 
 
-def gpu_hours(points: Iterable[tuple[Cell, float | None]]) -> float | None:
-    """Hours of all GPUs for cells with the papers' τ (None: 1), if every answer has max_new_tokens and every forward
-    only reads its weights once. Plain decoding counts once for the cells that share it; a cycle is a forward of the
-    target and one of the draft for each level. None where a model or a number of prompts is not known."""
-    plain: dict[Hashable, float] = {}
-    own = 0.0
+def per_token(cell: Cell, tau: float | None, rows: int) -> tuple[str, dict[str, dict[str, float]]] | None:
+    """core or GPU, and its seconds for a token: pass -> plain or drafted -> seconds. On a GPU each forward reads its
+    weights once, for `rows` answers in the quality pass; a cycle is a forward of the target and one of the draft for
+    each level. None where a size is not known."""
+    if (speeds := known().cpu.get(cell.pair.name)) is not None:
+        return "core", {name: {how: 1 / speed for how, speed in of.items()} for name, of in speeds.items()}
+    models = [known_model(cell.pair.checkpoint(role).source) for role in cell.roles]
+    if None in models:
+        return None
+    target, *drafts = [BYTES[cell.engine.dtype] * (model.active or model.parameters) / known().gpu["bytes_per_s"]
+                       for model in models if model is not None]
+    devices = cell.engine.devices
+    target /= devices if cell.engine.parallel == "tensor" else 1
+    levels = getattr(cell.drafter.options, "depth", cell.draft.length - 1) + 1
+    clock = {"plain": devices * target, "drafted": devices * (target + levels * sum(drafts)) / (tau or 1.0)}
+    return "GPU", {"clock": clock, "answers": {how: second / rows for how, second in clock.items()}}
+
+
+def seconds(points: Iterable[tuple[Cell, float | None]], lengths: Lengths, batch: int) -> dict[str, list[float]]:
+    """core and GPU -> seconds of the quality pass, plain decoding once for the cells that share it, and of the timed
+    pass, each cell beside plain decoding; with the paper's τ of each cell (None: 1). Cells of which a size is not known
+    take none."""
+    found, plain = {"core": [0.0, 0.0], "GPU": [0.0, 0.0]}, set()
     for cell, tau in points:
-        models = [known_model(cell.pair.checkpoint(role).source) for role in cell.roles]
-        answers = answers_of(cell)
-        if None in models or answers is None:
-            return None
-        target, *drafts = [BYTES[cell.engine.dtype] * (model.active or model.parameters) / known().gpu["bytes_per_s"]
-                           for model in models if model is not None]
-        devices = cell.engine.devices
-        target /= devices if cell.engine.parallel == "tensor" else 1
-        levels = getattr(cell.drafter.options, "depth", cell.draft.length - 1) + 1
-        hours = devices * answers * cell.max_new_tokens / 3600
-        plain[shared_baseline(cell)] = hours * target
-        own += 0 if cell.is_autoregressive else hours * (target + levels * sum(drafts)) / (tau or 1.0)
-    return sum(plain.values()) + own if plain else None
+        prompts, answers = counted(cell)
+        costs = per_token(cell, tau, min(batch, prompts or 1))
+        if costs is None or prompts is None or answers is None:
+            continue
+        (unit, cost), tokens = costs, answers * lengths.of(cell)[0]
+        shared = cell.pair.target.source, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat
+        if shared not in plain:
+            plain.add(shared)
+            found[unit][0] += tokens * cost["answers"]["plain"]
+        timed, clock = tokens * min(1.0, cell.timed_prompts / prompts), cost["clock"]
+        found[unit][0] += 0 if cell.is_autoregressive else tokens * cost["answers"]["drafted"]
+        found[unit][1] += timed * (clock["plain"] + clock["plain" if cell.is_autoregressive else "drafted"])
+    return found
 
 
-def cpu_time(cells: Sequence[Cell]) -> tuple[float, float] | None:
-    """Seconds of one core if every answer has max_new_tokens: of the quality pass, which all cores share, plain
-    decoding once for the cells that share it; and of the timed pass, which runs alone, each cell beside plain decoding.
-    None where a pair's speed or a number of prompts is not known."""
-    plain: dict[Hashable, float] = {}
-    answers = clock = 0.0
-    for cell in cells:
-        speeds = known().cpu.get(cell.pair.name)
-        if speeds is None or (count := answers_of(cell)) is None:
-            return None
-        tokens, method = count * cell.max_new_tokens, "plain" if cell.is_autoregressive else "drafted"
-        plain[shared_baseline(cell)] = tokens / speeds["answers"]["plain"]
-        answers += 0 if cell.is_autoregressive else tokens / speeds["answers"]["drafted"]
-        timed = tokens * min(1.0, cell.timed_prompts / (cell.n or count))
-        clock += timed / speeds["clock"]["plain"] + timed / speeds["clock"][method]
-    return answers + sum(plain.values()), clock
+def duration(points: Iterable[tuple[Cell, float | None]], lengths: Lengths, batch: int) -> str:
+    """`12 min of one core`, `5.9 GPU h`, both, or – where nothing is known."""
+    both = {unit: sum(parts) for unit, parts in seconds(points, lengths, batch).items()}
+    cores = f"{max(1, round(both['core'] / 60))} min of one core" if both["core"] else ""
+    return ", ".join(filter(None, (cores, f"{both['GPU'] / 3600:.3g} GPU h" if both["GPU"] else ""))) or "–"

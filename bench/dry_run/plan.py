@@ -1,19 +1,18 @@
-"""`dry_run=true`: what would run, what it takes in memory, what it would download, what it lacks. Nothing runs; at most
+"""`dry_run=true`: what would run, what it takes, and what is needed before it starts. Nothing runs; at most
 configurations are fetched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 from rich.table import Table
 
-from bench.dry_run.downloads import Listing, listing, size
-from bench.dry_run.estimate import Memory, cpu_time, gpu_hours, known, known_model, memory_of, prompts_of
+from bench.dry_run.downloads import config_folder, listing, size
+from bench.dry_run.estimate import Lengths, Memory, counted, duration, known, known_model, memory_of, seconds
 from methods.engine.families import check_generation_config
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, Source
@@ -29,225 +28,181 @@ MOST_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class DryRunEntry:
-    """What is known of a cell before it runs.
+class Planned:
+    """A cell that would run.
 
-    tau           the paper's; None where it prints none
-    name          its folder in the store; None where `problem` says why
-    memory        None where `problem` says why
-    fingerprints  role -> content fingerprint of the model, or that its weights are not yet hashed
+    label    of its point; empty for a cell that others are compared with.
+    tau      the paper's; None where it prints none.
+    traced   whether its traces are read.
+    awaits   the command that makes a file which the cell stands without; empty for most.
     """
 
+    label: str
     cell: Cell
-    tau: float | None
+    tau: float | None = None
+    traced: bool = False
+    awaits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What is known of a cell before it runs. `name`, its folder, and `memory` are None where `problem` says why;
+    `state` is what the store holds."""
+
+    planned: Planned
     name: str | None
     memory: Memory | None
-    fingerprints: Mapping[str, str]
-    problem: str
+    problem: str = ""
+    state: CellState | None = None
+
+    @property
+    def held(self) -> int:
+        return 0 if self.memory is None else self.memory.total
 
     @property
     def total(self) -> str:
-        if self.memory is None or not self.memory.total:
+        if self.memory is None or not self.held:
             return "–"
-        return size(self.memory.total) if self.memory.is_whole else f"at least {size(self.memory.total)}"
+        return size(self.held) if self.memory.is_whole else f"at least {size(self.held)}"
 
 
-Entries = Sequence[tuple[DryRunEntry, "CellState | None"]]
-"""Each with what the store holds of it; None where its folder is unknown."""
-
-
-def show_plan(cells: Sequence[Cell], labels: Sequence[str], session: Session,
-              taus: Sequence[float | None] | None = None, traced: Collection[str] = ()) -> None:
-    """Print one point in full; of several the sums, and each point where they are few or with verbose=true. `taus`: the
-    paper's τ of each point; `traced`: names of the cells whose traces are read."""
-    points = zip(cells, labels, taus or [None] * len(cells), strict=True)
-    once = {cell.model_dump_json(): (cell, label, tau) for cell, label, tau in points}
-    found = [dry_run_entry(cell, tau, session.settings.quality_batch) for cell, _, tau in once.values()]
-    entries = [(one, None if one.name is None else session.state(one.cell, traced)) for one in found]
-    if not all(state is not None and state.is_complete for _, state in entries):
+def show_plan(planned: Sequence[Planned], session: Session, needs: Sequence[str] = ()) -> None:
+    """Print one point in full; of several the sums, and each point where they are few or with verbose=true; then what
+    is needed before they start, `needs` among it."""
+    looked = [look(one, session) for one in planned]
+    open_ = [one for one in looked if one.state is None or not one.state.is_complete]
+    if open_:
         check_creatable(session.store.root, "store.dir")
-    if len(entries) == 1:
-        _show_point(found[0], session)
-    else:
-        _show_totals(entries, session.print)
-    if len(entries) <= MOST_SHOWN or session.settings.verbose:
+    shown = [one for one in looked if one.planned.label]
+    if len(looked) == 1:
+        _show_point(looked[0], session)
+    elif looked:
+        _show_totals(looked, open_, session)
+    if 0 < len(shown) <= MOST_SHOWN or session.settings.verbose:
         table = Table("point", "folder", "in the store", "prompts", "memory",
                       title=f"would run in {session.store.root}", title_justify="left")
-        for (one, state), (_, label, _) in zip(entries, once.values(), strict=True):
-            table.add_row(label, one.name or f"unknown: {one.problem}", str(state or "–"),
-                          str(prompts_of(one.cell) or "all"), one.total)
+        for one in shown:
+            table.add_row(one.planned.label, one.name or f"unknown: {one.problem}", str(one.state or "–"),
+                          str(counted(one.planned.cell)[0] or "all"), one.total)
         session.print(table)
-    _show_downloads([cell for cell, _, _ in once.values()], session.print)
-    unjudged = dict.fromkeys(cell.task.name for cell, _, _ in once.values() if cell.load_task().judged is not None)
-    if unjudged and session.settings.judge.base_url is None:
-        session.print(f"without a judge: {', '.join(unjudged)} will have no score; give judge.base_url=URL "
-                      "judge.model=NAME", soft_wrap=True)
+    _show_needs(planned, needs, session)
 
 
-def dry_run_entry(cell: Cell, tau: float | None, quality_batch: int) -> DryRunEntry:
+def look(planned: Planned, session: Session) -> Looked:
     """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown, not an error."""
-    folders = {}
+    cell, folders = planned.cell, {}
+    batch = session.settings.quality_batch
     for role in cell.roles:
         checkpoint = cell.pair.checkpoint(role)
         folder = config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str):
-            return DryRunEntry(cell, tau, None, memory_of(cell, quality_batch, {}), {},
-                               f"pair.{role}={checkpoint.source}: {folder}")
+            return Looked(planned, None, memory_of(cell, batch, {}), f"pair.{role}={checkpoint.source}: {folder}")
         folders[role] = folder
     try:
         if not cell.pair.ignore_generation_config:
             check_generation_config(cell.pair.target.source, cell.pair.target.revision, fetch=True)
-        memory = memory_of(cell, quality_batch, folders)
-        if new := {role: note for role, folder in folders.items() if (note := _unhashed(cell, role, folder))}:
-            sources = {role: cell.pair.checkpoint(role).source for role in new}
-            problem = "; ".join(f"pair.{role}={sources[role]}: {note}" for role, note in new.items())
-            return DryRunEntry(cell, tau, None, memory, new, problem)
-        return DryRunEntry(cell, tau, cell.name, memory, cell.fingerprints(), "")
+        memory = memory_of(cell, batch, folders)
+        weights = [file for role, folder in folders.items() for file in unhashed(folder)
+                   if Source.of(cell.pair.checkpoint(role).source).kind not in ("random", "gguf", "package")]
+        problem = planned.awaits and f"first: {planned.awaits}"
+        if weights:
+            problem = f"{size(sum(file.stat().st_size for file in weights))} of weights are not yet hashed"
+        if problem:
+            return Looked(planned, None, memory, problem)
+        return Looked(planned, cell.name, memory, state=session.state(cell, [cell.name] if planned.traced else []))
     except ModelError as error:
-        return DryRunEntry(cell, tau, None, None, {}, one_line(error))
+        return Looked(planned, None, None, one_line(error))
 
 
-def duration(points: Sequence[tuple[Cell, float | None]]) -> str:
-    """Minutes or GPU hours that cells take at most, with the paper's τ of each; – where neither is known."""
-    if points and (time := cpu_time([cell for cell, _ in points])) is not None:
-        return f"{_minutes(sum(time))} min"
-    return "–" if (hours := gpu_hours(points)) is None else f"{_rounded(hours)} GPU h"
-
-
-def _minutes(seconds: float) -> int:
-    return max(1, round(seconds / 60))
-
-
-def _rounded(number: float) -> str:
-    """Two significant digits, or whole hours: 0.74, 5.9, 332."""
-    return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
-
-
-def _unhashed(cell: Cell, role: str, folder: Path) -> str | None:
-    """That the first run will hash a model's weights; None where their hash is known."""
-    source = cell.pair.checkpoint(role).source
-    files = [] if Source.of(source).kind in ("random", "gguf", "package") else unhashed(folder)
-    return f"not yet hashed ({size(sum(file.stat().st_size for file in files))} of weights)" if files else None
-
-
-@cache
-def config_folder(source: str, revision: str | None) -> Path | str:
-    """The folder where a source's config.json lies, fetched from the hub if it has to be; or why there is none."""
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
-    parsed = Source.of(source)
-    if parsed.folder.is_dir():
-        return parsed.folder
-    if parsed.is_gguf:
-        return f"{'not converted' if parsed.is_here else 'not fetched'} yet; python -m bench.real_model prepares it"
-    here = try_to_load_from_cache(source, "config.json", revision=revision)
-    if isinstance(here, str):
-        return Path(here).parent
-    if problem := listing(source, revision).problem:
-        return problem
-    try:
-        return Path(hf_hub_download(source, "config.json", revision=revision)).parent
-    except (OSError, ValueError) as error:
-        return one_line(error)
-
-
-def _show_point(found: DryRunEntry, session: Session) -> None:
-    print(yaml.safe_dump(found.cell.model_dump(mode="json"), sort_keys=False, allow_unicode=True), end="")
-    print("identity:", f"unknown: {found.problem}" if found.name is None else found.name.rpartition("-")[2])
-    for role, fingerprint in found.fingerprints.items():
-        print(f"fingerprint of {role}: {fingerprint}")
-    if (memory := found.memory) is None:
-        print(f"memory: unknown: {found.problem}")
+def _show_point(one: Looked, session: Session) -> None:
+    cell, memory = one.planned.cell, one.memory
+    print(yaml.safe_dump(cell.model_dump(mode="json"), sort_keys=False, allow_unicode=True), end="")
+    print("identity:", f"unknown: {one.problem}" if one.name is None else one.name.rpartition("-")[2])
+    if one.name is not None:
+        for role, fingerprint in cell.fingerprints().items():
+            print(f"fingerprint of {role}: {fingerprint}")
+    if memory is None:
         return
-    title = (f"memory in {found.cell.engine.dtype}: {memory.rows} × {memory.slots} tokens, {memory.nodes} of them a "
-             "draft's")
+    title = f"memory in {cell.engine.dtype}: {memory.rows} × {memory.slots} tokens, {memory.nodes} of them a draft's"
     table = Table("part", "weights", "KV cache", title=title, title_justify="left")
     for role, part in memory.parts.items():
-        table.add_row(f"{role}: {found.cell.pair.checkpoint(role).source}",
+        table.add_row(f"{role}: {cell.pair.checkpoint(role).source}",
                       *("unknown" if held is None else size(held) for held in part))
-    table.add_row("total", found.total, "", style="bold")
+    table.add_row("total", one.total, "", style="bold")
     session.print(table)
 
 
-def _show_totals(entries: Entries, show: Callable[..., None]) -> None:
+def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: Session) -> None:
     """The sums of all points, then a line for each pair."""
-    counts = [prompts_of(found.cell) for found, _ in entries]
-    whole = "" if None not in counts else " and all those of tasks without n"
-    missing = [found.cell for found, state in entries if state is None or not state.is_complete]
-    untraced = sum(state is not None and state.is_untraced for _, state in entries)
+    prompts = [counted(one.planned.cell)[0] for one in looked]
+    points = sum(bool(one.planned.label) for one in looked)
+    beside = f" and {len(looked) - points} cells that they are compared with" if len(looked) > points else ""
+    whole = "" if None not in prompts else " and all those of tasks without n"
+    untraced = sum(one.state is not None and one.state.is_untraced for one in looked)
     again = f", {untraced} without the traces that are read, so their answers are decoded again" if untraced else ""
-    show(f"{len(entries)} points, {len(entries) - len(missing)} complete{again}; {sum(count or 0 for count in counts)} "
-         f"prompts in all{whole}", soft_wrap=True)
-    if hours := _hours(entries):
-        gpu = known().gpu
-        show(f"GPU hours: {hours} on {gpu['name']}, plain decoding included and shared, if each forward reads its "
-             f"weights once at {gpu['bytes_per_s'] / 1e12:.2f} TB/s and each answer has max_new_tokens; τ of the "
-             "paper, or 1", soft_wrap=True)
-    if missing and (time := cpu_time(missing)):
-        answers, clock = time
-        show(f"time of one core for what is missing, at most: {_minutes(answers)} min for the answers, which all "
-             f"cores share, and {_minutes(clock) if clock else 0} min for the timed pass, which runs alone; if each "
-             "answer has max_new_tokens", soft_wrap=True)
-    largest = max(entries, key=_held)[0]
-    if _held((largest, None)):
-        show(f"memory: {largest.total} at most ({largest.cell.pair.name} {largest.cell.label})")
-    names = list(dict.fromkeys(found.cell.pair.name for found, _ in entries))
-    if len(names) < 2:
-        return
-    table = Table("pair", "points", "complete", "memory", "GPU hours",
-                  title="by pair; verbose=true lists every point", title_justify="left")
-    for name in names:
-        own = [(found, state) for found, state in entries if found.cell.pair.name == name]
-        complete = sum(state is not None and state.is_complete for _, state in own)
-        table.add_row(name, str(len(own)), str(complete), max(own, key=_held)[0].total, _hours(own) or "–")
-    show(table)
+    session.print(f"{points} points{beside}, {len(looked) - len(missing)} complete{again}; "
+                  f"{sum(count or 0 for count in prompts)} prompts in all{whole}", soft_wrap=True)
+    lengths, batch = Lengths(session.store), session.settings.quality_batch
+    time = seconds([(one.planned.cell, one.planned.tau) for one in missing], lengths, batch)
+    answers, clock = time["core"]
+    if answers:
+        session.print(f"time of one core for what is missing: {answers / 60:.0f} min for the answers, which all cores "
+                      f"share, and {clock / 60:.0f} min for the timed pass, which runs alone", soft_wrap=True)
+    gpu = known().gpu
+    if sum(time["GPU"]):
+        session.print(f"GPU hours: {sum(time['GPU']) / 3600:.3g} on {gpu['name']}, {time['GPU'][1] / 3600:.3g} of them "
+                      f"the timed pass, if each forward reads its weights once at {gpu['bytes_per_s'] / 1e12:.2f} "
+                      "TB/s; τ of the paper, or 1", soft_wrap=True)
+    assumed = dict.fromkeys((one.planned.cell.task.name, *lengths.of(one.planned.cell)) for one in missing)
+    if sum(map(sum, time.values())):
+        session.print("if an answer has " + ", ".join(f"{tokens} tokens on {task} ({whose})"
+                                                      for task, tokens, whose in assumed), soft_wrap=True)
+    largest = max(looked, key=lambda one: one.held)
+    if largest.held:
+        cell = largest.planned.cell
+        session.print(f"memory: {largest.total} at most ({cell.pair.name} {cell.label})")
+    names = list(dict.fromkeys(one.planned.cell.pair.name for one in looked))
+    table = Table("pair", "cells", "complete", "memory", "time", title="by pair; verbose=true lists every point",
+                  title_justify="left")
+    for name in names if len(names) > 1 else ():
+        own = [one for one in looked if one.planned.cell.pair.name == name]
+        table.add_row(name, str(len(own)), str(sum(one not in missing for one in own)),
+                      max(own, key=lambda one: one.held).total,
+                      duration([(one.planned.cell, one.planned.tau) for one in own if one in missing], lengths, batch))
+    if table.row_count:
+        session.print(table)
 
 
-def _held(entry: tuple[DryRunEntry, CellState | None]) -> int:
-    memory = entry[0].memory
-    return 0 if memory is None else memory.total
-
-
-def _hours(entries: Entries) -> str:
-    """GPU hours of the cells whose models and prompts are known; empty without any."""
-    points = [(found.cell, found.tau) for found, _ in entries]
-    hours = gpu_hours([point for point in points if gpu_hours([point]) is not None])
-    return "" if hours is None else _rounded(hours)
-
-
-def _show_downloads(cells: Sequence[Cell], show: Callable[..., None]) -> None:
-    """A line for each hub model, its files where it is the only point; their sum; then a line for each data set."""
-    checkpoints = [cell.pair.checkpoint(role) for cell in cells for role in cell.roles]
-    found = {(one.source, one.revision): listing(one.source, one.revision) for one in checkpoints
-             if not Source.of(one.source).is_here}
-    if not found:
-        show("download: nothing, every model is here")
-    for (source, revision), files in found.items():
-        at = f" at {revision}" if revision else ""
-        expected = _expected(source)
-        about = f"about {size(expected)}; {files.problem}" if files.problem and expected else str(files)
-        model = known_model(source)
-        gated = "; gated: its owner must grant access to your token" if model is not None and model.gated else ""
-        show(f"download: {source}{at}: {about}{gated}", soft_wrap=True)
-        for file in files.missing if len(cells) == 1 else ():
-            show(f"  {file.name}  {'size unknown' if file.size is None else size(file.size)}")
-    if len(found) > 1:
-        _show_sum({source: files for (source, _), files in found.items()}, show)
-    tasks = [cell.task.options.model_dump() for cell in cells]
-    for data in dict.fromkeys(str(task["hub"] or task["files"]) for task in tasks
-                              if task.get("path") is None and (task.get("hub") or task.get("files"))):
+def _show_needs(planned: Sequence[Planned], needs: Sequence[str], session: Session) -> None:
+    """What has to be there before the cells start: models, data sets, a judge, files that a command makes first."""
+    cells = [one.cell for one in planned]
+    found = [*needs, *(f"{command} (for {count} cells)" for command, count in
+                       Counter(one.awaits for one in planned if one.awaits).items()), *_models(cells)]
+    for data in dict.fromkeys(str(task["hub"] or task["files"]) for cell in cells
+                              if (task := cell.task.options.model_dump()).get("path") is None
+                              and (task.get("hub") or task.get("files"))):
         held = known().data.get(data, {}).get("bytes")
-        show(f"download: data set {data}: {f'about {size(round(held))}' if held else 'size unknown'}", soft_wrap=True)
+        found.append(f"data set {data}: {f'about {size(round(held))}' if held else 'size unknown'}")
+    unjudged = dict.fromkeys(cell.task.name for cell in cells if cell.load_task().judged is not None)
+    if unjudged and session.settings.judge.base_url is None:
+        found.append(f"a judge, or {', '.join(unjudged)} will have no score: judge.base_url=URL judge.model=NAME")
+    print("needed before you start:" if found else "needed before you start: nothing")
+    for line in found:
+        session.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _show_sum(found: Mapping[str, Listing], show: Callable[..., None]) -> None:
-    total = sum(_expected(source) if files.problem else files.size for source, files in found.items())
-    unknown = sum(bool(files.problem) and not _expected(source) for source, files in found.items())
-    beside = f" and {unknown} model{'s' if unknown > 1 else ''} of unknown size" if unknown else ""
-    show(f"download: {size(total)} in all{beside}")
-
-
-def _expected(source: str) -> int:
-    """Bytes of a model in two bytes a parameter; 0 for one that is not known."""
-    model = known_model(source)
-    return 0 if model is None else 2 * model.parameters
+def _models(cells: Iterable[Cell]) -> list[str]:
+    """A line for each model that is not here."""
+    found = []
+    for one in dict.fromkeys(cell.pair.checkpoint(role) for cell in cells for role in cell.roles):
+        if Source.of(one.source).is_here:
+            continue
+        asked, model = listing(one.source, one.revision), known_model(one.source)
+        if not asked.problem and not asked.missing:
+            continue
+        held = asked.missing or (0 if model is None else 2 * model.parameters)
+        said = f"{'about ' if asked.problem else ''}{size(held)}" if held else "size unknown"
+        gated = "; gated: its owner must grant access to your token" if model is not None and model.gated else ""
+        found.append(f"model {one.source}{f' at {one.revision}' if one.revision else ''}: {said}"
+                     f"{f'; {asked.problem}' if asked.problem else ''}{gated}")
+    return found

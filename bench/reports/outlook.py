@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from bench.dry_run.plan import config_folder, duration, show_plan
+from bench.dry_run.downloads import config_folder
+from bench.dry_run.estimate import Lengths, duration
+from bench.dry_run.plan import Planned, show_plan
 from bench.reports.overrides import Selection
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
@@ -25,14 +27,22 @@ COLUMNS = ("report", "title", "run by", "scales", "points")
 
 
 def show_cells(plans: Sequence[Plan], session: Session) -> None:
-    """Print what the reports would run."""
-    points = [(" / ".join(coords), cell, published_value(plan.spec, coords, "tau"))
-              for plan in plans for coords, cell in plan.cells.items()]
-    labels, cells, taus = zip(*points, strict=True)
-    show_plan(cells, labels, session, taus, {name for plan in plans for name in plan.traced()})
-    left_out = Counter(reason for plan in plans for reason in (plan.absent | plan.refused).values())
-    for reason, count in left_out.items():
-        session.print(f"left out: {count} point{'s' * (count > 1)}: {reason}", markup=False, soft_wrap=True)
+    """Print what the reports would run: their points, those that wait for a file too, and the cells that these are
+    compared with."""
+    planned: list[Planned] = []
+    for plan in plans:
+        waiting = {coords: (step.planned, str(step)) for coords, step in plan.steps.items() if step.planned is not None}
+        points = {coords: (cell, "") for coords, cell in plan.cells.items()} | waiting
+        for coords, (cell, awaits) in points.items():
+            planned.append(Planned(" / ".join(coords), cell, published_value(plan.spec, coords, "tau"),
+                                   plan.spec.trace and not plan.is_frontier(coords), awaits))
+        beside = [*plan.all_cells(), *(cell.baseline() for cell, _ in points.values())]
+        planned += [Planned("", cell) for cell in beside]
+    once = {one.cell.unread_name: one for one in reversed(planned)}
+    left_out = Counter(reason for plan in plans for coords, reason in (plan.absent | plan.refused).items()
+                       if coords not in plan.steps)
+    needs = [f"{reason} ({count} point{'s' * (count > 1)} left out)" for reason, count in left_out.items()]
+    show_plan([one for one in planned if one is once[one.cell.unread_name]], session, needs)
 
 
 def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session: Session) -> None:
@@ -57,9 +67,9 @@ def announce(plans: Sequence[Plan], session: Session) -> None:
     cells = {(cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()}.values()
     traced = {name for plan in plans for name in plan.traced()}
     if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
-        time = duration([(cell, None) for cell in missing])
-        session.print(f"missing: {len(missing)} of {len(cells)} points; they take {time} of one core at most. An "
-                      "interrupted run resumes", soft_wrap=True)
+        time = duration([(cell, None) for cell in missing], Lengths(session.store), session.settings.quality_batch)
+        session.print(f"missing: {len(missing)} of {len(cells)} cells; they take about {time}. An interrupted run "
+                      "resumes", soft_wrap=True)
 
 
 def reachable(plans: Mapping[str, Plan]) -> dict[str, Plan]:

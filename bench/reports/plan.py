@@ -68,8 +68,8 @@ class Plan:
         repeated = [cell for coords, cell in self.cells.items() if not self.is_frontier(coords)]
         repeats = [cell.replace(repeat=cell.repeat + i, timed=0)
                    for i in range(1, self.spec.repeats) for cell in repeated]
-        own = {cell.name for cell in (*self.cells.values(), *repeats)}
-        return [*self.cells.values(), *repeats, *(cell for cell in self.gain_cells() if cell.name not in own)]
+        own = {cell.unread_name for cell in (*self.cells.values(), *repeats)}
+        return [*self.cells.values(), *repeats, *(cell for cell in self.gain_cells() if cell.unread_name not in own)]
 
     def gain_cells(self) -> list[Cell]:
         """The cells that the parts of Δτ need, where the report shows them."""
@@ -80,7 +80,7 @@ class Plan:
                   and (needs := gain_cells(cell, asked_of(self.spec, coords))) is not None]
         cells = [cell for needs in needed for cell in needs.all(argmax="tau_gain_argmax" in shown)]
         distinct = {cell.model_dump_json(): cell for cell in cells}.values()  # to name a cell takes longer
-        return [cell for cell in {cell.name: cell for cell in distinct}.values() if cell.can_run]
+        return [cell for cell in {cell.unread_name: cell for cell in distinct}.values() if cell.can_run]
 
     def is_untimed(self, coords: Coords) -> bool:
         """Whether the point needs no clock: it takes that of another, or is judged by τ and likelihood alone."""

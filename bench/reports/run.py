@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from bench.config.compose import composer
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
-from bench.dry_run.downloads import ask_hub
 from bench.reports.outlook import announce, reachable, show_cells, show_reports
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
-from bench.reports.steps import run_steps, show_steps
+from bench.reports.steps import run_steps
 from bench.run.judging import judge_cells
 from bench.run.session import Session
 from results.reports.spec import AnyReport, TableSpec, parse_report, report_keys
@@ -96,8 +95,6 @@ def run_reports(command: Command, hydra: Composer) -> int:
     exit status: 0, or 1 if a cell failed. Raises ValueError if the command cannot run."""
     request = Request.from_command(command)
     session = Session(hydra.settings(request.overrides))
-    if session.settings.dry_run:
-        ask_hub()  # it may take a second to answer, in which the cells are composed
     folder = session.settings.output.dir / "report"
     reports = load_reports(request, hydra, None if session.settings.dry_run else folder)
     if request.asks(LIST):
@@ -112,9 +109,10 @@ def run_reports(command: Command, hydra: Composer) -> int:
     steps = [step for name in requested for step in plans[name].steps.values()]
     if session.settings.dry_run:
         check_creatable(folder, "output.dir")
-        show_steps(steps, session)
-        if any(plans[name].cells for name in requested) or not lacking(requested, plans, session):
-            show_cells([plans[name] for name in runnable(requested, plans, request, session)], session)
+        found = [plans[name] for name in requested]
+        if not any(plan.cells or plan.steps for plan in found) and not (found and all(plan.absent for plan in found)):
+            runnable(requested, plans, request, session)
+        show_cells(found, session)
         return 0
     from bench.reports.render import keep_reports, log_items, render_plans  # pandas, which a dry run should not cost
 
@@ -179,17 +177,6 @@ def is_edition(report: AnyReport, selection: Selection, folder: Path | None) -> 
     if not report.has_edition(selection.pairs, selection.scale):
         return False
     return folder is None or any(folder.glob(f"{selection.edition(report).name}.*"))
-
-
-def lacking(requested: Sequence[str], plans: Mapping[str, Plan], session: Session) -> bool:
-    """Whether each of these reports waits for a step, or for something that only its user can bring, which is printed;
-    False where this machine or the command is at fault."""
-    waiting = {name: plan for name in requested if (plan := plans[name]).steps or plan.absent}
-    for name, plan in waiting.items():
-        if not plan.steps:
-            session.print(f"report={name}: {next(iter(plan.absent.values()))}", markup=False, soft_wrap=True)
-    return len(waiting) == len(requested) > 0 and all(plan.refused.keys() <= plan.steps.keys()
-                                                      for plan in waiting.values())
 
 
 def runnable(requested: Sequence[str], plans: Mapping[str, Plan], request: Request, session: Session) -> list[str]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.config.paths import TINY
 from bench.reports.overrides import key_of
 from results.reports.spec import OWN_MODELS
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from bench.config.compose import Composer
     from bench.config.point import Candidate
     from bench.run.session import Session
@@ -52,10 +53,14 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command that makes a missing file; an interrupted one resumes."""
+    """A command that makes a missing file; an interrupted one resumes.
+
+    planned  the cell that waits for it, composed with the embedded pair's file: its settings and sizes, not its name.
+    """
 
     argv: tuple[str, ...]
     file: Path
+    planned: Cell | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return " ".join(["python", "-m", *self.argv])
@@ -78,14 +83,9 @@ def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> t
     given = {key_of(line): line for line in overrides if key_of(line).partition(".")[0] in ("pair", "engine")}
     own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
     options = kind.of_task.get(task, kind.overrides)
+    planned = hydra.candidate([*overrides, f"pair.{found.lacks}={TINY / found.lacks}.json"]).cell
     return found, Step((*kind.command.split(), *own, *given.values(), *options, f"out={file}",
-                        f"work={file.with_suffix('')}"), file)
-
-
-def show_steps(steps: Iterable[Step], session: Session) -> None:
-    """Print which commands would run before the cells, and how many points each one is for."""
-    for step, points in Counter(steps).items():
-        session.print(f"would run first, for {points} points that are not listed: {step}", markup=False, soft_wrap=True)
+                        f"work={file.with_suffix('')}"), file, planned)
 
 
 def run_module(argv: Sequence[str]) -> int:

@@ -10,8 +10,7 @@ import pytest
 from huggingface_hub.errors import DryRunError
 
 from bench.__main__ import main
-from bench.dry_run.downloads import listing
-from bench.dry_run.plan import config_folder
+from bench.dry_run.downloads import config_folder, listing
 from bench.run import timed as stalls
 from methods.engine import roofline
 from results.store.cells import CellFolder, Store

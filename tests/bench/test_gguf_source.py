@@ -15,7 +15,7 @@ from bench.config.compose import composer
 from bench.config.paths import PROJECT
 from bench.config.schema import Pair
 from bench.config.section import parse
-from bench.dry_run.plan import config_folder
+from bench.dry_run.downloads import config_folder
 from methods.decode import Limits, Request, generate
 from methods.engine import gguf, user_cache
 from methods.engine.loading import load_cut, load_model

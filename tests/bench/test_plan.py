@@ -10,15 +10,16 @@ import pytest
 import yaml
 from transformers import LlamaConfig
 
+from bench.__main__ import main
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import CONF
-from bench.dry_run import plan
-from bench.dry_run.downloads import File, chosen, listing
-from bench.dry_run.estimate import cpu_time, gpu_hours, known, memory_of
+from bench.dry_run.downloads import chosen, config_folder, listing
+from bench.dry_run.estimate import Lengths, counted, known, memory_of, seconds
 from methods.engine import fingerprints
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model, nbytes
+from results.store.cells import Store
 
 TINY = Path("models/tiny").absolute()
 
@@ -27,7 +28,7 @@ TINY = Path("models/tiny").absolute()
 def forgetful() -> Iterator[None]:
     yield
     listing.cache_clear()
-    plan.config_folder.cache_clear()
+    config_folder.cache_clear()
 
 
 def cell_of(*overrides: str) -> Cell:
@@ -61,14 +62,9 @@ def test_the_8b_shape_has_the_parameters_of_llama_3_1_8b() -> None:
 
 def test_a_repository_is_read_as_it_is_loaded() -> None:
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json",
-             "pytorch_model.bin", "pytorch_model.bin.index.json", "original/consolidated.00.pth", "config.json",
-             "tokenizer.json", "README.md"]
-    found = [file.name for file in chosen(File(name, 1, False) for name in names)]
-    assert found == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
-                     "model.safetensors.index.json", "config.json", "tokenizer.json"]
-    pickled = [file.name for file in chosen(File(name, 1, False) for name in names[2:5])]
-    assert pickled == ["pytorch_model.bin", "pytorch_model.bin.index.json"]
-    assert [file.name for file in chosen([File("medusa_lm_head.pt", 1, False)])] == ["medusa_lm_head.pt"]
+             "pytorch_model.bin", "original/consolidated.00.pth", "config.json", "tokenizer.json", "README.md"]
+    assert chosen(names) == [*names[:3], *names[5:7]]
+    assert chosen(["medusa_lm_head.pt"]) == ["medusa_lm_head.pt"] and chosen(names[3:5]) == names[3:4]
 
 
 @pytest.mark.usefixtures("offline")
@@ -76,7 +72,7 @@ def test_offline_a_hub_pair_is_unknown_in_one_line(command, tmp_path: Path) -> N
     result = command("pair=qwen3_8b", "method=pld", "dry_run=true")
     assert result.status == 0 and not result.err
     lines = result.out.splitlines()
-    assert "download: Qwen/Qwen3-8B: about 16.4 GB; hub not reachable" in lines
+    assert "  model Qwen/Qwen3-8B: about 16.4 GB; hub not reachable" in lines
     assert "identity: unknown: pair.target=Qwen/Qwen3-8B: hub not reachable" in lines
     assert not list(tmp_path.iterdir())
 
@@ -87,7 +83,7 @@ def test_many_points_in_short(command) -> None:
     assert result.status == 0 and not result.err
     assert re.search(r"^4 points, 0 complete; 40 prompts in all$", result.out, re.MULTILINE)
     assert re.search(r"^memory: [\d.]+ GB at most \(qwen3_8b ", result.out, re.MULTILINE)
-    assert result.out.count("download: Qwen/Qwen3-8B: about 16.4 GB; hub not reachable") == 1
+    assert result.out.count("model Qwen/Qwen3-8B: about 16.4 GB; hub not reachable") == 1
     assert re.search(r"^GPU hours: [\d.e-]+ on H100 80GB", result.out, re.MULTILINE)
 
 
@@ -100,17 +96,48 @@ def test_a_report_on_a_papers_pair(command) -> None:
     assert command("report=arc_table1", "scale=huge", "dry_run=true").err.startswith("error: scale=huge: unknown")
 
 
-def test_hours_follow_from_bytes_and_tau() -> None:
-    cell = cell_of("pair=llama31_8b", "method=eagle3", "n=10", "decoding.max_new_tokens=100", "drafter.depth=6",
+@pytest.mark.usefixtures("offline")
+def test_every_point_of_a_papers_reports_is_planned_without_a_network(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that wait for a file, and what is compared with them, too; nothing of it is an error."""
+    reports = "controls_chains,mars_fig5,dropmatch_table2,fsd_fig3,arc_table5"
+    assert main([f"report=[{reports}]", "scale=paper", "dry_run=true", f"output.dir={tmp_path}"]) == 0
+    out, err = capsys.readouterr()
+    [points, beside] = re.findall(r"^(\d+) points and (\d+) cells that they are compared with", out, re.M)[0]
+    assert int(points) > 80 and int(beside) > 10 and not err
+    needed = out.partition("needed before you start:")[2]
+    for word in ("bench.train calibrate", "bench.train judge", "gated", "kind=judge labels=FILE", "Qwen/Qwen3-8B"):
+        assert word in needed, needed
+
+
+def test_lengths_are_those_of_stored_answers_then_those_known(command) -> None:
+    store = command("method=ar", "task=mini_chat", "n=8", "timed=0", "decoding.max_new_tokens=64").store
+    lengths, cell = Lengths(store), cell_of("method=ar", "task=mini_chat", "n=8")
+    [stored] = [one for one in store.cells() if "-ar-" in one.key]
+    mean = round(sum(len(sample.output_ids) for sample in stored.samples()) / 8)
+    assert lengths.of(cell)[0] in (mean, 41)
+    assert lengths.of(cell_of("task=gsm8k_eagle")) == (73, "its reference solutions")
+    assert lengths.of(cell_of("task=gsm8k_eagle", "decoding.max_new_tokens=9"))[0] == 9
+    assert lengths.of(cell_of("task=csqa"))[1] == "max_new_tokens"
+
+
+def test_seconds_follow_from_bytes_lengths_and_tau(tmp_path: Path) -> None:
+    """In the quality pass a forward serves the whole batch; in the timed pass each cell runs beside plain decoding."""
+    cell = cell_of("pair=llama31_8b", "method=eagle3", "n=10", "timed=5", "task=csqa", "drafter.depth=6",
                    "engine.device=cpu")
-    target, head = 2 * 8030261248 / 3.35e12, 2 * 425000000 / 3.35e12
-    own, plain = 1000 * (target + 7 * head) / 4 / 3600, 1000 * target / 3600
-    assert gpu_hours([(cell, 4.0)]) == pytest.approx(own + plain)
-    assert gpu_hours([(cell, 4.0), (cell, 4.0), (cell.baseline(), None)]) == pytest.approx(2 * own + plain)
-    assert gpu_hours([(cell_of("pair=tiny", "method=sps", "n=10"), None)]) is None
-    big = cell_of("pair=llama33_70b", "method=ar", "n=1", "engine.device=cpu")
-    read = 2 * 70553706496 / 3.35e12 * big.max_new_tokens / 3600
-    assert big.engine.devices == 4 and gpu_hours([(big, None)]) == pytest.approx(4 * read), "all four wait for one"
+    target, head, tokens = 2 * 8030261248 / 3.35e12, 2 * 425000000 / 3.35e12, 10 * cell.max_new_tokens
+    own, lengths = (target + 7 * head) / 4, Lengths(Store(tmp_path))
+    assert seconds([(cell, 4.0), (cell, 4.0)], lengths, 2)["GPU"] == pytest.approx(
+        [tokens * (target + 2 * own) / 2, tokens * (target + own)])
+    words = ["pair=smollm2", "task=csqa", "n=8", "timed=4", "engine.device=cpu"]
+    time = seconds([(cell_of(*words, f"method={method}"), None) for method in ("ar", "pld")], lengths, 64)["core"]
+    quick, slow, tokens = known().cpu["smollm2"]["answers"], known().cpu["smollm2"]["clock"], 8 * cell.max_new_tokens
+    assert time == pytest.approx([tokens / quick["plain"] + tokens / quick["drafted"],
+                                  tokens / 2 * (3 / slow["plain"] + 1 / slow["drafted"])])
+    big = cell_of("pair=llama33_70b", "method=ar", "n=1", "timed=0", "task=csqa", "engine.device=cpu")
+    assert seconds([(big, None)], lengths, 1)["GPU"][0] == pytest.approx(
+        big.engine.devices * 2 * 70553706496 / 3.35e12 * big.max_new_tokens), "all devices wait for one"
+    assert counted(cell_of("task=alpaca_eagle", "engine.device=cpu"))[0] == 80
 
 
 @pytest.mark.parametrize("name", [
@@ -138,28 +165,17 @@ def test_a_dry_run_hashes_no_weights(command, tmp_path: Path, monkeypatch: pytes
     fingerprints._of_folder.cache_clear()  # as in a new process
     result = command("pair=tiny", "method=pld", "dry_run=true")
     assert result.status == 0 and not (tmp_path / "cache").exists()
-    assert re.search(r"^identity: unknown: pair.target=.*target: not yet hashed \(12.7 MB of weights\)$", result.out,
-                     re.MULTILINE)
-    assert "fingerprint of target: not yet hashed" in result.out and "KV cache" in result.out
+    assert "identity: unknown: 12.7 MB of weights are not yet hashed\n" in result.out and "KV cache" in result.out
     known = fingerprint(str(TINY / "target"))
     result = command("pair=tiny", "method=pld", "dry_run=true")
     assert f"fingerprint of target: {known}" in result.out and re.search(r"(?m)^identity: [0-9a-f]{10}$", result.out)
 
 
-def test_the_time_of_one_core_by_hand() -> None:
-    """8 prompts of 100 tokens: plain decoding once for both cells, then 4 prompts of each beside plain decoding."""
-    words = ["pair=smollm2", "task=mini_gsm", "n=8", "timed=4", "decoding.max_new_tokens=100", "engine.device=cpu"]
-    time, speeds = cpu_time([cell_of(*words, f"method={method}") for method in ("ar", "pld")]), known().cpu["smollm2"]
-    quick, slow = speeds["answers"], speeds["clock"]
-    assert time == pytest.approx((800 / quick["plain"] + 800 / quick["drafted"],
-                                  400 * (3 / slow["plain"] + 1 / slow["drafted"]))) and slow["plain"] < quick["plain"]
-
-
 def test_answers_that_nobody_will_judge_are_named(command) -> None:
     given = "method=ar", "task=mt_bench", "dry_run=true"
     without = command(*given)
-    assert without.status == 0 and "without a judge: mt_bench will have no score; give judge.base_url" in without.out
-    assert "without a judge" not in command(*given, "judge.base_url=http://localhost:1", "judge.model=m").out
+    assert without.status == 0 and "a judge, or mt_bench will have no score: judge.base_url" in without.out
+    assert "a judge, or" not in command(*given, "judge.base_url=http://localhost:1", "judge.model=m").out
 
 
 def test_every_preset_names_its_parts_and_its_type() -> None:

@@ -202,8 +202,7 @@ def test_constants_are_measured_before_a_report_that_needs_them(
     (own_conf / "report" / "own_table.yaml").write_text(yaml.safe_dump(table))
     given = ["report=own_table", "pair=own", "n=1", "decoding.max_new_tokens=4"]
     foretold = command(*given, "dry_run=true", flags=["-cd", str(own_conf)])
-    assert re.search(r"would run first, for 2 points that are not listed: python -m bench.train calibrate .* pair=own",
-                     foretold.out)
+    assert re.search(r"python -m bench.train calibrate .* pair=own .*\(for 2 cells\)", foretold.out)
     ran = []
 
     def calibrate(argv: tuple[str, ...]) -> int:
@@ -228,7 +227,7 @@ def test_a_dry_run_names_what_is_made_first_and_what_only_its_user_can_bring(com
     for report, pair, foretold in (
         ("arc_table5", "llama31_8b", "task=oasst1 min_new_tokens=32 max_new_tokens=256"),
         ("dropmatch_fig5", "llama31_8b_70b", "task=gsm8k_dropmatch task.split=train prompts=4000"),
-        ("dropmatch_fig3", "llama31_8b_70b", "report=dropmatch_fig3: needs a model of meaning: similarity.sentence="),
+        ("dropmatch_fig3", "llama31_8b_70b", "needs a model of meaning: similarity.sentence="),
     ):
         result = command(f"report={report}", f"pair={pair}", "dry_run=true")
         assert result.status == 0 and foretold in result.out, result.out + result.err
