@@ -123,6 +123,9 @@ DISTORTION = (
            "Mass of the rule's law on tokens that the target's processed distribution excludes; where there is any, D "
            "is infinite and not shown.",
            adds=partial(apart, of="outside"), estimator=T),
+    Metric("efficiency_at_d", "Efficiency at D", "%", 0, "higher",
+           "In the data of a figure of the limit: the gain in τ over lossless decoding, over that of the limit at equal "
+           "D. No interval."),
 )
 
 
