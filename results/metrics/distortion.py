@@ -124,8 +124,8 @@ DISTORTION = (
            "is infinite and not shown.",
            adds=partial(apart, of="outside"), estimator=T),
     Metric("efficiency_at_d", "Efficiency at D", "%", 0, "higher",
-           "In the data of a figure of the limit: the gain in τ over lossless decoding, over that of the limit at equal "
-           "D. No interval."),
+           "In the data of a figure of the limit: the gain in τ over lossless decoding, over the limit's at equal D. "
+           "No interval."),
 )
 
 
