@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -246,15 +247,17 @@ class QualityPass:
 
     def run(self, workers: int, engine: Engine) -> None:
         """Do all jobs, in so many processes, and print how busy they were."""
-        prompts, began = sum(len(work.open) for work in self._works.values()), time.perf_counter()
+        kinds, began = Counter[str](), time.perf_counter()
+        for work in self._works.values():
+            kinds[work.claim.cell.drafter.name] += len(work.open)
         devices = {work.claim.cell.engine.device for work in self._works.values()}
         cpu_s, traced, kept = 0.0, 0, 0
-        with Bars(f"quality pass, {counted(workers, 'worker')}", prompts) as self._bars:
+        with Bars(f"quality pass, {counted(workers, 'worker')}", kinds) as self._bars:
             for job, done in results(workers, devices, engine, self.next_job):
                 more, their_bytes = self.take(job, done)
                 cpu_s, traced, kept = cpu_s + done.cpu_s, traced + more, kept + their_bytes
         seconds = time.perf_counter() - began
-        lines = [f"quality pass: {counted(prompts, 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
+        lines = [f"quality pass: {counted(kinds.total(), 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
                  f"{cpu_s / (workers * seconds):.0%} busy"]
         if unchecked := sum(sample.prompt_sha256 is None for work in self._works.values()
                             for sample in work.good.values()):
@@ -286,7 +289,8 @@ class QualityPass:
             if work.row is None:
                 work.open.sort(key=self._length(work), reverse=True)
                 done = sum(not work.lacks(prompt) for prompt in work.prompts)
-                work.row = self._bars.row(self._names[name], len(work.prompts), done)
+                work.row = self._bars.row(self._names[name], len(work.prompts), done,
+                                          work.claim.cell.drafter.name)
             chunk, work.open = work.open[:self._batch], work.open[self._batch:]
             return Job(work.claim.cell, tuple(chunk), work.traces is not None, laws=work.laws)
         return None
