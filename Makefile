@@ -15,12 +15,13 @@ DECIDING := controls,frontier,gains,when
 ONE_STORE := store.dir=outputs/measured/store output.keep=$(KEPT)
 # Every report with a committed file, and those of `make tables`.
 MEASURED := $(sort $(patsubst $(KEPT)/%.environment.json,%,$(wildcard $(KEPT)/*.environment.json)) mars_fig4 fsd_table2 mars_table1 mars_table2 dropmatch_table6 arc_table2 $(patsubst conf/report/%.yaml,%,$(wildcard conf/report/frontier.yaml)))
+PAPERS   := $(sort $(foreach paper,mars fsd dropmatch arc,$(patsubst conf/report/%.yaml,%,$(wildcard conf/report/$(paper)_*.yaml))))
 COMMA    := ,
 EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables every reports measured plots test test-fast test-all attack lint structure oracles engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
+.PHONY: help setup vllm demo tables rehearse every reports measured plots test test-fast test-all attack lint structure oracles engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +35,9 @@ demo: $(READY)  ## one figure and one answer with coloured tokens, in two minute
 
 tables: $(READY)  ## write each paper's main tables, MARS' Figure 4 and the controls to outputs/report/ (resumable); WITH='pair=…'
 	$(RUN) -m bench report=all $(WITH)
+
+rehearse: $(READY)  ## run the papers' 40 reports whole with tiny random models, to see that nothing is missing (outputs/rehearsal)
+	$(RUN) -m bench 'report=[$(call listed,$(PAPERS))]' scale=paper rehearse=true
 
 every: $(READY)  ## write every table and figure, the long ones too (hours); an interrupted run resumes
 	$(RUN) -m bench report=every

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench.commands.command import run_command
 from bench.config.compose import compose_command
+from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT
 from bench.config.swept import check_effects
 
@@ -31,6 +32,10 @@ def run(command: Command, hydra: Composer) -> int:
     """Run a report, or the points of a command or sweep. Returns the exit status."""
     if not command.reports:
         return run_points(command)
+    if hydra.settings(command.overrides).rehearse:
+        from bench.rehearsal.run import rehearse
+
+        return rehearse(command, hydra)
     from bench.reports.run import run_reports
 
     return run_reports(command, hydra)
@@ -39,6 +44,8 @@ def run(command: Command, hydra: Composer) -> int:
 def run_points(command: Command) -> int:
     """Run the points of a command or sweep, draw the sweep, judge, and print the results. Returns the exit status."""
     settings, cells = command.settings, command.cells  # a wrong command is refused before what takes seconds to import
+    if settings.rehearse:
+        raise ConfigError("rehearse=true: rehearses reports; give report=NAME scale=paper")
     from bench.run.session import Session
 
     check_effects([point.overrides for point in command.points], cells)

@@ -25,6 +25,7 @@ BUDGETS = {"bench": 16_450, "methods": 15_350, "tasks": 2_730, "results": 10_400
 # lines below.
 ORDER = (
     ("bench/commands",),
+    ("bench/rehearsal",),
     ("bench/reports", "bench/dry_run", "bench/training"),
     ("bench/run",),
     ("bench/config",),

@@ -226,6 +226,7 @@ class Settings(Section):
     workers: int | None = Field(ge=1)
     quality_batch: int = Field(ge=1)
     dry_run: bool
+    rehearse: bool = False
     verbose: bool = False
     fresh: bool = False
     sessions: int | None = Field(None, ge=1)

@@ -15,7 +15,7 @@ from bench.reports.outlook import announce, reachable, show_cells, show_reports
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.steps import run_steps
-from bench.run.judging import judge_cells
+from bench.run.judging import check_references, judge_cells
 from bench.run.session import Session
 from results.reports.spec import AnyReport, TableSpec, parse_report, report_keys
 from results.store.files import check_creatable, check_writable
@@ -214,6 +214,9 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
 
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
+    if session.settings.judge.base_url is not None:
+        check_references([cell for plan in plans if needs_judge(plan.spec) for cell in plan.cells.values()],
+                         session.settings.judge)
     for plan in plans:
         session.logbook.group(plan.spec.name, plan.all_cells())
     traced = {name for plan in plans for name in plan.traced()}

@@ -29,6 +29,7 @@ from tasks.dataset import answers
 from tasks.judge_prompts import (
     KOREAN,
     MODES,
+    NEED_REFERENCE,
     SOURCES,
     JudgePrompts,
     Question,
@@ -227,6 +228,20 @@ def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder,
         value = prompts.rating(reply) if mode == "single" else prompts.choice(reply, question.swapped)
         verdicts.append(Verdict(question, value, is_penalised(question) if korean and mode == "single" else None))
     return judge_summary(verdicts, judge.model or "", mode)
+
+
+def check_references(cells: Sequence[Cell], judge: Judge) -> None:
+    """Raises TaskError where the judge is to see reference answers that nobody gave, before anything is decoded."""
+    tasks = {(cell.task.name, cell.n): cell for cell in cells}.values() if judge.references is None else ()
+    for cell in tasks:
+        task = cell.load_task()
+        if task.judged is None or (judge.mode or MODES[task.judged]) != "single" or shipped_references(task.path):
+            continue
+        if asked := next((prompt for prompt in task.prompts(cell.n, cell.seed)
+                          if prompt.reference.get("category") in NEED_REFERENCE), None):
+            raise TaskError(f"task={cell.task.name}: question {asked.id} ({asked.reference['category']}) is judged "
+                            "against a reference answer; give judge.references=FILE, that of the benchmark's "
+                            "repository in FastChat's answer format")
 
 
 def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt],

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from bench.rehearsal.sentence_models import save_model
 from bench.reports.meanings import AGAIN, REJECTED, rejections
 from bench.run.models import ModelPool
-from tests.helpers.sentence_models import save_model
 
 
 @pytest.fixture

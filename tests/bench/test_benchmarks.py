@@ -7,7 +7,7 @@ import os
 import pytest
 
 from bench.config.paths import PROJECT
-from tests.helpers.dataset_rows import QUESTIONS, write_rows
+from bench.rehearsal.rows import QUESTIONS, write_rows
 from tests.helpers.summaries import written
 
 

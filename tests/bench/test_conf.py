@@ -19,13 +19,13 @@ from bench.config.paths import CONF
 from bench.config.schema import ALL_TIMED, Pair
 from bench.config.settings import Settings
 from bench.config.swept import check_effects
+from bench.rehearsal.rows import ROWS, write_rows
 from bench.reports.plan import plan_of
 from bench.reports.run import ALL, EVERY, LIST, load_report
 from bench.reports.sweep import plans_of
 from methods import registry, rule_map
 from results.reports.spec import parse_report
 from tasks import registry as task_registry
-from tests.helpers.dataset_rows import ROWS, write_rows
 
 OWN_COMMANDS = {"calibrate.yaml", "cost.yaml", "dashboard.yaml", "exchange.yaml",
                 "gpu.yaml", "merge.yaml", "mismatches.yaml", "offline_kit.yaml", "status.yaml", "train_heads.yaml",

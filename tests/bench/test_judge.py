@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.rehearsal.rows import QUESTIONS, write_rows
 from bench.run.judging import JudgeError, Verdict, ask, format_judge_summary, judge_summary
 from results.store.cells import Store
 from results.store.errors import StoreError
 from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import JudgePrompts, Question
 from tasks.sources import DATA
-from tests.helpers.dataset_rows import QUESTIONS, write_rows
 from tests.helpers.judging import judge
 from tests.helpers.summaries import written
 

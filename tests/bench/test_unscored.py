@@ -7,8 +7,8 @@ import os
 import pytest
 
 from bench.config.paths import TINY
+from bench.rehearsal.rows import write_rows
 from tasks.sandbox import run as sandbox
-from tests.helpers.dataset_rows import write_rows
 from tests.helpers.summaries import written
 
 NEEDS_BUBBLEWRAP = pytest.mark.skipif(sandbox.bubblewrap_fault() is not None,

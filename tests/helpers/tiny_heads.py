@@ -6,19 +6,16 @@ import json
 import tempfile
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
+from bench.rehearsal.models import random_head as draw_head
 from methods import registry
 from methods.drafters.base import Drafter
 from methods.engine.language_model import LanguageModel
-from methods.heads.eagle import Eagle3Head, EagleHead
-from methods.heads.eagle3_config import form_of
 from methods.heads.head import Head
-from methods.heads.layer import HeadModule, head_config
 from methods.trees.draft import Draft
 from tests.helpers.tiny_models import noisy_copy
 
@@ -36,31 +33,11 @@ def head_json(target: LanguageModel, **changes) -> dict:
             "head_dim": 12, "rms_norm_eps": 1e-5, "hidden_act": "silu", "max_position_embeddings": 2048} | changes
 
 
-def module_of(kind: str, raw: dict, seed: int = 0) -> HeadModule:
-    """A head with random weights; `kind` is eagle3, or eagle for the feature-level head."""
-    torch.manual_seed(seed)
-    if kind == "eagle3":
-        form = form_of("random", raw, SimpleNamespace(num_hidden_layers=64, model_type="llama"))
-        module = Eagle3Head(head_config(raw, num_hidden_layers=form.layers), form,
-                            draft_vocab=raw.get("draft_vocab_size"))
-        if module.d2t is not None:
-            ids = torch.randperm(raw["vocab_size"])[:raw["draft_vocab_size"]].sort().values
-            module.d2t.copy_(ids - torch.arange(len(ids)))
-            module.t2d[ids] = True
-    else:
-        module = EagleHead(head_config(raw), bias=raw.get("bias", True), own_embedding=False)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 0.25)
-    return module
-
-
 def save_head(folder: Path, kind: str, raw: dict, seed: int = 0) -> Path:
     """A checkpoint folder: config.json and model.safetensors."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(raw))
-    save_file({name: tensor.contiguous() for name, tensor in module_of(kind, raw, seed).state_dict().items()},
+    save_file({name: tensor.contiguous() for name, tensor in draw_head(kind, raw, seed).state_dict().items()},
               folder / "model.safetensors")
     return folder
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from bench.rehearsal.sentence_models import save_model
 from methods.engine.sentences import SentenceModel, bert_scores, cosines, label_probabilities
 from methods.engine.source import ModelError
-from tests.helpers.sentence_models import save_model
 
 LABELS = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
 FIRST = ["the cat sat", "a dog ran the cat", "b", "a b c d e " * 12, ""]

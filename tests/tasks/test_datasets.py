@@ -14,10 +14,10 @@ import pytest
 
 from bench.config.compose import composer
 from bench.config.section import choose
+from bench.rehearsal.rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
 from tasks import registry
 from tasks.base import Task, TaskError
 from tasks.sources import DATA
-from tests.helpers.dataset_rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from bench.rehearsal.rows import FUNCTIONS, PROBLEMS
 from tasks.scorers.code import solution
 from tasks.scorers.extract import longest_program
-from tests.helpers.dataset_rows import FUNCTIONS, PROBLEMS
 
 SHAPES = """import math
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bench.rehearsal.rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 from tasks.base import TaskError
 from tasks.sandbox import run as sandbox
 from tasks.scorers.code import Code, solution
@@ -25,7 +26,6 @@ from tasks.scorers.livecodebench import LiveCodeBench, read_tests
 from tasks.scorers.plain import Nothing
 from tasks.scorers.rouge import RougeL
 from tasks.sources import DATA, Source
-from tests.helpers.dataset_rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"

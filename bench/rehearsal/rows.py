@@ -26,7 +26,7 @@ FUNCTIONS = [
     for n in (1, 2, 3, 4, 5)]
 NUMPY_TEST = ("import numpy as np\n\ndef check(candidate):\n    for x, y in [(1, {0}.0), (0.5, {0} - 0.5)]:\n"
               "        out = candidate(x)\n        assert out == y or np.allclose(out, y, rtol=1e-07, atol=1e-6)\n")
-PROBLEMS = [
+PROBLEMS: list[dict[str, Any]] = [
     {"task_id": n, "text": f"Write a function to multiply a number by {n}.",
      "code": f"def times(a):\r\n  return a * {n}", "test_setup_code": "",
      "test_list": [f"assert times(2) == {2 * n}", f"assert times(0) == {0 * n}"],
