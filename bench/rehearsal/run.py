@@ -19,8 +19,6 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from results.reports.layout import lay_out, place_in_paper
-
 from bench.config.compose import Command, Composer, Point
 from bench.config.errors import ConfigError
 from bench.config.schema import ROLES
@@ -34,7 +32,8 @@ from bench.reports.steps import Step, run_steps
 from bench.run.locks import LOCK
 from bench.run.session import Session
 from methods.engine.source import Source
-from results.reports.published import load_published
+from results.reports.frame import lay_out
+from results.reports.published import by_place, load_published, place_in_paper
 from results.reports.spec import TableSpec
 from tasks import judge_prompts
 from tasks.judge_prompts import MT_BENCH
@@ -151,15 +150,12 @@ def _plan(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Plan:
 
 def _empty(spec: TableSpec, grid: Grid, left_out: Sequence[str]) -> Iterator[str]:
     """The numbers of the paper without one of ours, and the columns without any."""
-    filled: dict[str, bool] = {}
-    for row in lay_out(spec, grid).rows:
-        cells = [] if set(row.labels) & set(left_out) else row.cells
-        for number in (each for cell in cells for each in cell.numbers if not each.absent):
-            name = number.column.value_name
-            filled[name] = filled.get(name, False) or number.value is not None
-            if number.value is None and number.published is not None:
-                yield f"{' / '.join(row.labels)}: no {name} beside the paper's"
-    yield from (f"no row has {name}" for name, found in filled.items() if not found)
+    frame = lay_out(spec, grid).frame
+    frame = frame[[not set(row) & set(left_out) for row in frame["stub"]]]
+    for row in frame[frame["value"].isna() & frame["published"].notna()].itertuples():
+        yield f"{' / '.join(row.stub)}: no {row.value_name} beside the paper's"
+    filled = frame.groupby("value_name")["value"].count()
+    yield from (f"no row has {name}" for name in filled[filled == 0].index)
 
 
 def _unlike_paper(spec: TableSpec) -> Iterator[str]:
@@ -171,9 +167,10 @@ def _unlike_paper(spec: TableSpec) -> Iterator[str]:
         for column in spec.values:
             for header in ("", *([spec.mean] if spec.mean else [])):
                 shown.add(place_in_paper(spec, point.coords, column.published_name or column.metric.name, header))
-    printed = {key._replace(value_name=re.sub("_(low|high)$", "", key.value_name)) for key in load_published(
-        spec.published.file)}
-    yield from (f"the paper's {' / '.join(filter(None, key))} has no place" for key in sorted(printed - shown))
+    printed = {key._replace(value_name=re.sub("_(low|high)$", "", key.value_name)) for key in by_place(
+        load_published(spec.published.file))}
+    yield from sorted(f"the paper's {' / '.join([key.pair, *sorted(key.labels)])} has no {key.value_name}"
+                      for key in printed - shown)
 
 
 class Rehearsal(Composer):
