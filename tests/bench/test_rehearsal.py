@@ -51,7 +51,7 @@ def test_reports_are_run_whole_and_say_what_they_are(tmp_path):
         folder = out / name
         assert TITLE in (folder / f"{name}_paper.md").read_text() and TITLE in (folder / "index.html").read_text()
     rows = list(csv.DictReader((out / "dropmatch_table10" / "dropmatch_table10_paper.csv").open()))
-    assert all(row["value"] for row in rows if row["metric"] in ("judge_score", "tau"))
+    assert all(row["value"] for row in rows if row["value_name"] in ("judge_score", "tau"))
 
 
 def test_a_store_of_real_results_is_refused(command, capsys, tmp_path):
