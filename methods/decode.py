@@ -66,16 +66,10 @@ Probe = Callable[[str], AbstractContextManager[None]]
 """Called with a phase's name ("draft", "verify", "accept", "commit"); the timed pass uses one that does nothing."""
 
 Settled = tuple[Decision, Walk, Tensor, State]
-_NOTHING = nullcontext()
-
-
-def no_probe(_: str) -> AbstractContextManager[None]:
-    """A probe that does nothing."""
-    return _NOTHING
 
 
 @torch.inference_mode()
-def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = no_probe,
+def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = lambda _: nullcontext(),
              observers: Sequence[Observer] = ()) -> list[Generation]:
     """Decode one batch. Raises TooLong when a prompt and its answer do not fit the model's positions."""
     target = method.target

@@ -160,9 +160,10 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]
                          key=lambda answer: len(answer.committed))
             if number >= 0 and len(answer.committed) > 1:
                 reading, name = _note(turn, answer, phases, batch, cycles[greedy]), turn.name
-                if name != "none":
-                    reading = max(0.0, reading - prefills[greedy]["none"][len(ids)][-1])
-                if not turn.brief:
+                targets = prefills[greedy]["none"].get(len(ids), [])
+                if name != "none" and targets:
+                    reading = max(0.0, reading - targets[-1])
+                if not turn.brief and (targets or name == "none"):
                     prefills[greedy][name][len(ids)].append(reading)
     return {greedy: Times({size: {name: statistics.median(values) for name, values in spent.items()}
                            for size, spent in cycles[greedy].items() if len(spent["draft"]) >= min(2, prompts)},
