@@ -58,17 +58,17 @@ def run_points(command: Command) -> int:
             check_creatable(settings.output.dir / "sweep", "output.dir")
         show_plan([Planned(label, cell) for label, cell in zip(labels, cells, strict=True)], session)
         return 0
-    from bench.reports.sweep import plans_of, render_sweep
+    from bench.reports.sweep import plan_of_sweep, render_sweep
     from bench.run.judging import judge_cells
 
-    plans = plans_of(command) if command.sweep is not None else []
-    session.check(cells, "sweep" if plans else None)
-    for plan in plans[:1]:
+    plan = plan_of_sweep(command) if command.sweep is not None else None
+    session.check(cells, "sweep" if plan else None)
+    if plan:
         session.logbook.group(plan.spec.name, cells)
     session.complete(cells)
     judged = judge_cells(cells, session) if settings.judge.base_url is not None else 0
-    if plans:
-        render_sweep(command, plans, session)
+    if plan:
+        render_sweep(command, plan, session)
     return max(judged, session.print_outcome(cells, labels))
 
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from results.metrics.catalog import metric
 from results.metrics.tau_gain import PARTS
 from results.metrics.trace_metrics import QUANTITIES
-from results.reports.axes import Axes, Frozen
+from results.reports.axes import Axes, Frozen, check_labels
 from results.reports.columns import Column
 
 MetricName = Annotated[str, BeforeValidator(lambda name: metric(name).name)]
@@ -118,10 +118,8 @@ class Pareto(_Figure):
         if self.connect and self.lines:
             raise ValueError("'lines' already joins points: leave out 'connect'")
         marked = self.lines or self.series
-        known = {entry.label for entry in axes.get(marked, ())}
-        grouped = {label for labels in self.groups.values() for label in labels}
-        if unknown := sorted({*self.connect, *(self.allocation or ()), *grouped} - known):
-            raise ValueError(f"the figure's options name {unknown}, but {marked!r} has {sorted(known)}")
+        grouped = (label for labels in self.groups.values() for label in labels)
+        check_labels(axes, {marked: (*self.connect, *(self.allocation or ()), *grouped)}, "figure: an option")
 
     def left_out(self) -> dict[str, set[str]]:
         """Title of a group -> the entries that it leaves out; one group without a title if there are none."""
@@ -261,8 +259,7 @@ class When(_Figure):
         return False
 
     def check(self, axes: Axes) -> None:
-        if unknown := sorted(set(self.lossless) - {entry.label for entry in axes.get(self.series, ())}):
-            raise ValueError(f"figure.lossless names {unknown}, which are no entries of {self.series!r}")
+        check_labels(axes, {self.series: self.lossless}, "figure.lossless")
 
 
 class Limit(_Figure):
@@ -285,14 +282,8 @@ class Limit(_Figure):
         return ["distortion", self.y, "distortion_least", "distortion_temperature", "distortion_tv", "distortion_js",
                 "distortion_outside"]
 
-    @property
-    def intervals(self) -> bool:
-        return True
-
     def check(self, axes: Axes) -> None:
-        if unknown := sorted({*self.lossless, *self.limit} - {entry.label for entry in axes.get(self.series, ())}):
-            raise ValueError(f"figure.lossless and figure.limit name {unknown}, which are no entries of "
-                             f"{self.series!r}")
+        check_labels(axes, {self.series: (*self.lossless, *self.limit)}, "figure.lossless or figure.limit")
 
 
 Figure = Annotated[Sweep | Pareto | Bars | Gains | Traced | Matrices | Agreement | When | Limit,

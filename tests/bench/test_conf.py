@@ -22,7 +22,7 @@ from bench.config.swept import check_effects
 from bench.rehearsal.rows import ROWS, write_rows
 from bench.reports.plan import plan_of
 from bench.reports.run import ALL, EVERY, LIST, load_report
-from bench.reports.sweep import plans_of
+from bench.reports.sweep import plan_of_sweep
 from methods import registry, rule_map
 from results.reports.spec import parse_report
 from tasks import registry as task_registry
@@ -108,8 +108,8 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
         Settings.from_config(point.config)
     cells = command.cells
     if command.sweep is not None:
-        figure, table = plans_of(command)
-        assert len(figure.cells) == len(table.cells) == len({cell.name for cell in cells}) == len(cells) > 1
+        figure = plan_of_sweep(command)
+        assert len(figure.cells) == len({cell.name for cell in cells}) == len(cells) > 1
         assert {point.coords for point in figure.spec.points()} == set(figure.cells)
 
 

@@ -162,7 +162,7 @@ def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
     out = tmp_path / "out" / "sweep" / "mars_theta"
     assert (out / "sweep_mars_theta.png").stat().st_size > 5000
     assert "+sweep=mars_theta n=2 decoding.max_new_tokens=8" in (out / "index.html").read_text()
-    assert "theta = 0.5" in (out / "sweep_mars_theta_table.md").read_text()
+    assert "theta = 0.5" in (out / "sweep_mars_theta.csv").read_text()
     assert {cell.config()["rule"]["theta"] for cell in result.cells} == {0.5, 0.9}
 
 

@@ -59,6 +59,7 @@ def test_three_files_the_same_every_time(kind, tmp_path):
     first = render(spec, grid, tmp_path / "a")
     assert [path.name for path in first] == [f"{kind}.png", f"{kind}.pdf", f"{kind}.svg"]
     assert all(path.stat().st_size > 5000 for path in first)
+    assert min(text.get_fontsize() for text in drawn(kind, grid).findobj(Text) if text.get_text()) >= 8
     if kind == "pareto":  # the most that can differ; all kinds are saved alike
         for one, other in zip(first, render(spec, grid, tmp_path / "b"), strict=True):
             assert one.read_bytes() == other.read_bytes()
@@ -76,13 +77,6 @@ def test_what_was_not_measured_is_said_and_not_drawn_as_a_number(kind, tmp_path,
     drawn_lines = [line for ax in kept[0].axes for line in ax.lines if line.get_marker() != "x"]
     heights = [y for line in drawn_lines if list(line.get_xdata()) != [0, 1] for y in line.get_ydata()]  # not axhline
     assert np.isnan(heights).all() and not any(ax.patches for ax in kept[0].axes)
-
-
-@pytest.mark.parametrize("kind", FIGURES)
-def test_no_text_below_eight_points(kind):
-    figure = drawn(kind, full_grid(spec_of(kind)))
-    sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
-    assert sizes and min(sizes) >= 8
 
 
 def test_a_sweep_draws_the_measured_values_with_bands_on_two_scales():
@@ -110,21 +104,6 @@ def test_a_line_breaks_where_a_point_was_not_measured():
     del grid["GSM8K", "K = 7", "0.88"]
     ys = lines(drawn("sweep", grid).axes[0], 2)[0].get_ydata()
     assert np.isnan(ys).tolist() == [False, True, False, False]
-
-
-def test_a_sweep_with_one_scale_and_one_line():
-    spec = FigureSpec.model_validate({"name": "s", "title": "s", "kind": "figure", "axes": {"theta": THETAS},
-                                      "figure": {"kind": "sweep", "x": "theta", "left": "tau"}})
-    with style():
-        figure = sweep.draw(spec.figure, spec, full_grid(spec))
-    assert len(figure.axes) == 1 and len(lines(figure.axes[0])) == 1
-
-
-def test_lines_and_scales_differ_without_colour():
-    figure = drawn("sweep", full_grid(spec_of("sweep")))
-    left, right = lines(figure.axes[0], 2), lines(figure.axes[2], 2)
-    assert left[0].get_marker() != left[1].get_marker()
-    assert left[0].get_linestyle() != right[0].get_linestyle()
 
 
 def test_series_differ_without_colour():

@@ -88,13 +88,6 @@ def test_the_rule_is_that_of_the_overrides_and_not_of_the_label() -> None:
     assert list(looks(places).values()) == [look(0), look(1)], "what is no rule is told apart by its place"
 
 
-def test_settings_of_one_rule_share_its_colour() -> None:
-    shapes = list(looks_of({f"mars {i}": "mars" for i in range(6)} | {"arc": "arc"}).values())
-    assert {shape.colour for shape in shapes[:6]} == {COLOURS["MARS"]} and shapes[0].marker == MARKERS["MARS"]
-    assert len({shape.marker for shape in shapes}) == 7 and len({shape.hatch for shape in shapes[:6]}) == 6
-    assert shapes[6] == looks_of({"arc": "arc"})["arc"], "a family's first look is the same in every figure"
-
-
 RULES = [{"label": "one", "overrides": ["rule=arc", "rule.theta=0.3"]}, {"label": "two", "overrides": ["method=mars"]}]
 SIZES = {"override": "batch={}", "values": [1, 2, 4]}
 DRAWN = {
