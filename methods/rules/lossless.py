@@ -187,6 +187,9 @@ class Lossless(Rule):
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return residual(v, node)
 
+    def drawn_law(self, p: Tensor, q: Tensor) -> Tensor:
+        return p
+
 
 class ChainRule(Rule):
     """A rule for one chain of tokens drawn from q: greedy matching at temperature 0, `accept` above it. It emits what
