@@ -62,7 +62,7 @@ class Done:
     """What became of a job.
 
     records    one per prompt, in the job's order.
-    traces     of a traced job: id of an answered prompt -> the columns of each turn, as `TraceFolder.write` takes them.
+    traces     of a traced job: id of an answered prompt -> the columns of each turn, as `TraceFolder.add` takes them.
     threshold  the rule's, of a traced job.
     untraced   why a prompt could be decoded, but not while it was traced.
     failure    why the cell cannot be decoded at all, in one line; there are no records then.

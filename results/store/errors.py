@@ -1,9 +1,7 @@
-"""The errors of everything that reads or writes the store.
+"""The errors of the store, and what a record, a message and the error stream say of an exception: one line.
 
 What is written or said shows no secret: not the value of an environment variable that a configuration reads or whose
-name sounds like a secret, and not the user, the password or the query of a URL.
-
-Why something failed, in one line: what a record, a message and the error stream say of an exception."""
+name sounds like a secret, and not the user, the password or the query of a URL."""
 
 from __future__ import annotations
 

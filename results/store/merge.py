@@ -20,7 +20,7 @@ from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError, one_line
 from results.store.files import check_writable, copy_file, copy_files, remove_leftovers, temporary_name, writing
 from results.store.records import KEY, TRACE, files_of, is_known
-from results.store.sample import TREES, FailedSample, Record, Sample, Timed, another_prompt, hashes_differ
+from results.store.sample import TREES, FailedSample, Record, Sample, Timed, changed_prompt
 
 NATS = 1e-3
 """Relative tolerance of likelihoods: batches and processors differ in how they round sums."""
@@ -136,8 +136,8 @@ def _difference(own: Sample, other: Sample) -> str:
     """How two samples of a prompt differ: in the prompt, the token or the field that does first; likelihoods by more
     than `NATS`. Distortion, whose last digits depend on the batch, and what a sample of an earlier schema does not know
     are equal."""
-    if hashes_differ(own, other):
-        return another_prompt(own.id, own.prompt_sha256 or "", other.prompt_sha256 or "")
+    if reason := changed_prompt(own, other):
+        return reason
     if own.output_ids != other.output_ids:
         pairs = enumerate(zip(own.output_ids, other.output_ids, strict=False))
         shorter = min(len(own.output_ids), len(other.output_ids))

@@ -1,8 +1,5 @@
-"""The records of samples.jsonl: what the decoding of one prompt gave, or why it failed. No clock is in them.
-
-Records of timed.jsonl: timings of one prompt.
-
-A prompt's sample beside the autoregressive one of the same prompt, and the clock of both where it was timed."""
+"""The records of a prompt: what decoding it gave, or why it failed, without a clock (samples.jsonl); its timings
+(timed.jsonl); both beside the autoregressive ones; and the scores of an LLM judge."""
 
 from __future__ import annotations
 
@@ -126,9 +123,11 @@ Record = Sample | FailedSample
 _SAMPLE, _SCHEMA_1, _FAILED = TypeAdapter(Sample), TypeAdapter(_Schema1), TypeAdapter(FailedSample)
 
 
-def hashes_differ(one: Sample, other: Sample) -> bool:
-    """Whether two samples answer different prompts, as far as their hashes are known."""
-    return None not in (one.prompt_sha256, other.prompt_sha256) and one.prompt_sha256 != other.prompt_sha256
+def changed_prompt(before: Sample, now: Sample) -> str:
+    """How to say that two samples answer different prompts; empty where they do not, as far as their hashes are
+    known."""
+    hashes = before.prompt_sha256, now.prompt_sha256
+    return "" if None in hashes or hashes[0] == hashes[1] else another_prompt(now.id, str(hashes[0]), str(hashes[1]))
 
 
 def another_prompt(prompt: str, before: str, now: str) -> str:
@@ -322,8 +321,7 @@ def compare(records: Iterable[Record], baselines: Mapping[str, Record],
             compared.append(record)
         elif isinstance(baseline, FailedSample):
             compared.append(FailedSample(record.id, f"baseline: {baseline.error}"))
-        elif baseline is not None and hashes_differ(record, baseline):
-            reason = another_prompt(record.id, baseline.prompt_sha256 or "", record.prompt_sha256 or "")
+        elif baseline is not None and (reason := changed_prompt(baseline, record)):
             compared.append(FailedSample(record.id, f"baseline: {reason}; remove the cell that is older"))
         elif baseline is not None:
             compared.append(Compared(record, baseline, timed.get(record.id)))

@@ -1,15 +1,11 @@
-"""What became of a position of a verified draft tree: the words that cycle files and traces use.
-
-Record of one draft–verify cycle: the draft tree, the probabilities of its tokens, and which were kept.
-
-Traces of a cell on disk: one Parquet file per batch of prompts, in the cell's folder.
+"""What became of the positions of verified draft trees: a file of one draft–verify cycle, and the traces of a cell, one
+Parquet file per batch of prompts in the cell's folder.
 
     <cell>/trace/00000.parquet   one row per verified position, columns as in methods/trace.py, and `prompt` and `turn`;
                                  its metadata hold the prompts it covers and the threshold of the run
                  failure.json    why the last tracing pass could not be finished
 
-A file appears whole or not at all, so an interrupted pass resumes after the last complete file.
-"""
+A file appears whole or not at all, so an interrupted pass resumes after the last complete file."""
 
 from __future__ import annotations
 
@@ -21,12 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from results.store.cells import CellFolder
-from results.store.errors import StoreError, one_line
+from results.store.errors import StoreError, first_fault, one_line
 from results.store.files import remove, replace_text, replacing
 from results.store.records import from_json, json_text
+
+if TYPE_CHECKING:  # pandas and pyarrow are slow to import, and few commands read or write a trace
+    import pandas as pd
+    from numpy.typing import NDArray
 
 
 class Clause(StrEnum):
@@ -126,25 +126,17 @@ class Cycle:
 def read_cycle(file: Path) -> Cycle:
     """The cycle in a file that `Cycle.write` wrote. Raises CycleError, one line."""
     try:
-        raw = from_json(file.read_bytes())
-        cycle = Cycle(raw["settings"], raw["number"], raw["before"], tuple(Node(**node) for node in raw["nodes"]),
-                      Node(**raw["follow"]))
-    except OSError as error:
-        raise CycleError(f"{file}: cannot be read: {error.strerror}; python -m bench.cycle writes one") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CycleError(f"{file}: holds no cycle ({type(error).__name__}: {error}); "
-                         "python -m bench.cycle writes one") from error
+        cycle = _CYCLE.validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        reason = first_fault(error) if isinstance(error, ValidationError) else error.strerror
+        raise CycleError(f"{file}: holds no cycle ({reason}); python -m bench.cycle writes one") from error
     for i, node in enumerate(cycle.nodes):
-        in_order = node.parent == -1 if i == 0 else 0 <= node.parent < i
-        if not in_order or node.clause not in list(Clause):
-            raise CycleError(f"{file}: node {i} has parent {node.parent} and clause {node.clause}: parents come before"
-                             f" their children, clauses are {', '.join(Clause)}")
+        if not (node.parent == -1 if i == 0 else 0 <= node.parent < i):
+            raise CycleError(f"{file}: node {i} has parent {node.parent}: parents come before their children")
     return cycle
 
 
-if TYPE_CHECKING:  # pandas and pyarrow are slow to import, and few commands read or write a trace
-    import pandas as pd
-
+_CYCLE = TypeAdapter(Cycle)
 META = b"leeway"
 BOOLS = ("accept", "strict", "argmax", "by_threshold", "inside", "outside")
 WORDS = ("prompt", "clause")
@@ -188,15 +180,8 @@ class TraceFolder:
 
     def add(self, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
             threshold: Threshold | None) -> int:
-        """Write a further file; arguments as `write`. Returns its bytes."""
-        number = max((int(part.stem) for part in self.path.glob("*.parquet")), default=-1) + 1
-        self.write(number, prompts, columns, threshold)
-        return self.part(number).stat().st_size
-
-    def write(self, number: int, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
-              threshold: Threshold | None) -> None:
-        """Write one file. `columns` holds a mapping for each prompt and turn: name -> array [positions], or one value
-        for all positions; a name that a mapping lacks is NaN there."""
+        """Write a further file, and return its bytes. `columns` holds a mapping for each prompt and turn: name -> array
+        [positions], or one value for all positions; a name that a mapping lacks is NaN there."""
         import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -210,8 +195,10 @@ class TraceFolder:
         table = pa.Table.from_pandas(frame.assign(**bools).astype(types), preserve_index=False)
         meta = {"prompts": list(prompts), "threshold": None if threshold is None else asdict(threshold)}
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), META: json.dumps(meta).encode()})
-        with replacing(self.part(number)) as temporary:
+        part = self.part(max((int(part.stem) for part in self.path.glob("*.parquet")), default=-1) + 1)
+        with replacing(part) as temporary:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        return part.stat().st_size
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """All rows, with those of `columns` that exist (None: all). Raises StoreError for a cell without traces."""

@@ -73,9 +73,9 @@ def test_the_command_draws_what_the_file_says(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("change,said", [
-    (lambda raw: raw.pop("nodes"), "holds no cycle (KeyError: 'nodes')"),
+    (lambda raw: raw.pop("nodes"), "holds no cycle (nodes: Field required)"),
     (lambda raw: raw["nodes"][1].update(parent=1), "node 1 has parent 1"),
-    (lambda raw: raw["nodes"][2].update(clause="kept"), "clauses are root, strict, argmax, relaxed"),
+    (lambda raw: raw["nodes"][2].update(clause="kept"), "nodes.2.clause: Input should be 'root', 'strict'"),
 ])
 def test_a_wrong_file_is_one_line(tmp_path, capsys, change, said):
     file = cycle().write(tmp_path / "cycle.json")

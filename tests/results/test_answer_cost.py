@@ -133,7 +133,7 @@ OUT = {"turn": 0, "cycle": 0, "node": [1, 2, 3, 4, -1], "parent": [0, 1, 2, 3, 4
 
 def test_out_of_head_by_hand(tmp_path):
     traces = TraceFolder(Store(tmp_path).cell("cell"))
-    traces.write(0, ["a", "b"], [{"prompt": "a", **OUT}, {"prompt": "b", **OUT, "clause": "drawn"}], None)
+    traces.add(["a", "b"], [{"prompt": "a", **OUT}, {"prompt": "b", **OUT, "clause": "drawn"}], None)
     def found(tokens, temperature):
         return summarise([], metric="", proportion=True).with_values(**trace_metrics([traces], tokens, temperature))
 

@@ -34,9 +34,9 @@ DROPOUT = {"majority": [5, 5, 3, np.nan, 3, np.nan], "majority_p": [0.9, 0.9, 0.
 def traces(tmp_path) -> TraceFolder:
     folder = TraceFolder(Store(tmp_path).cell("cell"))
     columns = {"prompt": "a", **TREE, **NUMBERS, **DIAL, **DROPOUT}
-    folder.write(0, ["a", "empty"], [columns, {"prompt": "empty", "token": np.array([], int)}],
+    folder.add(["a", "empty"], [columns, {"prompt": "empty", "token": np.array([], int)}],
                  Threshold("theta", ">", 0.7))
-    folder.write(1, ["b"], [{"prompt": "b", **TREE, **NUMBERS}], None)
+    folder.add(["b"], [{"prompt": "b", **TREE, **NUMBERS}], None)
     return folder
 
 
