@@ -28,10 +28,9 @@ from tasks.base import (
     TaskError,
     TaskOptions,
 )
-from tasks.listed import in_listed_order
 from tasks.scorers import AnyScorer
 from tasks.shots import Shots
-from tasks.sources import Source
+from tasks.sources import Source, in_listed_order
 from tasks.templates import TemplateFault
 
 EXAMPLES = re.compile(r"{%[^%]*\bexamples\b")

@@ -6,12 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tasks.scorers.base import Scorer
+from tasks.scorers.base import Nothing, Scorer
 from tasks.scorers.code import Code
 from tasks.scorers.harness import Harness
 from tasks.scorers.ifeval import IFEval
 from tasks.scorers.livecodebench import LiveCodeBench
-from tasks.scorers.plain import Nothing
 from tasks.scorers.rouge import RougeL
 
 __all__ = ["AnyScorer", "Scorer"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -61,3 +61,15 @@ class Scorer(BaseModel, ABC):
     @abstractmethod
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """Score the answers against a complete reference."""
+
+
+class Nothing(Scorer):
+    """No score: the data has no reference answers; an LLM judge may grade the answers later."""
+
+    metric: ClassVar[str] = "none"
+    proportion: ClassVar[bool] = False
+
+    name: Literal["none"]
+
+    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+        return Score(None)

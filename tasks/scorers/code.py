@@ -10,10 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from tasks.base import Score
-from tasks.sandbox.run import Job
+from tasks.sandbox.run import Job, bubblewrap_fault, run_job
+from tasks.scorers.base import Scorer
 from tasks.scorers.extract import longest_program
-from tasks.scorers.programs import Programs
 
 # The "plus" tests compare arrays with numpy, of which they use little, and the sandbox provides no packages. As in
 # evalplus, and unlike in numpy, values of another type or length are not close.
@@ -32,6 +34,26 @@ _numpy.ndarray, _numpy.float32, _numpy.float64 = type("ndarray", (), {}), "float
 _numpy.allclose, _numpy.isclose, _numpy.inf, _numpy.nan = _allclose, _allclose, _math.inf, _math.nan
 _sys.modules["numpy"] = _numpy
 '''
+
+
+class Programs(Scorer):
+    """Limits of the programs.
+
+    timeout_s  wall time of one program, seconds.
+    memory_mb  memory of one program, MiB.
+    sandbox    what isolates them; its only value stands in the identity of every stored cell.
+    """
+
+    timeout_s: float = Field(5.0, gt=0)
+    memory_mb: int = Field(1024, ge=64)
+    sandbox: Literal["bubblewrap"] = "bubblewrap"
+
+    def unscorable(self) -> str | None:
+        return bubblewrap_fault()
+
+    def run(self, job: Job) -> str | None:
+        """None where a program passes its tests, else why not. Raises SandboxError if the machine failed."""
+        return run_job(job, timeout_s=self.timeout_s, memory_mb=self.memory_mb)
 
 
 class Code(Programs):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from tasks.base import Score, TaskError
 from tasks.sandbox.run import Job
-from tasks.scorers.programs import Programs
+from tasks.scorers.code import Programs
 
 PRELUDE = """
 import sys, io, json, math, collections, itertools, functools, heapq, bisect, string, random, re

@@ -19,11 +19,11 @@ import yaml
 from bench.rehearsal.rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 from tasks.base import TaskError
 from tasks.sandbox import run as sandbox
+from tasks.scorers.base import Nothing
 from tasks.scorers.code import Code, solution
 from tasks.scorers.harness import Harness
 from tasks.scorers.ifeval import IFEval
 from tasks.scorers.livecodebench import LiveCodeBench, read_tests
-from tasks.scorers.plain import Nothing
 from tasks.scorers.rouge import RougeL
 from tasks.sources import DATA, Source
 
