@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import Field, PositiveInt
 
 from bench.config.section import check_known, parse, validated
-from bench.training.cards import TEMPLATES, render
 from bench.training.options import TargetOptions
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.training.heads.base import FrozenTarget
@@ -116,7 +116,10 @@ def write_card(out: Path) -> Path:
     head_curves({TITLES[name]: head["loss"] for name, head in heads.items()}, out / "heads.png")
     steps = max(len(head["rank_share"]) for head in heads.values())
     card = out / "HEADS.md"
-    card.write_text(render(TEMPLATES / "heads_card.md.j2", heads=heads, titles=TITLES, steps=steps), encoding="utf-8")
+    templates = Environment(loader=PackageLoader("bench.training"), undefined=StrictUndefined, trim_blocks=True,
+                            lstrip_blocks=True)
+    page = templates.get_template("heads_card.md.j2").render(heads=heads, titles=TITLES, steps=steps)
+    card.write_text(page, encoding="utf-8")
     return card
 
 
