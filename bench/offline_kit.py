@@ -180,7 +180,6 @@ class OfflineKit(Options):
     have: Path
     pairs: tuple[str, ...]
     without: tuple[str, ...]
-    dry_run: bool
 
 
 Content = dict[str, Path]
@@ -188,7 +187,7 @@ Content = dict[str, Path]
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Write a kit, or list its wheels. Raises ConfigError, ValueError, ModelError, StoreError, one line."""
+    """Write a kit. Raises ConfigError, ValueError, ModelError, StoreError, one line."""
     settings = OfflineKit.from_args(config)
     have = read_have(settings.have)
     with composer() as hydra:
@@ -199,9 +198,6 @@ def run(config: Mapping[str, Any]) -> None:
     needed = [each for each in dependencies() if canonicalize_name(each.name) not in without]
     with TemporaryDirectory() as folder:
         scratch = Path(folder)
-        if settings.dry_run:
-            print(wheel_table(gather(needed, have, settings.python, scratch)[0]))
-            return
         with new_folder(settings.into) as kit:
             weights = {f"weights_{name}": weights_of(pair) for name, pair in pairs.items()}
             wheels, relied = gather(needed, have, settings.python, scratch)
