@@ -37,7 +37,7 @@ from results.reports.published import by_place, load_published, place_in_paper
 from results.reports.spec import TableSpec
 from tasks import judge_prompts
 from tasks.judge_prompts import MT_BENCH
-from tasks.listed import text_digest
+from tasks.sources import text_digest
 
 if TYPE_CHECKING:
     from results.reports.grid import Grid
