@@ -7,13 +7,11 @@ A node is named by its path of ranks: "0.2" is the third-best continuation of th
       0 1 2
       0.0 0.1 1.0
 
-Use a custom tree by giving the path of its file (drafter.tree=my_tree.yaml). `python -m bench.grow_tree` measures how
-often the token of each rank is correct and writes the best tree of N nodes for these accuracies.
-Sparse trees and their greedy growth: Medusa (Cai et al. 2024), section 2.3.3."""
+Use a custom tree by giving the path of its file (drafter.tree=my_tree.yaml). Sparse trees and how
+to grow them from measured accuracies: Medusa (Cai et al. 2024), section 2.3.3."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -21,7 +19,6 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import AfterValidator, BeforeValidator
 
 from methods import user_yaml
@@ -102,12 +99,6 @@ class StaticTree:
         """For each depth 1, 2, …: how many top tokens of a distribution are needed, i.e. the largest rank + 1."""
         return tuple(max(path[-1] for path in self.paths if len(path) == d) + 1 for d in range(1, self.max_depth + 1))
 
-    def dump(self) -> str:
-        """The tree as the text of its file."""
-        lines = [" ".join(_word(path) for path in self.paths if len(path) == d) for d in range(1, self.max_depth + 1)]
-        source = yaml.safe_dump({"source": self.source}, width=110, allow_unicode=True)
-        return source + "paths: |\n" + "".join(f"  {line}\n" for line in lines)
-
 
 @cache
 def regular(branching: tuple[int, ...], depth: int) -> StaticTree:
@@ -164,42 +155,5 @@ def parse(name: str, text: str) -> StaticTree:
     return StaticTree.of_paths(name, given["source"], paths)
 
 
-def best_tree(accuracy: Sequence[Sequence[float]], nodes: int) -> list[RankPath]:
-    """The paths of the `nodes` >= 1 draft nodes that are accepted most often, root not counted.
-
-    `accuracy[d][r]`: how often the token of rank r at depth d+1 is correct given that its parent is. A path is accepted
-    with the product of its ranks' accuracies, so the expected accepted length is the sum of that product over nodes.
-    Taking the largest product next is optimal: a child's never exceeds its parent's (Medusa, section 2.3.3). Returns
-    fewer paths if all others have probability 0. Raises ValueError."""
-    if nodes < 1 or not all(0 <= a <= 1 for row in accuracy for a in row):
-        raise ValueError(f"{nodes} nodes from accuracies {accuracy}: give at least 1 node and accuracies from 0 to 1")
-    chosen: list[RankPath] = []
-    frontier: list[tuple[float, int, RankPath]] = [(-a, 1, (r,)) for r, a in enumerate(accuracy[0])] if accuracy else []
-    heapq.heapify(frontier)
-    while frontier and len(chosen) < nodes:
-        product, depth, path = heapq.heappop(frontier)
-        if product == 0:
-            break
-        chosen.append(path)
-        for rank, a in enumerate(accuracy[depth] if depth < len(accuracy) else ()):
-            heapq.heappush(frontier, (product * a, depth + 1, (*path, rank)))
-    return chosen
-
-
-def expected_length(accuracy: Sequence[Sequence[float]], tree: StaticTree) -> float:
-    """Expected accepted draft tokens per cycle for the tree at these accuracies, ranks being independent."""
-    total = 0.0
-    for path in tree.paths[1:]:
-        product = 1.0
-        for depth, rank in enumerate(path):
-            product *= accuracy[depth][rank] if depth < len(accuracy) and rank < len(accuracy[depth]) else 0.0
-        total += product
-    return total
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
-
-
-def _word(path: RankPath) -> str:
-    return ".".join(map(str, path))

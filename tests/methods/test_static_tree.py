@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from methods.trees import static
 from methods.trees.draft import Draft
-from methods.trees.static import StaticTree, TreeError, best_tree, expected_length
+from methods.trees.static import StaticTree, TreeError
 
 
 @st.composite
@@ -40,12 +40,6 @@ def test_a_tree_is_what_the_loop_wants(paths):
     draft = Draft.of_parents(torch.zeros(1, tree.nodes, dtype=torch.long), torch.tensor([tree.parents]),
                              max_depth=tree.max_depth)
     assert draft.depth[0].tolist() == list(tree.depth)
-
-
-@given(path_lists(), st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1))
-def test_a_file_holds_the_whole_tree(paths, source):
-    tree = StaticTree.of_paths("t", source, paths)
-    assert static.parse("t", tree.dump()) == tree
 
 
 @given(path_lists(), st.data())
@@ -89,22 +83,3 @@ def test_shipped_trees(name):
     children = {path: [p for p in tree.paths if p[:-1] == path and p] for path in tree.paths}
     for path, found in children.items():  # no rank is skipped
         assert [p[-1] for p in found] == list(range(len(found))), path
-
-
-accuracies = st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=2), min_size=1, max_size=3)
-
-
-@settings(max_examples=60, deadline=None)
-@given(accuracies, st.integers(1, 5))
-def test_greedy_growth_is_the_optimum(accuracy, nodes):
-    """Against every prefix-closed set of that many nodes."""
-    chosen = best_tree(accuracy, nodes)
-    every = [path for d in range(1, len(accuracy) + 1) for path in product(*(range(len(row)) for row in accuracy[:d]))]
-    best = 0.0
-    for count in range(1, min(nodes, len(every)) + 1):
-        for some in combinations(every, count):
-            if all(len(path) == 1 or path[:-1] in some for path in some):
-                best = max(best, expected_length(accuracy, StaticTree.of_paths("t", "s", some)))
-    got = expected_length(accuracy, StaticTree.of_paths("t", "s", chosen)) if chosen else 0.0
-    assert got == pytest.approx(best)
-    assert expected_length([[0.5]], static.load("small_10")) == 0.5  # an unknown rank or depth is never right
