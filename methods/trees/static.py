@@ -157,3 +157,7 @@ def parse(name: str, text: str) -> StaticTree:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
+
+
+def _word(path: RankPath) -> str:
+    return ".".join(map(str, path))
