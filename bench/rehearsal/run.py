@@ -19,8 +19,9 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from bench.config.compose import Command, Composer, Point
+from bench.config.compose import Composer
 from bench.config.errors import ConfigError
+from bench.config.point import Command, Point
 from bench.config.schema import ROLES
 from bench.rehearsal.models import HERE, HUB, checkpoint
 from bench.rehearsal.rows import write_rows
