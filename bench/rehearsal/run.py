@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from bench.config.compose import Composer
 from bench.config.errors import ConfigError
-from bench.config.point import Command, Point
 from bench.config.schema import ROLES
 from bench.rehearsal.models import HERE, HUB, checkpoint
 from bench.rehearsal.rows import write_rows
@@ -41,6 +40,7 @@ from tasks.judge_prompts import MT_BENCH
 from tasks.sources import text_digest
 
 if TYPE_CHECKING:
+    from bench.config.point import Command, Point
     from results.reports.grid import Grid
 
 FOLDER = "outputs/rehearsal"
