@@ -1,7 +1,8 @@
 """`python -m bench.dashboard`: a Weights & Biases workspace and report of logged runs (conf/dashboard.yaml).
 
-Sweeps come from conf/sweep: each has two plots against the key on its figure's axis. Before them stand the Pareto plots
-and the controls."""
+Sweeps come from conf/sweep: each has its figure and, for every task, two plots against the key on the figure's axis, a
+colour for each draft length. Before them stand the Pareto plots, the controls and the papers' tables, which hold the
+printed numbers."""
 
 from __future__ import annotations
 
@@ -53,29 +54,42 @@ class Plot(NamedTuple):
 class Chapter(NamedTuple):
     """A part of workspace and report.
 
-    group  the runs of the report's plots; None: all cells
-    bars   metrics that are shown as bars, by rule
+    tag      of the cells in the report's plots: the name of a report or sweep; None: all cells
+    bars     metrics that are shown as bars, by rule
+    tables   names of tables that reports logged; images: names of figures
+    tasks    of a sweep, each with plots of its own; lengths: the draft lengths that it compares
     """
 
     title: str
-    group: str | None
-    plots: Sequence[Plot]
+    tag: str | None
+    plots: Sequence[Plot] = ()
     bars: Sequence[str] = ()
+    tables: Sequence[str] = ()
+    images: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    lengths: Sequence[int] = ()
 
 
 def chapters() -> list[Chapter]:
-    """The Pareto plots, the controls, and every sweep of conf/sweep."""
+    """The Pareto plots, the controls, the papers' tables of report=all, and every sweep of conf/sweep."""
     pareto = Chapter("Speed of an answer against quality", None,
                      [Plot("answer_speedup", name, False) for name in QUALITY])
     controls = Chapter("Controls: what a gain in τ consists of", "controls",
                        [Plot("tau_gain", name, False) for name in CONTROLS], CONTROLS)
+    reports = {file.stem: yaml.safe_load(file.read_text(encoding="utf-8"))
+               for file in sorted(CONF.glob("report/*.yaml"))}
+    papers = Chapter("The papers' tables beside the printed numbers", None, tables=[
+        f"{name}_paper" for name, spec in reports.items() if spec.get("published") and not spec.get("on_request")])
     sweeps = []
-    for file in sorted((CONF / "sweep").glob("*.yaml")):
-        section = yaml.safe_load(file.read_text(encoding="utf-8"))["sweep"]
+    for file in sorted(CONF.glob("sweep/*.yaml")):
+        whole = yaml.safe_load(file.read_text(encoding="utf-8"))
+        section, swept, name = whole["sweep"], whole["hydra"]["sweeper"]["params"], f"sweep_{file.stem}"
         figure = section["figure"]
-        sweeps.append(Chapter(section["title"], f"sweep_{file.stem}",
-                              [Plot(figure["x"], figure[side], True) for side in ("left", "right")]))
-    return [pareto, controls, *sweeps]
+        sweeps.append(Chapter(
+            section["title"], name, [Plot(figure["x"], figure[side], True) for side in ("left", "right")],
+            images=[name], tasks=str(swept.get("task", "")).split(",") if "task" in swept else (),
+            lengths=list(map(int, filter(None, str(swept.get("draft.length", "")).split(","))))))
+    return [pareto, controls, papers, *sweeps]
 
 
 def panels(chapter: Chapter, wr: Any) -> list[Any]:
@@ -84,6 +98,18 @@ def panels(chapter: Chapter, wr: Any) -> list[Any]:
                            y=wr.SummaryMetric(plot.y)) for plot in chapter.plots]
     made += [wr.BarPlot(title=metric(name).label, metrics=[wr.SummaryMetric(name)],
                         groupby=wr.Config("rule.name")) for name in chapter.bars]
+    return side_by_side(made, wr)
+
+
+def files(chapter: Chapter, wr: Any) -> list[Any]:
+    """The tables and figures of a chapter, as its reports logged them."""
+    made = [wr.WeavePanelSummaryTable(table_name=name) for name in chapter.tables]
+    made += [wr.MediaBrowser(title="Figure", media_keys=[name]) for name in chapter.images]
+    return side_by_side(made, wr)
+
+
+def side_by_side(made: list[Any], wr: Any) -> list[Any]:
+    """The panels, two in a row."""
     for place, panel in enumerate(made):
         panel.layout = wr.Layout(x=12 * (place % 2), y=8 * (place // 2), w=12, h=8)
     return made
@@ -106,26 +132,40 @@ def build(given: Dashboard, entity: str) -> tuple[Any, Any]:
         wr.LinePlot(title=title, x="live/prompts", y=[f"live/{name}"])
         for name, title in (("tau", "τ so far"), ("tokens_per_s", "tokens/s of the quality pass"))])
     parts = chapters()
-    sections = [live, *(ws.Section(name=part.title, panels=panels(part, wr), is_open=True) for part in parts)]
+    sections = [live, *(ws.Section(name=part.title, panels=side_by_side([*files(part, wr), *panels(part, wr)], wr),
+                                   is_open=True)
+                       for part in parts)]
     workspace = (ws.Workspace(entity=entity, project=given.project, name=TITLE) if given.workspace is None
                  else ws.Workspace.from_url(given.workspace))
     workspace.sections = sections
     report = (wr.Report(entity=entity, project=given.project, title=TITLE) if given.report is None
               else wr.Report.from_url(given.report))
     report.description = "Made by python -m bench.dashboard; every point is a run of tracker=wandb, one per cell."
-    report.blocks = [block for part in parts for block in (
-        wr.H1(part.title), wr.PanelGrid(runsets=[runset(given, entity, part, wr)], panels=panels(part, wr)))]
+    report.blocks = [block for part in parts for block in blocks(part, given, entity, wr)]
     return workspace, report
 
 
-def runset(given: Dashboard, entity: str, chapter: Chapter, wr: Any) -> Any:
-    """The cells of a chapter."""
-    from wandb_workspaces.expr import Metric
+def blocks(chapter: Chapter, given: Dashboard, entity: str, wr: Any) -> list[Any]:
+    """A chapter of the report: what reports logged, then the plots of its cells, for each task alone."""
+    from wandb_workspaces.expr import Config, Metric
 
-    filters = [Metric("JobType") == "cell"]
-    if chapter.group is not None:
-        filters.append(Metric("Group") == chapter.group)
-    return wr.Runset(entity=entity, project=given.project, name=chapter.group or "all cells", filters=filters)
+    def runset(name: str, kind: str, *further: Any) -> Any:
+        own = [] if chapter.tag is None else [Metric("Tags").isin([chapter.tag]) if kind == "cell"
+                                              else Metric("Group") == chapter.tag]
+        return wr.Runset(entity=entity, project=given.project, name=name,
+                         filters=[Metric("JobType") == kind, *own, *further])
+
+    made = [wr.H1(chapter.title)]
+    if chapter.tables or chapter.images:
+        made.append(wr.PanelGrid(runsets=[runset("reports", "report")], panels=files(chapter, wr)))
+    for task in chapter.tasks or [None] * bool(chapter.plots):
+        named = [] if task is None else [Config("task.name") == task]
+        made += [] if task is None else [wr.H2(task)]
+        sets = [runset(f"K = {length}", "cell", *named, Config("draft.length") == length)
+                for length in chapter.lengths]
+        made.append(wr.PanelGrid(runsets=sets or [runset(chapter.tag or "all cells", "cell", *named)],
+                                 panels=panels(chapter, wr)))
+    return made
 
 
 def write(given: Dashboard, folder: Path) -> list[str]:

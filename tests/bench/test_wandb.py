@@ -109,7 +109,10 @@ def test_dashboard_as_files_needs_no_service(tmp_path: Path, monkeypatch: pytest
     chapters = dashboard.chapters()
     assert [section["name"] for section in sections[1:]] == [chapter.title for chapter in chapters]
     assert all(section["panels"] for section in sections)
-    assert len(list((dashboard.CONF / "sweep").glob("*.yaml"))) == len(chapters) - 2
+    assert len(list((dashboard.CONF / "sweep").glob("*.yaml"))) == len(chapters) - 3
+    report = (tmp_path / "report.json").read_text()
+    for name in ("mars_table1_paper", "arc_table2_paper", "sweep_mars_theta", "K = 10", "mini_gsm"):
+        assert name in report
     for file in tmp_path.glob("*.json"):
         for key in ("config:rule.value.theta", "config:rule.value.threshold", "config:draft.value.length",
                     "summary:answer_speedup", "summary:accuracy", "summary:tau_gain_relaxed"):
