@@ -26,6 +26,22 @@ a row says otherwise. "Strict limit" names the setting at which a rule emits exa
 in distribution, or greedy matching token by token. At temperature 0 every rule that compares p and q is greedy
 matching. Always-accept is `ensemble` with `w=0`, and `random` with `rate=1` for drafters without a distribution.
 
+## Symbols
+
+A symbol means one thing on every page; the papers use some of them for other things.
+
+| symbol | meaning here | in the papers |
+| --- | --- | --- |
+| τ | accept length: mean tokens that a cycle (one draft, one verification) emits | τ_δ in ARC-Decode: *tolerance* |
+| T | temperature | FSD's T is `fsd`'s *threshold*, a divergence |
+| K | draft length: tokens of a chain, depth of a tree | γ, L in FSD |
+| θ | the threshold that `mars` or `arc` names `theta` | a logit ratio in MARS, a tolerance score in ARC-Decode |
+| D | distortion: mean KL divergence, nats a token, of a rule's law from the target's | |
+| λ | `tilted`'s price of a nat, in tokens | |
+| n | prompts of a cell | |
+
+## Rules
+
 """
 
 NOT_HERE = (

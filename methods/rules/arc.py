@@ -4,27 +4,27 @@ In the context of the child x, with t the target's most likely token, p the proc
 below at 1e-10), e the target's input embeddings, W = diag(1/std of each embedding dimension), section 3.3:
 
     U_emb = c |W (e_x - e_t)|^2 (eq. 10)    U_logit = a (log p(t) - log p(x))^2 (eq. 13)    U = min of both (eq. 14)
-    LTS = 1 - U/tau (eq. 15);   accept x  iff  LTS >= theta, i.e. U <= tau (1 - theta);   else the lossless test decides
+    LTS = 1 - U/tol (eq. 15);   accept x  iff  LTS >= theta, i.e. U <= tol (1 - theta);   else the lossless test decides
 
-c, a (the paper's alpha kappa) and tau are quantiles measured for one target and belong to it: `python -m
-bench.train calibrate` writes them (Algorithm 1), and those of another model are refused. They may depend on the
-entropy of p (buckets, Appendix A.1). U is meant to bound the Jensen-Shannon divergence (nats) between what follows x
-and what follows t. No such divergence exceeds ln 2: with tau >= ln 2 the certified bound says nothing, which is
-warned of and flagged as `vacuous_bound`.
+c, a (the paper's alpha kappa) and tol (its tau_delta; `tau` in a file of constants) are quantiles measured for one target
+and belong to it: `python -m bench.train calibrate` writes them (Algorithm 1), and those of another model are refused.
+They may depend on the entropy of p (buckets, Appendix A.1). U is meant to bound the Jensen-Shannon divergence (nats)
+between what follows x and what follows t. No such divergence exceeds ln 2: with tol >= ln 2 the certified bound says
+nothing, which is warned of and flagged as `vacuous_bound`.
 
 variant
   paper     the rule above. theta = 1 accepts only tokens that cost nothing (t itself, and ties with it) and is lossless
             otherwise. At temperature 0, p is a point mass and the lossless test is greedy matching.
   released  what the authors' repository (NeuraLiying/ARC-Decode) does by default. T=0: greedy matching. T>0, with
-            r = min(1, p(x)/q(x)) and B = tau (1 - theta): accept with probability r; if that fails, p(x) >= `floor` and
+            r = min(1, p(x)/q(x)) and B = tol (1 - theta): accept with probability r; if that fails, p(x) >= `floor` and
             U < B, accept if the same random number is below r + keep (1 - r)(1 - U/B). p does not change between
             siblings; all rejected: draw from max(0, p - q) at the children and p elsewhere. The repository also chooses
             constants and pruning by keywords in the prompt (mathematics, code); that is left out on purpose, because it
-            distinguishes benchmarks. Its shipped constants come from MT-Bench questions and all have tau > ln 2.
+            distinguishes benchmarks. Its shipped constants come from MT-Bench questions and all have tol > ln 2.
 q_mode      of the lossless test, or of p/q in `released`; see `lossless`. The authors' code is `draft`.
 
 In docs/rules.md
-  accepts  `min(U_emb, U_logit) <= tau (1 - theta)`, a bound on what the token can change, else the lossless
+  accepts  `min(U_emb, U_logit) <= tolerance (1 - theta)`, a bound on what the token can change, else the lossless
            test
   reads    p, input embeddings of the target, measured constants; any candidates
   emits    the lossless residual (`released`: its own)
