@@ -6,11 +6,11 @@ below at 1e-10), e the target's input embeddings, W = diag(1/std of each embeddi
     U_emb = c |W (e_x - e_t)|^2 (eq. 10)    U_logit = a (log p(t) - log p(x))^2 (eq. 13)    U = min of both (eq. 14)
     LTS = 1 - U/tol (eq. 15);   accept x  iff  LTS >= theta, i.e. U <= tol (1 - theta);   else the lossless test decides
 
-c, a (the paper's alpha kappa) and tol (its tau_delta; `tau` in a file of constants) are quantiles measured for one target
-and belong to it: `python -m bench.train calibrate` writes them (Algorithm 1), and those of another model are refused.
-They may depend on the entropy of p (buckets, Appendix A.1). U is meant to bound the Jensen-Shannon divergence (nats)
-between what follows x and what follows t. No such divergence exceeds ln 2: with tol >= ln 2 the certified bound says
-nothing, which is warned of and flagged as `vacuous_bound`.
+c, a (the paper's alpha kappa) and tol (its tau_delta; `tau` in a file of constants) are quantiles measured for one
+target and belong to it: `python -m bench.train calibrate` writes them (Algorithm 1), and those of another model are
+refused. They may depend on the entropy of p (buckets, Appendix A.1). U is meant to bound the Jensen-Shannon divergence
+(nats) between what follows x and what follows t. No such divergence exceeds ln 2: with tol >= ln 2 the certified bound
+says nothing, which is warned of and flagged as `vacuous_bound`.
 
 variant
   paper     the rule above. theta = 1 accepts only tokens that cost nothing (t itself, and ties with it) and is lossless
