@@ -388,13 +388,13 @@ def _delete(config: Data, path: Sequence[str]) -> None:
 
 def resolved(value: Any, config: Data, at: tuple[Any, ...] = ()) -> Any:
     """The value at these keys of a configuration, with every interpolation replaced. Raises ConfigError for one that
-    names nothing, and for a value that is missing (???)."""
+    names nothing, NotHere for a value that is missing (???)."""
     if isinstance(value, dict):
         return {key: resolved(below, config, (*at, key)) for key, below in value.items()}
     if isinstance(value, list):
         return [resolved(below, config, (*at, place)) for place, below in enumerate(value)]
     if value == "???":
-        raise ConfigError(f"{'.'.join(map(str, at))}: missing; give {'.'.join(map(str, at))}=VALUE")
+        raise NotHere(f"{'.'.join(map(str, at))}: missing; give {'.'.join(map(str, at))}=VALUE")
     while isinstance(value, str) and (found := REFERENCE.search(value)):
         new = _named(found, config, at)
         value = new if found[0] == value else value.replace(found[0], str(new))
