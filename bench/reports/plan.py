@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bench.run.session import Session
     from results.metrics.summary import Summary
     from results.reports.spec import Coords, ReportSpec, TableSpec
+    from results.store.sample import Sample
 
 COVERAGE, AGREEMENT = "coverage", "agreement"
 """Records of a cell: the audit of ARC-Decode's bound (`bound.py`), and how alike answers are (`meanings.py`)."""
@@ -225,10 +226,24 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: f
         conditions = conditions_of(cell, summary, folder)
         if session.settings.cost is not None:
             conditions = replace(conditions, machine=stated(session.settings.cost), sessions=())
-        return Outcome.measured(summary, traces if spec.trace else None, conditions, unjudged(cell, spec, session))
+        held = Outcome.measured(summary, traces if spec.trace else None, conditions, unjudged(cell, spec, session))
+        pass_at = getattr(cell.task.options, "pass_at", 1)
+        return replace(held, notes=coinciding([pair.sample for pair in pairs], pass_at)) if pass_at > 1 else held
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")
+
+
+def coinciding(samples: Sequence[Sample], pass_at: int) -> tuple[str, ...]:
+    """A note where answers to one problem are the same text: their pass@k is near their pass@1. A rule that draws few
+    random numbers repeats itself."""
+    texts: dict[str, list[tuple[str, ...]]] = {}
+    for sample in samples:
+        texts.setdefault(sample.item, []).append(tuple(sample.texts))
+    distinct, answers = sum(len(set(of)) for of in texts.values()), len(samples)
+    if distinct == answers:
+        return ()
+    return (f"pass@{pass_at} of {answers} answers to {len(texts)} problems, of which {distinct} are distinct",)
 
 
 def unjudged(cell: Cell, spec: TableSpec | FigureSpec, session: Session) -> str:

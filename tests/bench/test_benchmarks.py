@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from bench.config.paths import PROJECT
 from bench.rehearsal.rows import QUESTIONS, write_rows
+from bench.reports.plan import coinciding
 from tests.helpers.summaries import written
 
 
@@ -55,3 +57,12 @@ def test_a_relative_path_starts_at_the_checkout(command, tmp_path, monkeypatch):
     words = "task=gsm8k", "method=sps", "dry_run=true"
     assert command(*words, f"task.path={os.path.relpath(file, PROJECT)}").status == 0
     assert "task.path=gsm8k.jsonl: no such file" in command(*words, "task.path=gsm8k.jsonl").err
+
+
+def test_answers_that_coincide_are_counted_beside_pass_at_k():
+    def answered(item: str, *texts: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(item=item, texts=[text]) for text in texts]
+
+    assert coinciding([*answered("a", "1", "1", "1", "1"), *answered("b", "1", "2", "2", "3")], 4) == (
+        "pass@4 of 8 answers to 2 problems, of which 4 are distinct",)
+    assert coinciding(answered("a", "1", "2"), 2) == ()
