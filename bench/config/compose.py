@@ -239,6 +239,8 @@ class Composer:
 
     def _override(self, line: str) -> Override:
         """Parse a line, once: the points of a report share most of theirs. Raises ConfigError."""
+        if line.startswith("="):
+            raise ConfigError(f"{line}: no key before `=`; give KEY=VALUE")
         try:
             [parsed] = self._parser.parse_overrides([line])
         except RecursionError:
