@@ -153,6 +153,6 @@ def test_no_control_among_the_committed_numbers_is_a_gain(path: Path) -> None:
             judged[name] = Judged(speed=Estimate(row["tau"].value / best, error, row["tau"].freedom), beyond=beyond,
                                   n=int(row["tau"].freedom) + 1)
         found = {name: one.kind for name, one in verdicts(judged).items()}
-        assert len(found) >= 2 and "gain" not in found.values(), (drafts, found)
+        assert found and "gain" not in found.values(), (drafts, found)
         assert found.get("random, 50%", "beyond greedy") == "beyond greedy"
         assert all(found.get(f"random, {rate}%", "no gain") == "no gain" for rate in (1, 2, 5)), found
