@@ -158,9 +158,9 @@ def blocks(chapter: Chapter, given: Dashboard, entity: str, wr: Any) -> list[Any
     made = [wr.H1(chapter.title)]
     if chapter.tables or chapter.images:
         made.append(wr.PanelGrid(runsets=[runset("reports", "report")], panels=files(chapter, wr)))
-    for task in chapter.tasks or [None] * bool(chapter.plots):
-        named = [] if task is None else [Config("task.name") == task]
-        made += [] if task is None else [wr.H2(task)]
+    for task in chapter.tasks or [""] * bool(chapter.plots):
+        named = [] if not task else [Config("task.name") == task]
+        made += [] if not task else [wr.H2(task)]
         sets = [runset(f"K = {length}", "cell", *named, Config("draft.length") == length)
                 for length in chapter.lengths]
         made.append(wr.PanelGrid(runsets=sets or [runset(chapter.tag or "all cells", "cell", *named)],

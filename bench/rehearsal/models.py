@@ -27,7 +27,7 @@ from tasks.sources import DATA, Source
 HERE = Path(__file__).parent
 HUB: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "hub.yaml").read_text(encoding="utf-8"))
 VOCAB = 640
-SIZES = {"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 6,
+SIZES: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 6,
          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16384, "rms_norm_eps": 1e-5,
          "hidden_act": "silu", "torch_dtype": "bfloat16"}
 """Of every model and head. EAGLE-3 reads the states behind layers 2, 3 and 3 of six."""
@@ -172,7 +172,7 @@ def _pieces(size: int) -> tuple[list[str], list[str]]:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.train_from_iterator(_texts(), trainers.BpeTrainer(vocab_size=size, show_progress=False))
-    ordered = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
+    ordered = [piece for _, piece in sorted((number, piece) for piece, number in tokenizer.get_vocab().items())]
     return [piece for piece in ordered if len(piece) > 1], [piece for piece in ordered if len(piece) == 1]
 
 

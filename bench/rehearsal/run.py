@@ -146,15 +146,16 @@ def _plan(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Plan:
     if spec.kind not in ("table", "figure"):
         raise ConfigError(f"report={name} rehearse=true: only tables and figures have points to rehearse")
     with uncollected():
-        return plan_of(spec, hydra, overrides)  # type: ignore[arg-type]  # by its kind
+        return plan_of(spec, hydra, overrides)
 
 
 def _empty(spec: TableSpec, grid: Grid, left_out: Sequence[str]) -> Iterator[str]:
     """The numbers of the paper without one of ours, and the columns without any."""
     frame = lay_out(spec, grid).frame
     frame = frame[[not set(row) & set(left_out) for row in frame["stub"]]]
-    for row in frame[frame["value"].isna() & frame["published"].notna()].itertuples():
-        yield f"{' / '.join(row.stub)}: no {row.value_name} beside the paper's"
+    lacking = frame[frame["value"].isna() & frame["published"].notna()]
+    yield from (f"{' / '.join(stub)}: no {name} beside the paper's"
+                for stub, name in zip(lacking["stub"], lacking["value_name"], strict=True))
     filled = frame.groupby("value_name")["value"].count()
     yield from (f"no row has {name}" for name in filled[filled == 0].index)
 
