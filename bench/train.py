@@ -14,6 +14,7 @@ COMMANDS = {
     "judge": ("train_judge", "train AutoJudge's or Judge decoding's classifier"),
     "mismatches": ("mismatches", "record answers to training prompts, and where a draft model differs"),
     "calibrate": ("calibrate", "measure the constants of ARC-Decode's bounds on a target"),
+    "thresholds": ("thresholds", "choose FSD's draft length and thresholds on a task (Appendix D)"),
 }
 """Command -> the name of its YAML in conf/ and of its module in bench/training/commands, and what it does."""
 

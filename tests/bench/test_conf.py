@@ -29,7 +29,7 @@ from tasks import registry as task_registry
 
 OWN_COMMANDS = {"calibrate.yaml", "cost.yaml", "dashboard.yaml", "exchange.yaml",
                 "gpu.yaml", "merge.yaml", "mismatches.yaml", "offline_kit.yaml", "status.yaml", "train_heads.yaml",
-                "train_judge.yaml", "train_pair.yaml", "view.yaml"}
+                "train_judge.yaml", "train_pair.yaml", "thresholds.yaml", "view.yaml"}
 OWN_FOLDERS = {"recipe"}
 """Of commands beside bench."""
 FILES = sorted(path for path in CONF.rglob("*.yaml")
