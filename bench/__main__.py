@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.commands.command import run_command
-from bench.config.compose import compose_command
+from bench.config.compose import composer, users_folder
 from bench.config.errors import ConfigError
+from bench.config.help import answered
 from bench.config.paths import PROJECT
 from bench.config.swept import check_effects
 
 if TYPE_CHECKING:
+    from bench.config.command import Command
     from bench.config.compose import Composer
-    from bench.config.point import Command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +26,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"leeway {tomllib.loads((PROJECT / 'pyproject.toml').read_text())['project']['version']}")
         return 0
     sys.argv[1:] = given  # what environment.json and the pages record as the command
-    return run_command(lambda: compose_command("config", given, run, own_help=True))
+
+    def body() -> int:
+        if answered("config", given, own_help=True):
+            return 0
+        with composer(users_folder(given)) as hydra:
+            return run(hydra.command(given), hydra)
+
+    return run_command(body)
 
 
 def run(command: Command, hydra: Composer) -> int:

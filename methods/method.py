@@ -47,15 +47,8 @@ def autoregressive(target: LanguageModel, sampling: Sampling | None = None) -> M
     return build_method(target, None, NoDrafter(), Greedy() if sampling.greedy else Lossless(), sampling, 1)
 
 
-def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling, pruning: Pruning | None = None) -> None:
-    """Refuse a combination that cannot run, before anything is loaded. Raises ValueError, one line."""
-    candidates = _capabilities(drafter, name, sampling)
-    rule.check(candidates, sampling)
-    if pruning is not None:
-        pruning.check(candidates)
-
-
-def _capabilities(drafter: Drafter, name: str, sampling: Sampling, full_vocabulary: bool = True) -> DraftCapabilities:
+def capabilities(drafter: Drafter, name: str, sampling: Sampling, full_vocabulary: bool = True) -> DraftCapabilities:
+    """What `Rule.check` and `Pruning.check` read of a drafter, before anything is loaded."""
     return DraftCapabilities(name, drafter.has_q, drafter.samples(sampling), full_vocabulary, drafter.chain,
                              drafter.has_bonus_q, drafter.distinct(sampling))
 
@@ -72,7 +65,7 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
         raise ModelError(f"pair.{drafter.model_role}={model.source}: its vocabulary has {model.vocab_size} entries, "
                          f"the target's {target.vocab_size}; draft and target must share one vocabulary")
     if model is not None and not model.full_vocabulary:
-        candidates = _capabilities(drafter, drafter.model_role or "none", sampling, full_vocabulary=False)
+        candidates = capabilities(drafter, drafter.model_role or "none", sampling, full_vocabulary=False)
         try:
             rule.check(candidates, sampling)
         except ValueError as error:

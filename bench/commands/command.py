@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
-from bench.config.section import Section, validated
+from bench.config.section import Section, parse
 from bench.config.settings import Folder
 from methods.engine import tensor
 from results.store.cells import Store
@@ -34,7 +34,7 @@ class Options(Section):
     @classmethod
     def from_args(cls, given: Mapping[str, Any]) -> Self:
         """Raises ConfigError, one line."""
-        return validated(cls, given, "")
+        return parse(cls, given, "")
 
 
 class StoreOptions(Options):
@@ -122,10 +122,14 @@ def run_yaml_command(name: str, run: Callable[[Mapping[str, Any]], int | None],
     Returns the exit status, as `run_command`. Hydra's informative flags (--help, --cfg job, …) print and return 0."""
 
     def body() -> int | None:
-        from bench.config.compose import compose_command
+        from bench.config.compose import composer, users_folder
+        from bench.config.help import answered
 
         given = sys.argv[1:] if argv is None else argv
-        return compose_command(name, given, lambda command, _: run(command.only_point().config))
+        if answered(name, given):
+            return 0
+        with composer(users_folder(given), name) as hydra:
+            return run(hydra.command(given).only_point().config)
 
     return run_command(body)
 

@@ -51,7 +51,7 @@ class OpenCell:
     def method_of(self, cell: Cell) -> Method:
         """The method of a related cell, which shares the models. Raises ModelError."""
         use_threads(cell.engine)
-        return self._pool.method(cell)
+        return self._pool.load(cell).method
 
     def composed(self, overrides: Sequence[str]) -> Method:
         """The method of another command line, which shares the models. Raises ConfigError, ModelError."""

@@ -15,7 +15,7 @@ from bench.config.errors import LAST, ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest, states, without_later
 from bench.config.paths import TINY, portable
 from bench.config.schema import ALL_TIMED, SECTIONS, Decoding, DraftLength, Pair
-from bench.config.section import Named, Section, choose, parse, validated
+from bench.config.section import Named, Section, parse
 from bench.config.vllm_here import check_for_vllm
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
@@ -23,7 +23,7 @@ from methods.engine.families import check_division, check_generation_config, res
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
 from methods.engine.source import ModelError, Source, check_objects, read_json
 from methods.engine.texts import declared_size, may_share_rows
-from methods.method import check
+from methods.method import capabilities
 from methods.pruning import Pruning
 from methods.rules.base import Rule
 from results.store.errors import one_line, redacted_plain
@@ -75,20 +75,9 @@ class Cell(Section):
     batch: int = Field(ge=1, le=LARGEST_BATCH)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Cell:
-        """The cell of a composed configuration (its other keys are left alone). Raises ConfigError, one line."""
-        cell = cls.parsed(config)
-        if (config.get("launch") or {}).get("name", "local") == "local":  # the other launchers run on other machines
-            cell.engine.check_device()
-        cell.check()
-        if len(name := f"{cell.pair.name}-{cell.label}-{cell.task.name}") > LONGEST_LABEL:
-            raise ConfigError(f"{name[:60]}…: the names of pair, method and task are {len(name)} characters together; "
-                              f"at most {LONGEST_LABEL} name a folder")
-        return cell
-
-    @classmethod
     def parsed(cls, config: Mapping[str, Any]) -> Cell:
-        """As `from_config`, without the checks of what can run on this machine. Raises ConfigError, one line."""
+        """The cell of a composed configuration (its other keys are left alone), without `check`. Raises ConfigError,
+        one line."""
         if config.get("n") == "auto":
             raise ConfigError(f"n=auto: gone, {LAST}; give the number of prompts, n=64")
         found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
@@ -97,19 +86,19 @@ class Cell(Section):
             "pair": parse(Pair, config, "pair"),
             "decoding": parse(Decoding, config, "decoding"),
             "draft": parse(DraftLength, config, "draft"),
-            "drafter": choose(config, "drafter", method_registry.drafter, method_registry.names("drafters")),
-            "rule": choose(config, "rule", method_registry.rule, method_registry.names("rules")),
-            "task": choose(config, "task", task_registry.options, task_registry.names(config.get("task"))),
+            "drafter": parse(method_registry.drafter, config, "drafter", method_registry.names("drafters")),
+            "rule": parse(method_registry.rule, config, "rule", method_registry.names("rules")),
+            "task": parse(task_registry.options, config, "task", task_registry.names(config.get("task"))),
             "engine": parse(Engine, config, "engine"),
             "pruning": None,
         }
         if config.get("pruning") is not None:
-            chosen = choose(config, "pruning", PRUNING.__getitem__, PRUNING)
+            chosen = parse(PRUNING.__getitem__, config, "pruning", PRUNING)
             found["pruning"] = None if chosen.name == "none" else chosen
         if found["decoding"].max_new_tokens is None:
             limit = found["task"].options.max_new_tokens
             found["decoding"] = found["decoding"].model_copy(update={"max_new_tokens": limit})
-        return validated(cls, found, "")
+        return parse(cls, found, "")
 
     def check(self) -> None:
         """Refuse what cannot run together, before anything is loaded. Raises ConfigError."""
@@ -117,8 +106,10 @@ class Cell(Section):
             raise ConfigError(f"drafter=none proposes nothing that rule={self.rule.name} could judge: take another "
                               "drafter, or method=ar")
         try:
-            check(self.drafter.options, self.drafter.name, self.rule.options, self.decoding.sampling,
-                  None if self.pruning is None else self.pruning.options)
+            candidates = capabilities(self.drafter.options, self.drafter.name, self.decoding.sampling)
+            self.rule.options.check(candidates, self.decoding.sampling)
+            if self.pruning is not None:
+                self.pruning.options.check(candidates)
             self._check_prompts()
         except DataMissing as error:
             raise NotHere(one_line(error)) from error
@@ -144,6 +135,9 @@ class Cell(Section):
             source, size = self.pair.checkpoint(roles[1]).source, sizes[roles[1]]
             raise ConfigError(f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
                               f"{sizes['target']}; draft and target must share one vocabulary")
+        if len(name := f"{self.pair.name}-{self.label}-{self.task.name}") > LONGEST_LABEL:
+            raise ConfigError(f"{name[:60]}…: the names of pair, method and task are {len(name)} characters together; "
+                              f"at most {LONGEST_LABEL} name a folder")
 
     def _check_division(self) -> None:
         """Raises ModelError where the target is on this machine and cannot be divided as engine.parallel asks."""

@@ -1,38 +1,38 @@
 """From a command line to the configuration of every point that it names, plain data, before anything runs.
 
 YAMLs of conf/ are read once and joined as dictionaries in the order of their `defaults`. Hydra's parser reads the
-overrides, and Hydra itself answers its informative flags."""
+overrides."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import islice, product
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from hydra import main as hydra_main
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from bench.config.command import Candidate, Command
 from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF, PROJECT
-from bench.config.point import Candidate, Command, Point
 from bench.config.section import check_known, parse
 from bench.config.swept import EMBEDDED, check_lengths, edition, follow_length
 from methods import user_yaml
 from results.store.errors import interpolated, one_line
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from bench.config.schema import Pair
     from bench.config.settings import Settings
 
@@ -46,9 +46,8 @@ NO_GROUPS = ("scale",)
 MOST_POINTS = 10_000
 """Composing so many points takes minutes."""
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, ValueError, AssertionError)
-ASKING = ("--help", "-h", "--hydra-help", "--shell-completion", "-sc", "--cfg", "-c", "--info", "-i")
-"""Flags that Hydra answers."""
 MULTIRUN = ("-m", "--multirun")
+CONFIG_DIR = ("--config-dir", "-cd")
 AGENT = re.compile(r"--[A-Za-z_][\w./@]*=")
 """`--rule.theta=0.9`, as an agent of W&B's sweeps gives an override."""
 SCORER = "task.scorer."
@@ -58,41 +57,45 @@ REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|oc\.env:(\w+)(?:,([^{}]*))?|([^
 """Interpolations: a path in the checkout, an environment variable, a key, or a key beside this one (`.split`)."""
 
 
-def compose_command(name: str, argv: Sequence[str], run: Callable[[Command, Composer], int | None],
-                    own_help: bool = False) -> int | None:
-    """Compose the command line `argv` over conf/NAME.yaml and `run` it. --help prints the options of `python -m bench`
-    where `own_help`, else Hydra's own help, as Hydra's other informative flags do; nothing runs then. Raises
-    ConfigError."""
-    asked = [word for word in argv if word.partition("=")[0] in ASKING]
-    if own_help and {"--help", "-h"} & set(asked):
-        from bench.config.help import help_text
+@dataclass(frozen=True)
+class Point:
+    """One experiment point: the overrides that name it and its resolved configuration, plain data.
 
-        print(help_text())
-        return 0
-    if asked:
-        OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
-        known, overrides = sys.argv, [word for word in argv if "=" in word and word[0] != "-"]
-        sys.argv = [known[0], *(word for word in argv if word not in overrides), *overrides]
-        try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
-            hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(lambda _: None)()
-        except HYDRA_ERRORS as error:
-            raise ConfigError(one_line(error)) from error
-        finally:
-            sys.argv = known
-        return 0
-    overrides, folder, words = [], None, iter(argv)
+    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a rule or drafter are
+    typed by its class: `cell` imports torch, but only once what needs no torch was checked."""
+
+    overrides: tuple[str, ...]
+    config: dict[str, Any]
+
+    @cached_property
+    def cell(self) -> Cell:
+        if "bench.config.cell" not in sys.modules:  # which imports torch
+            from bench.config.schema import check_sections
+
+            check_sections(self.config)
+        from bench.config.cell import Cell
+
+        cell = Cell.parsed(self.config)
+        if (self.config.get("launch") or {}).get("name", "local") == "local":  # other launchers run on other machines
+            cell.engine.check_device()
+        cell.check()
+        return cell
+
+    @cached_property
+    def settings(self) -> Settings:
+        from bench.config.settings import Settings
+
+        return Settings.from_config(self.config)
+
+
+def users_folder(argv: Sequence[str]) -> str | None:
+    """The --config-dir of a command line."""
+    folder, words = None, iter(argv)
     for word in words:
         flag, _, value = word.partition("=")
-        if flag in ("--config-dir", "-cd"):
+        if flag in CONFIG_DIR:
             folder = value or next(words, "")
-        elif AGENT.match(word):
-            overrides.append(word[2:])
-        elif word not in MULTIRUN:
-            overrides.append(word)
-    if unknown := [word for word in overrides if word.startswith("-")]:
-        raise ConfigError(f"{unknown[0]}: unknown flag; see --help")
-    with composer(folder, name) as hydra:
-        return run(hydra.command(overrides, bool({*MULTIRUN} & set(argv))), hydra)
+    return folder
 
 
 @contextmanager
@@ -121,8 +124,18 @@ class Composer:
         self.get_group_options = cache(self._group_options)
         self._read, self._parse, self._base = cache(self._file), cache(self._override), cache(self._joined)
 
-    def command(self, overrides: Sequence[str], multirun: bool) -> Command:
-        """All points of a command line. Raises ConfigError for the first that cannot be composed."""
+    def command(self, argv: Sequence[str]) -> Command:
+        """All points of a command line; `composer` has taken its --config-dir. Raises ConfigError for the first that
+        cannot be composed."""
+        overrides, words = [], iter(argv)
+        for word in words:
+            flag, _, folder = word.partition("=")
+            if flag in CONFIG_DIR:
+                folder or next(words, "")
+            elif word not in MULTIRUN:
+                overrides.append(word[2:] if AGENT.match(word) else word)
+        if unknown := [word for word in overrides if word.startswith("-")]:
+            raise ConfigError(f"{unknown[0]}: unknown flag; see --help")
         parsed = [self._parse(line) for line in overrides]
         keys = [override.key_or_group for override in parsed]
         if repeated := [key for key in keys if keys.count(key) > 1]:
@@ -139,7 +152,7 @@ class Composer:
         if sweep is not None:
             scale = next((str(one.value()) for one in parsed if one.key_or_group == "scale"), EMBEDDED)
             parsed = [*map(self._parse, edition(config.get("sweep") or {}, sweep, scale, keys)), *parsed]
-        if multirun or hydra.get("mode") == "MULTIRUN":
+        if {*MULTIRUN} & set(argv) or hydra.get("mode") == "MULTIRUN":
             params = (hydra.get("sweeper") or {}).get("params") or {}
             points = self._sweep([self._parse(f"{key}={value}") for key, value in params.items()], parsed)
         elif swept := [override.input_line for override in parsed if override.is_sweep_override()]:
@@ -149,7 +162,7 @@ class Composer:
         composed = [self.point(point) for point in points]
         for point, lines in zip(composed, points, strict=True):
             check_lengths(point.config, [self._parse(line).key_or_group for line in lines])
-        return Command(composed, list(overrides), sweep, ())
+        return Command(composed, overrides, sweep, ())
 
     def _sweep(self, params: Sequence[Override], given: Sequence[Override]) -> list[tuple[str, ...]]:
         """The points of a sweep, in the order of Hydra's basic sweeper, each without swept options that its own rule,

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from bench.config.errors import ConfigError
-from bench.config.section import refusals, validated
+from bench.config.section import parse, refusals
 from methods import registry, user_yaml
 from results.metrics.cost import ANY, DRAWN, Profile
 from results.metrics.cost_roofline import Roofline
@@ -29,12 +29,12 @@ def profile_of(config: Mapping[str, Any]) -> Profile | None:
         if others := [f"cost.{key}" for key in given if key != "roofline"]:
             raise ConfigError(f"cost.roofline: excludes {', '.join(others)}; give the numbers of a data sheet or "
                               "measured times, not both")
-        roofline = validated(Roofline, _mapping(given["roofline"], "cost.roofline"), "cost.roofline")
+        roofline = parse(Roofline, {"cost.roofline": _mapping(given["roofline"], "cost.roofline")}, "cost.roofline")
         with refusals("cost.roofline", ()):
             return roofline.profile()
     if "units" not in given:
         raise ConfigError("cost.units: missing; give cost.units={time: s}, with all times in seconds")
-    profile = validated(Profile, given, "cost")
+    profile = parse(Profile, {"cost": given}, "cost")
     _check_models(profile)
     return profile
 

@@ -1,14 +1,20 @@
-"""The text of `python -m bench --help`: its keys, defaults and their meaning are read from conf/."""
+"""The text of `python -m bench --help`, whose keys, defaults and their meaning are read from conf/; and the answer to
+other flags that ask for information, which is Hydra's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
-from bench.config.paths import CONF
+from bench.config.errors import ConfigError
+from bench.config.paths import CONF, PROJECT
+from results.store.errors import one_line
 
+ASKING = ("--help", "-h", "--hydra-help", "--shell-completion", "-sc", "--cfg", "-c", "--info", "-i")
+"""Flags that ask for information."""
 GROUPS = ("pair", "drafter", "rule", "method", "task", "decoding", "engine", "tracker", "launch", "report", "sweep")
 SECTIONS = {"": "config", "pair": "pair/local", "decoding": "decoding/default", "engine": "engine/default",
             "judge": "judge/default"}
@@ -72,3 +78,27 @@ def key_lines(prefix: str, file: Path) -> Iterator[str]:
         if value and not set(parents[outer:]) & set(NOT_KEYS):
             option = f"  {'.'.join(parents)}={'' if value == '???' else value}"
             yield fill(meaning or "", WIDTH, initial_indent=f"{option:<42} ", subsequent_indent=" " * 43) or option
+
+
+def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
+    """Whether the command line `argv` over conf/NAME.yaml asks for information, which is printed: the options of
+    `python -m bench` for --help where `own_help`, else what Hydra answers. Raises ConfigError."""
+    asked = [word for word in argv if word.partition("=")[0] in ASKING]
+    if own_help and {"--help", "-h"} & set(asked):
+        print(help_text())
+    elif asked:
+        from hydra import main as hydra_main
+        from omegaconf import OmegaConf
+
+        from bench.config.compose import HYDRA_ERRORS
+
+        OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
+        known, overrides = sys.argv, [word for word in argv if "=" in word and word[0] != "-"]
+        sys.argv = [known[0], *(word for word in argv if word not in overrides), *overrides]
+        try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
+            hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(lambda _: None)()
+        except HYDRA_ERRORS as error:
+            raise ConfigError(one_line(error)) from error
+        finally:
+            sys.argv = known
+    return bool(asked)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from bench.config.errors import ConfigError
-from bench.config.section import check_known, validated
+from bench.config.section import check_known, parse
 from methods import registry, user_yaml
 from results.store.errors import one_line
 
@@ -38,7 +38,7 @@ def words_of(text: str) -> list[str]:
 def rule_of(overrides: Sequence[str]) -> Rule:
     """The rule that `rule=NAME` and `rule.OPTION=VALUE` name; lossless without a name. Raises ConfigError, one line."""
     name, options = read(overrides)
-    return validated(registry.rule(name), options, "rule")
+    return parse(registry.rule(name), {"rule": options}, "rule")
 
 
 def read(overrides: Sequence[str]) -> tuple[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationError, model_serializer
 
@@ -48,18 +48,6 @@ def refusals(section: str, allowed: Iterable[str], prefix: str = "", given: Any 
         raise ConfigError(prefix + format_validation(error, section, allowed, given)) from error
 
 
-def validated(model: type[Model], data: Mapping[str, Any], section: str) -> Model:
-    """Data -> typed section, where numbers are not given as booleans. Raises ConfigError naming the full keys."""
-    with refusals(section, model.model_fields, given=data):
-        found = model.model_validate(dict(data))
-    refuse_booleans(data, found, section)
-    return found
-
-
-def parse(model: type[Model], config: Mapping[str, Any], section: str) -> Model:
-    return validated(model, _mapping(config, section, model.model_fields), section)
-
-
 def check_known(key: str, name: Any, names: Iterable[str]) -> None:
     """Raises ConfigError for `key=name` where `name` is none of `names`."""
     allowed = list(names)
@@ -67,19 +55,27 @@ def check_known(key: str, name: Any, names: Iterable[str]) -> None:
         raise ConfigError(unknown_key(f"{key}={name}", (f"{key}={choice}" for choice in allowed), what="unknown"))
 
 
-def choose(config: Mapping[str, Any], section: str, options_of: Callable[[str], type[Model]],
-           names: Iterable[str]) -> Named[Model]:
-    """A section that is a choice by name: its name and its typed options."""
-    given = dict(_mapping(config, section))
-    name = given.pop("name", None)
-    check_known(f"{section}.name", name, names)
-    return Named(name=name, options=validated(options_of(name), given, section))
-
-
-def _mapping(config: Mapping[str, Any], section: str, keys: Iterable[str] = ()) -> Mapping[str, Any]:
-    given = config.get(section)
+@overload
+def parse(model: type[Model], config: Mapping[str, Any], section: str) -> Model: ...
+@overload
+def parse(model: Callable[[str], type[Model]], config: Mapping[str, Any], section: str,
+          names: Iterable[str]) -> Named[Model]: ...
+def parse(model: Any, config: Mapping[str, Any], section: str, names: Iterable[str] | None = None) -> Any:
+    """A section of a configuration, typed; `section=""` is all of it. With `names` it is a choice: its name is one of
+    these, and `model` gives the type of its options. Raises ConfigError naming the full keys, for a boolean in place of
+    a number as well."""
+    given = config.get(section) if section else config
     if not isinstance(given, Mapping):
         choices = [f"{section}={file.stem}" for file in sorted((CONF / section).glob("*.yaml"))]
-        allowed = ", ".join(choices or [f"{section}.{key}=VALUE" for key in keys])
-        raise ConfigError(f"{section}={given}: must be a section, not a single value; allowed: {allowed}")
-    return given
+        keys = [] if names is not None else [f"{section}.{key}=VALUE" for key in model.model_fields]
+        raise ConfigError(f"{section}={given}: must be a section, not a single value; allowed: "
+                          f"{', '.join(choices or keys)}")
+    given = dict(given)
+    name = given.pop("name", None) if names is not None else ""
+    if names is not None:
+        check_known(f"{section}.name", name, names)
+        model = model(name)
+    with refusals(section, model.model_fields, given=given):
+        found = model.model_validate(given)
+    refuse_booleans(given, found, section)
+    return found if names is None else Named(name=name, options=found)

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from bench.config.cost_file import profile_of
 from bench.config.errors import ConfigError, unknown_key
 from bench.config.schema import SECTIONS
-from bench.config.section import Named, Section, choose, parse, validated
+from bench.config.section import Named, Section, parse
 from results.metrics.cost import Profile
 from results.store.errors import one_line
 from results.store.sample import Opponent
@@ -251,10 +251,10 @@ class Settings(Section):
             "store": parse(Folder, config, "store"),
             "judge": parse(Judge, config, "judge"),
             "similarity": parse(Similarity, config, "similarity"),
-            "tracker": choose(config, "tracker", TRACKERS.__getitem__, TRACKERS),
-            "launch": choose(config, "launch", LAUNCHERS.__getitem__, LAUNCHERS),
+            "tracker": parse(TRACKERS.__getitem__, config, "tracker", TRACKERS),
+            "launch": parse(LAUNCHERS.__getitem__, config, "launch", LAUNCHERS),
             "cost": profile_of(config),
         }
-        settings = validated(cls, sections, "")
+        settings = parse(cls, sections, "")
         settings.judge.check()
         return settings

@@ -40,7 +40,8 @@ from tasks.judge_prompts import MT_BENCH
 from tasks.sources import text_digest
 
 if TYPE_CHECKING:
-    from bench.config.point import Command, Point
+    from bench.config.command import Command
+    from bench.config.compose import Point
     from results.reports.grid import Grid
 
 FOLDER = "outputs/rehearsal"
@@ -123,7 +124,7 @@ class Outcome:
 
 def rehearsed(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
     """Run a report and look at all of it. Raises ValueError where it cannot run at all."""
-    own = hydra.command([f"report={name}", *overrides], multirun=False)
+    own = hydra.command([f"report={name}", *overrides])
     for step in {step.file: step for step in _plan(name, hydra, overrides).steps.values()}.values():
         run_steps([hydra.reduced_step(step, overrides)], Session(hydra.settings(overrides)))
     status = run_reports(own, hydra)

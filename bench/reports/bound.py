@@ -80,7 +80,7 @@ def coverage(frame: pd.DataFrame, divergent: Sequence[tuple[float, float, float]
 def divergences(cell: Cell, pool: ModelPool, samples: Sequence[Sample],
                 frame: pd.DataFrame) -> list[tuple[float, float, float]]:
     """(JS, U_emb, U_logit) of each accepted draft token that is not the target's argmax, answer by answer."""
-    target = pool.method(cell).target
+    target = pool.load(cell).method.target
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
     found: list[tuple[float, float, float]] = []
     for sample in samples:

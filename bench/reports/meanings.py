@@ -132,7 +132,7 @@ def continue_rejected(cells: Sequence[Cell], session: Session, models: Models) -
     if not traces.exists() or (folder.record(AGREEMENT) or {}).get("about") == about:
         return
     pool.keep_only([cell])
-    method, frame = pool.method(cell), traces.frame(COLUMNS)
+    method, frame = pool.load(cell).method, traces.frame(COLUMNS)
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
     forks = [fork for sample in folder.good_samples()
              for fork in forks_of(cell, method, prompts[sample.id], sample, frame[frame["prompt"] == sample.id],

@@ -22,8 +22,8 @@ from results.store.files import check_creatable, check_writable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.config.command import Command
     from bench.config.compose import Composer
-    from bench.config.point import Command
     from results.reports.grid import Outcome
     from results.reports.page import Item
     from results.reports.spec import Coords, FigureSpec
@@ -139,7 +139,7 @@ def report_grid(name: str) -> dict[Coords, Outcome]:
     """Run and render a table or figure as `report=NAME` does; what the store then holds for each of its points. Raises
     ValueError."""
     with composer() as hydra:
-        run_reports(hydra.command([f"report={name}"], multirun=False), hydra)
+        run_reports(hydra.command([f"report={name}"]), hydra)
         return plan_of(load_report(name, hydra), hydra, []).grid(Session(hydra.settings([])))
 
 

@@ -16,8 +16,8 @@ from results.reports.spec import OWN_MODELS
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.config.command import Candidate
     from bench.config.compose import Composer
-    from bench.config.point import Candidate
     from bench.run.session import Session
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from results.reports.figures import Figure
 from results.reports.spec import FigureSpec
 
 if TYPE_CHECKING:
-    from bench.config.point import Command
+    from bench.config.command import Command
     from bench.run.session import Session
 
 SHORT = {"draft.length": "K", "decoding.temperature": "T"}

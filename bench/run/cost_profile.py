@@ -114,7 +114,7 @@ def _turns(hydra: Composer, overrides: Sequence[str], pool: ModelPool) -> Iterat
     """Plain decoding, every drafter that the pair has, and every rule on two drafts that it can judge. Raises
     ConfigError, ModelError where not even plain decoding can run."""
     plain = hydra.point([*overrides, "drafter=none", "rule=lossless"]).cell
-    yield Turn(plain, pool.method(plain), False)
+    yield Turn(plain, pool.load(plain).method, False)
     drafts = []
     for name, shapes in SHAPES.items():
         for shape in shapes:
@@ -132,7 +132,7 @@ def _possible(hydra: Composer, overrides: Sequence[str], pool: ModelPool, brief:
     """The turn of the cell of these overrides, if the pair has what it needs."""
     try:
         cell = hydra.point(overrides).cell
-        return [Turn(cell, pool.method(cell), brief)]
+        return [Turn(cell, pool.load(cell).method, brief)]
     except ValueError:  # no such head, or a rule that needs what the drafter or the tokenizer does not have
         return []
 

@@ -132,8 +132,9 @@ class ModelPool:
     def __len__(self) -> int:
         return len(self._language_models) + len(self._heads)
 
-    def method(self, cell: Cell) -> Method:
-        """The cell's method on its models, loaded where they are not yet in the pool. Raises ModelError."""
+    def load(self, cell: Cell) -> LabMethod:
+        """As `bench.run.engine.Engine.load`: the cell's method, on models loaded where they are not yet in the pool.
+        Raises ModelError."""
         drafter = cell.drafter.options
         target = self._language_model(cell, "target")
         model: LanguageModel | Head | None = None
@@ -144,12 +145,8 @@ class ModelPool:
                 target, model = self._narrowed(target, rows), self._narrowed(draft, rows)
         elif drafter.model_role is not None:
             model = self._model(cell, drafter.model_role)
-        return build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling, cell.draft.length,
-                            None if cell.pruning is None else cell.pruning.options)
-
-    def load(self, cell: Cell) -> LabMethod:
-        """As `bench.run.engine.Engine.load`."""
-        return LabMethod(self.method(cell))
+        return LabMethod(build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling,
+                                      cell.draft.length, None if cell.pruning is None else cell.pruning.options))
 
     def prepare(self, cells: Sequence[Cell]) -> None:
         """Load models of these cells that were not yet loaded on this machine: their kernels are chosen, and they are
@@ -158,7 +155,7 @@ class ModelPool:
         for cell in cells:
             with suppress(Exception):  # whoever loads it to decode records why it cannot be loaded
                 if None in cell.probed().values():
-                    pool.method(cell)
+                    pool.load(cell)
 
     def _narrowed(self, model: LanguageModel, rows: int) -> LanguageModel:
         """The model without rows of padding that the other of its pair lacks, made once."""

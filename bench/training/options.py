@@ -19,7 +19,7 @@ from bench.config.engine import Engine
 from bench.config.identity import are_own, digest
 from bench.config.paths import PROJECT
 from bench.config.schema import Pair
-from bench.config.section import Named, Section, choose, parse, validated
+from bench.config.section import Named, Section, parse
 from bench.run.models import load_language_model, use_threads
 from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
@@ -70,8 +70,8 @@ class PairOptions(Section):
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """The typed options of a composed configuration. Raises ValueError, one line."""
         sections = {"pair": parse(Pair, config, "pair"), "engine": parse(Engine, config, "engine"),
-                    "task": choose(config, "task", registry.options, registry.names(config.get("task")))}
-        options = validated(cls, {**config, **sections}, "")
+                    "task": parse(registry.options, config, "task", registry.names(config.get("task")))}
+        options = parse(cls, {**config, **sections}, "")
         options.engine.check_device()
         return options
 

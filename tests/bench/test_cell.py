@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.identity import digest
@@ -24,7 +23,7 @@ from methods.engine.fingerprints import fingerprint, unhashed
 def cell_of(pair_folder: Path):
     pair = ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}"]
     with composer() as hydra:
-        yield lambda *overrides: Cell.from_config(hydra.point([*pair, "method=mars", "n=3", *overrides]).config)
+        yield lambda *overrides: hydra.point([*pair, "method=mars", "n=3", *overrides]).cell
 
 
 def test_keys_added_to_a_chosen_task_count(cell_of, tmp_path: Path) -> None:

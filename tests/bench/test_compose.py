@@ -138,7 +138,7 @@ def test_the_keys_of_a_scorer_depend_on_its_name(conf: Composer) -> None:
         {"rule.threshold": value, "draft.length": 7, "task": "mini_gsm"} for value in (0.3, 0.1)])],
     ids=lambda given: " ".join(given) if isinstance(given[0], str) else "")
 def test_a_sweep_has_the_points_of_hydras_basic_sweeper(conf: Composer, words: list[str], points: list[dict]) -> None:
-    command = conf.command([word for word in words if word != "-m"], "-m" in words)
+    command = conf.command(words)
     found = [{key: value_at(point.config, key) for key in expected}
              for point, expected in zip(command.points, points, strict=True)]
     assert found == points
@@ -146,7 +146,7 @@ def test_a_sweep_has_the_points_of_hydras_basic_sweeper(conf: Composer, words: l
 
 def test_a_sweep_of_the_users_own(user: Path) -> None:
     with composer(str(user)) as mine:
-        command = mine.command(["+sweep=mine"], multirun=False)
+        command = mine.command(["+sweep=mine"])
     assert command.sweep == "mine" and [point.config["rule"]["theta"] for point in command.points] == [0.8, 0.9]
 
 

@@ -91,7 +91,7 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
     overrides = [word for word in words if word != "-m"]
     if "pair=local" not in overrides:
         overrides = [word for word in overrides if not word.startswith("pair=")] + pair
-    command = hydra.command(overrides, multirun="-m" in words)
+    command = hydra.command([*overrides, *(word for word in words if word == "-m")])
     if command.reports == (LIST,):
         return  # it names every report
     if command.reports:
@@ -165,22 +165,21 @@ def test_task_yaml_lists_every_option(name: str) -> None:
 
 
 def test_rule_and_drafter_win_over_a_preset(hydra, pair) -> None:
-    preset = Cell.from_config(hydra.point([*pair, "method=mars_released"]).config)
+    preset = hydra.point([*pair, "method=mars_released"]).cell
     assert not preset.drafter.options.sample
     assert (preset.rule.options.variant, preset.rule.options.q_mode) == ("released", "draft")
-    other = Cell.from_config(hydra.point([*pair, "method=mars_released", "rule=fsd", "rule.threshold=0.7"]).config)
+    other = hydra.point([*pair, "method=mars_released", "rule=fsd", "rule.threshold=0.7"]).cell
     assert (other.drafter.name, other.rule.name, other.rule.options.threshold) == ("model", "fsd", 0.7)
     for choices, label in ((["drafter=prompt_lookup", "method=mars"], "prompt_lookup-mars"),
                            (["drafter=model", "rule=fsd", "rule.divergence=js"], "fsd")):
-        assert Cell.from_config(hydra.point([*pair, *choices]).config).label == label
+        assert hydra.point([*pair, *choices]).cell.label == label
 
 
 def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
-    full = hydra.command(["+sweep=mars_theta", *pair], multirun=False)
+    full = hydra.command(["+sweep=mars_theta", *pair])
     assert len(full.points) == 2 * 2 * 2 * 8
-    narrowed = hydra.command(["+sweep=mars_theta", *pair, "task=mini_chat", "rule.theta=0.5,0.7", "method=mars"],
-                             multirun=False)
-    cells = [Cell.from_config(point.config) for point in narrowed.points]
+    narrowed = hydra.command(["+sweep=mars_theta", *pair, "task=mini_chat", "rule.theta=0.5,0.7", "method=mars"])
+    cells = [point.cell for point in narrowed.points]
     assert [(cell.task.name, cell.draft.length, cell.rule.options.theta) for cell in cells] == [
         ("mini_chat", 7, 0.5), ("mini_chat", 7, 0.7), ("mini_chat", 10, 0.5), ("mini_chat", 10, 0.7)]
 
@@ -188,7 +187,7 @@ def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
 def test_draft_length_is_the_levels_of_a_tree(hydra) -> None:
     """MARS Figure 4 on EAGLE-3: K = 7 and 10 are trees of as many levels. Where K is not given, a tree is what its YAML
     says, and a report's own depth stays."""
-    swept = hydra.command(["+sweep=mars_theta", "drafter=eagle3", "task=mini_gsm", "rule.theta=0.9"], multirun=False)
+    swept = hydra.command(["+sweep=mars_theta", "drafter=eagle3", "task=mini_gsm", "rule.theta=0.9"])
     shapes = [(cell.draft.length, cell.drafter.options.shape(cell.draft.length)) for cell in swept.cells]
     assert [(K, shape.depth + 1) for K, shape in shapes] == [(7, 7), (10, 10), (7, 7), (10, 10)]
     check_effects([point.overrides for point in swept.points], swept.cells)
@@ -196,7 +195,7 @@ def test_draft_length_is_the_levels_of_a_tree(hydra) -> None:
         [], ["draft.length=5"], ["draft.length=7", "drafter.depth=3"], ["drafter.depth=3"])}
     assert depths == {"": 7, "draft.length=5": 4, "draft.length=7 drafter.depth=3": 3, "drafter.depth=3": 3}
     with pytest.raises(ConfigError, match=r"drafter.depth=7 beside draft.length=7: a tree of K levels has"):
-        hydra.command(["method=eagle3", "draft.length=7", "drafter.depth=7"], multirun=False)
+        hydra.command(["method=eagle3", "draft.length=7", "drafter.depth=7"])
 
 
 @pytest.mark.parametrize(("words", "idle"), [
@@ -205,23 +204,23 @@ def test_draft_length_is_the_levels_of_a_tree(hydra) -> None:
     (["method=eagle3", "drafter.tree=chain", "drafter.total=8,16"], "drafter.total=8,16: drafter=eagle3 ignores it"),
     (["method=ar,sps", "draft.length=5,7"], ""), (["method=eagle3", "drafter.total=8,16"], "")])
 def test_a_swept_key_that_decides_nothing_is_refused(hydra, words, idle) -> None:
-    command = hydra.command(words, multirun=True)
+    command = hydra.command(["-m", *words])
     with pytest.raises(ConfigError, match=idle) if idle else nullcontext():
         check_effects([point.overrides for point in command.points], command.cells)
 
 
 def test_a_sweep_has_the_edition_of_its_paper(hydra) -> None:
     """scale=paper of +sweep=mars_theta is MARS, Figure 4; what the command line gives wins."""
-    points = hydra.command(["+sweep=mars_theta", "scale=paper", "timed=12"], multirun=False).points
+    points = hydra.command(["+sweep=mars_theta", "scale=paper", "timed=12"]).points
     cells = [Cell.parsed(point.config) for point in points]
     figure = plan_of(parse_report(hydra.section("report", "mars_fig4")), hydra, ["scale=paper", "engine.device=cpu"])
     assert {(c.pair.name, c.drafter.options.shape(7), c.rule.options.theta) for c in cells} == {
         (c.pair.name, c.drafter.options.shape(7), c.rule.options.theta) for c in figure.cells.values()}
     assert {(cell.timed, cell.n, cell.task.name) for cell in cells} == {
         (12, None, "humaneval_mars"), (12, None, "gsm8k_mars_release")}
-    assert Cell.parsed(hydra.command(["+sweep=mars_theta", "scale=paper"], False).points[0].config).timed == ALL_TIMED
+    assert Cell.parsed(hydra.command(["+sweep=mars_theta", "scale=paper"]).points[0].config).timed == ALL_TIMED
     with pytest.raises(ConfigError, match=r"scale=paper: \+sweep=arc_theta has no such edition; it has"):
-        hydra.command(["+sweep=arc_theta", "scale=paper"], multirun=False)
+        hydra.command(["+sweep=arc_theta", "scale=paper"])
 
 
 @pytest.mark.parametrize(("report", "preset", "rows", "tasks"), [

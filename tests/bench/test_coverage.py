@@ -11,7 +11,6 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.reports.bound import COLUMNS, audit_cells, coverage, divergences
 from bench.reports.plan import COVERAGE
@@ -50,7 +49,7 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
     result = command(*options, "trace=true")
     assert result.status == 0, result.err
     with composer() as hydra:
-        cell = Cell.from_config(hydra.point([*pair, *options]).config)
+        cell = hydra.point([*pair, *options]).cell
     assert cell.name == result.cell.key
     frame, samples = TraceFolder(result.cell).frame(COLUMNS), result.cell.samples()
     found = divergences(cell, ModelPool(), samples, frame)

@@ -54,4 +54,4 @@ def test_tokens_are_coloured_by_their_clause() -> None:
 def test_its_commands_compose() -> None:
     with composer() as hydra:
         assert hydra.point(ANSWER).config["rule"]["theta"] == 0.7
-        assert len(hydra.command(list(FIGURE), False).points) == 5
+        assert len(hydra.command(FIGURE).points) == 5

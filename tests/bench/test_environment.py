@@ -44,7 +44,7 @@ def test_a_recorded_cell_holds_paths_of_the_checkout() -> None:
     from bench.config.compose import composer
 
     with composer() as hydra:
-        cell = Cell.from_config(hydra.point(["pair=tiny", "method=mars"]).config)
+        cell = hydra.point(["pair=tiny", "method=mars"]).cell
     record = cell.record()
     assert record["pair"]["target"] == "models/tiny/target" and str(PROJECT) not in json.dumps(record)
     assert Cell.parsed({**record, "n": None, "timed": 0}).name == cell.name, "it is read back as the same cell"

@@ -42,8 +42,8 @@ def penalised(pair_folder: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("dry_run", ["true", "false"])
 def test_a_penalty_is_refused_before_anything_runs(penalised: Path, dry_run: str) -> None:
     with composer() as hydra, pytest.raises(ConfigError) as error:
-        Cell.from_config(hydra.point(["pair=local", f"pair.target={penalised}", "method=ar", "task=mini_gsm",
-                                      f"dry_run={dry_run}"]).config)
+        assert hydra.point(["pair=local", f"pair.target={penalised}", "method=ar", "task=mini_gsm",
+                            f"dry_run={dry_run}"]).cell
     assert str(error.value) == (f"{penalised}: its generation_config.json asks for repetition_penalty=1.5, which no "
                                 "method here applies; pair.ignore_generation_config=true decodes without")
 
@@ -51,7 +51,7 @@ def test_a_penalty_is_refused_before_anything_runs(penalised: Path, dry_run: str
 def test_it_can_be_ignored_and_changes_no_name(penalised: Path, pair_folder: Path) -> None:
     with composer() as hydra:
         def cell(*more: str) -> Cell:
-            return Cell.from_config(hydra.point(["pair=local", "method=ar", "task=mini_gsm", *more]).config)
+            return hydra.point(["pair=local", "method=ar", "task=mini_gsm", *more]).cell
 
         ignoring = cell(f"pair.target={penalised}", "pair.ignore_generation_config=true")
         assert ignoring.record()["pair"]["ignore_generation_config"] is True
@@ -64,15 +64,15 @@ def test_it_can_be_ignored_and_changes_no_name(penalised: Path, pair_folder: Pat
 def test_a_draft_may_ask(penalised: Path, pair_folder: Path) -> None:
     """Its distribution is the drafter's own business."""
     with composer() as hydra:
-        Cell.from_config(hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={penalised}",
-                                      "method=sps", "task=mini_gsm"]).config)
+        assert hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={penalised}",
+                            "method=sps", "task=mini_gsm"]).cell
 
 
 def test_the_day_of_a_task_names_the_cell_where_it_is_given(pair_folder: Path) -> None:
     with composer() as hydra:
         def cell(*more: str) -> Cell:
-            return Cell.from_config(hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", "method=ar",
-                                                 "task=mini_gsm", *more]).config)
+            return hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", "method=ar",
+                                "task=mini_gsm", *more]).cell
 
         plain, dated = cell(), cell("task.date=2025-01-02")
         assert plain.name != dated.name and "date" not in plain.record()["task"]

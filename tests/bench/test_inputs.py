@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.config.compose import compose_command, composer
+from bench.config.compose import composer, users_folder
 from bench.config.errors import ConfigError
 
 
@@ -20,10 +20,9 @@ def test_a_dry_run_makes_no_folder(command, tmp_path: Path) -> None:
     (["seed=3", "--config-dir=FOLDER", "n=2"], ["seed=3", "n=2"]), (["-m", "n=2"], ["n=2"])])
 def test_flags_and_overrides_come_in_any_order(argv: list[str], expected: list[str], tmp_path: Path) -> None:
     """An agent of W&B's sweeps gives each override as a flag."""
-    found: list[list[str]] = []
     words = [word.replace("FOLDER", str(tmp_path)) for word in argv]
-    compose_command("config", words, lambda command, _: found.append(command.overrides))
-    assert found == [expected]
+    with composer(users_folder(words)) as hydra:
+        assert hydra.command(words).overrides == expected
 
 
 def test_a_value_with_an_equals_sign_is_told_how_to_be_quoted() -> None:

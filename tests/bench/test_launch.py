@@ -25,7 +25,7 @@ PASSES = Passes(frozenset(), frozenset(), 16, None)
 @pytest.fixture
 def cells(pair: list[str]):
     with composer() as hydra:
-        yield lambda *overrides: [point.cell for point in hydra.command([*pair, *overrides], True).points]
+        yield lambda *overrides: [point.cell for point in hydra.command(["-m", *pair, *overrides]).points]
 
 
 def test_rotations_of_a_pair_come_together_and_the_longest_first(cells, tmp_path: Path) -> None:

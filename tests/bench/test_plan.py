@@ -33,7 +33,7 @@ def forgetful() -> Iterator[None]:
 
 def cell_of(*overrides: str) -> Cell:
     with composer() as hydra:
-        return Cell.from_config(hydra.point(overrides).config)
+        return hydra.point(overrides).cell
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -180,7 +180,7 @@ def test_answers_that_nobody_will_judge_are_named(command) -> None:
 
 def test_every_preset_names_its_parts_and_its_type() -> None:
     with composer() as hydra:
-        pairs = {name: Cell.from_config(hydra.point([f"pair={name}", "method=ar", "engine.device=cpu"]).config)
+        pairs = {name: hydra.point([f"pair={name}", "method=ar", "engine.device=cpu"]).cell
                  for name in hydra.options("pair") if name != "local"}
     assert {name: cell.pair.name for name, cell in pairs.items()} == {name: name for name in pairs}
     for name, cell in pairs.items():

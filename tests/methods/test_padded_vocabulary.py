@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.run.models import ModelPool
 from methods import registry
@@ -63,9 +62,9 @@ def test_a_pair_of_two_sizes_is_accepted(pair_folder: Path, tmp_path: Path) -> N
     model.save_pretrained(tmp_path / "draft")
     AutoTokenizer.from_pretrained(pair_folder / "draft").save_pretrained(tmp_path / "draft")
     with composer() as hydra:
-        cell = Cell.from_config(hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", "method=sps",
-                                             f"pair.draft={tmp_path / 'draft'}", "task=mini_gsm"]).config)
+        cell = hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", "method=sps",
+                            f"pair.draft={tmp_path / 'draft'}", "task=mini_gsm"]).cell
         pool = ModelPool()
-        method = pool.method(cell)
+        method = pool.load(cell).method
         assert method.target.vocab_size == method.model.vocab_size == size
-        assert pool.method(cell).model is method.model
+        assert pool.load(cell).method.model is method.model

@@ -13,7 +13,8 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from methods import registry, rule_map
-from methods.method import check
+from methods.drafters.base import Drafter
+from methods.method import capabilities
 from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.greedy import Greedy
 from methods.rules.verification import Verification
@@ -253,6 +254,10 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Sampling, s
     ("csd", {}, MODEL, COLD, "bench.train mismatches"),
     ("autojudge", {}, MODEL, COLD, "rule=autojudge needs"),
 ]
+
+
+def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling) -> None:
+    rule.check(capabilities(drafter, name, sampling), sampling)
 
 
 @pytest.mark.parametrize(("name", "options", "drafter", "sampling", "message"), REFUSED, ids=lambda x: str(x)[:24])

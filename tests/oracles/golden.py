@@ -43,7 +43,7 @@ def generated(hydra: Composer, pool: ModelPool, overrides: list[str]) -> list[di
     if cells[0].cell is None:
         return cells[0].refused or cells[0].absent
     try:
-        method = pool.method(cells[0].cell)
+        method = pool.load(cells[0].cell).method
     except ValueError as error:
         return str(portable(str(error)))
     requests = [Request(method.target.encode([{"role": "user", "content": first(found.cell)}]), f"oracle/{task}")

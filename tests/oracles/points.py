@@ -61,7 +61,7 @@ def _planned(hydra: Composer, report: Any, overrides: list[str]) -> list[dict[st
 
 def points_of_command(hydra: Composer, words: list[str]) -> list[dict[str, Any]]:
     """The points of a command line: the overrides that name each and its resolved settings."""
-    command = hydra.command([word for word in words if word != "-m"], multirun="-m" in words)
+    command = hydra.command(words)
     return [{"at": list(point.overrides), "config": point.config} for point in command.points]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.config.compose import composer
-from bench.config.section import choose
+from bench.config.section import parse
 from bench.rehearsal.rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
 from tasks import registry
 from tasks.base import Task, TaskError
@@ -49,7 +49,7 @@ def load(hydra):
         if "path" in options and "ids" not in options:  # the lists are of the published rows
             given.append("task.ids=null")
         config = hydra.point([f"task={name}", *given]).config
-        chosen = choose(config, "task", registry.options, registry.names(config["task"]))
+        chosen = parse(registry.options, config, "task", registry.names(config["task"]))
         return registry.build(chosen.name, chosen.options)
 
     return build

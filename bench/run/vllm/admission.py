@@ -18,7 +18,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from bench.config.rule_text import options_of, read, words_of
-from bench.config.section import validated
+from bench.config.section import parse
 from methods import registry
 from methods.rules.base import DraftCapabilities, Rule
 from methods.sampling import Sampling
@@ -116,7 +116,7 @@ def admitted(params: Any, offer: Offer) -> Admitted | None:
     is_free = offer.is_ours or text in operators_rules()
     if not is_free and (files := sorted(options_of(options) & _file_options())):
         raise ValueError(f"rule.{files[0]}: a request may not name the server's files; {OPERATOR}")
-    rule = validated(registry.rule(name), options, "rule")
+    rule = parse(registry.rule(name), {"rule": options}, "rule")
     sampling = Sampling(float(params.temperature), 0 if params.top_k == -1 else int(params.top_k), float(params.top_p))
     _check(rule, sampling, offer)
     if not is_free and (reason := rule.too_much(offer.target.vocab_size)):

@@ -12,7 +12,7 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import Field, PositiveInt
 
-from bench.config.section import check_known, parse, validated
+from bench.config.section import check_known, parse
 from bench.training.options import TargetOptions
 from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.training.heads.base import FrozenTarget
@@ -125,7 +125,7 @@ def write_card(out: Path) -> Path:
 
 def parsed(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, HeadRecipe]]:
     """The settings and each requested head's recipe. Raises ValueError, one line."""
-    settings = validated(TrainHeads, {key: value for key, value in config.items() if key not in RECIPES}, "")
+    settings = parse(TrainHeads, {key: value for key, value in config.items() if key not in RECIPES}, "")
     for name in settings.heads:
         check_known("heads", name, RECIPES)
     return settings, {name: parse(RECIPES[name], config, name) for name in settings.heads}

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from bench.config.section import Section, parse, validated
+from bench.config.section import Section, parse
 from models.tiny.train.data import stream
 from models.tiny.train.language_model import export, train
 from models.tiny.train.recipe import Recipe
@@ -50,7 +50,7 @@ class TrainPair(Section):
         """The typed options of a composed configuration. Raises ValueError, one line."""
         sections = {"tokenizer": parse(TokenizerRecipe, config, "tokenizer"), "target": parse(Recipe, config, "target"),
                     "draft": parse(Recipe, config, "draft")}
-        return validated(cls, {**config, **sections}, "")
+        return parse(cls, {**config, **sections}, "")
 
 
 def make_tokenizer(settings: TrainPair, folder: Path) -> None:

@@ -1,44 +1,16 @@
-"""An experiment point: its configuration as plain data, and as a typed cell and settings."""
+"""What a command line asks for: its points, or reports; and a point that may be one that cannot run."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.config.compose import Point
     from bench.config.settings import Settings
-
-
-@dataclass(frozen=True)
-class Point:
-    """One experiment point: the overrides that name it and its resolved configuration, plain data.
-
-    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a rule or drafter are
-    typed by its class: `cell` imports torch, but only once what needs no torch was checked."""
-
-    overrides: tuple[str, ...]
-    config: dict[str, Any]
-
-    @cached_property
-    def cell(self) -> Cell:
-        if "bench.config.cell" not in sys.modules:  # which imports torch
-            from bench.config.schema import check_sections
-
-            check_sections(self.config)
-        from bench.config.cell import Cell
-
-        return Cell.from_config(self.config)
-
-    @cached_property
-    def settings(self) -> Settings:
-        from bench.config.settings import Settings
-
-        return Settings.from_config(self.config)
 
 
 @dataclass(frozen=True, slots=True)
