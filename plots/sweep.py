@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
@@ -20,6 +21,8 @@ from results.reports.spec import FigureSpec
 
 _BASELINE_OF = {"accuracy": "baseline_accuracy", "tokens_per_s": "baseline_tokens_per_s"}
 _BASELINE_DASH = (0, (1, 2))
+LETTER_INCHES, HANDLE_INCHES = 0.075, 0.6
+"""Widths in a legend: of a letter of its 8.5 pt, and of a handle with the spaces around it."""
 
 
 class _Scale(NamedTuple):
@@ -63,7 +66,8 @@ def draw(sweep: Sweep, spec: FigureSpec, grid: Grid) -> Figure:
             ax.minorticks_off()
         ax.set_xticks(places_on_x, [f"{place:g}" for place in places_on_x])
         _draw_scale(ax, scale, sweep, spec, grid, at, shapes)
-    figure.legend(handles=_legend(scales, shapes), loc="outside upper left", ncols=6)
+    handles = _legend(scales, shapes)
+    figure.legend(handles=handles, loc="outside upper left", ncols=_columns(handles, figure.get_figwidth()))
     return figure
 
 
@@ -72,10 +76,12 @@ def _draw_scale(
     shapes: Mapping[str, Look]
 ) -> None:
     found: list[Summary] = []
+    lines: list[tuple[Look, dict[float, Measured]]] = []
     for line, shape in shapes.items():
         here = {**at, sweep.lines: line} if sweep.lines else at
         cells = {place: summary(spec, grid, {**here, sweep.x: label}) for place, label in _places(sweep, spec)}
-        _draw_line(ax, scale.of(shape), {x: measured(cell, scale.metric) or GAP for x, cell in cells.items()})
+        lines.append((shape, {x: measured(cell, scale.metric) or GAP for x, cell in cells.items()}))
+        ax.plot(list(cells), [y.value for y in lines[-1][1].values()], **scale.of(shape))
         known = [cell for cell in cells.values() if cell is not None]
         if len(_baselines(known, scale.metric)) > 1:  # it depends on x, such as the speed on the batch size
             levels = [measured(cell, _BASELINE_OF[scale.metric]) or GAP for cell in cells.values()]
@@ -85,14 +91,12 @@ def _draw_scale(
             found += known
     for level in _baselines(found, scale.metric):
         ax.axhline(level, color=scale.colour, lw=1, ls=_BASELINE_DASH, zorder=1.5)
+    ax.set_ylim(ax.get_ylim())  # the points choose it: bands of few prompts would leave them a line at the bottom
+    for shape, points in lines:
+        ax.fill_between(list(points), [y.low for y in points.values()], [y.high for y in points.values()],
+                        color=scale.of(shape)["color"], alpha=0.1, lw=0)
     ax.set_ylabel(metric(scale.metric).axis, color=scale.colour)
     ax.tick_params(axis="y", colors=scale.colour)
-
-
-def _draw_line(ax: Axes, drawn: Mapping[str, Any], points: Mapping[float, Measured]) -> None:
-    xs, ys = list(points), list(points.values())
-    ax.fill_between(xs, [y.low for y in ys], [y.high for y in ys], color=drawn["color"], alpha=0.1, lw=0)
-    ax.plot(xs, [y.value for y in ys], **drawn)
 
 
 def _places(sweep: Sweep, spec: FigureSpec) -> list[tuple[float, str]]:
@@ -107,6 +111,17 @@ def _baselines(found: list[Summary], name: str) -> list[float]:
     other = _BASELINE_OF.get(name)
     levels = {cell.value(other) for cell in found} if other else set()
     return sorted(metric(name).shown(level) for level in levels if level is not None)
+
+
+def _columns(handles: Sequence[Line2D], inches: float) -> int:
+    """The most columns of a legend, at most six, that are no wider than the figure."""
+    widths = [LETTER_INCHES * len(str(handle.get_label())) + HANDLE_INCHES for handle in handles]
+    for columns in range(min(6, len(widths)), 1, -1):
+        rows, longer = divmod(len(widths), columns)
+        ends = list(accumulate(rows + (column < longer) for column in range(columns)))
+        if sum(max(widths[start:end]) for start, end in pairwise([0, *ends])) <= inches:
+            return columns
+    return 1
 
 
 def _legend(scales: list[_Scale], shapes: Mapping[str, Look]) -> list[Line2D]:

@@ -98,6 +98,21 @@ def test_a_sweep_draws_the_measured_values_with_bands_on_two_scales():
     assert [line.get_ydata()[0] for line in left.lines if len(line.get_xdata()) == 2] == [100.0]
 
 
+def test_a_sweep_of_one_task_shows_its_points_and_its_whole_legend():
+    """However wide the intervals of few prompts are, and however narrow the figure is."""
+    spec = FigureSpec.model_validate({
+        "name": "f", "title": "F", "kind": "figure", "axes": {name: AXES["sweep"][name] for name in ("K", "theta")},
+        "figure": FIGURES["sweep"] | {"panels": []}})
+    wide = {coords: replace(held, summary=held.summary.with_values(speedup_ci95=(0.0, 6000.0)))
+            for coords, held in full_grid(spec).items()}
+    with style():
+        figure = sweep.draw(spec.figure, spec, wide)
+        figure.draw_without_rendering()
+    assert max(line.get_ydata()[0] for line in figure.axes[1].lines) < figure.axes[1].get_ylim()[1] < 10
+    [legend] = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1 and len(legend.get_texts()) == 5
+
+
 def test_a_line_breaks_where_a_point_was_not_measured():
     spec = spec_of("sweep")
     grid = full_grid(spec)
