@@ -63,13 +63,14 @@ def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session
 
 
 def announce(plans: Sequence[Plan], session: Session) -> None:
-    """Print how many points of these reports are missing, and what they take at most, before any is measured."""
+    """Print how many cells of these reports are missing, and about how long they take where that is known."""
     cells = {(cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()}.values()
     traced = {name for plan in plans for name in plan.traced()}
     if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
         time = duration([(cell, None) for cell in missing], Lengths(session.store), session.settings.quality_batch)
-        session.print(f"missing: {len(missing)} of {len(cells)} cells; they take about {time}. An interrupted run "
-                      "resumes", soft_wrap=True)
+        takes = "" if time == "–" else f"; they take about {time}"
+        session.print(f"missing: {len(missing)} of {len(cells)} cells{takes}. An interrupted run resumes",
+                      soft_wrap=True)
 
 
 def reachable(plans: Mapping[str, Plan]) -> dict[str, Plan]:

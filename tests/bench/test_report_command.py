@@ -46,7 +46,7 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     key, known = sps.cell.key, sps.cell.samples()
     result = command("report=own_table", "n=2", flags=flags)
     assert result.status == 0 and len(result.cells) == 4, "n on the command line wins over the report's"
-    assert "missing: 3 of 4 points; they take" in result.out
+    assert "missing: 3 of 4 cells" in result.out
     assert result.store.cell(key).samples() == known, "what was there is used as it is"
     out = tmp_path / "out" / "report"
     files = {file.name for file in out.iterdir()}

@@ -123,7 +123,7 @@ def test_a_command_is_not_hurt(command, monkeypatch: pytest.MonkeyPatch, caplog:
 def test_nothing_is_logged_while_something_is_timed(command, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(logbook, "EVERY_S", 0.001)
-    monkeypatch.setattr(logbook.machine, "is_timing", lambda: True)
+    monkeypatch.setattr(logbook, "is_timing", lambda: True)
     monkeypatch.setattr(logbook, "TrackerRun", lambda name, about, options: Faulty(calls, "", False))
     assert command("method=sps", "tracker=wandb", "timed=0").status == 0
     assert calls.count("live") == 1, "after the last answer alone"
