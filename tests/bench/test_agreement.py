@@ -45,7 +45,7 @@ def test_rejected_tokens_are_continued(command, models, tmp_path, monkeypatch):
         assert 0 < len(series[AGAIN]) <= 2 * 2 * 3 and len(series[REJECTED]) >= len(series[AGAIN])
         assert all(-1 <= score <= 1.001 for scores in series.values() for score in scores)
     assert (tmp_path / "out" / "report" / "arc_fig2.png").stat().st_size > 5000
-    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     assert command(*words).status == 0
 
 

@@ -38,7 +38,7 @@ def refused(command, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Run a command that is refused before a model is loaded; its one line."""
     def run(*overrides: str, flags: tuple[str, ...] = (), **kw) -> str:
         with monkeypatch.context() as patched:
-            patched.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+            patched.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
             result = command(*overrides, flags=flags, **kw)
         [line] = result.err.splitlines()
         assert result.status == 2 and line.startswith("error: ")

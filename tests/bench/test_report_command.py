@@ -55,7 +55,7 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
     rows = list(csv.DictReader((out / "own_table.csv").open()))
     measured = {row["Method"]: row for row in rows if row["value_name"] == "tau" and row["Task"] == "gsm"}
     assert float(measured["AR"]["value"]) == 1.0 and float(measured["SpS"]["value"]) > 1
-    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     again = command("report=own_table", "n=2", flags=flags)
     assert again.status == 0 and "missing:" not in again.out
     fewer = command("report=own_table", "n=1", flags=flags)
@@ -75,7 +75,7 @@ def test_a_report_traces_what_it_decodes(command, own_conf: Path, trace: str, is
         wanted = {one.id for one in cell.good_samples()} if is_traced and cell.key not in (
             known.key, known.config()["baseline"]) else set()
         assert TraceFolder(cell).covered() == wanted, cell.key
-    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     assert command("report=own_table", "n=2", f"trace={trace}", flags=flags).status == 0
 
 
@@ -107,14 +107,14 @@ def test_reports_are_kept_from_one_store_and_one_session(command, own_conf: Path
 
 def test_report_goes_on_when_cells_fail(command, own_conf: Path, tmp_path: Path,
                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    real = ModelPool.method
+    real = ModelPool.load
 
     def load(pool, cell):
         if cell.drafter.name == "model":
             raise MemoryError("the draft does not fit")
         return real(pool, cell)
 
-    monkeypatch.setattr(ModelPool, "method", load)
+    monkeypatch.setattr(ModelPool, "load", load)
     result = command("report=own_table", "n=2", flags=["-cd", str(own_conf)])
     assert result.status == 1
     assert len(result.err.splitlines()) == 2 and "the draft does not fit" in result.err

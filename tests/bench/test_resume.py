@@ -87,7 +87,7 @@ def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch: pyte
     second = command(*given, "n=8")
     assert second.cell.key == first.cell.key and measured(second, "n", "asked") == [8, 8]
     assert four[0].read_bytes().startswith(lines) and len(four[0].read_bytes().splitlines()) == 8, "only the new ones"
-    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     again = command(*given, "n=4")
     assert again.status == 0 and measured(again, *numbers) == four[1]
     assert again.last_line["phases"] == second.last_line["phases"], "the profile is kept"

@@ -76,7 +76,7 @@ def test_a_cell_on_disk(command) -> None:
 def test_a_whole_cell_is_not_run_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
     first = command("method=sps")
     before = written(first.cell), (first.cell.path / "samples.jsonl").read_bytes()
-    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     again = command("method=sps")
     assert again.status == 0 and (written(again.cell), (again.cell.path / "samples.jsonl").read_bytes()) == before
 
@@ -241,7 +241,7 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
                                                  error: Exception) -> None:
     """Wherever in its rotation the memory ends."""
     answered = []
-    real = {"model": ModelPool.method, "decoding": runner.answer}
+    real = {"model": ModelPool.load, "decoding": runner.answer}
 
     def exhausted(*args, **kw):
         raise error
@@ -255,7 +255,7 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
         return real["decoding"](method, *args, **kw | broken)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ModelPool, "method", model)
+        patch.setattr(ModelPool, "load", model)
         patch.setattr(runner, "answer", decoding)
         result = command("method=sps,mars", flags=["-m"])
     cells = {cell.config()["rule"]["name"]: cell for cell in result.store.cells() if "-ar-" not in cell.key}

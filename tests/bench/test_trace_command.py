@@ -53,7 +53,7 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch: p
     command(*asked)
     assert seen == traces.prompts(1) == parts[1], "only what was missing is traced again"
     assert part_times(traces)["00000.parquet"] == times["00000.parquet"]
-    monkeypatch.setattr(ModelPool, "method", lambda pool, cell: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     assert command(*asked).status == 0
 
 
