@@ -60,7 +60,14 @@ class Command:
     @property
     def settings(self) -> Settings:
         """What the points share. Raises ConfigError."""
-        return self.points[0].settings
+        first = self.points[0]
+        for point in self.points:
+            for key in type(first.settings).model_fields:
+                if key != "data" and point.config.get(key) != first.config.get(key):  # tasks may read other data
+                    given = (one for one in point.overrides if one.lstrip("+").startswith((f"{key}=", f"{key}.")))
+                    raise ConfigError(f"{next(given, key)}: the points of a sweep share {key}; give one value, or run "
+                                      "the command once for each")
+        return first.settings
 
     def only_point(self) -> Point:
         """The point of a command that takes a single one. Raises ConfigError for several."""

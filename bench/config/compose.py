@@ -102,7 +102,7 @@ def users_folder(argv: Sequence[str]) -> str | None:
 def composer(config_dir: str | None = None, name: str = "config") -> Iterator[Composer]:
     """What composes conf/NAME.yaml; `config_dir` is a user's own folder of further YAMLs. Raises ConfigError."""
     if config_dir is not None:
-        if not Path(config_dir).is_dir():
+        if not (config_dir and Path(config_dir).is_dir()):  # an empty path is this folder
             raise ConfigError(f"--config-dir {config_dir}: no such folder; give one with files like those of conf/")
         for file in sorted(Path(config_dir).rglob("*.yaml")):  # none may run code, hang, or end in a traceback
             user_yaml.mapping(file)
@@ -141,7 +141,10 @@ class Composer:
         if repeated := [key for key in keys if keys.count(key) > 1]:
             raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
         if "report" in keys:
-            value = parsed[keys.index("report")].value()
+            asked = parsed[keys.index("report")]
+            if asked.is_sweep_override():
+                raise ConfigError(f"{asked.input_line}: several reports are a list: report=[NAME,NAME]")
+            value = asked.value()
             names = tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) else (str(value),)
             if not names:
                 raise ConfigError("report=[]: names no report; report=list shows all")
@@ -252,8 +255,8 @@ class Composer:
 
     def _override(self, line: str) -> Override:
         """Parse a line, once: the points of a report share most of theirs. Raises ConfigError."""
-        if line.startswith("="):
-            raise ConfigError(f"{line}: no key before `=`; give KEY=VALUE")
+        if not line.partition("=")[0].strip("+~ "):
+            raise ConfigError(f"{line if line.strip() else repr(line)}: no key before `=`; give KEY=VALUE")
         try:
             [parsed] = self._parser.parse_overrides([line])
         except RecursionError:
@@ -261,8 +264,8 @@ class Composer:
         except HYDRA_ERRORS as error:
             reason = re.sub(r" See https://hydra\S+.*", "", one_line(error))
             key, _, value = line.partition("=")
-            if "=" in value and value[:1] not in "'\"[{":  # a path, say, that two pairs of quotation marks keep
-                reason = f"a value with `=` is quoted: give {key}='\"{value}\"'"
+            if value[:1] not in "'\"[{" and ("=" in value or not value.isascii()):  # a path, say
+                reason = f"a value with `=` or a letter such as é is quoted: give {key}='\"{value}\"'"
             raise ConfigError(f"{line}: not of the form KEY=VALUE ({reason})") from error
         if parsed.is_hydra_override() or parsed.package is not None:
             raise ConfigError(f"{line}: not read; -m runs several points, and launch=slurm or launch=ray several "

@@ -65,6 +65,11 @@ def rehearse(command: Command, hydra: Composer) -> int:
     settings = hydra.settings(overrides)
     if settings.dry_run:
         raise ConfigError("rehearse=true dry_run=true: give one of the two")
+    if "scale=paper" not in request.overrides:
+        raise ConfigError("rehearse=true: rehearses a report at the papers' scale; add scale=paper")
+    if settings.tracker.name != "none":
+        raise ConfigError(f"rehearse=true tracker={settings.tracker.name}: random results are not logged; leave out "
+                          "tracker=")
     for key, folder in (("output.dir", settings.output.dir), ("store.dir", settings.store.dir)):
         mark(key, folder)
     lines = []

@@ -111,7 +111,8 @@ class Session:
         return."""
         from bench.run.launch import run_cells
 
-        sessions, before = self.settings.sessions or sessions, self._timings(cells)
+        sessions = self.settings.sessions or sessions
+        before = 0 if self.settings.fresh else self._timings(cells)
         with self.logbook.following(cells):
             run_cells(cells, self.settings, self.store, self.engines, traced, shown, sessions)
         if sessions > 1 and self._timings(cells) > before and not all(self.is_complete(cell) for cell in cells):
@@ -139,7 +140,7 @@ class Session:
         self.print(f"the next measuring session begins in {gap:g} s")
         time.sleep(gap)
         os.execv(sys.executable, [sys.executable, "-m", "bench", *(
-            word for word in sys.argv[1:] if not word.startswith("fresh="))])
+            word for word in sys.argv[1:] if word.lstrip("+-").partition("=")[0] != "fresh")])
 
     def folder(self, cell: Cell) -> RequestedCell:
         """The cell's folder, restricted to the prompts that the cell asks for; with `cost`, on that machine."""

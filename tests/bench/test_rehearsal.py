@@ -69,6 +69,8 @@ def test_a_store_of_real_results_is_refused(command, capsys, tmp_path):
 @pytest.mark.parametrize(("words", "message"), [
     (["task=mini_gsm", "rehearse=true"], "rehearses reports"),
     (["report=arc_table8", "scale=paper", "rehearse=true", "dry_run=true"], "give one of the two"),
+    (["report=arc_table8", "rehearse=true"], "add scale=paper"),
+    (["report=arc_table8", "scale=paper", "rehearse=true", "tracker=wandb"], "tracker=wandb"),
 ])
 def test_what_cannot_be_rehearsed_is_refused_in_one_line(capsys, tmp_path, words, message):
     assert main([*words, f"output.dir={tmp_path / 'own'}"]) == 2

@@ -301,6 +301,9 @@ def test_sessions_divide_the_timed_prompts(command, tmp_path: Path, monkeypatch:
     assert result.status == 0 and held == [[2, 2], [4, 4]]
     assert all(len(cell.timed()) == 5 for cell in result.cells)
     assert command(*given, flags=["-m"]).status == 0, "a whole cell is not timed again"
+    with pytest.raises(Anew) as replaced:  # what was timed before is no reason to stop
+        command(*given, "++fresh=true", flags=["-m"])
+    assert not any("fresh" in word for word in replaced.value.args)
 
 
 def test_dear_laws_are_of_the_first_prompts_alone(command) -> None:
