@@ -148,6 +148,8 @@ class Composer:
             names = tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) else (str(value),)
             if not names:
                 raise ConfigError("report=[]: names no report; report=list shows all")
+            if swept := [one.input_line for one in parsed if one.is_sweep_override()]:
+                raise ConfigError(f"{swept[0]}: a report names its own points; give one value beside report=")
             rest = [line for line, key in zip(overrides, keys, strict=True) if key != "report"]
             return Command([], rest, None, names)
         config, choices = self._base(*(_values(one)[0] for one in parsed if self._chooses(one)))
