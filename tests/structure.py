@@ -18,7 +18,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 TOPS = ("bench", "methods", "tasks", "results", "plots")
 FILE_LINES, FUNCTION_LINES = 450, 50
-BUDGETS = {"bench": 16_450, "methods": 15_350, "tasks": 2_730, "results": 10_400, "plots": 1_900, "tests": 29_450}
+BUDGETS = {"bench": 15_850, "methods": 14_500, "tasks": 2_500, "results": 9_400, "plots": 1_700, "tests": 24_750}
 """Top folder -> the most lines of Python it may have, blank ones and comments included. Budgets only fall."""
 
 # The order of the folders (rooms, below), top first. A file may import its own room, a room of its own line, and the
