@@ -84,8 +84,7 @@ def rehearse(command: Command, hydra: Composer) -> int:
             _put_aside(settings.output.dir, name)
             lines.append(found.line(name, time.perf_counter() - began))
             print(lines[-1], flush=True)
-    text = "\n".join([NOTE, *lines, ""])
-    (settings.output.dir / MARK).write_text(text, encoding="utf-8")
+            (settings.output.dir / MARK).write_text("\n".join([NOTE, *lines, ""]), encoding="utf-8")
     return int(any(": FAILED" in line for line in lines))
 
 
@@ -159,6 +158,7 @@ def _empty(spec: TableSpec, grid: Grid, left_out: Sequence[str]) -> Iterator[str
     """The numbers of the paper without one of ours, and the columns without any."""
     frame = lay_out(spec, grid).frame
     frame = frame[[not set(row) & set(left_out) for row in frame["stub"]]]
+    frame = frame[~frame["value_name"].isin(HUB["may_be_empty"])]
     lacking = frame[frame["value"].isna() & frame["published"].notna()]
     yield from (f"{' / '.join(stub)}: no {name} beside the paper's"
                 for stub, name in zip(lacking["stub"], lacking["value_name"], strict=True))
