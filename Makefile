@@ -42,7 +42,7 @@ rehearse: $(READY)  ## run the papers' 40 reports whole with tiny random models,
 every: $(READY)  ## write every table and figure, the long ones too (hours); an interrupted run resumes
 	$(RUN) -m bench report=every
 
-reports: $(READY)  ## list every report: short or long, cells, time at most, what of it is in the store
+reports: $(READY)  ## list every report with its scales and its number of points
 	$(RUN) -m bench report=list
 
 measured: $(READY)  ## measure every report of results/measured/embedded_cpu (hours; resumable) in outputs/measured, keep their files
