@@ -78,18 +78,19 @@ class Wheel:
 
 
 def read_have(file: Path) -> dict[str, Version | None]:
-    """The packages of a machine: name -> version, or None where the file gives none. Raises ValueError, one line."""
+    """The packages of a machine: name -> version, or at least that version, or None where the file gives none. Raises
+    ValueError, one line."""
     if not file.is_file():
         raise ValueError(f"have={file}: no such file; write it on that machine: python3 -m pip list --format=freeze")
     have: dict[str, Version | None] = {}
     for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         if text := line.partition("#")[0].strip():
-            name, _, version = text.partition("==")
+            name, *version = re.split("==|>=", text, maxsplit=1)
             try:
-                have[canonicalize_name(Requirement(name).name)] = Version(version) if version else None
+                have[canonicalize_name(Requirement(name).name)] = Version(version[0]) if version else None
             except (InvalidRequirement, InvalidVersion):
-                raise ValueError(f"have={file}: line {number}: {text!r} is no package; write NAME or NAME==VERSION"
-                                 ) from None
+                raise ValueError(f"have={file}: line {number}: {text!r} is no package; write NAME, NAME==VERSION or "
+                                 "NAME>=VERSION") from None
     return have
 
 
@@ -104,7 +105,7 @@ def gather(needed: Iterable[Requirement], have: Mapping[str, Version | None], py
     """Fetch into `folder` the wheels of what is needed and not there, with all that they need in turn.
 
     needed  requirements of the harness.
-    have    the machine's packages, as `read_have`. One whose version is given and does not suffice is fetched.
+    have    the machine's packages, as `read_have`. A package that may be too old there is fetched.
     python  its Python, such as 3.12.
 
     Returns the wheels by name, and the requirements that the machine's own packages have to meet. Raises ValueError,
@@ -117,8 +118,8 @@ def gather(needed: Iterable[Requirement], have: Mapping[str, Version | None], py
     relied: set[str] = set()
     open_ = list(needed)
     while open_:
-        lacking = [each for each in open_ if not _meets(have, each)]
-        relied |= {f"{each.name}{each.specifier}" for each in open_ if _meets(have, each)}
+        lacking = [each for each in open_ if not meets(have, each)]
+        relied |= {f"{each.name}{each.specifier}" for each in open_ if meets(have, each)}
         new = {canonicalize_name(each.name) for each in lacking} - wheels.keys()
         for each in lacking:
             if canonicalize_name(each.name) not in locked:
@@ -133,9 +134,12 @@ def gather(needed: Iterable[Requirement], have: Mapping[str, Version | None], py
     return list(wheels.values()), sorted(relied)
 
 
-def _meets(have: Mapping[str, Version | None], needed: Requirement) -> bool:
-    name = canonicalize_name(needed.name)
-    return name in have and ((version := have[name]) is None or needed.specifier.contains(version, prereleases=True))
+def meets(have: Mapping[str, Version | None], needed: Requirement) -> bool:
+    """Whether the machine's packages meet a requirement; an unknown version meets only what asks for none."""
+    if (name := canonicalize_name(needed.name)) not in have:
+        return False
+    return not needed.specifier if (version := have[name]) is None else needed.specifier.contains(version,
+                                                                                                  prereleases=True)
 
 
 def _fetch(blocks: Iterable[str], python: str, folder: Path) -> None:

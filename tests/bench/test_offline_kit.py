@@ -20,7 +20,7 @@ from packaging.version import Version
 from bench import offline_kit
 from bench import offline_kit as wheels
 from bench.config.paths import CONF, PROJECT
-from bench.offline_kit import Wheel, gather, main, read_have
+from bench.offline_kit import Wheel, dependencies, gather, main, meets, read_have
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 STOCK = CONF / "offline" / "stock_pytorch.txt"
@@ -88,27 +88,36 @@ def collect(tmp_path: Path, needed: str, have: dict[str, Version | None], python
 
 def test_the_closure_of_what_a_machine_lacks(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Extras, markers and versions decide what is fetched; wheels are those of the other Python."""
-    write_wheel(index, "top", requires=("there>=2", "old>=3", "deep[fast]", "optional; extra == 'more'",
-                                        "elsewhere; python_version < '3.12'"))
+    write_wheel(index, "top", requires=("there>=2", "old>=3", "unsure>=1", "any", "deep[fast]",
+                                        "optional; extra == 'more'", "elsewhere; python_version < '3.12'"))
     write_wheel(index, "deep", "cp312-cp312-manylinux_2_28_x86_64", requires=("quick; extra == 'fast'",))
     write_wheel(index, "deep", "cp311-cp311-manylinux_2_28_x86_64")
-    for name in ("old", "optional", "elsewhere", "there", "unasked"):
+    for name in ("old", "unsure", "any", "optional", "elsewhere", "there", "unasked"):
         write_wheel(index, name)
     write_source(index, "quick")
     lock_all(index, monkeypatch)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    found, relied = collect(tmp_path, "top", {"there": Version("2.1+local"), "old": Version("2.9")})
-    assert [wheel.name for wheel in found] == ["deep", "old", "quick", "top"]
+    have = {"there": Version("2.1+local"), "old": Version("2.9"), "unsure": None, "any": None}
+    found, relied = collect(tmp_path, "top", have)
+    assert [wheel.name for wheel in found] == ["deep", "old", "quick", "top", "unsure"]
     assert found[0].path.name == "deep-1.0-cp312-cp312-manylinux_2_28_x86_64.whl"
-    assert relied == ["there>=2"]
+    assert relied == ["any", "there>=2"]
 
 
 def test_the_list_of_a_machines_packages(tmp_path: Path) -> None:
     file = tmp_path / "have.txt"
-    file.write_text("# a comment\nTorch==2.11.0+cu130\n\nscikit_learn  # any version\n")
-    assert read_have(file) == {"torch": Version("2.11.0+cu130"), "scikit-learn": None}
+    file.write_text("# a comment\nTorch==2.11.0+cu130\n\nscikit_learn  # any version\nrich>=13\n")
+    assert read_have(file) == {"torch": Version("2.11.0+cu130"), "scikit-learn": None, "rich": Version("13")}
     assert {"torch", "transformers", "numpy", "pandas"} <= read_have(STOCK).keys()
     assert not {"hydra-core", "omegaconf", "pydantic", "rapidfuzz", "datasets", "wandb"} & read_have(STOCK).keys()
+
+
+def test_the_default_kit_carries_what_the_stock_image_has_too_old() -> None:
+    """filelock 3.32.5 was read off the image; the large packages there suffice and do not travel."""
+    have = read_have(STOCK)
+    travel = {each.name for each in dependencies() if not meets(have, each)}
+    assert "filelock" in travel
+    assert not {"torch", "transformers", "numpy", "scipy", "scikit-learn", "matplotlib", "pandas"} & travel
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +125,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kit without weights for this very environment, which lacks nothing, in parts of one MiB."""
     folder = tmp_path_factory.mktemp("offline")
     have = folder / "have.txt"
-    have.write_text("".join(f"{each.name}\n" for each in wheels.dependencies()))
+    have.write_text("".join(f"{each.name}=={importlib.metadata.version(each.name)}\n" for each in dependencies()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offline_kit, "PART", 2**20)
         assert main([f"into={folder / 'kit'}", f"python={HERE}", f"have={have}", "pairs=[]"]) == 0
