@@ -42,6 +42,7 @@ VARIABLES = frozenset((
     "MALLOC_ARENA_MAX", "MALLOC_CONF", "PYTHONHASHSEED"))
 """Environment variables that matter to a measurement; no others are recorded."""
 LOCK = PROJECT / "requirements.lock"
+DECIDE = ("bench", "methods", "tasks", "conf")
 COMMIT = PROJECT / "commit.json"
 """In a checkout that an offline kit has installed: the commit that the kit was made of."""
 
@@ -68,6 +69,7 @@ def environment(argv: list[str], device: str, spread: Mapping[str, Any], models:
         "accelerator": _accelerator(device),
         "parallel": dict(spread),
         "git": checked_out(),
+        "code": _code(),
         "models": dict(models),
         "dequantised": dict(dequantised),
         "variables": {name: shown(redacted(value)) for name, value in sorted(os.environ.items()) if name in VARIABLES},
@@ -84,6 +86,17 @@ def _version(package: str) -> str | None:
 def _lock() -> str | None:
     """`sha256:…` of the dependency lock; None without one."""
     return f"sha256:{hashlib.sha256(LOCK.read_bytes()).hexdigest()}" if LOCK.exists() else None
+
+
+@cache
+def _code() -> str:
+    """`sha256:…` of what decides a result: the Python and YAML files of `DECIDE`, by name and content. Two commits
+    that differ in reports, plots, tests or pages alone share it."""
+    digest = hashlib.sha256()
+    files = (file for folder in DECIDE for file in (PROJECT / folder).rglob("*"))
+    for file in sorted(file for file in files if file.suffix in (".py", ".yaml")):
+        digest.update(f"{file.relative_to(PROJECT)}\0".encode() + file.read_bytes() + b"\0")
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _cpu(key: str) -> str:

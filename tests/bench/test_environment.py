@@ -22,6 +22,7 @@ def test_environment_is_plain_and_keeps_secrets(monkeypatch: pytest.MonkeyPatch)
     assert found["packages"]["transformers"] and found["cpu"]["model"] and found["cpu"]["cores"] >= 1
     assert found["accelerator"] is None and found["models"] == {"target": "abc"} and found["argv"] == ["bench", "n=3"]
     assert found["dequantised"] == {"target": "one.gguf"}
+    assert found["code"].startswith("sha256:") and found["code"] == environment([], "cpu", {}, {}, {})["code"]
 
 
 @pytest.mark.parametrize(("program", "kept"), [
