@@ -29,7 +29,7 @@ def render_planes(planes: Planes, spec: TableSpec, grid: Grid, folder: Path) -> 
         figure = draw(planes, spec, grid)
         bars = "bars: 95% intervals" if conditions(grid) else ""
         note(figure, "; ".join(part for part in (sizes(grid, True), bars, *stated(conditions(grid))) if part))
-        return save(figure, folder / spec.name)
+        return save(figure, folder / spec.name, folder / f"{spec.name}.csv")
 
 
 def draw(planes: Planes, spec: TableSpec, grid: Grid) -> Figure:

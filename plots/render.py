@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,15 +23,18 @@ _DRAW: dict[str, Callable[..., Figure]] = {
     "limit": limit.draw}
 """kind of a figure -> draw(figure, report, grid)"""
 
+DATA = "Data SHA-256"
+"""The key in a PNG's metadata of the SHA-256 of the CSV file that the figure shows."""
+
 
 def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
-    """Write <name>.png, .pdf and .svg into `out_dir` and return their paths. A line under the figure states
-    the conditions and names the cells that were not measured."""
+    """Write <name>.png, .pdf and .svg into `out_dir`, where <name>.csv has its numbers, and return their paths. A line
+    under the figure states the conditions and names the cells that were not measured."""
     with style(salt=spec.name):
         figure = _DRAW[spec.figure.kind](spec.figure, spec, grid)
         _mark_empty(figure)
         note(figure, _caption(spec, grid))
-        return save(figure, Path(out_dir) / spec.name)
+        return save(figure, Path(out_dir) / spec.name, Path(out_dir) / f"{spec.name}.csv")
 
 
 def _mark_empty(figure: Figure) -> None:
@@ -41,14 +45,16 @@ def _mark_empty(figure: Figure) -> None:
             ax.text(0.5, 0.5, "not measured", ha="center", transform=ax.transAxes, color=SOFT)
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Save as PNG, PDF and SVG without dates or versions; the SVG is transparent."""
+def save(figure: Figure, stem: Path, data: Path | None = None) -> list[Path]:
+    """Save as PNG, PDF and SVG without dates or versions; the SVG is transparent. The PNG names the SHA-256 of `data`,
+    the file with the figure's numbers, where there is one."""
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, so that all three files agree
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, pdf, svg = (stem.with_name(f"{stem.name}.{suffix}") for suffix in ("png", "pdf", "svg"))
-    figure.savefig(png, facecolor="white", metadata={"Software": None})
+    digest = {DATA: hashlib.sha256(data.read_bytes()).hexdigest()} if data is not None and data.exists() else {}
+    figure.savefig(png, facecolor="white", metadata={"Software": None, **digest})
     figure.savefig(pdf, metadata={"CreationDate": None, "Producer": None, "Creator": None})
     figure.savefig(svg, transparent=True, metadata={"Date": None, "Creator": None})
     return [png, pdf, svg]

@@ -127,14 +127,14 @@ def _accelerator(device: str) -> dict[str, Any] | None:
 @cache
 def checked_out() -> dict[str, Any] | None:
     """The commit of the project and whether tracked files differ from it, or differed when the offline kit was made
-    that this checkout comes from; None outside a repository."""
+    that this checkout comes from; None outside a repository. Kept results (`output.keep`) are no difference."""
     if COMMIT.is_file():
         return dict(json.loads(COMMIT.read_text(encoding="utf-8")))
     commit = _output("git", "-C", str(PROJECT), "rev-parse", "HEAD")
     if commit is None:
         return None
     return {"commit": commit, "dirty": bool(_output("git", "-C", str(PROJECT), "status", "--porcelain",
-                                                    "--untracked-files=no"))}
+                                                    "--untracked-files=no", "--", ":!results/measured"))}
 
 
 def _output(*command: str) -> str | None:

@@ -107,8 +107,8 @@ def log_items(items: Iterable[Item], session: Session, group: str | None = None)
 
 
 def keep_reports(plans: Sequence[Plan], items: Sequence[Item], folder: Path, session: Session) -> None:
-    """`output.keep=FOLDER`: copy what was drawn of the reports `plans` there, each with the environment it was measured
-    in, and list them with their commands in TABLES.md, whose lines of other reports stay."""
+    """`output.keep=FOLDER`: copy what was drawn of the reports `plans` there, each with its command and the environment
+    it was measured in, and list them with their commands in TABLES.md, whose lines of other reports stay."""
     folder.mkdir(parents=True, exist_ok=True)
     listing = folder / "TABLES.md"
     lines = {}
@@ -119,7 +119,8 @@ def keep_reports(plans: Sequence[Plan], items: Sequence[Item], folder: Path, ses
         name, shown = item.spec.name, "md" if item.spec.kind == "table" else "png"
         lines[name] = (f"- [{item.spec.title}]({name}.{shown}): [numbers]({name}.csv), "
                        f"[environment]({name}.environment.json), `{item.command}`")
-        record = json.dumps(latest_environment([plan], session), indent=1, ensure_ascii=False)
+        record = json.dumps({"command": item.command, **latest_environment([plan], session)}, indent=1,
+                            ensure_ascii=False)
         replace_text(folder / f"{name}.environment.json", f"{record}\n")
         for path in item.paths:
             if path.suffix in KEPT:
@@ -138,7 +139,8 @@ def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
         return [*render_table(spec, grid, folder), *render_planes(spec.planes, spec.chosen(), grid, folder)]
     from plots.render import render  # matplotlib, which a dry run or a refused command should not cost
 
-    return [*render(spec, grid, folder), *render_data(spec, grid, folder)]
+    numbers = render_data(spec, grid, folder)  # the picture names their SHA-256
+    return [*render(spec, grid, folder), *numbers]
 
 
 def latest_environment(plans: Sequence[Plan], session: Session) -> dict[str, Any]:

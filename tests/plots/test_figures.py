@@ -68,7 +68,7 @@ def test_three_files_the_same_every_time(kind, tmp_path):
 @pytest.mark.parametrize("kind", FIGURES)
 def test_what_was_not_measured_is_said_and_not_drawn_as_a_number(kind, tmp_path, monkeypatch):
     kept = []
-    monkeypatch.setattr(import_module("plots.render"), "save", lambda figure, stem: kept.append(figure) or [])
+    monkeypatch.setattr(import_module("plots.render"), "save", lambda figure, *_: kept.append(figure) or [])
     spec = spec_of(kind)
     render(spec, {spec.points()[0].coords: Outcome.failed("out of memory")}, tmp_path)
     said = kept[0].get_supxlabel().replace("\n", " ")
