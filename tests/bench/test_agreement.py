@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from bench.rehearsal.sentence_models import save_model
-from bench.reports.meanings import AGAIN, REJECTED, rejections
-from bench.run.models import ModelPool
+from bench.reports.meanings import rejections
 
 
 @pytest.fixture
@@ -30,22 +29,6 @@ def test_matrices_of_the_heads(command, models, tmp_path, monkeypatch):
         assert len(cosine) == len(entails) == 5 and cosine[name] == pytest.approx([1, 1])
         assert all(cosine[other] == pytest.approx(records[other]["values"]["sentence"][name]) for other in cosine)
     monkeypatch.setattr("bench.reports.meanings.Models.score", lambda *_: pytest.fail("compared again"))
-    assert command(*words).status == 0
-
-
-@pytest.mark.slow
-def test_rejected_tokens_are_continued(command, models, tmp_path, monkeypatch):
-    words = ["report=arc_fig2", "n=2", "decoding.max_new_tokens=8", "similarity.positions=3", *models]
-    result = command(*words)
-    assert result.status == 0, result.err
-    [cell] = [cell for cell in result.cells if cell.record("agreement")]
-    values = cell.record("agreement")["values"]
-    assert set(values) == {"bertscore", "sentence", "entailment"}
-    for series in values.values():
-        assert 0 < len(series[AGAIN]) <= 2 * 2 * 3 and len(series[REJECTED]) >= len(series[AGAIN])
-        assert all(-1 <= score <= 1.001 for scores in series.values() for score in scores)
-    assert (tmp_path / "out" / "report" / "arc_fig2.png").stat().st_size > 5000
-    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     assert command(*words).status == 0
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from types import SimpleNamespace
 
-import pytest
-
 from bench.config.paths import PROJECT
-from bench.rehearsal.rows import QUESTIONS, write_rows
+from bench.rehearsal.rows import write_rows
 from bench.reports.plan import coinciding
 from tests.helpers.summaries import written
 
@@ -22,33 +20,6 @@ def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):
     assert len({tuple(one.output_ids) for one in samples[:4]}) > 1, "each sample draws from its own stream"
     assert summary.metric == "pass@4" and summary.accuracy == 0.0
     assert all(one.answer for one in samples), "why it failed"
-
-
-def test_both_filters_are_recorded(command, tmp_path):
-    result = command(f"task.path={write_rows(tmp_path, 'gsm8k_eagle')}", "task=gsm8k_eagle", "task.system=null",
-                     "task.ids=null",
-                     "method=sps")
-    assert result.status == 0, result.err
-    assert set(result.cell.samples()[0].details) == {"strict-match", "flexible-extract"}
-
-
-@pytest.mark.slow
-def test_a_given_history_asks_all_methods_the_same(command, tmp_path):
-    ids = [question["question_id"] for question in QUESTIONS]
-    answers = [{"question_id": i, "choices": [{"turns": ["Rhine and Rhone.", "-"]}]} for i in ids]
-    given = [f"task.references={write_rows(tmp_path, 'answers', answers)}", "task.history=reference"]
-    words = [f"task.path={write_rows(tmp_path, 'mt_bench')}", "task=mt_bench", "task.system=null", "n=2",
-             "decoding.temperature=1"]
-
-    def prompt_tokens(*more):
-        result = command(*words, *more)
-        assert result.status == 0, result.err
-        asked = [cell for cell in result.store.cells() if "-ar-" not in cell.key]
-        return sorted((one.id, one.prompt_tokens)
-                      for one in max(asked, key=lambda cell: cell.path.stat().st_mtime).samples())
-
-    assert prompt_tokens(*given, "method=sps") == prompt_tokens(*given, "method=mars", "rule.theta=0.1")
-    assert prompt_tokens("method=sps", "seed=1") != prompt_tokens(*given, "method=sps", "seed=1")
 
 
 def test_a_relative_path_starts_at_the_checkout(command, tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ import pytest
 
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
-from bench.config.identity import digest
 from bench.run.console import display_names
 from methods.engine import fingerprints, user_cache
 from methods.engine.fingerprints import fingerprint, unhashed
@@ -24,14 +23,6 @@ def cell_of(pair_folder: Path):
     pair = ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}"]
     with composer() as hydra:
         yield lambda *overrides: hydra.point([*pair, "method=mars", "n=3", *overrides]).cell
-
-
-def test_keys_added_to_a_chosen_task_count(cell_of, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"question": "a", "answer": "b"}\n')
-    cell = cell_of("task=dataset", f"task.path={rows}", "task.prompt=x", "+task.keep.said=answer")
-    assert cell.task.options.keep == {"said": "answer"}
-    assert [prompt.reference["said"] for prompt in cell.load_task().prompts(1, 0)] == ["b"]
 
 
 def test_name_is_readable_and_repeats(cell_of) -> None:
@@ -187,18 +178,6 @@ def test_the_chat_template_counts_and_its_place_does_not(cell_of, tmp_path: Path
     assert names[0] == names[1] != names[2] and cell_of().name not in names
     with pytest.raises(ConfigError, match=r"pair\.chat_template.*no such file"):
         cell_of(f"pair.chat_template={tmp_path / 'd'}")
-
-
-def test_record_is_plain_data_of_everything(cell_of) -> None:
-    record = cell_of().record()
-    assert json.loads(json.dumps(record)) == record
-    assert record["rule"] == {"name": "mars", "variant": "algorithm1", "indicator": "logit_ratio", "theta": 0.9,
-                              "q_mode": "exact"}
-    assert record["decoding"]["max_new_tokens"] > 0 and set(record["fingerprints"]) == {"target", "draft"}
-
-
-def test_digest_does_not_depend_on_order() -> None:
-    assert digest({"a": 1, "b": {"c": 2, "d": 3}}) == digest({"b": {"d": 3, "c": 2}, "a": 1}) != digest({"a": 1})
 
 
 def test_names_that_tell_a_rotation_apart(cell_of) -> None:

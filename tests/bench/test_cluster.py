@@ -12,7 +12,6 @@ import pytest
 
 from bench.run import launch as launcher
 from tests.helpers import dying
-from tests.helpers.few_cells import few_cells, table
 from tests.helpers.stores import Decoded, decoded, difference, doubled
 from tests.helpers.summaries import written
 
@@ -96,26 +95,3 @@ def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(comman
     assert result.status == 0, result.err
     assert command(*cells, flags=["-m"], store=tmp_path / "alone").status == 0
     assert difference(decoded(tmp_path / "slurm"), decoded(tmp_path / "alone")) == ""
-
-
-def test_a_report_is_the_same_whatever_runs_it(command, tmp_path: Path) -> None:
-    """Eight cells of MARS Table 1 in two rotations: all but the times, which say that the machine was shared."""
-    flags = few_cells(tmp_path, "mars_table1", Method=("Autoregressive", "SpS", "EAGLE-3", "MARS, released"),
-                      Task=("mini_gsm", "mini_chat"))
-    given = ("report=few_cells", "pair=tiny", "n=2", "timed=1", "decoding.max_new_tokens=16")
-    for folder, more in ((tmp_path / "one", ()), (tmp_path / "many", ("launch.parallel=2",))):
-        result = command(*given, *more, f"output.dir={folder / 'out'}", flags=flags, store=folder / "store")
-        assert result.status == 0, result.err
-    assert difference(decoded(tmp_path / "many" / "store"), decoded(tmp_path / "one" / "store")) == ""
-    one, many = (table(tmp_path / name / "out") for name in ("one", "many"))
-    assert list(map(without_times, one)) == list(map(without_times, many))
-    assert {row["value_name"] for row in many} >= {"tau", "speedup"}
-    assert all(("other workers" in row["notes"]) == (row["value_name"] == "speedup") for row in many if row["session"])
-    assert not any("other workers" in row["notes"] for row in one)
-
-
-def without_times(row: dict[str, str]) -> dict[str, str]:
-    """A row of a report, without what the clock said."""
-    timed = ("session", "date", "notes", "best") + (("value", "ci_low", "ci_high", "relative_half_width", "interval")
-                                                    if row["value_name"] == "speedup" else ())
-    return {name: value for name, value in row.items() if name not in timed}

@@ -14,14 +14,6 @@ from bench.commands import command
 from bench.config.paths import PROJECT
 
 
-def test_a_missing_conf_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                    capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(command, "CONF", tmp_path / "conf")
-    assert command.run_command(lambda: pytest.fail("it must not run")) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {tmp_path / 'conf'}: no such folder; Leeway is run from its checkout")
-
-
 @pytest.fixture
 def interrupts() -> Iterator[None]:
     """Python's own answer to Ctrl-C, which a background job lacks."""

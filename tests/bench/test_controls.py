@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -101,12 +99,3 @@ def test_what_the_accepted_length_would_give(command) -> None:
     assert sps.efficiency == pytest.approx((parts["draft"] + parts["verify"]) / parts["cycle"])
     assert sps.roofline == ar.roofline == pytest.approx(expected_share(result), rel=0.01)
     assert set(parts) == {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"} and min(parts.values()) > 0
-
-
-def test_the_split_needs_no_more_than_the_cells_of_its_report(command, tmp_path: Path) -> None:
-    """and draws it: plain decoding at the temperatures of the curve only served as a baseline."""
-    command("report=gains", "n=4", "decoding.max_new_tokens=6")  # this pair has no constants of ARC
-    found = pd.read_csv(tmp_path / "out" / "report" / "gains.csv").set_index(["Rule", "value_name"])["value"]
-    for rule in ("MARS Algorithm 1", "typical (Medusa)", "control: lossless, T = 0.5"):
-        assert pd.notna(found[rule, "tau_gain_q"]), rule
-    assert found["lossless, q_mode: draft", "tau_gain_q"] == found["lossless, q_mode: draft", "tau_gain"]

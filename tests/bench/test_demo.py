@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.config.compose import composer
-from bench.demo import ANSWER, FIGURE, STYLES, answer, coloured, emitted, legend, takeaway
+from bench.demo import STYLES, answer, coloured, emitted, legend, takeaway
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
@@ -49,9 +48,3 @@ def test_tokens_are_coloured_by_their_clause() -> None:
         Clause.DRAWN, Clause.STRICT, Clause.RELAXED, Clause.DRAWN)]
     assert [line.split()[0] for line in legend(nodes).plain.splitlines()] == ["1", "0", "1", "2"]
     assert takeaway(nodes).startswith("Of these 4 tokens, 1 would not stand here without the relaxed rule: 0 ")
-
-
-def test_its_commands_compose() -> None:
-    with composer() as hydra:
-        assert hydra.point(ANSWER).config["rule"]["theta"] == 0.7
-        assert len(hydra.command(FIGURE).points) == 5

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from bench.commands.open_cell import OpenCell
-from methods.engine import roofline
 from methods.engine.loading import load_model, nbytes
 from methods.engine.roofline import reads, step_bytes
 from tests.helpers.tiny_models import language_model
@@ -16,11 +15,6 @@ def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
     """2048 x 64 entries of the embedding are not read; 2 x 8 layers x 2 heads x 16 x 4 bytes a cached token are."""
     target = load_model("random:models/shapes/tiny", dtype="float32")
     assert step_bytes(target) == (nbytes(target.model) - 2048 * 64 * 4, 2 * 8 * 2 * 16 * 4)
-
-
-def test_the_copy_bandwidth_is_that_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline, "COPY_BYTES", {"cpu": 8 << 20})
-    assert 1e8 < roofline.measured_bandwidth(torch.device("cpu")) < 1e13
 
 
 def test_a_model_that_reads_a_part_of_its_weights_has_no_share() -> None:

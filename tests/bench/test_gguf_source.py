@@ -63,12 +63,6 @@ def test_greedy_output_is_that_of_generate(command, file) -> None:
     assert environment["dequantised"] == {"target": f"tiny.gguf, tensors: 15 Q4_1, 5 F32, SHA-256 {digest}"}
 
 
-def test_a_draft_may_be_a_gguf_file_too(command, file, pair_folder) -> None:
-    result = command(f"pair.draft={file}", "method=sps")
-    assert result.status == 0, result.err
-    assert list(result.cell.environment()["dequantised"]) == ["draft"]
-
-
 def test_a_dry_run_converts_nothing(command, file) -> None:
     words = ["pair=local", f"pair.target={file}", "method=pld", "dry_run=true"]
     result = command(*words)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from bench.run.console import console
 from results.store.errors import one_line, printable
-from tasks.sources import Source
 
 DEEP = "[" * 100_000
 STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eabc\u2066\r\x00\x7f\u2028\ud800"
@@ -21,15 +19,6 @@ def only_line(result) -> str:
     [line] = result.err.splitlines()
     assert result.status == 2 and line.startswith("error: ")
     return line
-
-
-def test_tables_that_repeat_themselves_are_rows(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"id": range(50_000), "question": "How many apples?"})
-    frame.to_parquet(tmp_path / "rows.parquet")
-    frame.to_csv(tmp_path / "rows.csv.gz", index=False)
-    for name in ("rows.parquet", "rows.csv.gz"):
-        rows = list(Source(path=tmp_path / name).rows("rows"))
-        assert len(rows) == 50_000 and rows[7] == {"id": 7, "question": "How many apples?"}
 
 
 @pytest.mark.parametrize(("name", "text"), [

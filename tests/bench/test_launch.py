@@ -59,12 +59,6 @@ def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {int(share["OMP_NUM_THREADS"]) for share in pool.shares(64, 1)} == {1}
 
 
-def test_one_process_on_a_cpu_and_no_more_than_rotations(cells) -> None:
-    rotations = cells(*SWEEP, "n=1")
-    assert launch.processes(launchers.Local(), rotations) == 1
-    assert launch.processes(launchers.Local(parallel=8), rotations) == 2
-
-
 @pytest.mark.parametrize("name", ["slurm", "ray"])
 def test_a_missing_package_is_one_line(command, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(launchers, "find_spec", lambda name: None)

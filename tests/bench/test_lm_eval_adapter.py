@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +112,3 @@ def test_a_long_prompt_is_cut_to_what_its_answer_leaves(pair, caplog):
     assert ask(context, 480) == ask("Sue has no pen. " + context, 480), "what comes before the last 32 is not read"
     said, *_ = caplog.records
     assert f"a prompt of {len(ids)} tokens is truncated to its last 32: max_gen_toks=480" in said.getMessage()
-
-
-@pytest.mark.slow
-def test_the_command_knows_the_model(pair, tmp_path, task):
-    own = tmp_path / "own.yaml"
-    own.write_text(json.dumps({**task, "task": "own_words"}))
-    words = ["--model", "leeway", "--model_args", ",".join(["method=mars", *pair]), "--tasks", str(own), "--limit", "2"]
-    command = [sys.executable, "-m", "bench.lm_eval_adapter", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "own_words" in done.stdout and "exact_match" in done.stdout

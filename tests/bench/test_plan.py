@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from transformers import LlamaConfig
 
 from bench.__main__ import main
 from bench.config.cell import Cell
@@ -51,15 +50,6 @@ def test_weights_and_cache_are_those_of_the_real_pair(dtype: str) -> None:
     assert found.total == sum(weights + held for weights, held in found.parts.values()) and found.is_whole
 
 
-def test_the_8b_shape_has_the_parameters_of_llama_3_1_8b() -> None:
-    """8,030,261,248 parameters; 128 KiB of keys and values a token: 2 x 32 layers x 8 heads x 128 x 2 bytes."""
-    cell = cell_of("pair=synthetic_8b", "method=pld", "engine.device=cpu")
-    config = LlamaConfig.from_pretrained("models/shapes/llama31_8b")
-    assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (4096, 32, 128256)
-    found = memory_of(cell, 1, {})
-    assert found.parts == {"target": (2 * 8_030_261_248, found.slots * 131_072)}
-
-
 def test_a_repository_is_read_as_it_is_loaded() -> None:
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json",
              "pytorch_model.bin", "original/consolidated.00.pth", "config.json", "tokenizer.json", "README.md"]
@@ -75,16 +65,6 @@ def test_offline_a_hub_pair_is_unknown_in_one_line(command, tmp_path: Path) -> N
     assert "  model Qwen/Qwen3-8B: about 16.4 GB; hub not reachable" in lines
     assert "identity: unknown: pair.target=Qwen/Qwen3-8B: hub not reachable" in lines
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.usefixtures("offline")
-def test_many_points_in_short(command) -> None:
-    result = command("pair=qwen3_8b,tiny", "method=pld,ar", "n=10", "dry_run=true", flags=["-m"])
-    assert result.status == 0 and not result.err
-    assert re.search(r"^4 points, 0 complete; 40 prompts in all$", result.out, re.MULTILINE)
-    assert re.search(r"^memory: [\d.]+ GB at most \(qwen3_8b ", result.out, re.MULTILINE)
-    assert result.out.count("model Qwen/Qwen3-8B: about 16.4 GB; hub not reachable") == 1
-    assert re.search(r"^GPU hours: [\d.e-]+ on H100 80GB", result.out, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("offline")
@@ -176,19 +156,3 @@ def test_answers_that_nobody_will_judge_are_named(command) -> None:
     without = command(*given)
     assert without.status == 0 and "a judge, or mt_bench will have no score: judge.base_url" in without.out
     assert "a judge, or" not in command(*given, "judge.base_url=http://localhost:1", "judge.model=m").out
-
-
-def test_every_preset_names_its_parts_and_its_type() -> None:
-    with composer() as hydra:
-        pairs = {name: hydra.point([f"pair={name}", "method=ar", "engine.device=cpu"]).cell
-                 for name in hydra.options("pair") if name != "local"}
-    assert {name: cell.pair.name for name, cell in pairs.items()} == {name: name for name in pairs}
-    for name, cell in pairs.items():
-        assert cell.engine.dtype == cell.pair.dtype, name
-        for role, checkpoint in cell.pair.checkpoints.items():
-            source = checkpoint.source
-            own = Path(source).is_relative_to(TINY.parent)
-            if not own:  # trained heads may still have to be trained
-                cell.pair.check(role)
-            assert own or re.fullmatch(r"(random|package):.+|[\w.-]+/[\w.-]+", source), f"{name}.{role}"
-    assert pairs["vicuna_13b"].pair.checkpoints.keys() == {"target", "draft", "eagle3", "eagle", "medusa"}

@@ -28,10 +28,6 @@ def prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def cells(store: Path) -> list[Path]:
-    return [path.parent for path in store.glob("*/samples.jsonl")]
-
-
 def test_the_hash_is_of_what_the_task_gives(pair_folder: Path) -> None:
     target = load_model(str(pair_folder / "target"))
     talk = Prompt("a", turns=("Hello", "And then?"), system="Be brief.")
@@ -59,12 +55,3 @@ def test_another_prompt_under_the_same_identity_is_refused(command, prompts: Pat
     [line] = [line for line in second.err.splitlines() if any(name in line for name in names)]
     assert re.match(r"failed: \S+: prompt p1 is another one than before: SHA-256 \w{16}… then, \w{16}… now; ", line)
     assert before == {path: path.read_bytes() for path in before}, "nothing was decoded, nothing overwritten"
-
-
-def test_the_timed_pass_refuses_another_prompt(command, prompts: Path) -> None:
-    settings = ("method=sps", "task=prompts", f"task.path={prompts}", "n=2")
-    assert command(*settings, "timed=0").status == 0
-    write(prompts, ("A dog sat on the mat.", *TEXTS[1:]))
-    result = command(*settings, "timed=2")
-    assert result.status == 1 and "prompt p0 is another one than before" in result.err
-    assert not list(result.store.root.glob("*/timed.jsonl"))

@@ -35,12 +35,6 @@ def test_rounding_moves_a_draw_over_little_mass(logits: list[float], u: float, t
     assert mass <= moved / (2 * temperature) + 1e-12
 
 
-def test_the_mass_between_two_tokens_is_theirs_in_either_order() -> None:
-    p = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    assert mass_between(p, 0, 3) == mass_between(p, 3, 0) == pytest.approx(0.5)
-    assert mass_between(p, 1, 2) == mass_between(p, 2, 2) == 0.0
-
-
 class Passes:
     """One prompt of a cell, answered: the sample of the quality pass, and the timed answer with another token."""
 
@@ -97,13 +91,6 @@ def test_greedy_decoding_may_part_at_a_near_tie_only() -> None:
     assert top2_margin(greedy.probs.log()) > 1e-4
     with pytest.raises(NotRepeatable, match="the two largest logits are"):
         greedy.with_token(lambda own: own + 1)
-
-
-@pytest.mark.parametrize("filters", [["decoding.top_k=20"], ["decoding.top_p=0.9"]])
-def test_the_edge_of_a_filter_may_move_a_boundary(filters: list[str]) -> None:
-    filtered = Passes(["method=ar", "decoding.temperature=1", *filters])
-    found = filtered.with_token(lambda own: 0 if own > 100 else len(filtered.probs) - 1)
-    assert found is not None and found.between is not None
 
 
 def timed(parted: FirstDifference | None) -> Timed:

@@ -11,9 +11,7 @@ import pytest
 import yaml
 
 from bench.config.compose import composer
-from bench.reports.outlook import reachable
 from bench.reports.plan import plan_of
-from bench.reports.steps import with_files
 from bench.run.models import ModelPool
 from results.reports.spec import parse_report
 from results.store.traces import TraceFolder
@@ -133,28 +131,6 @@ def test_report_with_a_point_that_this_machine_refuses(command, own_conf: Path, 
     assert refused.status == 2 and refused.err.startswith("error: n=0")
 
 
-@pytest.mark.slow
-def test_only_a_report_with_a_speed_is_timed(pair: list[str]) -> None:
-    with composer() as hydra:
-        def timed(name: str, *overrides: str) -> set[int]:
-            plan = plan_of(parse_report(hydra.section("report", name)), hydra, [*pair, *overrides])
-            return {cell.timed for cell in plan.cells.values()}
-
-        assert timed("mars_fig4") == {12} and timed("dropmatch_table2") == {0}
-        assert timed("mars_fig4", "timed=3") == timed("dropmatch_table2", "timed=3") == {3}
-
-
-@pytest.mark.slow
-def test_the_draft_alone_stays_the_draft(pair: list[str]) -> None:
-    """An entry that makes the draft the target is not undone by the command line's own target."""
-    with composer() as hydra:
-        spec = parse_report(hydra.section("report", "fsd_table2"))
-        plan = plan_of(spec, hydra, pair)
-    targets = {coords[1]: Path(cell.pair.target.source).name for coords, cell in plan.cells.items()}
-    assert (targets["M_D"], targets["M_T"], targets["SD"]) == ("draft", "target", "target")
-    assert len({cell.name for cell in plan.cells.values()}) == len(plan.cells)
-
-
 def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
     result = command("+sweep=mars_theta", "n=2", "decoding.max_new_tokens=8", "rule.theta=0.5,0.9", "task=mini_gsm",
                      "method=mars")
@@ -179,16 +155,6 @@ def test_several_pairs_of_a_paper_in_one_table(command) -> None:
     assert plan.spec.name == "arc_table6_vicuna_13b_llama31_8b"
     assert {cell.pair.name for cell in plan.cells.values()} == {"vicuna_13b", "llama31_8b"}
     assert single.cells.items() <= plan.cells.items()
-
-
-@pytest.mark.usefixtures("offline")
-def test_pairs_that_are_out_of_reach(pair: list[str]) -> None:
-    with composer() as hydra:
-        plan = plan_of(parse_report(hydra.section("report", "arc_table6")), hydra, ["pair=vicuna_13b"])
-        here = plan_of(parse_report(hydra.section("report", "arc_table6")), hydra, pair)
-    found = reachable({"paper": plan, "here": here})
-    assert not found["paper"].cells and found["here"] == here
-    assert "pair.target=lmsys/vicuna-13b-v1.3: hub not reachable" in found["paper"].absent.values()
 
 
 def test_constants_are_measured_before_a_report_that_needs_them(
@@ -233,23 +199,6 @@ def test_a_dry_run_names_what_is_made_first_and_what_only_its_user_can_bring(com
         assert result.status == 0 and foretold in result.out, result.out + result.err
     wrong = command("report=arc_table5", "pair=llama31_8b", "draft.length=-1", "dry_run=true")
     assert wrong.status == 2 and "draft.length" in wrong.err
-
-
-def test_a_classifier_is_trained_per_data_set() -> None:
-    overrides = ["pair=llama31_8b_70b", "method=autojudge", "draft.length=32"]
-    with composer() as hydra:
-        steps = {task: with_files(hydra, lines := [*overrides, f"task={task}"], hydra.candidate(lines))[1]
-                 for task in ("gsm8k_dropmatch", "livecodebench_v5")}
-    assert "task=gsm8k_dropmatch task.split=train" in str(steps["gsm8k_dropmatch"])
-    assert "task=livecodebench prompts=175" in str(steps["livecodebench_v5"])
-    assert steps["gsm8k_dropmatch"].file != steps["livecodebench_v5"].file
-
-
-def test_several_reports_are_one_command(command, own_conf: Path) -> None:
-    flags = ["-cd", str(own_conf)]
-    dry = command("report=[own_table,own_figure]", "n=2", "dry_run=true", flags=flags)
-    assert dry.status == 0 and "8 points" in dry.out, dry.err
-
 
 
 def test_every_report_is_listed_with_its_points(command, own_conf: Path) -> None:

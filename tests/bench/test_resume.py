@@ -57,22 +57,6 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, .
     assert lines(killed) == len(resumed.store.cells()) * N
 
 
-def test_two_processes_measure_the_same_cells(command, pair, tmp_path: Path) -> None:
-    """Whichever comes second waits; neither fails, and every prompt is measured once."""
-    settings = ["method=sps,mars_sampling", "n=6", "decoding.temperature=1", "decoding.max_new_tokens=20"]
-    both = [started("bench", "-m", *pair, *settings, f"store.dir={tmp_path / 'store'}", f"output.dir={tmp_path}")
-            for _ in range(2)]
-    for process in both:
-        process.join()
-    assert [process.exitcode for process in both] == [0, 0]
-    cells = Store(tmp_path / "store").cells()
-    assert [len(cell.samples()) for cell in cells] == [6, 6, 6]
-    timed = [cell.path / "timed.jsonl" for cell in cells if "-ar-" not in cell.key]
-    assert [len(file.read_text().splitlines()) for file in timed] == [6, 6]
-    whole = command(*settings, flags=["-m"], store=tmp_path / "whole")
-    assert samples_of(Store(tmp_path / "store")) == samples_of(whole.store)
-
-
 def measured(result, *names: str) -> list:
     """Numbers of the command's summary: decoded ones, which do not depend on the clock."""
     return [result.last_line[name] for name in names]

@@ -73,25 +73,6 @@ def test_a_cell_on_disk(command) -> None:
     assert "rule.theta=0.5" in environment["argv"]
 
 
-def test_a_whole_cell_is_not_run_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = command("method=sps")
-    before = written(first.cell), (first.cell.path / "samples.jsonl").read_bytes()
-    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
-    again = command("method=sps")
-    assert again.status == 0 and (written(again.cell), (again.cell.path / "samples.jsonl").read_bytes()) == before
-
-
-def test_greedy_sps_equals_the_baseline(command) -> None:
-    result = command("method=ar,sps,pld", "decoding.max_new_tokens=24", flags=["-m"])
-    assert result.status == 0
-    baseline = {key: value[:2] for key, value in decoded(result.store, "ar").items()}
-    assert baseline and baseline == {key: value[:2] for key, value in decoded(result.store, "lossless").items()}
-    assert baseline == {key: value[:2] for key, value in decoded(result.store, "prompt_lookup-lossless").items()}
-    [own] = {cell.config()["baseline"] for cell in result.store.cells()}
-    assert "-ar-" in own and {one for sample in result.store.cell(own).samples() for one in sample.committed} == {1}
-    assert all(row.baseline is None for row in result.store.cell(own).timed())
-
-
 @pytest.mark.slow
 def test_tokens_do_not_depend_on_order_batch_or_company(command, tmp_path: Path) -> None:
     settings = ("task=mini_chat", "decoding.temperature=1", "n=5", "decoding.max_new_tokens=16", "draft.length=3")
