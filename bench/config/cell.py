@@ -42,13 +42,6 @@ _READABLE: set[tuple[Any, ...]] = set()
 """Tasks with the state of their files, n and seed whose prompts were read: a report has many cells of one task."""
 
 
-def _without_secrets(plain: Mapping[str, Any], options: BaseModel) -> dict[str, Any]:
-    """The options as plain data, texts `redacted_plain`, but not one of a few words: what it is decides the tokens."""
-    fields = type(options).model_fields
-    chosen = {"name", *(name for name, field in fields.items() if "Literal[" in str(field.annotation))}
-    return {name: value if name in chosen else redacted_plain(value) for name, value in plain.items()}
-
-
 class NoPruning(Section):
     """The whole draft is verified."""
 
@@ -313,9 +306,7 @@ class Cell(Section):
         """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
         and the name of the baseline's cell. Paths inside the checkout are relative to it; texts are without secrets."""
         plain = without_later(self.model_dump(mode="json", exclude={"n", "timed"}), self)
-        for name, options in {"pair": self.pair, "task": self.task.options, "drafter": self.drafter.options,
-                              "rule": self.rule.options}.items():
-            plain[name] = _without_secrets(plain[name], options)
+        plain |= redacted_plain({name: plain[name] for name in ("pair", "task", "drafter", "rule")})
         return {**portable(plain),
                 **({} if self.engine.repeats(self) else {"repeatable": False}), "identity": IDENTITY_VERSION,
                 "fingerprints": self.fingerprints(), "task_contents": self.task_contents(), "name": self.name,

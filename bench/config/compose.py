@@ -5,7 +5,7 @@ overrides."""
 
 from __future__ import annotations
 
-import os
+import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
@@ -29,13 +29,14 @@ from bench.config.paths import CONF, PROJECT
 from bench.config.section import check_known, parse
 from bench.config.swept import EMBEDDED, check_lengths, edition, follow_length
 from methods import user_yaml
-from results.store.errors import interpolated, one_line
+from results.store.errors import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Pair
     from bench.config.settings import Settings
 
+log = logging.getLogger(__name__)
 Data = dict[str, Any]
 Choices = dict[str, str | None]
 """Group -> the option chosen."""
@@ -50,11 +51,12 @@ MULTIRUN = ("-m", "--multirun")
 CONFIG_DIR = ("--config-dir", "-cd")
 AGENT = re.compile(r"--[A-Za-z_][\w./@]*=")
 """`--rule.theta=0.9`, as an agent of W&B's sweeps gives an override."""
+GLOB = "=glob("
 SCORER = "task.scorer."
 """Its keys depend on its name, which an override may choose; the scorer refuses those that it does not have."""
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
-REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|oc\.env:(\w+)(?:,([^{}]*))?|([^{}]*))\}")
-"""Interpolations: a path in the checkout, an environment variable, a key, or a key beside this one (`.split`)."""
+REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|([^{}]*))\}")
+"""Interpolations: a path in the checkout, a key, or a key beside this one (`.split`)."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,8 @@ class Composer:
         composed = [self.point(point) for point in points]
         for point, lines in zip(composed, points, strict=True):
             check_lengths(point.config, [self._parse(line).key_or_group for line in lines])
+        if any(GLOB in line for line in overrides):
+            composed = runnable(composed)
         return Command(composed, overrides, sweep, ())
 
     def _sweep(self, params: Sequence[Override], given: Sequence[Override]) -> list[tuple[str, ...]]:
@@ -188,18 +192,22 @@ class Composer:
         return list(dict.fromkeys(tuple(line for line in point if line.partition("=")[0] not in lacks - everywhere)
                                   for point, lacks in zip(points, lacking, strict=True)))
 
-    def point(self, overrides: Sequence[str]) -> Point:
-        """One point, every interpolation resolved. Of repeated keys the last wins. Raises ConfigError."""
+    def unresolved(self, overrides: Sequence[str]) -> tuple[Data, list[Override]]:
+        """The configuration of a point before its interpolations are replaced, and its overrides, parsed. Of repeated
+        keys the last wins. Raises ConfigError."""
         parsed = list({one.key_or_group: one for one in map(self._parse, overrides)}.values())
         base, _ = self._base(*(str(one.input_line) for one in parsed if self._chooses(one)))
         config = merge({}, {key: value for key, value in base.items() if key != "hydra"})
         for one in parsed:
             path = one.key_or_group.split(".")
-            if one.is_delete():
-                _delete(config, path)
-            elif not self._chooses(one):
+            if not self._chooses(one):
                 put(config, path, one.value(), force=one.is_add() or one.is_force_add())
         follow_length(config, [one.key_or_group for one in parsed])
+        return config, parsed
+
+    def point(self, overrides: Sequence[str]) -> Point:
+        """One point, every interpolation replaced. Raises ConfigError."""
+        config, parsed = self.unresolved(overrides)
         try:
             return Point(tuple(str(one.input_line) for one in parsed), resolved(config, config))
         except RecursionError:
@@ -253,7 +261,7 @@ class Composer:
     def _chooses(self, override: Override) -> bool:
         """Does it choose a group's option?"""
         key = override.key_or_group
-        return key not in ("", *NO_GROUPS) and not override.is_delete() and self.get_group_options(key) is not None
+        return key not in ("", *NO_GROUPS) and self.get_group_options(key) is not None
 
     def _override(self, line: str) -> Override:
         """Parse a line, once: the points of a report share most of theirs. Raises ConfigError."""
@@ -269,13 +277,18 @@ class Composer:
             if value[:1] not in "'\"[{" and ("=" in value or not value.isascii()):  # a path, say
                 reason = f"a value with `=` or a letter such as é is quoted: give {key}='\"{value}\"'"
             raise ConfigError(f"{line}: not of the form KEY=VALUE ({reason})") from error
+        if parsed.is_delete():
+            raise ConfigError(f"{line}: not read; give the key a value, such as {line[1:]}=null")
         if parsed.is_hydra_override() or parsed.package is not None:
             raise ConfigError(f"{line}: not read; -m runs several points, and launch=slurm or launch=ray several "
                               "machines")
+        group = parsed.key_or_group
         if parsed.is_sweep_override():
             _values(parsed)
+        elif self._chooses(parsed) and isinstance(names := parsed.value(), list) and group != "report":
+            raise ConfigError(f"{line}: a point has one {group}; several are a sweep: -m "
+                              f"{group}={','.join(map(str, names))}")
         elif self._chooses(parsed) and not isinstance(parsed.value(), str | list):
-            group = parsed.key_or_group
             raise ConfigError(unknown_key(line, (f"{group}={name}" for name in self.options(group)),
                                           what="names no choice"))
         return parsed
@@ -347,12 +360,34 @@ def _values(override: Override) -> list[str]:
         return [str(override.input_line)]
     if not override.is_discrete_sweep():
         raise ConfigError(f"{override.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
-    values = [f"{override.get_key_element()}={value}"
-              for value in islice(override.sweep_string_iterator(), MOST_POINTS + 1)]
+    try:
+        values = list(islice(override.sweep_string_iterator(), MOST_POINTS + 1))
+    except TypeError as error:  # of glob(), which lists a group's names
+        raise ConfigError(f"{override.input_line}: glob() chooses among the YAMLs of a group, such as rule or "
+                          "task; give KEY=a,b,c") from error
+    if isinstance(override.value(), RangeSweep):
+        values = [value if value.lstrip("-").isdigit() else f"{float(value):.12g}" for value in values]
     if not values:
         raise ConfigError(f"{override.input_line}: the list of values is empty; give KEY=a,b,c, KEY=range(1,9), or a "
                           "KEY=glob(PATTERN) that a name fits")
-    return values
+    return [f"{override.get_key_element()}={value}" for value in values]
+
+
+def runnable(points: Sequence[Point]) -> list[Point]:
+    """The points that can run; a warning names the others. Raises ConfigError where none can."""
+    kept, refused = [], dict[str, ConfigError]()
+    for point in points:
+        try:
+            point.cell  # noqa: B018, composed on first use
+        except ConfigError as error:
+            refused[str(error)] = error
+        else:
+            kept.append(point)
+    if not kept:
+        raise next(iter(refused.values()))
+    for reason in refused:
+        log.warning("left out: %s", reason)
+    return kept
 
 
 def _has(config: Data, key: str) -> bool:
@@ -396,16 +431,6 @@ def put(section: Data, path: Sequence[str], value: Any, *, force: bool = False, 
         section[name] = value
 
 
-def _delete(config: Data, path: Sequence[str]) -> None:
-    """Remove a key. Raises ConfigError for one that is not there."""
-    section: Any = config
-    for name in path[:-1]:
-        section = section.get(name) if isinstance(section, dict) else None
-    if not isinstance(section, dict) or path[-1] not in section:
-        raise ConfigError(unknown_key(".".join(path), config))
-    del section[path[-1]]
-
-
 def resolved(value: Any, config: Data, at: tuple[Any, ...] = ()) -> Any:
     """The value at these keys of a configuration, with every interpolation replaced. Raises ConfigError for one that
     names nothing, NotHere for a value that is missing (???)."""
@@ -423,17 +448,14 @@ def resolved(value: Any, config: Data, at: tuple[Any, ...] = ()) -> Any:
 
 def _named(found: re.Match[str], config: Data, at: tuple[Any, ...]) -> Any:
     """What an interpolation stands for. Raises ConfigError."""
-    path, variable, default, name = found.groups()
+    path, name = found.groups()
     if path is not None:
         return str(PROJECT / path)
-    if variable is not None and (variable in os.environ or default is not None):
-        interpolated(variable)  # what it holds is never written
-        return os.environ.get(variable, default)
-    keys = (*at[:-1], *name[1:].split(".")) if (name or "").startswith(".") else tuple((name or "").split("."))
+    keys = (*at[:-1], *name[1:].split(".")) if name.startswith(".") else tuple(name.split("."))
     new: Any = config
     for key in keys:
         if not isinstance(new, dict) or key not in new or keys == at:
             raise ConfigError(f"{'.'.join(map(str, at))}={found[0]}: names nothing; give a key, as in ${{output.dir}}, "
-                              "${project:PATH}, or ${oc.env:NAME} with a variable that is set")
+                              "or ${project:PATH}")
         new = new[key]
     return resolved(new, config, keys)

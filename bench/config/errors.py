@@ -9,7 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-COMPARISONS = {"greater than or equal to": "≥", "less than or equal to": "≤", "greater than": ">", "less than": "<"}
+WORDS = {"Input should be": "must be", "Input is not a valid path for <class 'pathlib.Path'>": "must be a path",
+         "greater than or equal to": "≥", "less than or equal to": "≤",
+         "greater than": ">", "less than": "<"}
 NEAREST = 3
 """Names that an error proposes where it does not give all."""
 LAST = "0.2 was the last version that had it"
@@ -98,8 +100,9 @@ def _complaint(item: Any, location: tuple[int | str, ...], section: str, allowed
         return f"{key}.{name}={item['ctx']['tag']}: unknown; allowed: {item['ctx']['expected_tags']}"
     if item["type"] == "missing":
         return f"{key}: missing; give {key}=VALUE"
-    text = item["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    for words, sign in COMPARISONS.items():
+    text = item["msg"].removeprefix("Value error, ")
+    for words, sign in WORDS.items():
         text = text.replace(words, sign)
-    whole_section = not location
-    return f"{section}: {text}" if whole_section else f"{key}={item['input']}: {text}"
+    if not location:
+        return f"{section}: {text}"
+    return f"{key}={'null' if item['input'] is None else item['input']}: {text}"

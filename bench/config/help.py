@@ -90,10 +90,13 @@ def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
         from hydra import main as hydra_main
         from omegaconf import OmegaConf
 
-        from bench.config.compose import HYDRA_ERRORS
+        from bench.config.compose import HYDRA_ERRORS, MULTIRUN, composer, users_folder
 
         OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
         known, overrides = sys.argv, [word for word in argv if "=" in word and word[0] != "-"]
+        if not {*MULTIRUN} & set(argv):  # what Hydra refuses it says in many lines
+            with composer(users_folder(argv), name) as conf:
+                conf.unresolved(overrides)
         sys.argv = [known[0], *(word for word in argv if word not in overrides), *overrides]
         try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
             hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(lambda _: None)()

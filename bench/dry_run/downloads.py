@@ -93,7 +93,7 @@ def config_folder(source: str, revision: str | None) -> Path | str:
     if parsed.folder.is_dir():
         return parsed.folder
     if parsed.is_gguf:
-        return f"{'not converted' if parsed.is_here else 'not fetched'} yet; python -m bench.real_model prepares it"
+        return f"{'not converted' if parsed.is_here else 'not fetched'} yet; the command itself does it"
     here = try_to_load_from_cache(source, "config.json", revision=revision)
     if isinstance(here, str):
         return Path(here).parent

@@ -60,6 +60,8 @@ def rehearse(command: Command, hydra: Composer) -> int:
     """Rehearse the reports of a command, one after the other, and print a line for each. Returns 1 where one fails,
     else 0. Raises ConfigError where the folder or the store holds anything but rehearsals."""
     request = Request.from_command(command)
+    for name in request.reports:
+        hydra.check_option("report", name)
     given = {key_of(line) for line in request.overrides}
     overrides = [*request.overrides, *([] if "output.dir" in given else [f"output.dir={FOLDER}"])]
     settings = hydra.settings(overrides)

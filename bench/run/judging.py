@@ -6,19 +6,16 @@ Re-running the same command resumes judging. Neither API key nor password is sho
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import math
 import sys
 import time
-import urllib.error
-import urllib.request
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote, urlsplit
+
+import httpx
 
 from bench.run.requested_cell import JUDGED
 from results.metrics import intervals
@@ -57,37 +54,38 @@ def ask(judge: Judge, body: Mapping[str, Any]) -> str:
     """The judge's reply to one request body.
 
     Refused connections, time-outs and server faults are retried, with a wait that doubles. Raises JudgeError when no
-    attempt succeeds, ValueError for a key that cannot be sent; neither shows the key."""
+    attempt succeeds, ConfigError for a key that cannot be sent; neither shows the key. Redirects are not followed: the
+    key is for this host alone."""
     key, reason = judge.key(), ""
     for attempt in range(judge.retries + 1):
         if attempt:
             time.sleep(judge.wait_s * 2 ** (attempt - 1))
         try:
-            with urllib.request.urlopen(_request(judge, body, key), timeout=judge.timeout_s) as response:
-                payload: bytes = response.read()
+            reply = httpx.post(**address(judge.base_url or "", key), json=body, timeout=judge.timeout_s)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # no connection, or a reply that breaks off
+            reason = _redacted(one_line(error), key)
+            continue
+        if reply.is_success:
             try:
-                return _content(json.loads(payload))
+                return _content(reply.json())
             except (ValueError, LookupError, TypeError, RecursionError):  # proxies report faults with status 200
-                reason = f"not a chat completion: {_redacted(payload, key)}"
-        except urllib.error.HTTPError as error:
-            reason = f"HTTP {error.code} {_redacted(error.read(), key)}"
-            if error.code < 500 and error.code not in RETRIED:
+                reason = f"not a chat completion: {_redacted(reply.text, key)}"
+        else:
+            reason = f"HTTP {reply.status_code} {_redacted(reply.text, key)}"
+            if reply.status_code < 500 and reply.status_code not in RETRIED:
                 break  # the request itself is refused: sending it again would not help
-        except (OSError, http.client.HTTPException) as error:  # no connection, or a reply that breaks off
-            reason = _redacted(one_line(error).encode(), key)
     raise JudgeError(f"judge.base_url={redacted(judge.base_url or '')}: no reply from {judge.model} ({reason}); "
                      "replies so far are kept, re-running the same command resumes judging")
 
 
-def _request(judge: Judge, body: Mapping[str, Any], key: str) -> urllib.request.Request:
-    url = urlsplit(judge.base_url or "")
-    user, _, host = url.netloc.rpartition("@")
-    whole = url._replace(netloc=host, path=f"{url.path.rstrip('/')}/chat/completions").geturl()
-    request = urllib.request.Request(whole, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    authorization = f"Bearer {key}" if key else f"Basic {b64encode(unquote(user).encode()).decode()}" if user else ""
-    if authorization:
-        request.add_unredirected_header("Authorization", authorization)  # for this host, not where it redirects to
-    return request
+def address(base_url: str, key: str) -> dict[str, Any]:
+    """Where a request goes, and its header. A user and a password in the URL authorise where there is no key."""
+    url = httpx.URL(base_url)
+    if key:
+        url = url.copy_with(userinfo=b"")
+    path, _, query = url.raw_path.partition(b"?")
+    raw = path.rstrip(b"/") + b"/chat/completions" + (b"?" + query if query else b"")
+    return {"url": url.copy_with(raw_path=raw), "headers": {"Authorization": f"Bearer {key}"} if key else {}}
 
 
 def _content(completion: Any) -> str:
@@ -98,9 +96,8 @@ def _content(completion: Any) -> str:
     return content or ""
 
 
-def _redacted(payload: bytes, key: str) -> str:
+def _redacted(text: str, key: str) -> str:
     """A server's text in one short line, without the key that it may echo (as it is, or as JSON writes it)."""
-    text = payload.decode(errors="replace")
     for form in {key, json.dumps(key)[1:-1]} - {""}:
         text = text.replace(form, "(hidden)")
     return one_line(text or "nothing")[:200]

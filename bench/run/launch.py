@@ -7,10 +7,8 @@ whose process dies, and the rotation resumes; a process that it keeps has the mo
 
 from __future__ import annotations
 
-import io
 import logging
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -29,15 +27,7 @@ from bench.run.locks import await_holder, by_rotation
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
 from bench.run.requested_cell import RequestedCell
 from results.store.cells import Store
-from results.store.errors import (
-    StoreError,
-    format_exception,
-    interpolate,
-    interpolation,
-    log_to_stderr,
-    one_line,
-    redacted_word,
-)
+from results.store.errors import StoreError, format_exception, log_to_stderr, one_line, redacted_word
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
@@ -223,42 +213,17 @@ def worker() -> Callable[[Work], tuple[str, ...]]:
     return partial(complete, engine=Engines())
 
 
-class _Sealing(pickle.Pickler):
-    """Writes the names of the environment variables that a configuration has read, in place of their values."""
-
-    def persistent_id(self, given: Any) -> str | None:
-        return hidden if type(given) is str and (hidden := interpolation(given)) != given else None
-
-
-class _Unsealing(pickle.Unpickler):
-    def persistent_load(self, name: str) -> str:
-        return interpolate(name)
-
-
-def sealed(work: Work) -> bytes:
-    """The rotation for a file: no value of an environment variable is in it."""
-    file = io.BytesIO()
-    _Sealing(file).dump(work)
-    return file.getvalue()
-
-
-def unsealed(work: bytes) -> Work:
-    """The rotation again, with the values of this process's environment. Raises ValueError for one that it lacks."""
-    found: Work = _Unsealing(io.BytesIO(work)).load()
-    return found
-
-
 class Task:
     """A task of Slurm's array. If Slurm is about to end it, because of its time limit or pre-emption, it is requeued,
     and the rotation resumes."""
 
-    def __call__(self, work: bytes) -> tuple[str, ...]:
+    def __call__(self, work: Work) -> tuple[str, ...]:
         from bench.run.engine import Engines
 
         log_to_stderr()
-        return complete(unsealed(work), Engines())
+        return complete(work, Engines())
 
-    def checkpoint(self, work: bytes) -> Any:
+    def checkpoint(self, work: Work) -> Any:
         """The requeued task, which does the same."""
         from submitit.helpers import DelayedSubmission
 
@@ -302,7 +267,7 @@ def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
             job_name="leeway", time=options.minutes, cpus_per_task=options.cpus, setup=[*threads, *options.setup],
             additional_parameters={"requeue": True, **options.sbatch},
             **{name: value for name, value in chosen.items() if value is not None})
-        return executor.map_array(Task(), [sealed(work) for work in works])
+        return executor.map_array(Task(), works)
     except (subprocess.SubprocessError, RuntimeError, OSError) as error:
         raise ValueError(f"launch=slurm: Slurm refuses the jobs: {one_line(error)}") from error
 

@@ -1,7 +1,7 @@
 """The errors of the store, and what a record, a message and the error stream say of an exception: one line.
 
-What is written or said shows no secret: not the value of an environment variable that a configuration reads or whose
-name sounds like a secret, and not the user, the password or the query of a URL."""
+What is written or said shows no secret: not the value of an environment variable whose name sounds like a secret, and
+not the user, the password or the query of a URL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -37,15 +37,11 @@ def first_fault(error: ValidationError) -> str:
 
 
 HIDDEN = "(hidden)"
-NAMES = "LEEWAY_INTERPOLATED"
-"""The environment variable with the names, not the values, of the variables that configurations have read: the
-processes that a command starts hide them as well."""
 SECRET = re.compile(r"key|(?<![a-z])token(?![a-z])|hub_tokens|secret|passw|passphrase|_pwd|credential|auth|jwt"
                     r"|(?<![a-z])pat(?![a-z])|cookie|signature", re.IGNORECASE)
 """What a name holds that sounds like a secret."""
-SHORTEST_SECRET, SHORTEST_PART = 8, 4
-"""Characters of the value of a variable that sounds like a secret, below which a text may hold it by chance (`true`,
-`1`); and of a value that a configuration has read, which is hidden where it is a whole text in any case."""
+SHORTEST_SECRET = 8
+"""Characters of a secret variable's value; a text may hold a shorter one by chance (`true`, `1`)."""
 PUBLIC = ("api-version", "version", "revision", "ref")
 """Parts of a URL's query that are no secrets."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]+?(?=[.,:;)\]]*(?:[\s\"'<>]|$))", re.IGNORECASE)
@@ -54,46 +50,13 @@ _USER = re.compile(r"(?<=://)(?:[^/?#]*|[^/?#:@]*:(?!\d+(?:[/?#]|$)).*)@")
 _QUERY = re.compile(r"([?&;#])([^=&;#?/]+)=([^&;#]*)")
 
 
-def interpolated(name: str) -> None:
-    """Note that a configuration has read this environment variable."""
-    os.environ[NAMES] = ",".join(dict.fromkeys([*_interpolated(), name]))
-
-
-def _interpolated() -> list[str]:
-    return [name for name in os.environ.get(NAMES, "").split(",") if name]
-
-
 def redacted(text: str) -> str:
-    """The text without secrets. In place of what a configuration has read stands its interpolation, `${oc.env:NAME}`;
-    other secrets become `(hidden)`."""
-    text = interpolation(text, all_forms=True)
-    for value, _ in _values(name for name in os.environ if SECRET.search(name)):
+    """The text with `(hidden)` in place of secrets."""
+    secrets = {value for name in os.environ if SECRET.search(name) and (value := os.environ[name].strip())}
+    for value in sorted(secrets, key=len, reverse=True):  # one may hold another
         if len(value) >= SHORTEST_SECRET and not os.path.exists(value):  # the file of a key is no key
-            text = _without(text, value, HIDDEN)
+            text = _without(text, value)
     return _URL.sub(lambda url: _QUERY.sub(_part, _USER.sub(f"{HIDDEN}@", url[0])), text) if "://" in text else text
-
-
-def interpolation(text: str, all_forms: bool = False) -> str:
-    """The text with `${oc.env:NAME}` where it holds what a configuration has read; `interpolate` gives it back unless
-    `all_forms`, as `_without` has them, were replaced."""
-    for value, name in _values(_interpolated()):
-        shown = f"${{oc.env:{name}}}"
-        if text == value:
-            return shown
-        if len(value) >= SHORTEST_PART:
-            text = _without(text, value, shown) if all_forms else text.replace(value, shown)
-    return text
-
-
-def interpolate(text: str) -> str:
-    """The text again. Raises ValueError where this process lacks a variable."""
-    def value(match: re.Match[str]) -> str:
-        if (found := os.environ.get(match[1])) is None:
-            raise ValueError(f"{match[0]}: this machine's environment has no {match[1]}; export it for the job")
-        interpolated(match[1])
-        return found.strip()
-
-    return re.sub(r"\$\{oc\.env:([^{}]+)\}", value, text)
 
 
 def redacted_word(word: str) -> str:
@@ -111,16 +74,10 @@ def redacted_plain(plain: Any) -> Any:
     return redacted(plain) if isinstance(plain, str) else plain
 
 
-def _values(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Values of these variables and their names, the longest first: one may hold another."""
-    found = {value: name for name in names if (value := os.environ.get(name, "").strip())}
-    return sorted(found.items(), key=lambda item: -len(item[0]))
-
-
-def _without(text: str, value: str, shown: str) -> str:
+def _without(text: str, value: str) -> str:
     """Also without the value in one line, quoted for a URL, and as JSON and Python write it."""
     for form in {value, " ".join(value.split()), quote(value, safe=""), json.dumps(value)[1:-1], repr(value)[1:-1]}:
-        text = text.replace(form, shown)
+        text = text.replace(form, HIDDEN)
     return text
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from bench import real_model
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
 from bench.config.schema import Pair
@@ -73,16 +72,6 @@ def test_a_dry_run_converts_nothing(command, file) -> None:
     assert f"fingerprint of target: {user_cache.sha256(file)}" in command(*words).out
 
 
-def test_real_model_prepares_any_pair_with_gguf_files(file, capsys) -> None:
-    assert real_model.main(["pair=local", f"pair.target={file}"]) == 0
-    first, hint = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"pair.target: {gguf.converted(file)}, dequantised from tiny.gguf, tensors: 15 Q4_1")
-    assert hint.startswith("next: python -m bench pair=local ")
-    assert real_model.main(["pair=tiny"]) == 2
-    assert capsys.readouterr().err.startswith("error: pair=tiny has no GGUF model")
-    assert real_model.main(["pair=nope"]) == 2 and capsys.readouterr().err.count("\n") == 1
-
-
 LEAST_ACCEPTED = {"eagle3": 0.5, "model": 0.2}
 """Draft tokens a cycle that the shipped drafters at least get right: one given wrong states gets none."""
 NEW = 32
@@ -95,7 +84,7 @@ def test_the_real_model_decodes_as_generate_does() -> None:
         pair = parse(Pair, hydra.point(["pair=smollm2"]).config, "pair")
     file = user_cache.package_file(pair.target.source.removeprefix(PACKAGE))
     if not file.is_file():
-        pytest.skip("no weights of pair=smollm2 in the cache: make real-model fetches them")
+        pytest.skip("no weights of pair=smollm2 in the cache: any command with pair=smollm2 fetches them")
     target, model = load_model(pair.target.source, revision=pair.target.revision), stock(file)
     with gzip.open(PROJECT / "tasks" / "data" / "gsm8k" / "test.jsonl.gz", "rt", encoding="utf-8") as lines:
         asked = ["What is the capital of France?", json.loads(next(lines))["question"]]

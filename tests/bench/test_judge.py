@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -85,10 +82,11 @@ def test_no_endpoint_and_a_refused_request_are_one_line(server):
 @pytest.mark.parametrize("said", [
     '{"error": "loading"}', "<p>sign in</p>", '{"choices": [{"message": null}]}', "7",
     '{"choices": [{"message": {"content": 7}}]}', '{"choices": [{"message": {"content": ["[[7]]"]}}]}'])
-def test_a_reply_that_is_no_completion_is_shown(monkeypatch, said):
-    monkeypatch.setattr(urllib.request, "urlopen", lambda request, timeout: io.BytesIO(said.encode()))
+def test_a_reply_that_is_no_completion_is_shown(server, said):
+    server.start()
+    server.reply = lambda request: said.encode()
     with pytest.raises(JudgeError, match=re.escape(f"no reply from own (not a chat completion: {said});")):
-        ask(judge(), {})
+        ask(judge(base_url=server.url), judge().asked((("user", "hello"),)))
 
 
 def test_grades_and_choices(templates, tmp_path):
