@@ -2,7 +2,7 @@
 
   python -m bench.schema          # after a change of the report language, or of an option of a pair, rule or drafter
 
-Each YAML names its schema in its first lines (`# yaml-language-server: $schema=...`)."""
+`.vscode/settings.json` names the schema of each folder of YAMLs for the YAML extension of VS Code."""
 
 from __future__ import annotations
 
