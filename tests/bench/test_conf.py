@@ -87,7 +87,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: list[str], composed: set[str]) -> None:
     """Compose and validate all that a documented `python -m bench …` would run, on the small pair."""
-    words = [stand_ins.get(word, word) for word in shlex.split(line.partition("python -m bench")[2])]
+    words = [stand_ins.get(word, word) for word in shlex.split(line.partition("python -m bench")[2], comments=True)]
     overrides = [word for word in words if word != "-m"]
     if "pair=local" not in overrides:
         overrides = [word for word in overrides if not word.startswith("pair=")] + pair
