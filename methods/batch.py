@@ -31,6 +31,7 @@ class Divergence:
     outside   mass of R where p is 0.
     entropy   of R, nats.
     logit     mean of the raw logit z under R.
+    tv_at_1   total variation from the target at temperature 1, not truncated.
     log_mass  logsumexp(z / T) at each temperature of `methods.distortion.POWERS`.
     """
 
@@ -42,6 +43,7 @@ class Divergence:
     outside: float
     entropy: float
     logit: float
+    tv_at_1: float
     log_mass: list[float]
 
     def __add__(self, other: Divergence) -> Divergence:

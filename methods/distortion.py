@@ -43,7 +43,7 @@ NEGLIGIBLE = 1e-6
 """The least probability under q, and of being rejected, of a candidate that is looked at by itself."""
 HALVINGS, CLOSE, CHUNK = 24, 2e-6, 32
 """Steps of the bisection; how near to a guess a value must lie; candidates whose `emit` weights are held at once."""
-SUMS = ("nats", "tv", "js", "outside", "entropy", "logit")
+SUMS = ("nats", "tv", "js", "outside", "entropy", "logit", "tv_at_1")
 Probe = Callable[[Tensor], Tensor]
 """Uniform numbers -> bool, of the same shape: the node is kept."""
 
@@ -120,8 +120,9 @@ class LawRecorder(Observer):
 
 
 def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
-    """[M, 6 + 12] float64 of R = `law` [M, V] beside the target with raw `logits` [M, V], as `Divergence` adds them up:
-    nats, TV, JS, mass of R where p is 0, H(R), E_R[z], then logsumexp(z / T) at each temperature of `POWERS`."""
+    """[M, 7 + 12] float64 of R = `law` [M, V] beside the target with raw `logits` [M, V], as `Divergence` adds them up:
+    nats, TV, JS, mass of R where p is 0, H(R), E_R[z], TV from the whole target at temperature 1, then
+    logsumexp(z / T) at each temperature of `POWERS`."""
     z = logits.double()
     top, best = z.max(-1)
     power = {1: ((z - top[:, None]) / 4).exp()}
@@ -130,11 +131,12 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
     log_mass = torch.stack([power[n].sum(-1).log() + top * (n / 4) for n in POWERS], -1)
     entropy = -torch.xlogy(law, law).sum(-1)
     logit = (law * z).sum(-1)
+    at_1 = (law - power[4] / power[4].sum(-1, keepdim=True)).abs().sum(-1) / 2
     if sampling.greedy:
         own = law.gather(-1, best[:, None])[:, 0]
         missing = 1 - own
         js = (torch.xlogy(own, own) - torch.xlogy(own + 1, (own + 1) / 2) + missing * math.log(2)) / 2
-        return torch.cat([torch.stack([top - logit, missing, js, missing, entropy, logit], -1), log_mass], -1)
+        return torch.cat([torch.stack([top - logit, missing, js, missing, entropy, logit, at_1], -1), log_mass], -1)
     processed = sampling.process(logits).double()
     log_p = processed.log_softmax(-1)
     p = log_p.exp()
@@ -144,7 +146,7 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
     middle = (law + p) / 2
     js = (-torch.xlogy(middle, middle).sum(-1) - (entropy - torch.xlogy(p, p).sum(-1)) / 2).clamp(min=0)
     tv = (law - p).abs().sum(-1) / 2
-    return torch.cat([torch.stack([nats, tv, js, outside, entropy, logit], -1), log_mass], -1)
+    return torch.cat([torch.stack([nats, tv, js, outside, entropy, logit, at_1], -1), log_mass], -1)
 
 
 def keep_probability(rule: Rule, v: Verification) -> Tensor:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bench.run.related_cells import at_temperature, gain_runs, repeats_of
+from bench.run.related_cells import gain_runs, judged_point, repeats_of
 from methods.sampling import Sampling
 from results.metrics import tau_gain
 from results.metrics.answer_speed import modelled_speeds
 from results.metrics.delta import Between, Estimate, between
+from results.metrics.distortion import variation
 from results.metrics.frontier import Point, beside_frontier, distance_of
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from bench.config.schema import Decoding
     from bench.reports.plan import Plan
     from bench.run.session import Session
+    from results.metrics.metric import Sums
     from results.reports.choice import Choice
     from results.reports.grid import Grid
     from results.reports.spec import Coords, TableSpec
@@ -176,10 +178,10 @@ class ChosenRow:
 
     def is_at_another_temperature(self, other: ChosenRow) -> bool:
         """Whether the other row is the first repeat of this cell at the temperature that this one is judged at."""
-        if self.asked is None or len(self.measured) != 1 or len(other.measured) != 1:
+        if self.asked is None or len(self.measured) != 1 or self.measured.keys() != other.measured.keys():
             return False
         [own], [there] = self.measured.values(), other.measured.values()
-        return at_temperature(own, self.asked).replace(repeat=0, timed=0).name == there.replace(timed=0).name
+        return judged_point(own, self.asked).replace(timed=0).name == there.replace(timed=0).name
 
     def point(self, target: Decoding) -> Point:
         """Lossless decoding as in this row, its distance that from the target of another one."""
@@ -193,6 +195,14 @@ class ChosenRow:
             return Estimate(0.0, 0.0, 1.0, log=False) if self.is_lossless else distance_of(pairs)
         is_whole = target.sampling == Sampling(target.temperature)
         return distance_of(pairs, target.temperature) if target.temperature and is_whole else None
+
+    def variation(self, target: Decoding, pairs: Sequence[Compared]) -> dict[str, Sums]:
+        """TV of these prompts of the row from the target so decoded, and the mass outside where that is truncated."""
+        whole = target.sampling == Sampling(target.temperature)
+        if all(cell.decoding == target for cell in self.measured.values()):
+            return {"equal_d_tv": variation(pairs, "tv")} | (
+                {} if whole else {"equal_d_outside": variation(pairs, "outside")})
+        return {"equal_d_tv": variation(pairs, "tv_at_1")} if whole and target.temperature == 1 else {}
 
     def outcome(self, best: ChosenRow | None, frontier: Sequence[ChosenRow]) -> Outcome:
         """The row beside the one that it is compared with, and beside the frontier."""
@@ -221,7 +231,8 @@ class ChosenRow:
             return beside_frontier(own, {other.temperature: other.point(asked) for other in line}, asked.temperature,
                                    self.between)
 
-        values = beside(frontier, next(iter(frontier[0].measured.values())).decoding) if frontier else {}
+        asked = next(iter(frontier[0].measured.values())).decoding if frontier else target
+        values = (beside(frontier, asked) if frontier else {}) | self.variation(asked, row.pairs)
         if target.sampling.greedy:
             values = {name: value for name, value in values.items() if name.startswith("frontier")}
             values |= {name: value for name, value in beside([best], target).items() if name not in values}

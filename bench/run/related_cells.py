@@ -46,7 +46,7 @@ def compared_summary(cell: Cell, store: Store, folder_of: Callable[[Cell], Reque
 def over_lossless(cell: Cell, store: Store, asked: float | None = None) -> dict[str, Any]:
     """What the cell gains over the lossless rule at the same point, in parts where their cells were measured too.
     `asked`: the temperature of the point in place of the cell's own, for a control. Raises StoreError."""
-    point = cell if asked is None else at_temperature(cell, asked).replace(repeat=0)
+    point = cell if asked is None else judged_point(cell, asked)
     lossless = point.replace(timed=0).lossless()  # τ and NLL need no clock
     if cell.is_autoregressive or lossless.name == cell.name:
         return {}
@@ -93,11 +93,17 @@ def at_temperature(cell: Cell, temperature: float) -> Cell:
     return cell.replace(decoding=cell.decoding.model_copy(update={"temperature": temperature}))
 
 
+def judged_point(cell: Cell, temperature: float) -> Cell:
+    """The cell as which a control is presented: the first repeat at this temperature, not truncated."""
+    whole = {"temperature": temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+    return cell.replace(decoding=cell.decoding.model_copy(update=whole), repeat=0)
+
+
 def gain_cells(cell: Cell, asked: float | None = None) -> GainCells | None:
     """The cells that a split of the cell's Δτ needs; None where there is none: at temperature 0, for lossless rules and
     for autoregressive decoding. `asked`: the temperature that the cell is judged at in place of its own, on the curve
     of the first repeat: a control, which may be lossless itself."""
-    point = cell if asked is None else at_temperature(cell, asked).replace(repeat=0)
+    point = cell if asked is None else judged_point(cell, asked)
     if cell.is_autoregressive or point.decoding.sampling.greedy or (asked is None and cell.is_lossless):
         return None
     lossless = point.replace(timed=0).lossless()

@@ -9,7 +9,7 @@ import numpy as np
 from results.metrics import adds
 from results.metrics.answer_speed import COMMON, adjusted_speedup, answer_speedup, token_speedup
 from results.metrics.delta import double_ratio
-from results.metrics.distortion import DISTORTION
+from results.metrics.distortion import DISTORTION, T
 from results.metrics.intervals import edit_similarity
 from results.metrics.metric import (
     ALONE,
@@ -303,6 +303,14 @@ _EQUAL_D = (
            "Distortion of the row: KL of its law of the next token from the target's at the temperature asked for, "
            "nats a token. Interval: Student's t over prompts.",
            estimator=DELTA),
+    Metric("equal_d_tv", "TV", "%", 1, "lower",
+           "Total variation of the row's law of the next token from that of the target as asked for: 0 for lossless "
+           "decoding. With top-p, top-k or min-p it stands in for D, which is infinite where a rule keeps a token that "
+           "the target excludes. Interval: Student's t over prompts.",
+           estimator=T),
+    Metric("equal_d_outside", "Outside p", "%", 1, "lower",
+           "Mass of the row's law on tokens that the target's truncation excludes. Interval: Student's t over prompts.",
+           estimator=T),
     Metric("equal_d_speed", "Speed at equal D", "×", 2, "higher",
            "Speed by the token over that of the fastest lossless setting at any temperature, or of plain decoding, "
            "whose distortion is not above the row's. Interval: Student's t on the logarithm, with the error of a "

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,13 @@ def apart(pair: Compared, of: str) -> Addends:
     """TV, JS or the mass outside p's support, and tokens."""
     own = pair.sample.distortion
     return None if own is None else (getattr(own, of), own.tokens)
+
+
+def variation(pairs: Sequence[Compared], of: Literal["tv", "tv_at_1", "outside"]) -> Sums:
+    """TV from the cell's own target, or from the whole target at temperature 1, or the mass outside, of those prompts
+    that have it."""
+    rows = [row for pair in pairs if (row := apart(pair, of)) is not None and row[0] is not None]
+    return Sums.of(rows)
 
 
 def spectrum(pair: Compared) -> Addends:

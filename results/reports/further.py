@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 READ = {
     "answers": ("answer_speedup_modelled", "length_ratio", "accuracy_change", "cap_hit_share", "no_answer_share",
                 "pass_ratio"),
-    "frontier": ("equal_d_distortion", "equal_d_speed", "equal_d_answer", "equal_d_length", "accuracy", "tau"),
+    "frontier": ("equal_d_distortion", "equal_d_tv", "equal_d_outside", "equal_d_speed", "equal_d_answer",
+                 "equal_d_length", "accuracy", "tau"),
     "over_best": ("equal_d_distortion", "equal_d_speed", "over_best_answer", "over_best_length", "over_best_accuracy"),
 }
 """Table -> its columns in the form for people, the most important first; of others the first ones that fit."""
@@ -29,7 +30,8 @@ OVER_BEST = ("over_best_tau", "tau_gain_relaxed", "tau_gain_greedier", "over_bes
              "over_best_accuracy")
 """The metrics of the table that compares rows with the best lossless one; the parts are those of Δτ over the lossless
 rule with the row's own draft."""
-EQUAL_D = ("equal_d_distortion", "equal_d_speed", "equal_d_answer", "equal_d_length", "equal_d_temperature")
+EQUAL_D = ("equal_d_distortion", "equal_d_tv", "equal_d_outside", "equal_d_speed", "equal_d_answer", "equal_d_length",
+           "equal_d_temperature")
 """What the verdict stands on: beside the frontier or, without one, beside the best lossless row."""
 FRONTIER = ("tau", "nll", "accuracy", "frontier_speed", "frontier_answer", "frontier_tau", "frontier_temperature",
             "frontier_same_speed", "frontier_nll")

@@ -51,6 +51,7 @@ class Distortion:
     entropy: float
     logit: float
     log_mass: list[float]
+    tv_at_1: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -99,3 +100,42 @@ def test_what_the_accepted_length_would_give(command) -> None:
     assert sps.efficiency == pytest.approx((parts["draft"] + parts["verify"]) / parts["cycle"])
     assert sps.roofline == ar.roofline == pytest.approx(expected_share(result), rel=0.01)
     assert set(parts) == {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"} and min(parts.values()) > 0
+
+
+REPORT = """
+name: controlled
+title: "Controls"
+kind: table
+base: [decoding.temperature=1, draft.length=3, drafter=eagle3]
+axes:
+  Model: [tiny]
+  Task: [chat]
+  Rule:
+    - {label: Target alone, overrides: [drafter=none, rule=lossless], baseline: true}
+    - {label: best lossless, variants: [{label: tree, overrides: [rule=lossless]}]}
+    - {label: EAGLE-3, overrides: [rule=lossless]}
+    - {label: "control: top-p 0.8", overrides: [rule=lossless, decoding.top_p=0.8], asked: 1}
+    - {label: "control: lossless at T = 0.5", overrides: [rule=lossless, decoding.temperature=0.5, repeat=1], asked: 1}
+    - {label: "random, 50%", overrides: [rule=random, rule.rate=0.5]}
+rows: [Model, Task, Rule]
+choice: {axes: [Setting], lossless: best lossless, frontier: [tree]}
+values: [tau, tau_gain]
+"""
+
+
+def test_controls_are_judged_as_rules_are(command, tmp_path) -> None:
+    """Lossless decoding that is truncated or cooler, presented as a rule at temperature 1, has a distortion, a total
+    variation and a verdict, with the clock of the row that it changes."""
+    (tmp_path / "conf" / "report").mkdir(parents=True)
+    (tmp_path / "conf" / "report" / "controlled.yaml").write_text(f"# python -m bench report=controlled\n{REPORT}")
+    result = command("report=controlled", "n=4", "timed=3", "decoding.max_new_tokens=10",
+                     flags=["--config-dir", str(tmp_path / "conf")])
+    assert result.status == 0, result.err
+    table = pd.read_csv(next(tmp_path.rglob("controlled.csv")), low_memory=False)
+    found = table.set_index(["Rule", "value_name"])
+    for rule in ("control: top-p 0.8", "control: lossless at T = 0.5", "random, 50%"):
+        assert 0 < found.loc[(rule, "equal_d_tv"), "value"] < 1 and found.loc[(rule, "equal_d_distortion"), "value"] > 0
+        assert isinstance(found.loc[(rule, "equal_d_speed"), "verdict"], str)
+    assert found.loc[("EAGLE-3", "equal_d_tv"), "value"] < 1e-5
+    assert "equal_d_outside" not in set(table["value_name"]), "no target is truncated"
+    assert found.loc[("control: top-p 0.8", "tau_gain"), "value"] is not None

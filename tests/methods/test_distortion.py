@@ -89,7 +89,8 @@ def test_lossless_has_the_law_of_the_target(temperature: float, sampled: bool, s
 
 
 def test_numbers_are_those_of_the_definitions() -> None:
-    """KL, TV, JS, mass outside, entropy, mean logit and logsumexp, each by its sum over the vocabulary."""
+    """KL, TV, JS, mass outside, entropy, mean logit, TV at temperature 1 and logsumexp, each by its sum
+    over the vocabulary."""
     z, law = [1.0, 0.5, -0.3, -2.0], [0.1, 0.6, 0.3, 0.0]
     for sampling, support in ((Sampling(temperature=0.7), 4), (Sampling(temperature=0.7, top_k=2), 2)):
         mass = [math.exp(x / 0.7) if i < support else 0.0 for i, x in enumerate(z)]
@@ -102,8 +103,9 @@ def test_numbers_are_those_of_the_definitions() -> None:
         entropy, logit = -sum(r * math.log(r) for r in law if r), sum(r * x for r, x in zip(law, z, strict=True))
         given = torch.tensor([z]), torch.tensor([law], dtype=torch.float64)
         found = compared(*given, sampling)[0].tolist()
-        assert found[:6] == pytest.approx([kl, tv, js, outside, entropy, logit], rel=1e-6)
-        assert found[6:] == pytest.approx([math.log(sum(math.exp(x * n / 4) for x in z)) for n in POWERS], rel=1e-7)
+        at_1 = sum(abs(r - math.exp(x) / sum(map(math.exp, z))) for r, x in zip(law, z, strict=True)) / 2
+        assert found[:7] == pytest.approx([kl, tv, js, outside, entropy, logit, at_1], rel=1e-6)
+        assert found[7:] == pytest.approx([math.log(sum(math.exp(x * n / 4) for x in z)) for n in POWERS], rel=1e-7)
     greedy = compared(*given, replace(sampling, temperature=0.0, top_k=0))[0].tolist()
     js = (0.1 * math.log(0.1 / 0.55) + 0.9 * math.log(2) + math.log(1 / 0.55)) / 2
     assert greedy[:4] == pytest.approx([1.0 - logit, 0.9, js, 0.9], rel=1e-6)

@@ -26,6 +26,8 @@ SETTINGS = {"tree": 1.0, "chain": 0.98, "block": 0.9}
 """Lossless setting -> τ over that of the first."""
 N, TIMED, RUNS, BETWEEN = 64, 12, 200, 0.03
 """Prompts, those timed, experiments, and the standard deviation between sessions of three per cent."""
+CONTROLS = ("control: ", "limit: random", "random, ", "lossless, T", "lossless, top-", "lossless, min-p")
+"""How the labels of rows begin that may be no gain."""
 MEASURED = Path(__file__).resolve().parents[2] / "results" / "measured"
 
 
@@ -132,6 +134,15 @@ def committed(path: Path) -> dict[str, dict[str, dict[str, Estimate]]]:
         held = found.setdefault(row.Drafts, {}).setdefault(row.Rule, {})
         held[row.value_name] = Estimate(row.value, error, row.n - 1.0, log=log)
     return found
+
+
+@pytest.mark.parametrize("path", sorted(MEASURED.glob("*/*.csv")), ids=lambda path: path.stem)
+def test_no_control_of_a_committed_table_is_a_gain(path: Path) -> None:
+    """Temperatures, truncations and random acceptance, in tables whose verdict is at equal distortion."""
+    table = pd.read_csv(path, low_memory=False)
+    if "Rule" in table and "verdict" in table:
+        judged = table[(table["value_name"] == "equal_d_speed") & table["Rule"].str.startswith(CONTROLS)]
+        assert not judged["verdict"].eq("gain").any(), judged[judged["verdict"].eq("gain")]["Rule"].tolist()
 
 
 @pytest.mark.parametrize("path", sorted(MEASURED.glob("*/limit*.csv")), ids=lambda path: path.parent.name)
