@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
-from methods.drafters.none import NoDrafter
+from methods.drafters.lookup import NoneDrafter
 from methods.pruning import PrunedProposer, Pruning
 from methods.rules.base import DraftCapabilities, Rule
-from methods.rules.greedy import Greedy
-from methods.rules.lossless import Lossless
+from methods.rules.lossless import Greedy, Lossless
 from methods.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Method:
 def autoregressive(target: LanguageModel, sampling: Sampling | None = None) -> Method:
     """Decoding with the target alone; greedy unless `sampling` is given."""
     sampling = sampling or Sampling(0.0)
-    return build_method(target, None, NoDrafter(), Greedy() if sampling.greedy else Lossless(), sampling, 1)
+    return build_method(target, None, NoneDrafter(), Greedy() if sampling.greedy else Lossless(), sampling, 1)
 
 
 def capabilities(drafter: Drafter, name: str, sampling: Sampling, full_vocabulary: bool = True) -> DraftCapabilities:

@@ -1,10 +1,12 @@
-"""Find a drafter or a rule by the name of its file. To add one, add a file; nothing is registered by hand."""
+"""Find a rule or a drafter by its class: `near_top` is `NearTop`, `model` is `ModelDrafter`. To add one, add a class in
+a file of the folder; nothing is registered by hand."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import pkgutil
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,39 +15,48 @@ if TYPE_CHECKING:
     from methods.rules.base import Rule
 
 BASES = {"rules": "Rule", "drafters": "Drafter"}
-"""Folder of methods/ -> the class in its base.py that every other file subclasses once."""
+"""Folder of methods/ -> the class in its base.py that all rules or drafters are subclasses of."""
 
 
-HELPERS = {"base", "verification", "walk"}
-"""Modules of these folders that define no rule or drafter; names with a leading underscore are skipped too."""
+def name_of(option: type[Any]) -> str:
+    """The name of a rule's or drafter's class on the command line."""
+    return re.sub(r"(?<=.)(?=[A-Z])", "_", option.__name__.removesuffix("Drafter")).lower()
 
 
 @cache
+def _classes(folder: str) -> dict[str, type[Any]]:
+    """Name -> class of every rule or drafter, sorted. Modules and classes with a leading underscore, and abstract
+    classes, are passed over. Raises TypeError for two of one name."""
+    package, found = importlib.import_module(f"methods.{folder}"), {}
+    base = getattr(importlib.import_module(f"methods.{folder}.base"), BASES[folder])
+    for module in (m.name for m in pkgutil.iter_modules(package.__path__) if m.name[0] != "_"):
+        place = importlib.import_module(f"methods.{folder}.{module}")
+        for option in vars(place).values():
+            if (isinstance(option, type) and issubclass(option, base) and option.__module__ == place.__name__
+                    and not inspect.isabstract(option) and option.__name__[0] != "_"):
+                if (name := name_of(option)) in found:
+                    raise TypeError(f"methods/{folder} has two classes for {name}, in {place.__name__} and "
+                                    f"{found[name].__module__}: rename one")
+                found[name] = option
+    return dict(sorted(found.items()))
+
+
 def names(folder: str) -> list[str]:
     """All names in a folder ("rules" or "drafters"), sorted."""
-    package = importlib.import_module(f"methods.{folder}")
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__)
-                  if m.name not in HELPERS and m.name[0] != "_")
+    return list(_classes(folder))
 
 
-@cache
 def _find(folder: str, name: str) -> type[Any]:
-    if name not in names(folder):
+    if name not in _classes(folder):
         raise KeyError(f"{folder[:-1]}={name}: unknown; allowed: {', '.join(names(folder))}")
-    base = getattr(importlib.import_module(f"methods.{folder}.base"), BASES[folder])
-    module = importlib.import_module(f"methods.{folder}.{name}")
-    classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, base)
-               and c.__module__ == module.__name__ and not inspect.isabstract(c)]
-    if len(classes) != 1:
-        raise TypeError(f"methods/{folder}/{name}.py must define exactly one {BASES[folder]}, not {len(classes)}")
-    return classes[0]
+    return _classes(folder)[name]
 
 
 def rule(name: str) -> type[Rule]:
-    """The rule class of methods/rules/<name>.py; its fields are the rule's options. Raises KeyError."""
+    """The class of a rule; its fields are the rule's options. Raises KeyError."""
     return _find("rules", name)
 
 
 def drafter(name: str) -> type[Drafter]:
-    """The drafter class of methods/drafters/<name>.py; its fields are the drafter's options. Raises KeyError."""
+    """The class of a drafter; its fields are the drafter's options. Raises KeyError."""
     return _find("drafters", name)

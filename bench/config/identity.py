@@ -17,7 +17,7 @@ from bench.config.errors import ConfigError
 from bench.config.paths import TINY
 from bench.config.section import Named
 from methods.engine.fingerprints import fingerprint
-from methods.rules.either import Nested, built
+from methods.rules.combined import Nested, built
 from results.store.files import content_of
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ OPTIONS = {name: frozenset(options.split()) for name, options in {
     "Lookahead": "guesses level pool_from_prompt window",
     "MedusaDrafter": "tree",
     "ModelDrafter": "branching replacement sample stop_below",
-    "NoDrafter": "",
+    "NoneDrafter": "",
     "PromptLookup": "max_ngram",
     "Suffix": "corpus factor max_depth min_probability",
 }.items()}

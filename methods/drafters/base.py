@@ -98,14 +98,10 @@ class Drafter(BaseModel, ABC):
     """Whether drafts can carry the hidden states of their tokens."""
     has_bonus_q: ClassVar[bool] = False
     """Whether drafts can carry the distribution behind their last token."""
-
+    chain: ClassVar[bool] = False
+    """Whether every draft is a chain."""
     shaped_by: ClassVar[str] = "drafter.tree"
     """What decides the shape of drafts where an option is idle, for messages."""
-
-    @property
-    def chain(self) -> bool:
-        """Whether every draft is a chain."""
-        return False
 
     @property
     def idle(self) -> frozenset[str]:

@@ -1,31 +1,14 @@
-"""Files that `bench.train` writes for rules: constants of ARC-Decode, linear classifiers, recorded answers."""
+"""Files that `bench.train` writes for rules and drafters; the answers that csd and suffix read."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-import torch
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PrivateAttr,
-    ValidationError,
-    model_validator,
-)
-from torch import Tensor
-
-from methods.rules.base import DraftCapabilities, Model, Rule, Sampling, Target, Verification
+from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, ValidationError, model_validator
 
 File = TypeVar("File", bound=BaseModel)
-VACUOUS = math.log(2.0)
-"""Nats; no Jensen-Shannon divergence is larger."""
 
 
 class FileMissing(ValueError):
@@ -53,159 +36,6 @@ def read_json(model: type[File], path: Path, content: str) -> File:
         first = error.errors()[0]
         where = "".join(f"{part}: " for part in first["loc"])
         raise ValueError(f"{path}: not {content}: {where}{first['msg']}") from error
-
-
-class Bucket(BaseModel):
-    """Constants for contexts of similar entropy.
-
-    c            factor of the embedding distance in U_emb (eq. 10).
-    alpha_kappa  factor of the squared log margin in U_logit (eq. 13).
-    tau          tolerated divergence, nats (eq. 15).
-    n            positions measured.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    c: float = Field(ge=0)
-    alpha_kappa: float = Field(ge=0)
-    tau: float = Field(ge=0)
-    n: int = Field(ge=1)
-
-
-class Constants(BaseModel):
-    """The file that `bench.train calibrate` writes.
-
-    target       the model they were measured on.
-    fingerprint  its weights' fingerprint; constants of another model are refused.
-    inv_std      [H] diagonal of W.
-    edges        entropies that separate the buckets, ascending.
-    buckets      one more than edges.
-    provenance   how they were measured.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    target: str
-    fingerprint: str
-    inv_std: list[float]
-    edges: list[float] = []
-    buckets: list[Bucket] = Field(min_length=1)
-    provenance: dict[str, Any] = {}
-
-    @property
-    def vacuous(self) -> bool:
-        """Some bucket tolerates every divergence."""
-        return any(bucket.tau >= VACUOUS for bucket in self.buckets)
-
-    @classmethod
-    def read(cls, path: Path) -> Constants:
-        """Raises ValueError, one line."""
-        constants = read_json(cls, path, "constants of bench.train calibrate")
-        if len(constants.buckets) != len(constants.edges) + 1:
-            raise ValueError(f"{path}: {len(constants.edges)} edges cannot separate {len(constants.buckets)} buckets; "
-                             "write the file again with `python -m bench.train calibrate`")
-        return constants
-
-
-Features = Literal["both", "target"]
-
-
-class Classifier(BaseModel):
-    """What was trained, on which models, and how well it separated held-out prompts (`provenance`)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    kind: Literal["autojudge", "judge"]
-    target: str
-    fingerprint: str
-    draft: str | None = None
-    draft_fingerprint: str | None = None
-    features: Features
-    mean: list[float]
-    scale: list[float]
-    coef: list[float] = Field(min_length=1)
-    intercept: float
-    thresholds: list[float] = []
-    provenance: dict[str, Any] = {}
-
-    @classmethod
-    def read(cls, path: Path) -> Classifier:
-        """Raises ValueError, one line."""
-        classifier = read_json(cls, path, "a classifier of bench.train judge")
-        if not len(classifier.mean) == len(classifier.scale) == len(classifier.coef):
-            raise ValueError(f"{path}: mean, scale and coef have {len(classifier.mean)}, {len(classifier.scale)} and "
-                             f"{len(classifier.coef)} entries, not equally many; write the file again with `python -m "
-                             "bench.train judge`")
-        return classifier
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """The classifier on its device: `weight` [F] and `bias` [], scaling included."""
-
-    features: Features
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def load(cls, path: Path, kind: str, target: Target, model: Model | None) -> Linear:
-        """The classifier of a file for these models. Raises ValueError, one line."""
-        classifier = Classifier.read(path)
-        if classifier.kind != kind:
-            raise ValueError(f"rule.classifier={path}: a classifier for rule={classifier.kind}, not rule={kind}")
-        wanted: list[tuple[str, str | None, str | None, Model | None]] = [
-            ("target", classifier.target, classifier.fingerprint, target)]
-        if classifier.features == "both":
-            wanted.append(("draft", classifier.draft, classifier.draft_fingerprint, model))
-        for role, source, fingerprint, given in wanted:
-            if given is None or given.fingerprint != fingerprint:
-                has = "none" if given is None else f"{given.source} ({given.fingerprint})"
-                raise ValueError(f"rule.classifier={path}: trained with the {role} {source} ({fingerprint}), and the "
-                                 f"{role} here is {has}; run `python -m bench.train judge` for this pair")
-        return cls.of(classifier, target.device)
-
-    @classmethod
-    def of(cls, classifier: Classifier, device: torch.device | str) -> Linear:
-        mean, scale, coef = (torch.tensor(x, dtype=torch.float64)
-                             for x in (classifier.mean, classifier.scale, classifier.coef))
-        weight = coef / scale
-        bias = classifier.intercept - (mean * weight).sum()
-        return cls(classifier.features, weight.float().to(device), bias.float().to(device))
-
-    def important(self, v: Verification) -> Tensor:
-        """[B, N] P(important) of each node's token."""
-        hidden = v.hidden
-        if self.features == "both":
-            assert v.draft.hidden is not None, "the drafter gave no hidden states"
-            hidden = torch.cat([v.draft.hidden, hidden], -1)
-        return (hidden.float() @ self.weight + self.bias).sigmoid()
-
-
-class ClassifierRule(Rule):
-    """A rule that a classifier decides, which `python -m bench.train judge` trains."""
-
-    needs_hidden: ClassVar[bool] = True
-    training: ClassVar[str] = "bench.train judge pair=..."
-    """The command that makes the rule's file."""
-    classifier: Annotated[Path, made_by("bench.train judge")] | None = None
-    _linear: Linear | None = PrivateAttr(None)
-
-    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
-        super().check(candidates, sampling)
-        if self.classifier is None:
-            raise FileMissing(self.name, f"rule={self.name} needs a classifier for its pair: train one with `python -m "
-                                         f"{self.training}` and give rule.classifier=FILE")
-
-    def bind(self, target: Target, model: Model | None) -> Self:
-        assert self.classifier is not None, "check() refuses a rule without a classifier"
-        return self.with_classifier(Linear.load(self.classifier, self.name, target, model))
-
-    def with_classifier(self, linear: Linear) -> Self:
-        bound = self.model_copy()
-        bound._linear = linear
-        return bound
-
-    def important(self, v: Verification) -> Tensor:
-        """[B, N] the classifier's probability for each node."""
-        assert self._linear is not None, "the rule is not bound to a pair"
-        return self._linear.important(v)
 
 
 class Answer(BaseModel):

@@ -22,14 +22,6 @@ variant
             constants and pruning by keywords in the prompt (mathematics, code); that is left out on purpose, because it
             distinguishes benchmarks. Its shipped constants come from MT-Bench questions and all have tol > ln 2.
 q_mode      of the lossless test, or of p/q in `released`; see `lossless`. The authors' code is `draft`.
-
-In docs/rules.md
-  accepts  `min(U_emb, U_logit) <= tolerance (1 - theta)`, a bound on what the token can change, else the lossless
-           test
-  reads    p, input embeddings of the target, measured constants; any candidates
-  emits    the lossless residual (`released`: its own)
-  strict   none: theta = 1 still keeps tokens that cost nothing
-  source   ARC-Decode: `paper` and the authors' code (`released`)
 """
 
 from __future__ import annotations
@@ -38,17 +30,19 @@ import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules._files import VACUOUS, Constants, FileMissing, made_by
+from methods.rules._files import FileMissing, made_by, read_json
 from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, ThresholdView, Verification
 from methods.rules.lossless import QMode, lossless_test, residual
 
 log = logging.getLogger(__name__)
+VACUOUS = math.log(2.0)
+"""Nats; no Jensen-Shannon divergence is larger."""
 EPSILON = 1e-10
 """Probabilities are clamped from below at this before their logarithm is taken."""
 
@@ -57,6 +51,56 @@ def entropy(p: Tensor) -> Tensor:
     """Entropy over ln V of distributions [..., V] -> [...] in [0, 1]."""
     nats: Tensor = torch.special.entr(p).sum(-1)
     return nats / math.log(p.shape[-1])
+
+
+class Bucket(BaseModel):
+    """Constants for contexts of similar entropy.
+
+    c            factor of the embedding distance in U_emb (eq. 10).
+    alpha_kappa  factor of the squared log margin in U_logit (eq. 13).
+    tau          tolerated divergence, nats (eq. 15).
+    n            positions measured.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    c: float = Field(ge=0)
+    alpha_kappa: float = Field(ge=0)
+    tau: float = Field(ge=0)
+    n: int = Field(ge=1)
+
+
+class Constants(BaseModel):
+    """The file that `bench.train calibrate` writes.
+
+    target       the model they were measured on.
+    fingerprint  its weights' fingerprint; constants of another model are refused.
+    inv_std      [H] diagonal of W.
+    edges        entropies that separate the buckets, ascending.
+    buckets      one more than edges.
+    provenance   how they were measured.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    target: str
+    fingerprint: str
+    inv_std: list[float]
+    edges: list[float] = []
+    buckets: list[Bucket] = Field(min_length=1)
+    provenance: dict[str, Any] = {}
+
+    @property
+    def vacuous(self) -> bool:
+        """Some bucket tolerates every divergence."""
+        return any(bucket.tau >= VACUOUS for bucket in self.buckets)
+
+    @classmethod
+    def read(cls, path: Path) -> Constants:
+        """Raises ValueError, one line."""
+        constants = read_json(cls, path, "constants of bench.train calibrate")
+        if len(constants.buckets) != len(constants.edges) + 1:
+            raise ValueError(f"{path}: {len(constants.edges)} edges cannot separate {len(constants.buckets)} buckets; "
+                             "write the file again with `python -m bench.train calibrate`")
+        return constants
 
 
 @dataclass(frozen=True, slots=True)

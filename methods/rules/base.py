@@ -10,6 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from methods.registry import name_of
 from methods.rules.verification import State, Verification
 from methods.rules.walk import Decision, Walk
 from methods.sampling import Sampling, draw
@@ -102,7 +103,7 @@ class Target(Model, Protocol):
 
 
 class Rule(BaseModel, ABC):
-    """An acceptance rule: one file in methods/rules, one subclass in it, its fields are the rule's options.
+    """An acceptance rule: a subclass in a file of methods/rules; its fields are the rule's options.
 
     `decide` is the local decision for all nodes at once; `emit` gives the weights from which the token after the kept
     path is drawn (the correction where a rule rejects, the bonus at a leaf). Neither may wait for the device."""
@@ -139,8 +140,8 @@ class Rule(BaseModel, ABC):
 
     @property
     def name(self) -> str:
-        """The rule's name on the command line: that of its file."""
-        return type(self).__module__.rpartition(".")[2]
+        """The rule's name on the command line, which its class gives."""
+        return name_of(type(self))
 
     def is_memoryless(self) -> bool:
         """Whether, with these options, the decision on a token depends on its context only."""

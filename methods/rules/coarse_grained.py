@@ -25,13 +25,6 @@ any token that shares a group with the target's choice (with disjoint groups; in
 Groups come from a file (`groups`: JSON {"groups": [[token ids], ...]}; a token in none is a group of its own) or from
 the target's input embeddings: around every token one group, of the tokens whose embedding has a cosine of at least
 `similarity` with it, where each is among the other's `largest` nearest.
-
-In docs/rules.md
-  accepts  the group of x, `sum of min(1, P(G)/Q(G))/m`; `redraw` then draws a token in it
-  reads    p, q as distributions over groups; any candidates
-  emits    norm max(0, P - Q) over groups, a token inside by p
-  strict   `token=redraw`: lossless; `keep` with groups of one token too
-  source   principled coarse-graining (Mirror-SD)
 """
 
 from __future__ import annotations

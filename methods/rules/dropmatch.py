@@ -1,33 +1,4 @@
-"""DropMatch: accept a draft token that the target could have emitted under dropout before its LM head.
-
-h is the target's final hidden state (behind the final norm) in the context of the child x, W its LM head, m_i a mask
-that drops each of h's units with probability p_drop. Section 3.1: K heads from one forward,
-
-    h_i = h * m_i / (1 - p_drop),   l_i = W h_i  (the model's own cap or scale of logits applies),   p_i = softmax(l_i)
-
-variant
-  naive     accept x  iff  x is the token of some head (eq. 4). Needs no q; the paper's rule with EAGLE-3.
-  js        centroid c = softmax(mean of l_i) (eq. 5); accept  iff  JS(q||c) <= max_i JS(p_i||c) (eq. 6)  or  x is the
-            majority token (eq. 7, Algorithm 1). The paper's rule with a draft model. q is the raw softmax of the draft,
-            JS in nats. On a tree, eq. 6 speaks of the context: it goes on with the draft's best child.
-  majority  accept x  iff  most heads' token is x (eq. 7 alone); of equal counts, the first head's.
-selection  a head's token: argmax l_i, or nucleus: drawn from the smallest set of tokens with `nucleus` of the mass of
-           p_i at the decoding temperature (at temperature 0, of p_i as it is).
-
-Correction and bonus are the plain target's, without dropout: its argmax at temperature 0, a draw from p otherwise. With
-p_drop = 0 every head is the target, and with argmax selection naive and majority are greedy matching.
-
-Masks are functions of (the context's own uniform number, head, unit) through a 32-bit integer hash, computed on the
-device: they belong to the prompt's random stream, so a run repeats exactly, in any batch and order.
-
-In docs/rules.md
-  accepts  x is the token of a dropout head (`naive`), of most heads (`majority`), or q is as close to their
-           centroid as one of them (`js`)
-  reads    hidden states and LM head of the target; `js`: q
-  emits    p (its argmax at T = 0)
-  strict   `p_drop=0 selection=argmax`, `naive` or `majority`: greedy matching
-  source   DropMatch
-"""
+"""Rules on dropout heads: copies of the LM head that read a randomly masked hidden state."""
 
 from __future__ import annotations
 
@@ -63,7 +34,29 @@ MOST_SERVED = 16
 
 
 class Dropmatch(Rule):
-    """heads: K. p_drop: share of hidden units dropped in each head."""
+    """DropMatch: accept a draft token that the target could have emitted under dropout before its LM head.
+
+    h is the target's final hidden state (behind the final norm) in the context of the child x, W its LM head, m_i a
+    mask that drops each of h's units with probability p_drop. Section 3.1: K heads from one forward,
+
+        h_i = h * m_i / (1 - p_drop),   l_i = W h_i  (with the model's own cap or scale of logits),   p_i = softmax(l_i)
+
+    variant
+      naive     accept x  iff  x is the token of some head (eq. 4). Needs no q; the paper's rule with EAGLE-3.
+      js        centroid c = softmax(mean of l_i) (eq. 5); accept  iff  JS(q||c) <= max_i JS(p_i||c) (eq. 6)  or  x is
+                the majority token (eq. 7, Algorithm 1). The paper's rule with a draft model. q is the raw softmax of
+                the draft, JS in nats. On a tree, eq. 6 speaks of the context: it goes on with the draft's best child.
+      majority  accept x  iff  most heads' token is x (eq. 7 alone); of equal counts, the first head's.
+    selection  a head's token: argmax l_i, or nucleus: drawn from the smallest set of tokens with `nucleus` of the mass
+               of p_i at the decoding temperature (at temperature 0, of p_i as it is).
+
+    Correction and bonus are the plain target's, without dropout: its argmax at temperature 0, a draw from p otherwise.
+    With p_drop = 0 every head is the target, and with argmax selection naive and majority are greedy matching.
+
+    Masks are functions of (the context's own uniform number, head, unit) through a 32-bit integer hash, computed on the
+    device: they belong to the prompt's random stream, so a run repeats exactly, in any batch and order.
+
+    heads: K. p_drop: share of hidden units dropped in each head."""
 
     needs_hidden: ClassVar[bool] = True
     variant: Literal["naive", "js", "majority"] = "js"
@@ -183,3 +176,51 @@ def _whole(v: Verification, per_context: Tensor) -> Tensor:
 def _any_of(v: Verification, tokens: Tensor) -> Tensor:
     """[B, N] bool: the node's token is one of the `tokens` [B, n, K] of its context."""
     return (v.draft.tokens[..., None] == v.at_parent(_whole(v, tokens))).any(-1)
+
+
+class DropoutHead(Rule):
+    """One dropout head in place of the target: decode with DropMatch's i-th head alone (DropMatch, Table 1).
+
+    With the head's logits l_i as in `dropmatch` (one mask a token), at temperature 0:
+
+        accept x  iff  x = argmax l_i   in the context of its parent;   correction and bonus: argmax l_i
+
+    Each context of the text has one mask, drawn independently, so the text has the distribution of autoregressive
+    decoding with the head, except for its first token, which the prefill draws from the plain target. With p_drop = 0
+    this is greedy decoding of the target. A control, not a method: "relaxed" counts tokens that differ from the
+    target's argmax.
+
+    head: i, from 1; heads differ only in their random masks. p_drop: share of hidden units dropped."""
+
+    needs_hidden: ClassVar[bool] = True
+    greedy_only: ClassVar[bool] = True
+    head: int = Field(1, ge=1, le=1024)
+    p_drop: float = Field(0.3, ge=0.0, lt=1.0)
+    _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
+
+    def bind(self, target: Target, model: Model | None) -> DropoutHead:
+        bound = self.model_copy()
+        bound._head = target.head
+        return bound
+
+    @property
+    def own_randomness(self) -> bool:
+        return self.p_drop > 0
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        return False  # the head's argmax, not the target's
+
+    def decide(self, v: Verification) -> Decision:
+        return Decision(v.draft.tokens == v.at_parent(self.tokens(v.hidden, v.u)), v.is_argmax)
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        token = self.tokens(v.at(v.hidden, node), v.at(v.u, node))
+        return torch.zeros_like(v.logits[:, 0]).scatter_(-1, token[:, None], 1.0)
+
+    def tokens(self, hidden: Tensor, u: Tensor) -> Tensor:
+        """The head's token in each context: hidden states [..., H] and their uniform numbers [...] -> [...]."""
+        size = hidden.shape[-1]
+        units = torch.arange(size, device=hidden.device) + (self.head - 1) * size  # as in dropmatch's i-th head
+        kept = words(u, units) >= round(self.p_drop * WORD)
+        assert self._head is not None, "the rule is not bound to a target"
+        return self._head(hidden / (1.0 - self.p_drop) * kept).argmax(-1)

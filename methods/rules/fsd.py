@@ -20,13 +20,6 @@ A head whose draft vocabulary lacks tokens has q = 0 there, so kl and js_release
 Rejection and bonus: draw from the processed p, without a residual (section 4); correction=greedy takes the target's
 argmax instead (section 6.3). On a tree all children of a node share its divergence, so an accepted context goes on with
 the draft's best child. The paper drafts greedily.
-
-In docs/rules.md
-  accepts  everything where `D(p, q) <= threshold`
-  reads    raw softmax of both models; any candidates with a distribution
-  emits    p (`correction=greedy`: argmax z)
-  strict   none: `threshold=0` rejects every token
-  source   fuzzy speculative decoding (`js_released`: the authors' code)
 """
 
 from __future__ import annotations
@@ -38,8 +31,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.rules.base import Decision, DraftCapabilities, Rule, Sampling, ThresholdView, Verification
-from methods.rules.lossless import lossless_test
+from methods.rules.base import DraftCapabilities, Sampling, ThresholdView, Verification
+from methods.rules.lossless import ThresholdRule
 
 Divergence = Literal["js", "js_released", "kl", "kl_released", "tv",
                      "topk_js", "topk_js_released", "topk_kl", "topk_kl_released", "topk_tv"]
@@ -98,7 +91,7 @@ def smooth(p: Tensor) -> Tensor:
     return p / p.sum(-1, keepdim=True)
 
 
-class Fsd(Rule):
+class Fsd(ThresholdRule):
     """threshold: largest accepted divergence, in nats (tv: 0 to 1). Table 3 has, with js_released, 0.4 for Qwen2.5, 0.3
     for Llama 3.1 and 0.7 for Gemma 2."""
 
@@ -123,9 +116,6 @@ class Fsd(Rule):
             raise ValueError(f"rule=fsd with rule.divergence={self.divergence} is infinite where q is 0, and the "
                              f"vocabulary of drafter={candidates.drafter} is reduced: set rule.divergence=js, tv or "
                              "kl_released")
-
-    def decide(self, v: Verification) -> Decision:
-        return Decision(v.at_parent(self._divergence(v) <= self.threshold), lossless_test(v))
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         per_node = v.at_parent(self._divergence(v))

@@ -1,31 +1,4 @@
-"""Speculative sampling: the emitted tokens follow the target's processed distribution p exactly.
-
-Source: Leviathan et al. 2023 and Chen et al. 2023 for one candidate; SpecInfer (Miao et al. 2024) and EAGLE for
-siblings. In one context with children x_1, x_2, ... in draft order, r of them already rejected:
-
-  sampled        children drawn independently from q.  p_0 = p,  p_(r+1) = norm(max(0, p_r - q)),
-                 accept x with probability min(1, p_r(x)/q(x)); if all are rejected, draw from the last p_r.
-                 Drawn without replacement, q loses each rejected child and is renormalised: q_(r+1) = norm(q_r without
-                 x_r), and p_(r+1) = norm(max(0, p_r - q_r)) with it (recursive rejection sampling, Jeon et al. 2024).
-  deterministic  q is a point mass on x, so a rejected x loses all its mass: with S = p(x_1) + ... + p(x_r)
-                 accept x with probability p(x)/(1 - S); if all are rejected, draw from p without the children.
-
-q_mode (only matters for deterministic candidates):
-  exact  as above.
-  draft  accept with probability min(1, p(x)/(1 - S)/q(x)), q(x) = the draft probability of x, as in the repositories
-         of MARS and ARC-Decode. A rejected x has p < q, so max(0, p - q) again removes all its mass. NOT lossless: x
-         was not drawn from q. It raises acceptance and biases the output towards tokens that the draft prefers.
-
-At temperature 0 all of these reduce to greedy matching. Tests are `u < probability` with u in [0, 1): probability 0
-never accepts, 1 always does. Shapes as in `Verification`: B rows, N nodes, V tokens.
-
-In docs/rules.md
-  accepts  `u q(x) < p(x)`; siblings against what is left of p
-  reads    p; q of sampled candidates; chains and trees
-  emits    norm max(0, p - q), or p without the rejected children
-  strict   always lossless (`q_mode=exact`); `q_mode=draft` is biased
-  source   every engine's default
-"""
+"""Speculative sampling, which is lossless, what other rules take of it, and three controls beside it."""
 
 from __future__ import annotations
 
@@ -34,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from methods.rules.base import Decision, Rule, Sampling, ThresholdView, Verification
@@ -166,7 +140,29 @@ def rejected(v: Verification, node: Tensor, alpha: Tensor) -> Tensor:
 
 
 class Lossless(Rule):
-    """q_mode: how deterministic candidates are tested (see above); "draft" is a biased control, not a method."""
+    """Speculative sampling: the emitted tokens follow the target's processed distribution p exactly.
+
+    Source: Leviathan et al. 2023 and Chen et al. 2023 for one candidate; SpecInfer (Miao et al. 2024) and EAGLE for
+    siblings. In one context with children x_1, x_2, ... in draft order, r of them already rejected:
+
+      sampled        children drawn independently from q.  p_0 = p,  p_(r+1) = norm(max(0, p_r - q)), accept x with
+                     probability min(1, p_r(x)/q(x)); if all are rejected, draw from the last p_r. Drawn without
+                     replacement, q loses each rejected child and is renormalised: q_(r+1) = norm(q_r without x_r), and
+                     p_(r+1) = norm(max(0, p_r - q_r)) with it (recursive rejection sampling, Jeon et al. 2024).
+      deterministic  q is a point mass on x, so a rejected x loses all its mass: with S = p(x_1) + ... + p(x_r)
+                     accept x with probability p(x)/(1 - S); if all are rejected, draw from p without the children.
+
+    q_mode (only matters for deterministic candidates):
+      exact  as above.
+      draft  accept with probability min(1, p(x)/(1 - S)/q(x)), q(x) = the draft probability of x, as in the
+             repositories of MARS and ARC-Decode. A rejected x has p < q, so max(0, p - q) again removes all its mass.
+             NOT lossless: x was not drawn from q. It raises acceptance and biases the output towards tokens that the
+             draft prefers.
+
+    At temperature 0 all of these reduce to greedy matching. Tests are `u < probability` with u in [0, 1): probability 0
+    never accepts, 1 always does. Shapes as in `Verification`: B rows, N nodes, V tokens.
+
+    q_mode: how deterministic candidates are tested (see above); "draft" is a biased control, not a method."""
 
     q_mode: QMode = "exact"
 
@@ -191,6 +187,17 @@ class Lossless(Rule):
         return p
 
 
+class ThresholdRule(Rule):
+    """A rule whose decision is a function of one threshold; where it has no view, greedy matching."""
+
+    @abstractmethod
+    def threshold_view(self, v: Verification) -> ThresholdView | None: ...
+
+    def decide(self, v: Verification) -> Decision:
+        view = self.threshold_view(v)
+        return Decision(v.is_argmax if view is None else view.kept, lossless_test(v))
+
+
 class ChainRule(Rule):
     """A rule for one chain of tokens drawn from q: greedy matching at temperature 0, `accept` above it. It emits what
     `lossless` emits, or, where it samples towards a distribution pi other than p, `without_draft`."""
@@ -212,20 +219,106 @@ class ChainRule(Rule):
         return residual(v, node)
 
 
-class ThresholdChain(ChainRule):
-    """A rule for chains whose decision is a function of one threshold."""
+class ThresholdChain(ThresholdRule):
+    """A rule for chains whose decision is a function of one threshold: greedy matching at temperature 0, and emits what
+    `lossless` emits."""
+
+    chain_only: ClassVar[bool] = True
+    sampled_only: ClassVar[bool] = True
 
     @abstractmethod
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         """`threshold_view` above temperature 0; `lossless` [B, N] is the decision of the lossless test."""
 
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
-        return self.view(v, lossless).kept
-
     def threshold_view(self, v: Verification) -> ThresholdView | None:
         return None if v.sampling.greedy else self.view(v, lossless_test(v))
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return residual(v, node)
 
 
 def draft_p(v: Verification) -> Tensor:
     """[B, N] the probability with which each node's token was drafted: q(x), or 1 for a deterministic candidate."""
     return v.q_token if v.draft.sampled else torch.ones_like(v.p_token)
+
+
+class Greedy(Rule):
+    """Greedy verification: accept the token that the target itself would emit at temperature 0.
+
+        accept x  iff  x = argmax_v z(v);   correction and bonus: argmax_v z(v)
+
+    z are the raw target logits in the context of x's parent, the first one of a tie. Output equals autoregressive
+    greedy decoding token by token (in float32; lower precisions round differently for different matrix shapes).
+    Source: exact-match verification, e.g. MARS eq. 1. No options, no random numbers, no draft distribution."""
+
+    greedy_only: ClassVar[bool] = True
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return True
+
+    def decide(self, v: Verification) -> Decision:
+        return Decision(v.is_argmax)
+
+
+class Random(Rule):
+    """Random acceptance: a control that shows whether it matters *which* draft tokens are accepted.
+
+        accept x  iff  u < rate;   correction and bonus: draw from the target's processed distribution p
+
+    u is uniform in [0, 1), one number per node. Source: FSD, Appendix E and Figure 6 ("random FSD baseline").
+    On a tree each sibling is tried in turn, so a context with k children goes on with probability 1 - (1 - rate)^k.
+
+    rate: probability with which a draft token is accepted, whatever it is."""
+
+    rate: float = Field(0.5, ge=0.0, le=1.0)
+
+    def decide(self, v: Verification) -> Decision:
+        return Decision(v.u < self.rate, lossless_test(v))
+
+
+class Threshold(Rule):
+    """SGLang's acceptance thresholds: accept a likely token without a draw; draw against a part of the mass.
+
+    In one context with children x_1, x_2, ... in draft order and S_j = p(x_1) + ... + p(x_j), each tested with its own
+    u:
+
+        accept x_j  iff  p(x_j) >= single  or  u < p(x_j)/(acc - S_(j-1));   bonus: p
+        all rejected: draw from p without the children
+
+    p is the processed target distribution. A repeated sibling has lost its mass. Defined for chains and trees and for
+    any candidates: the draft's probabilities are never used, so a token drawn from q is accepted with probability p(x),
+    not min(1, p(x)/q(x)); whether a token counts as relaxed is decided by the lossless test without q, too. SGLang
+    draws one number for all siblings, coin <= S_j/acc, which gives the same probabilities.
+
+    single = acc = 1 is lossless, for sampled candidates too; no other setting is. At temperature 0: greedy matching,
+    whatever the thresholds.
+    Source: sgl-kernel/csrc/speculative/speculative_sampling.cuh 120affb9, TreeSpeculativeSamplingTargetOnly.
+
+    single: probability from which a token is accepted without a draw. acc: the mass that is drawn against."""
+
+    single: float = Field(1.0, ge=0.0, le=1.0)
+    acc: float = Field(1.0, ge=1e-9, le=1.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or (self.single == 1.0 and self.acc == 1.0)
+
+    def decide(self, v: Verification) -> Decision:
+        if v.sampling.greedy:
+            return Decision(v.is_argmax)
+        view = self._view(v)
+        return Decision(view.holds | view.outside, mass_test(v))
+
+    def threshold_view(self, v: Verification) -> ThresholdView | None:
+        return None if v.sampling.greedy else self._view(v)
+
+    def _view(self, v: Verification) -> ThresholdView:
+        drawn = mass_test(v, self.acc)
+        return ThresholdView("single", ">=", self.single, sibling_mass(v)[0], torch.ones_like(drawn), drawn)
+
+    def by_threshold(self, v: Verification) -> Tensor:
+        """Accepted because of `single` or `acc`: not by the lossless test."""
+        decision = self.decide(v)
+        return decision.accept & ~decision.lossless
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return v.p_at(node) if v.sampling.greedy else without_children(v, node, v.p_at(node))

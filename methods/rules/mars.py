@@ -18,14 +18,6 @@ indicator  compared with theta (relax iff `indicator > theta`: a smaller theta r
   logit_ratio   r. Has no meaning for z1 <= 0: algorithm1 and sampling are strict there, and `nonpositive_top1` is set.
   prob_ratio    p2/p1 = exp(z2 - z1)   (Figure 1b)
   logit_margin  1 - (z1 - z2): eq. 5 with a fixed scale in place of z1; theta = -1 allows a margin of 2
-
-In docs/rules.md
-  accepts  the runner-up where `z2/z1 > theta`, else the argmax (`algorithm1`) or the lossless test
-           (`sampling`)
-  reads    the two largest z, p; any candidates
-  emits    `algorithm1`: argmax z; else the lossless residual
-  strict   `theta=1`: greedy matching (`algorithm1`), lossless (`sampling`)
-  source   MARS: `algorithm1` (paper), `released` (the authors' code)
 """
 
 from __future__ import annotations

@@ -20,13 +20,6 @@ Chains only. At temperature 0, which the kernel does not have, the rule is greed
 lossless. Where the candidates do not reach top_p, even an argmax draft is rejected; window = 0 takes any runner-up.
 Source: PaddlePaddle FastDeploy, custom_ops/gpu_ops/speculate_decoding: top_p_candidates.cu 526d1cfc,
 speculate_verify.cu 2a5d357c, verify_draft_tokens.cu faace3cf; its default is TOPP with 5 candidates and a window of 2.
-
-In docs/rules.md
-  accepts  among the candidates whose sum reaches top_p, or the runner-up if the next `window` tokens match
-  reads    softmax at T; chains; the following positions
-  emits    a draw among the candidates
-  strict   none above T = 0
-  source   FastDeploy: its default verification, `TOPP`
 """
 
 from __future__ import annotations
@@ -64,7 +57,6 @@ class _Candidates:
 class ToppWindow(Rule):
     """Options of the top-p window.
 
-    variant         intended or released, as above.
     max_candidates  C.
     window          W, matches that must follow a runner-up.
     """

@@ -23,9 +23,10 @@ from bench.rehearsal.rows import ROWS, write_rows
 from bench.reports.plan import plan_of
 from bench.reports.run import ALL, EVERY, LIST, load_report
 from bench.reports.sweep import plan_of_sweep
-from methods import registry, rule_map
+from methods import registry
 from results.reports.spec import parse_report
 from tasks import registry as task_registry
+from tests.helpers.rule_table import SHIPPED
 
 OWN_COMMANDS = {"calibrate.yaml", "cost.yaml", "dashboard.yaml", "exchange.yaml",
                 "gpu.yaml", "merge.yaml", "mismatches.yaml", "offline_kit.yaml", "status.yaml", "train_heads.yaml",
@@ -154,8 +155,7 @@ def test_controls_cover_every_rule() -> None:
             for row in yaml.safe_load((CONF / "report" / f"{name}.yaml").read_text())["axes"]["Rule"]
             if "variants" not in row]
     rules = [word.removeprefix("rule=") for row in rows for word in row["overrides"] if word.startswith("rule=")]
-    shipped = {name for name in registry.names("rules") if rule_map.entries(name)["source"] != rule_map.OWN}
-    assert {name_of(choice) for choice in rules} == shipped - {"greedy", "argmax_only", "tilted"}
+    assert {name_of(choice) for choice in rules} == SHIPPED - {"greedy", "argmax_only", "tilted"}
 
 
 @pytest.mark.parametrize("name", task_registry.names())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from bench.training.label_mining import Miner, drafted, same_answer
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method
-from methods.rules._files import Classifier, Linear
+from methods.rules.classifiers import Classifier, Judge
 from methods.sampling import Sampling
 from methods.training.rules.judge import features, held_out_groups, train
 from tasks.base import Prompt, Score
@@ -33,9 +35,9 @@ def test_the_classifier_separates_prompts_it_has_not_seen() -> None:
     fresh, label, _ = separable(seed=1)
     file = Classifier(kind="judge", target="t", fingerprint="f", features="target", mean=found.mean, scale=found.scale,
                       coef=found.coef, intercept=found.intercept)
-    linear = Linear.of(file, "cpu")
-    score = torch.tensor(fresh, dtype=torch.float32) @ linear.weight + linear.bias
-    assert ((score > 0).numpy() == label).mean() > 0.88
+    seen: Any = SimpleNamespace(hidden=torch.tensor(fresh))
+    important = Judge().with_classifier(file).important(seen)
+    assert ((important > 0.5).numpy() == label).mean() > 0.88
 
 
 def test_weighting_makes_the_rare_kind_count() -> None:

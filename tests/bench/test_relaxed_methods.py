@@ -13,7 +13,7 @@ from bench.config.paths import PROJECT
 from bench.training.commands.calibrate import run as calibrate
 from bench.training.options import PairOptions
 from methods.engine.fingerprints import fingerprint
-from methods.rules._files import Classifier
+from methods.rules.classifiers import Classifier
 from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow

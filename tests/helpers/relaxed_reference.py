@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 
-from methods.rules._files import Classifier, Constants
+from methods.rules.arc import Constants
+from methods.rules.classifiers import Classifier
 from methods.sampling import Sampling
 from tests.helpers.rule_reference import (
     Child,

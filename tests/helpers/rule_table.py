@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,10 @@ import numpy as np
 import torch
 
 from methods import registry
-from methods.rules._files import Bucket, Classifier, Constants, FileMissing, Linear
+from methods.rules._files import FileMissing
+from methods.rules.arc import Bucket, Constants
 from methods.rules.base import DraftCapabilities, Rule
+from methods.rules.classifiers import Classifier
 from methods.rules.coarse_grained import Groups
 from methods.rules.verification import Verification
 from methods.sampling import Sampling
@@ -45,6 +48,16 @@ def classifier(kind: str, features: str) -> Classifier:
                       coef=rng.normal(size=size).tolist(), intercept=0.3)
 
 
+def rows_of_the_page() -> dict[str, str]:
+    """Rule -> source, of the rows of docs/rules.md."""
+    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+    cells = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    return {row[0].strip("`"): row[-1] for row in cells}
+
+
+SHIPPED = {name for name, source in rows_of_the_page().items() if source != "my own"}
+
+
 def coarse(rule: Rule, groups: list[list[int]], vocab: int = VOCAB) -> Rule:
     """The coarse-grained rule with these groups, as if read from a file."""
     bound = rule.model_copy()
@@ -57,8 +70,8 @@ GIVEN: dict[str, Callable[..., Rule]] = {
     "dropmatch": lambda rule, weight: rule.bind(TARGET, None),
     "dropout_head": lambda rule, weight: rule.bind(TARGET, None),
     "coarse_grained": coarse,
-    "autojudge": lambda rule, weights: rule.with_classifier(Linear.of(weights, "cpu")),
-    "judge": lambda rule, weights: rule.with_classifier(Linear.of(weights, "cpu")),
+    "autojudge": lambda rule, weights: rule.with_classifier(weights),
+    "judge": lambda rule, weights: rule.with_classifier(weights),
     "csd": lambda rule, pairs: rule.with_pairs(pairs, "cpu", VOCAB)}
 """What a rule is bound to, without a file; the slow version is given the same."""
 

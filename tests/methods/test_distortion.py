@@ -16,12 +16,11 @@ from methods.distortion import POWERS, compared, keep_probability, sampled_law, 
 from methods.likelihood import generate_with_nll
 from methods.method import build_method
 from methods.rules.base import Rule
-from methods.rules.lossless import Lossless
+from methods.rules.lossless import Lossless, Random
 from methods.rules.mars import Mars
-from methods.rules.random import Random
-from methods.rules.typical import Typical
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, walk
+from methods.rules.whole import Typical
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from results.metrics.distortion import INVERSE

@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 from methods import registry
 from methods.distortion import compared, keep_probability, sampled_law, tree_law
 from methods.rules.base import Rule
-from methods.rules.tilted import tilted
 from methods.rules.verification import Verification
+from methods.rules.whole import tilted
 from methods.sampling import Sampling
 from tests.helpers.rule_cases import random_case
 from tests.helpers.rule_table import with_states

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from methods.rules.base import Rule
-from methods.rules.block import Block, thresholds
 from methods.rules.coarse_grained import CoarseGrained
-from methods.rules.lossless import Lossless
-from methods.rules.threshold import Threshold
-from methods.rules.traversal import Traversal, alphas
+from methods.rules.lossless import Lossless, Threshold
 from methods.rules.verification import Verification
 from methods.rules.walk import walk
+from methods.rules.whole import Block, Traversal, alphas, thresholds
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers.local_reference import mentored_pi

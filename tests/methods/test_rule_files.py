@@ -13,18 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from methods import registry, rule_map
+from methods import registry
 from methods.drafters.base import DraftSettings
 from methods.rules._files import Answer, Answers
 from methods.rules.arc import Arc
-from methods.rules.argmax_only import ArgmaxOnly
-from methods.rules.autojudge import Autojudge
+from methods.rules.classifiers import Autojudge
 from methods.rules.coarse_grained import CoarseGrained
-from methods.rules.csd import Csd
-from methods.rules.either import Either
-from methods.rules.near_top import NearTop
-from methods.rules.relaxed_topk import RelaxedTopk
-from methods.rules.secure_sd import SecureSd
+from methods.rules.combined import ArgmaxOnly, Either
+from methods.rules.mismatches import Csd
+from methods.rules.placed import NearTop, RelaxedTopk, SecureSd
 from methods.sampling import Sampling
 from tests.helpers.rule_table import ARC_ONE, ARC_THREE, TABLE, TARGET, case, classifier
 from tests.helpers.tiny_models import language_model, prompts
@@ -147,18 +144,3 @@ def test_a_rule_needs_what_the_rules_inside_need() -> None:
         assert inside.needs_hidden and inside.needs_q(Sampling(0.0)) and not inside.sampled_only
     assert not Either(first=plain, second=plain).needs_hidden and not ArgmaxOnly(of=plain).needs_q(Sampling(1.0))
     assert SecureSd(relaxed={"name": "lossy"}).sampled_only
-
-
-def test_the_page_is_up_to_date() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
-    assert page == rule_map.page(), "run `python -m methods.rule_map`"
-    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == registry.names("rules")
-
-
-def test_a_docstring_without_its_row_is_refused(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("methods.rules.greedy.__doc__", "Greedy.\n\nIn docs/rules.md\n  accepts  x\n")
-    with pytest.raises(ValueError, match=r"methods/rules/greedy\.py"):
-        rule_map.entries("greedy")
-    assert rule_map.main() == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: methods/rules/greedy.py: its docstring must end in")

@@ -14,9 +14,8 @@ from methods.rules import fsd
 from methods.rules.base import Rule
 from methods.rules.dropmatch import words
 from methods.rules.fsd import Divergence, Fsd, divergence, divergences
-from methods.rules.lossless import Lossless
+from methods.rules.lossless import Lossless, Random
 from methods.rules.mars import Mars
-from methods.rules.random import Random
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling

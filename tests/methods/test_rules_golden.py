@@ -15,12 +15,11 @@ from methods import registry
 from methods.rules import block
 from methods.rules.base import Rule
 from methods.rules.fsd import Fsd, divergence, smooth
-from methods.rules.greedy import Greedy
-from methods.rules.lossless import Lossless
+from methods.rules.lossless import Greedy, Lossless
 from methods.rules.mars import Mars
-from methods.rules.traversal import alphas
 from methods.rules.verification import State, Verification
 from methods.rules.walk import Walk, walk
+from methods.rules.whole import alphas
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers.rule_cases import acceptance, every_token, first_token, outcomes, random_case

@@ -10,7 +10,7 @@ import torch
 from bench.config.rule_text import rule_of
 from methods.batch import Generation
 from methods.decode import Limits, Request, count_cycle, emit, generate
-from methods.drafters.prompt_lookup import PromptLookup, lookup
+from methods.drafters.lookup import PromptLookup, lookup
 from methods.method import build_method
 from methods.rules.lossless import Lossless
 from methods.sampling import Sampling

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from methods import registry
 from methods.batch import Generation
 from methods.decode import Limits, Request, generate
-from methods.drafters.suffix import Suffix, speculate
+from methods.drafters.lookup import Suffix, speculate
 from methods.method import build_method
 from methods.rules._files import Answer, Answers
 from methods.sampling import Sampling

@@ -11,15 +11,13 @@ import torch
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
 from methods.method import build_method
-from methods.rules._files import Bucket, Constants
-from methods.rules.arc import Arc
+from methods.rules.arc import Arc, Bucket, Constants
 from methods.rules.base import Rule
+from methods.rules.combined import Either
 from methods.rules.dropmatch import Dropmatch
-from methods.rules.either import Either
 from methods.rules.fsd import Fsd
-from methods.rules.lossless import Lossless
+from methods.rules.lossless import Lossless, Random
 from methods.rules.mars import Mars
-from methods.rules.random import Random
 from methods.rules.verification import Verification
 from methods.rules.walk import KEPT, Clause, clauses, walk
 from methods.sampling import Sampling

@@ -16,7 +16,7 @@ from bench.training.options import PairOptions
 from bench.training.self_distillation import answers
 from methods.decode import Limits
 from methods.method import autoregressive
-from methods.rules._files import VACUOUS, Constants
+from methods.rules.arc import VACUOUS, Constants
 from methods.sampling import Sampling
 from methods.training.rules.arc import Alternative, Bound, BoundSample, fit_buckets, inverse_std, measure
 from plots.calibration import calibration

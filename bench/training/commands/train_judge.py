@@ -18,7 +18,7 @@ from bench.training.label_mining import Miner
 from bench.training.options import PairOptions
 from methods.decode import Limits
 from methods.method import autoregressive
-from methods.rules._files import Classifier, Features
+from methods.rules.classifiers import Classifier, Features
 from methods.training.rules.judge import Labelled, features, train
 from results.store.errors import redacted_plain
 from results.store.files import check_writable_file

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from methods.engine.cache import SlotCache
 from methods.engine.language_model import LanguageModel
-from methods.rules._files import Bucket
-from methods.rules.arc import EPSILON, entropy
+from methods.rules.arc import EPSILON, Bucket, entropy
 from methods.sampling import Sampling
 
 Bound = Literal["none", "clopper_pearson", "wilson"]

@@ -1,17 +1,4 @@
-"""Combine two rules: a draft token is accepted if either accepts it; correction and bonus come from the first.
-
-    accept x  iff  first accepts x  or  second accepts x;   correction and bonus: the first rule's
-
-`first` and `second` are any two rules with their options; both use the same random numbers.
-Source: DropMatch, section 4.3, which combines DropMatch with AutoJudge.
-
-In docs/rules.md
-  accepts  what one of two rules accepts
-  reads    what the two rules read
-  emits    that of the first rule
-  strict   both rules at their strict limits
-  source   DropMatch, section 4.3
-"""
+"""Rules made of other rules."""
 
 from __future__ import annotations
 
@@ -100,7 +87,14 @@ class Nested(Rule):
 
 
 class Either(Nested):
-    """first, second: `name` of a rule and its options."""
+    """Combine two rules: a draft token is accepted if either accepts it; correction and bonus come from the first.
+
+        accept x  iff  first accepts x  or  second accepts x;   correction and bonus: the first rule's
+
+    `first` and `second` are any two rules with their options; both use the same random numbers.
+    Source: DropMatch, section 4.3, which combines DropMatch with AutoJudge.
+
+    first, second: `name` of a rule and its options."""
 
     first: Options = Field({"name": "dropmatch", "variant": "js", "heads": 5, "p_drop": 0.3,
                             "selection": "argmax", "nucleus": 0.9})
@@ -120,6 +114,31 @@ class Either(Nested):
         relaxed = [rule.by_threshold(v) for rule in self._rules]
         without = [accept & ~only for accept, only in zip(accepted, relaxed, strict=True)]
         return (accepted[0] | accepted[1]) & ~without[0] & ~without[1]
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return self._rules[0].emit(v, node)
+
+
+class ArgmaxOnly(Nested):
+    """A control: keep of another rule's tokens only those that the lossless test accepts or that are the argmax.
+
+        accept x  iff  the rule accepts x  and  (the lossless test accepts x  or  x = argmax p);   emits as the rule
+
+    The lossless test uses the rule's random numbers. τ of this rule minus τ of `lossless` is the part of the rule's
+    gain that argmax tokens bring; the rest is relaxation. `results.metrics.tau_gain` splits the gain by likelihood
+    instead.
+
+    of: `name` of the rule and its options."""
+
+    of: Options = Field({"name": "mars", "variant": "algorithm1", "indicator": "logit_ratio", "theta": 0.9,
+                         "q_mode": "exact"})
+
+    def model_post_init(self, _: Any) -> None:
+        self._rules = (built(self.of),)
+
+    def decide(self, v: Verification) -> Decision:
+        decision = self._rules[0].decide(v)
+        return Decision(decision.accept & (decision.lossless | v.is_argmax), decision.lossless_accept, decision.flags)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return self._rules[0].emit(v, node)

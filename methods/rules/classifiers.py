@@ -1,0 +1,156 @@
+"""Rules that a linear classifier on hidden states decides; `python -m bench.train judge` trains it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from torch import Tensor
+
+from methods.rules._files import FileMissing, made_by, read_json
+from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, ThresholdView, Verification
+from methods.rules.lossless import ThresholdRule, lossless_test, residual
+
+Features = Literal["both", "target"]
+
+
+class Classifier(BaseModel):
+    """What was trained, on which models, and how well it separated held-out prompts (`provenance`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    kind: Literal["autojudge", "judge"]
+    target: str
+    fingerprint: str
+    draft: str | None = None
+    draft_fingerprint: str | None = None
+    features: Features
+    mean: list[float]
+    scale: list[float]
+    coef: list[float] = Field(min_length=1)
+    intercept: float
+    thresholds: list[float] = []
+    provenance: dict[str, Any] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> Classifier:
+        """Raises ValueError, one line."""
+        classifier = read_json(cls, path, "a classifier of bench.train judge")
+        if not len(classifier.mean) == len(classifier.scale) == len(classifier.coef):
+            raise ValueError(f"{path}: mean, scale and coef have {len(classifier.mean)}, {len(classifier.scale)} and "
+                             f"{len(classifier.coef)} entries, not equally many; write the file again with `python -m "
+                             "bench.train judge`")
+        return classifier
+
+
+class ClassifierRule(Rule):
+    """A rule that a classifier decides, which `python -m bench.train judge` trains."""
+
+    needs_hidden: ClassVar[bool] = True
+    training: ClassVar[str] = "bench.train judge pair=..."
+    """The command that makes the rule's file."""
+    classifier: Annotated[Path, made_by("bench.train judge")] | None = None
+    _features: Features = PrivateAttr("target")
+    _weight: Tensor | None = PrivateAttr(None)  # [F], and the bias []: scaling included
+    _bias: Tensor | None = PrivateAttr(None)
+
+    @property
+    def needs_draft_hidden(self) -> bool:  # type: ignore[override]  # known once bound
+        return self._features == "both"
+
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if self.classifier is None:
+            raise FileMissing(self.name, f"rule={self.name} needs a classifier for its pair: train one with `python -m "
+                                         f"{self.training}` and give rule.classifier=FILE")
+
+    def bind(self, target: Target, model: Model | None) -> Self:
+        assert self.classifier is not None, "check() refuses a rule without a classifier"
+        classifier, option = Classifier.read(self.classifier), f"rule.classifier={self.classifier}"
+        if classifier.kind != self.name:
+            raise ValueError(f"{option}: a classifier for rule={classifier.kind}, not rule={self.name}")
+        wanted: list[tuple[str, str | None, str | None, Model | None]] = [
+            ("target", classifier.target, classifier.fingerprint, target)]
+        if classifier.features == "both":
+            wanted.append(("draft", classifier.draft, classifier.draft_fingerprint, model))
+        for role, source, fingerprint, given in wanted:
+            if given is None or given.fingerprint != fingerprint:
+                has = "none" if given is None else f"{given.source} ({given.fingerprint})"
+                raise ValueError(f"{option}: trained with the {role} {source} ({fingerprint}), and the {role} here is "
+                                 f"{has}; run `python -m bench.train judge` for this pair")
+        return self.with_classifier(classifier, target.device)
+
+    def with_classifier(self, classifier: Classifier, device: torch.device | str = "cpu") -> Self:
+        """The rule with this classifier, whatever models it was trained on."""
+        mean, scale, coef = (torch.tensor(x, dtype=torch.float64)
+                             for x in (classifier.mean, classifier.scale, classifier.coef))
+        weight, bound = coef / scale, self.model_copy()
+        bound._features, bound._weight = classifier.features, weight.float().to(device)
+        bound._bias = (classifier.intercept - (mean * weight).sum()).float().to(device)
+        return bound
+
+    def important(self, v: Verification) -> Tensor:
+        """[B, N] the classifier's probability for each node's token."""
+        assert self._weight is not None and self._bias is not None, "the rule is not bound to a pair"
+        hidden = v.hidden
+        if self._features == "both":
+            assert v.draft.hidden is not None, "the drafter gave no hidden states"
+            hidden = torch.cat([v.draft.hidden, hidden], -1)
+        return (hidden.float() @ self._weight + self._bias).sigmoid()
+
+
+class Autojudge(ClassifierRule):
+    """AutoJudge: accept a token that differs from the target's if a classifier finds it unimportant for the answer.
+
+        accept x  iff  x = argmax z  or  P(important | x) < threshold;   correction and bonus: argmax z
+
+    z are the target's logits in the context of x's parent. P comes from logistic regression on hidden states at x's own
+    position trained without human labels: x is important if replacing the target's token by
+    it changes the final answer (`python -m bench.train judge`). If the argmax and an unimportant token are siblings,
+    the argmax wins. Threshold 0 is greedy matching at every temperature; the thresholds to try are in the classifier's
+    file. Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
+
+    threshold: probability of being important below which a token is kept."""
+
+    threshold: float = Field(0.5, ge=0.0, le=1.0)
+
+    def emits_argmax(self, sampling: Sampling) -> bool:
+        return True
+
+    def decide(self, v: Verification) -> Decision:
+        harmless = self.important(v) < self.threshold
+        return Decision(v.is_argmax | (harmless & ~v.any_sibling(v.is_argmax)), lossless_test(v))
+
+    def statistics(self, v: Verification) -> dict[str, Tensor]:
+        return {"important": self.important(v)}
+
+    def threshold_view(self, v: Verification) -> ThresholdView:
+        harmless = v.is_argmax | ~v.any_sibling(v.is_argmax)
+        return ThresholdView("threshold", "<", self.threshold, self.important(v), harmless, v.is_argmax)
+
+
+class Judge(ClassifierRule, ThresholdRule):
+    """Judge decoding: a linear head on the target's hidden state of a draft token says whether the token is right.
+
+        accept x  iff  P(right | x) > 0.5  or  the lossless test accepts x   (greedy matching at temperature 0)
+
+    The head reads the target's final-norm state at x's own position and was trained on tokens that people marked as
+    wrong (weighted cross-entropy; `python -m bench.train judge kind=judge labels=FILE`). Correction and bonus as in
+    `lossless`.
+    Source: Judge decoding (Bachmann et al. 2025), as ARC-Decode's Appendix A.3.3 compares with it.
+
+    threshold: probability of being right above which a token is kept; 1 is `lossless`."""
+
+    training: ClassVar[str] = "bench.train judge kind=judge labels=FILE pair=..."
+    threshold: float = Field(0.5, ge=0.0, le=1.0)
+
+    def statistics(self, v: Verification) -> dict[str, Tensor]:
+        return {"right": 1.0 - self.important(v)}
+
+    def threshold_view(self, v: Verification) -> ThresholdView:
+        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
+        return ThresholdView("threshold", ">", self.threshold, 1.0 - self.important(v), always, lossless_test(v))
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return residual(v, node)

@@ -1,0 +1,216 @@
+"""Rules for chains at temperature 0 that keep some tokens which are not the target's argmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, PrivateAttr
+from torch import Tensor
+
+from methods.rules._files import Answers, FileMissing, made_by
+from methods.rules.base import (
+    Decision,
+    DraftCapabilities,
+    Model,
+    Rule,
+    Sampling,
+    State,
+    Target,
+    ThresholdView,
+    Verification,
+    Walk,
+)
+from methods.rules.lossless import ThresholdRule
+
+EPSILON = 1e-9
+
+
+class Asd(ThresholdRule):
+    """ASD: keep mismatches while their regret fits a budget of the whole request.
+
+    The drafted tokens of a block are x_0 ... x_(K-1), z the target's raw logits in the context of x_i. Then
+
+        regret r_i = max z - z(x_i)          value = K - i: what keeping x_i can still win
+
+    In order: x_i equal to the target's argmax is kept and costs nothing. Any other is kept iff
+
+        r_i / value <= regret_per_value,   the block's summed regret <= budget - spent (+ 1e-9),   and it is at most the
+        max_relaxed-th of the block.
+
+    The first failure ends the block, and the target's argmax follows. Kept mismatches are charged to the request:
+    `spent` is its state, it begins at 0 and never falls. A tied token that is not the argmax is a mismatch of regret 0.
+
+    variant
+      asd      as above.
+      dspark   value (K - i)/K and no 1e-9, as the repository has it for DSpark's drafts.
+
+    Temperature 0 and chains only. Lossless where budget, regret_per_value or max_relaxed is 0 (but for tied logits, the
+    last excepted). Source: arXiv 2608.03447; Kissmetothemoon/ASD c9d6b680, src/asd/budget.py, which mentions a patent
+    application. Its settings: 8, 0.25, 2; for discovering drafts 12, 0.5, 2.
+
+    budget            B, summed regret (logits) of a request's kept mismatches.
+    regret_per_value  g, largest regret of one mismatch per drafted token that it can still win.
+    max_relaxed       m, largest number of kept mismatches of a block."""
+
+    chain_only: ClassVar[bool] = True
+    greedy_only: ClassVar[bool] = True
+    local: ClassVar[bool] = False
+    variant: Literal["asd", "dspark"] = "asd"
+    budget: float = Field(8.0, ge=0.0)
+    regret_per_value: float = Field(0.25, ge=0.0)
+    max_relaxed: NonNegativeInt = 2
+
+    def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
+        """spent: [B] float64, summed regret of the mismatches kept so far."""
+        return {"spent": torch.zeros(len(rows), dtype=torch.float64, device=device)}
+
+    def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
+        mismatch = path.kept & (v.draft.depth > 0) & ~v.is_argmax
+        return {"spent": v.state["spent"] + torch.where(mismatch, v.regret, 0.0).sum(1)}
+
+    def threshold_view(self, v: Verification) -> ThresholdView:
+        """By regret_per_value: in a replay the budget is what the traced run had spent."""
+        value = v.drafted[:, None] - v.draft.depth + 1
+        left = self.budget - v.state["spent"]
+        if self.variant == "dspark":
+            value = value / v.drafted[:, None]
+        else:
+            left = left + EPSILON
+        mismatch = ~v.is_argmax & (v.draft.depth > 0)
+        summed = torch.where(mismatch, v.regret, 0.0).cumsum(1)
+        affordable = (summed <= left[:, None]) & (mismatch.cumsum(1) <= self.max_relaxed)
+        return ThresholdView("regret_per_value", "<=", self.regret_per_value, v.regret / value,
+                             v.is_argmax | affordable, v.is_argmax)
+
+
+class Bild(Rule):
+    """BiLD, rollback policy: keep the small model's tokens until the large model finds one of them far too unlikely.
+
+        the first x_i with  -ln p0(x_i) > rollback  ends the draft: i tokens are kept, and the target's argmax follows;
+        if the target's argmax there is x_i itself, or if there is no such x_i, the whole draft is kept
+
+    p0 is the target's raw softmax in the context of x_i. The token after the draft is the target's argmax.
+
+    Temperature 0 and chains only. No setting is lossless: a draft token within `rollback` nats is kept whatever the
+    target prefers. A larger rollback can keep less, so traces are not replayed at another. BiLD's fallback policy,
+    drafting until the small model is unsure, is drafter.stop_below=0.6 with draft.length=10.
+    Source: Kim et al. 2023, "Speculative Decoding with Big Little Decoder"; kssteven418/BigLittleDecoder ad37f564,
+    t5/modeling_t5.py: rollback 5 by default, 2 to 5 in its runs.
+
+    rollback: largest -ln p0 of a kept draft token, in nats."""
+
+    chain_only: ClassVar[bool] = True
+    greedy_only: ClassVar[bool] = True
+    local: ClassVar[bool] = False
+    rollback: PositiveFloat = 5.0
+
+    def decide(self, v: Verification) -> Decision:
+        unlikely = (-v.token_logprob > self.rollback) & v.draft.valid & (v.draft.depth > 0)
+        count = unlikely.cumsum(1)
+        forgiven = (unlikely & (count == 1) & v.is_argmax).any(1, keepdim=True)
+        return Decision((count == 0) | forgiven, v.is_argmax)
+
+
+class Csd(ThresholdRule):
+    """Calibrated speculative decoding (CSD): keep a mismatch that is a frequent one, where the target does not mind it.
+
+        accept x  iff  x = m,  or  N(x, m) >= count  and  z(x) - z(m) >= ln tau          m = argmax z
+        correction and bonus: m
+
+    z are the target's raw logits in the context of x. N(x, m) is how often the draft put x where the target put m, in a
+    frozen table of the mismatches in `answers`, a file of `python -m bench.train mismatches`. The paper's table grows
+    while prompts are decoded, so that tokens would depend on the order of prompts, on batches, workers and restarts.
+
+    tau = 1 keeps the argmax and exact ties with it. Temperature 0 and chains only, as in the paper. Without a table the
+    rule is `near_top` with threshold=tau.
+    Source: arXiv 2604.13634 (ACL 2026): tau 0.01; 2,000 to 8,000 calibration samples; no code, no value for its count.
+
+    answers: the file of mismatches. count: how often a pair must stand in it. tau: smallest p0(x)/p0(m)."""
+
+    chain_only: ClassVar[bool] = True
+    greedy_only: ClassVar[bool] = True
+    answers: Annotated[Path, made_by("bench.train mismatches")] | None = None
+    count: PositiveInt = 5
+    tau: float = Field(0.01, gt=0.0, le=1.0)
+    _pairs: Tensor | None = PrivateAttr(None)
+
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if self.answers is None:
+            raise FileMissing("answers", "rule=csd needs the mismatches of its pair: collect them with `python -m "
+                                         "bench.train mismatches pair=...` and give rule.answers=FILE")
+
+    def bind(self, target: Target, model: Model | None) -> Csd:
+        assert self.answers is not None, "check() refuses a rule without its file"
+        counted = Answers.read(self.answers, target, "rule.answers").mismatches()
+        return self.with_pairs([pair for pair, count in counted.items() if count >= self.count], target.device,
+                               target.vocab_size)
+
+    def with_pairs(self, pairs: list[tuple[int, int]], device: torch.device | str, vocab: int) -> Csd:
+        """The rule with these pairs (drafted token, target's token), whatever their number."""
+        bound = self.model_copy()
+        codes = [drafted * vocab + best for drafted, best in pairs]
+        bound._pairs = torch.tensor([-1, *sorted(codes)], device=device)  # never empty
+        return bound
+
+    def threshold_view(self, v: Verification) -> ThresholdView:
+        assert self._pairs is not None, "the rule is not bound to a pair"
+        pair = v.draft.tokens * v.logits.shape[-1] + v.at_parent(v.argmax)
+        place = torch.searchsorted(self._pairs, pair).clamp(max=len(self._pairs) - 1)
+        frequent = self._pairs[place] == pair
+        return ThresholdView("tau", ">=", self.tau, torch.exp(-v.regret), v.is_argmax | frequent, v.is_argmax)
+
+
+TOP = 3
+ALWAYS_OPEN = 0.01
+
+
+class Fly(ThresholdRule):
+    """FLy: keep a mismatch where the target is unsure, if the drafted tokens behind it match again.
+
+    The drafted tokens of a chain are x_0 ... x_(K-1), t_i the target's argmax in the context of x_i, p0 its raw softmax
+    there. x_i is accepted iff x_i = t_i, or if both hold:
+
+        gate      -sum over the three likeliest tokens of p0 ln p0  >=  entropy      (nats, not renormalised)
+        window    i <= K - 1 - window   and   x_j = t_j for j = i+1 ... i+window-1
+
+    The first rejection ends the chain; the target's argmax follows. A window of W thus needs W - 1 matches behind the
+    mismatch and one more position; with K < window + 1 nothing is relaxed, and the last `window` positions never are.
+    no_window=true drops the second condition. The gate is open everywhere for entropy <= 0.01.
+
+    Temperature 0 and chains only: the released code's variants for T > 0 and for trees are not offered. A setting is
+    lossless only if it relaxes nothing: entropy > ln 3, or a window of at least K.
+    Source: arXiv 2511.22972; AMD-AGI/FLy 6667ae84, whose run has K = 15 and an n-gram drafter in front of the draft
+    model.
+
+    window     W: x_i is followed by W - 1 matches and one more position.
+    entropy    smallest partial entropy, in nats, at which a mismatch may be kept.
+    no_window  the gate alone decides."""
+
+    chain_only: ClassVar[bool] = True
+    greedy_only: ClassVar[bool] = True
+    local: ClassVar[bool] = False
+    window: PositiveInt = 6
+    entropy: float = Field(0.3, ge=0.0)
+    no_window: bool = False
+
+    def threshold_view(self, v: Verification) -> ThresholdView:
+        confirmed = torch.ones_like(v.is_argmax) if self.no_window else self._confirmed(v)
+        return ThresholdView("entropy", ">=", self.entropy, v.at_parent(self._partial_entropy(v.logits)),
+                             v.is_argmax | confirmed, v.is_argmax)
+
+    @staticmethod
+    def _partial_entropy(logits: Tensor) -> Tensor:
+        """[B, N] nats, at least ALWAYS_OPEN: a gate of that passes every context."""
+        top = logits.topk(min(TOP, logits.shape[-1]), dim=-1).values - logits.logsumexp(-1, keepdim=True)
+        return (-(top.exp() * top).sum(-1)).clamp(min=ALWAYS_OPEN)
+
+    def _confirmed(self, v: Verification) -> Tensor:
+        """[B, N] bool: the next window - 1 drafted tokens match, and one more follows."""
+        matches = v.is_argmax.cumsum(1)
+        node = torch.arange(v.draft.nodes, device=matches.device)  # node i + 1 holds x_i
+        last = (node + self.window - 1).clamp(max=v.draft.nodes - 1)
+        return (matches[:, last] - matches == self.window - 1) & (node <= (v.drafted - self.window)[:, None])
