@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.drafters import early_exit
+from methods.drafters import model as early_exit
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from methods.method import build_method

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from methods import registry
-from methods.rules import block
+from methods.rules import whole
 from methods.rules.base import Rule
 from methods.rules.fsd import Fsd, divergence, smooth
 from methods.rules.lossless import Greedy, Lossless
@@ -252,7 +252,7 @@ def test_chains(cases, name: str) -> None:
         assert_outcome(rule, v, expected, case["id"])
         lengths.add(expected["accepted"])
         if "h" in expected:
-            np.testing.assert_allclose(block.thresholds(v)[0, 1:], expected["h"], atol=1e-5, err_msg=case["id"])
+            np.testing.assert_allclose(whole.thresholds(v)[0, 1:], expected["h"], atol=1e-5, err_msg=case["id"])
     assert len(lengths) > 2
 
 
