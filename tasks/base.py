@@ -94,7 +94,7 @@ class TaskOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_new_tokens: int = Field(ge=1, le=MOST_NEW_TOKENS)
-    date: datetime.date | None = None
+    date: datetime.date | None = Field(None, exclude_if=lambda day: day is None)  # later: unused, identity lacks it
 
 
 class Task(ABC):

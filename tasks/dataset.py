@@ -43,14 +43,14 @@ class DatasetOptions(Source, TaskOptions):
     version: int = Field(ge=1)
     licence: str
     where: str | None = None
-    ids: LocalFile | None = None
+    ids: LocalFile | None = Field(None, exclude_if=lambda file: file is None)  # later, as `date`
     id: str | None = None
     prompt: str
     target: str | None = None
     keep: dict[str, str] = Field(default_factory=dict)
     shots: Shots = Field(default_factory=Shots)
     chat: bool = True
-    control_tokens: ControlTokens = "refuse"
+    control_tokens: ControlTokens = Field("refuse", exclude_if=lambda given: given == "refuse")  # later
     system: str | None = None
     stop: tuple[str, ...] = ()
     history: Literal["own", "reference"] = "own"

@@ -30,7 +30,7 @@ class PromptsOptions(TaskOptions):
     """`path`: the JSONL file. `control_tokens`: what the string of a control token in a message is."""
 
     path: LocalFile
-    control_tokens: ControlTokens = "refuse"
+    control_tokens: ControlTokens = Field("refuse", exclude_if=lambda given: given == "refuse")  # later, as `date`
     max_new_tokens: int = Field(256, ge=1, le=MOST_NEW_TOKENS)
 
 

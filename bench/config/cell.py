@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from bench.config.engine import Engine
 from bench.config.environment import environment
 from bench.config.errors import LAST, ConfigError, NotHere
-from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest, states, without_later
+from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest, states
 from bench.config.paths import TINY, portable
 from bench.config.schema import ALL_TIMED, SECTIONS, Decoding, DraftLength, Pair
 from bench.config.section import Named, Section, parse
@@ -277,7 +277,7 @@ class Cell(Section):
         """All that decides the tokens, with the content of every file in place of its path. `models`: role ->
         fingerprint, and `decoders`: role -> decoder, where these are not asked of the models. Raises ModelError,
         TaskError."""
-        plain = without_later(by_content(self.model_dump(mode="json"), self.model_dump()), self)
+        plain = by_content(self.model_dump(mode="json"), self.model_dump())
         plain["pair"] = {"name": self.pair.name, **(self.fingerprints() if models is None else models)}
         if self.pair.chat_template is not None:
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
@@ -300,12 +300,12 @@ class Cell(Section):
         """Digest of the task's settings and version, with the content of its files in place of their paths. Raises
         ConfigError, TaskError."""
         task = by_content(self.task.model_dump(mode="json"), self.task.model_dump())
-        return digest({"task": without_later(task, self.task.options), "version": self.load_task().version})
+        return digest({"task": task, "version": self.load_task().version})
 
     def record(self) -> dict[str, Any]:
         """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
         and the name of the baseline's cell. Paths inside the checkout are relative to it; texts are without secrets."""
-        plain = without_later(self.model_dump(mode="json", exclude={"n", "timed"}), self)
+        plain = self.model_dump(mode="json", exclude={"n", "timed"})
         plain |= redacted_plain({name: plain[name] for name in ("pair", "task", "drafter", "rule")})
         return {**portable(plain),
                 **({} if self.engine.repeats(self) else {"repeatable": False}), "identity": IDENTITY_VERSION,

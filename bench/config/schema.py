@@ -198,7 +198,7 @@ class Decoding(Section):
     temperature: float = Field(ge=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0, le=LARGEST_TOP_K)
-    min_p: float = Field(default=0.0, ge=0, lt=1)
+    min_p: float = Field(0.0, ge=0, lt=1, exclude_if=lambda share: not share)  # unused: a cell's identity lacks it
     max_new_tokens: int | None = Field(ge=1, le=MOST_NEW_TOKENS)
 
     @field_validator("temperature")
