@@ -54,15 +54,14 @@ class Claim:
         return max(cell.timed_prompts for cell in self.cells)
 
     def start(self) -> bool:
-        """Write what is known before anything is decoded, once: also what this run asks for and what it found, from
-        which `bench.status` estimates the time left. False, with the reason in the folder, where that fails."""
+        """Write what is known before anything is decoded, once, what this run asks for too. False, with the reason in
+        the folder, where that fails."""
         if not self.started:
             try:
                 self.folder.config()  # raises where its settings were edited
                 self.folder.write_config(self.cell.record())
                 prompts = len(self.cell.load_task().prompts(self.cell.n, self.cell.seed))
-                run = {"prompts": prompts, "timed": min(self.timed_prompts, prompts),
-                       "answered_before": len(self.folder.good_samples())}
+                run = {"prompts": prompts, "timed": min(self.timed_prompts, prompts)}
                 self.folder.write_environment({**self.cell.environment(sys.argv), "run": run})
             except Exception as error:  # a model's file that is missing, say: only this cell cannot run
                 self.fail(error)

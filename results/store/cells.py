@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from results.store.records import (
 from results.store.sample import Record, Sample, Timed, read_records, read_timed, to_plain
 
 log = logging.getLogger(__name__)
-RUN = ("prompts", "timed", "answered_before")
+RUN = ("prompts", "timed")
 """What environment.json records of the latest run."""
 CACHE_BYTES = 64 << 20
 """Files of samples of this total size are kept parsed, so that one command reads each of them once."""
@@ -50,32 +50,30 @@ class Entry:
     """What one look at a cell's folder tells: prompts are counted, no record is parsed.
 
     key       its folder
+    title     `tiny, mini_gsm, T = 0.6`: what its rotation has in common; the key where that cannot be read
     baseline  the cell of its autoregressive baseline; empty for a cell without a configuration
     batch     prompts decoded together in its timed pass
-    damage    which file cannot be read, and why, in one line; then only `key` is set
+    damage    which file cannot be read, and why, in one line; then only `key` and `title` are set
     answered  prompts decoded and scored
-    failed    prompts that failed
     timed     prompts timed
     failure   why the last run could not finish it, or how many prompts failed; None without a failure
-    run       the latest run: its start (`since`, ISO 8601 in UTC), the requested `prompts` and `timed` prompts, and the
-              answers present at its start (`answered_before`); empty for a cell that none has begun
+    asked     prompts, and timed prompts, that the latest run asked for; both 0 for a cell that none has begun
     """
 
     key: str
+    title: str
     baseline: str = ""
     batch: int = 1
     damage: str = ""
     answered: int = 0
-    failed: int = 0
     timed: int = 0
     failure: str | None = None
-    run: dict[str, Any] = field(default_factory=dict)
+    asked: tuple[int, int] = (0, 0)
 
     @property
     def complete(self) -> bool:
         """Whether all prompts that the latest run asked for are answered and timed."""
-        return bool(self.run) and self.failure is None and self.answered >= self.run["prompts"] and \
-            self.timed >= self.run["timed"]
+        return 0 < self.asked[0] <= self.answered and self.asked[1] <= self.timed and self.failure is None
 
 
 class Store:
@@ -149,22 +147,20 @@ class CellFolder:
     def entry(self) -> Entry:
         """What one look at the folder tells."""
         try:
-            config, environment = self.config() or {}, self.environment() or {}
+            config, run = self.config() or {}, (self.environment() or {}).get("run") or dict.fromkeys(RUN, 0)
+            if not (isinstance(run, dict) and all(isinstance(run.get(name), int) for name in RUN)):
+                raise StoreError(f"{self.path}/environment.json: run must have {', '.join(RUN)}: remove it to write it "
+                                 "again")
             (answered, failed), (timed, _) = (count(self.path / name) for name in ("samples.jsonl", "timed.jsonl"))
-            run = self._run_of(environment)
             failure = self.failure() or (f"{failed} of {answered + failed} prompts failed" if failed else None)
         except StoreError as error:
-            return Entry(self.key, damage=str(error))
-        return Entry(self.key, str(config.get("baseline", "")), int(config.get("batch", 1)), "", answered, failed,
-                     timed, failure, run)
-
-    def _run_of(self, environment: Mapping[str, Any]) -> dict[str, Any]:
-        """What the latest run asked for, as `Entry.run` has it."""
-        run = environment.get("run", {})
-        if run and not (isinstance(run, dict) and all(isinstance(run.get(name), int) for name in RUN)):
-            raise StoreError(f"{self.path}/environment.json: run must have {', '.join(RUN)}: remove it to write it "
-                             "again")
-        return {"since": environment["since"], **run} if run else {}
+            return Entry(self.key, self.key, damage=str(error))
+        pair, task, decoding = ((config.get(name) or {}) for name in ("pair", "task", "decoding"))
+        batch = int(config.get("batch", 1))
+        title = ", ".join([str(pair.get("name")), str(task.get("name")), f"T = {decoding.get('temperature', 0):g}",
+                           *([f"batches of {batch}"] if batch > 1 else [])])
+        return Entry(self.key, title, str(config.get("baseline", "")), batch, "", answered, timed, failure,
+                     (run["prompts"], run["timed"]))
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and versions of this run. Records of earlier runs move to the list `earlier`, oldest

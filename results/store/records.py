@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,10 +35,6 @@ NESTING, LARGEST = (b"[", b"{", b"- ", b"? "), 1 << 20
 """Tokens that begin a level of nesting, except indentation, which takes many bytes; size of a large file in bytes."""
 DEEPEST = 2000
 """Most levels for libyaml's parser: it is faster than Python's, but crashes the process at very deep nesting."""
-SECTIONS = 4096
-"""Sections of configurations that are kept parsed: cells of one store share most of theirs."""
-_SECTION = re.compile(rb"^[a-z_]+:(?:[ ].*)?\n(?:[ -].*\n)*", re.MULTILINE)
-"""A top-level key with its value, as `write_config` writes it."""
 DIGITS = 16
 """Hex digits of a digest."""
 _LINE = re.compile(rb'(.*), "digest": "([0-9a-f]{%d})"\}\n' % DIGITS, re.DOTALL)
@@ -80,24 +74,6 @@ def files_of(cell: Path) -> list[Path]:
     return sorted(path.relative_to(cell) for path in found if is_known(path.relative_to(cell).parts))
 
 
-def _parsed(content: bytes) -> Any:
-    """The value of a YAML text, section by section where it is a mapping of sections. Raises ValueError,
-    RecursionError, yaml.YAMLError."""
-    sections = _SECTION.findall(content)
-    if sections and sum(map(len, sections)) == len(content):
-        try:
-            return {name: value for section in sections for name, value in pickle.loads(_section(section)).items()}
-        except (yaml.YAMLError, ValueError, RecursionError):
-            pass  # sections that only the whole explains, such as a reference to another one
-    return _load(content)
-
-
-@lru_cache(SECTIONS)
-def _section(content: bytes) -> bytes:
-    """A section as a pickle: each cell gets its own copy."""
-    return pickle.dumps(_load(content))
-
-
 def _load(content: bytes) -> Any:
     """The value of a YAML text, by the fastest loader that is safe for it."""
     is_flat = len(content) <= LARGEST and sum(map(content.count, NESTING)) <= DEEPEST
@@ -114,7 +90,7 @@ def read_config(path: Path, content: bytes) -> dict[str, Any] | None:
     """The configuration of a cell.yaml with this content, without its schema and digest; None for an empty file. Raises
     StoreError for anything else, for a later schema, and where it was changed since it was written."""
     try:
-        config = _parsed(content)
+        config = _load(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not YAML ({one_line(error)}): remove it to write it again") from error
     if config is None:

@@ -1,11 +1,10 @@
-"""bench.status: what is done, who works on what, what failed, the time left."""
+"""bench.status: what is done, who works on what, what failed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from bench import status
 from results.store.cells import Store
 from results.store.files import rotation_held
-from results.store.status import rotations
 from tests.helpers.generated_store import Writer
 
 IDS = [f"p{i}" for i in range(8)]
@@ -60,19 +58,15 @@ def test_what_is_done_failed_and_open(store: Store, capsys: pytest.CaptureFixtur
     assert first == f"{store.root}: 4 cells in 1 rotations: 2 complete, 1 failed, 1 open"
     assert "failed: tiny-mars-3: CUDA out of memory" in rest
     [row] = [line for line in rest if "tiny, mini_gsm, T = 0.5" in line]
-    assert [word for word in row.split() if word.isdigit()] == ["4", "2", "1", "1", "21", "4"]
+    assert [word for word in row.split() if word.isdigit()] == ["4", "2", "1", "1", "21", "23", "4", "4"]
 
 
-def test_who_works_on_a_rotation_and_how_long_it_takes(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_works_on_a_rotation(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     with held(store, "tiny-mars-2", "tiny-mars-9"):
-        began(store, "tiny-mars-2", prompts=8, timed=4, answered_before=1)
+        began(store, "tiny-mars-2", prompts=8, timed=4)
         [line] = shown(capsys, f"store.dir={store.root}", "summary=json")
-        row = json.loads(line)
-        assert row["running"] == 1 and row["not begun"] == 1 and row["complete"] == 2 and row["failed"] == 1
-        assert row["held by"].startswith("process ") and " since " in row["held by"]
-        [rotation] = rotations(store, datetime.fromisoformat(row["held by"].rpartition(" ")[2]) + timedelta(seconds=60))
-        clocks = [arm.prefill_s + arm.decode_s for timed in store.cell("tiny-mars-2").timed() for arm in timed.runs]
-        timed = (4 - 2) * 2 * sum(clocks) / len(clocks)
-        # five answers of a cell are missing, two took a minute; another cell is not begun
-        assert rotation.seconds == pytest.approx(2 * (5 * 60 / 2 + timed), rel=0.1) and not rotation.partly
+    row = json.loads(line)
+    assert row["running"] == 1 and row["not begun"] == 1 and row["complete"] == 2 and row["failed"] == 1
+    assert row["held by"].startswith("process ") and " since " in row["held by"]
+    assert (row["answers"], row["of"]) == (21, 27) and (row["timed"], row["of timed"]) == (4, 6)
     assert json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])["held by"] is None

@@ -61,7 +61,7 @@ class Writer:
         samples, rows = self._plain(autoregressive)
         (folder / ".lock").write_text("process 1 on host")
         (folder / "cell.yaml").write_text(yaml.dump({"schema": SCHEMA, **config}, Dumper=DUMPER, sort_keys=False))
-        run = {"prompts": len(samples) + (not complete), "timed": len(rows), "answered_before": 0}
+        run = {"prompts": len(samples) + (not complete), "timed": len(rows)}
         (folder / "environment.json").write_text(line_of(key, {**ENVIRONMENT, "run": run}))
         (folder / "samples.jsonl").write_text("".join(line_of(key, one) for one in samples))
         (folder / "timed.jsonl").write_text("".join(line_of(key, row) for row in rows))
