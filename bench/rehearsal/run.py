@@ -2,7 +2,7 @@
 
 Prompts, methods, scoring, clocks and tables are those of the report. Every model of the hub is replaced by a tiny one
 of its architecture, head format, tokenizer kind and chat template (models.py), data of the hub by a few rows (rows.py),
-the judge by a server on this machine; two prompts, answers of 16 tokens."""
+the judge by a server on this machine; two prompts of which one is timed, answers of six tokens."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from bench.config.compose import Composer
+from bench.config.compose import Composer, composer
 from bench.config.errors import ConfigError
 from bench.config.schema import ROLES
 from bench.rehearsal.models import HERE, HUB, checkpoint
@@ -30,11 +31,13 @@ from bench.reports.plan import Plan, plan_of, uncollected
 from bench.reports.run import Request, load_report, run_reports
 from bench.reports.steps import Step, run_steps
 from bench.run.locks import LOCK
+from bench.run.pool import Child, Pool
 from bench.run.session import Session
 from methods.engine.source import Source
 from results.reports.frame import lay_out
 from results.reports.published import by_place, load_published, place_in_paper
 from results.reports.spec import TableSpec
+from results.store.files import held, replace_text
 from tasks import judge_prompts
 from tasks.judge_prompts import MT_BENCH
 from tasks.sources import text_digest
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
 FOLDER = "outputs/rehearsal"
 MARK = "rehearsal.txt"
-PROMPTS, TOKENS = 2, 16
+PROMPTS, TIMED, TOKENS = 2, 1, 6
 TITLE = "REHEARSAL, random models"
 NOTE = (f"A rehearsal: models with random weights, {PROMPTS} prompts, answers of at most {TOKENS} tokens. No number "
         "here says anything about a method or a paper.")
@@ -57,8 +60,9 @@ LABELS, CONTEXT = 24, 6
 
 
 def rehearse(command: Command, hydra: Composer) -> int:
-    """Rehearse the reports of a command, one after the other, and print a line for each. Returns 1 where one fails,
-    else 0. Raises ConfigError where the folder or the store holds anything but rehearsals."""
+    """Rehearse the reports of a command in `workers` processes (one a core), and print a line for each. Returns 1 where
+    one fails, else 0. Raises ConfigError for an unknown report, and where the folder or the store holds anything but
+    rehearsals."""
     request = Request.from_command(command)
     for name in request.reports:
         hydra.check_option("report", name)
@@ -74,27 +78,75 @@ def rehearse(command: Command, hydra: Composer) -> int:
                           "tracker=")
     for key, folder in (("output.dir", settings.output.dir), ("store.dir", settings.store.dir)):
         mark(key, folder)
+    own = tuple(line for line in overrides if key_of(line) not in ("output.dir", "store.dir", "workers"))
+    work = Work(settings.output.dir.absolute(), settings.store.dir.absolute(), own, hydra.config_dir)
+    count = min(settings.workers or len(os.sched_getaffinity(0)), len(request.reports))
     lines = []
-    with judge_server() as url, own_lock(settings.output.dir / "lock"):
-        for name in request.reports:
-            own = Rehearsal(hydra, settings.output.dir.absolute(), url)
-            began = time.perf_counter()
-            try:
-                found = rehearsed(name, own, overrides)
-            except ValueError as error:
-                found = Outcome(0, [str(error)], [])
-            _put_aside(settings.output.dir, name)
-            lines.append(found.line(name, time.perf_counter() - began))
-            print(lines[-1], flush=True)
-            (settings.output.dir / MARK).write_text("\n".join([NOTE, *lines, ""]), encoding="utf-8")
+    for name, found in outcomes(work, list(request.reports), count):
+        lines.append(found.line(name))
+        print(lines[-1], flush=True)
+        (work.folder / MARK).write_text("\n".join([NOTE, *lines, ""]), encoding="utf-8")
     return int(any(": FAILED" in line for line in lines))
 
 
-def _put_aside(folder: Path, name: str) -> None:
-    """Give the files of a report a folder of their own: the page of the next one would draw them again."""
-    if (made := folder / "report").is_dir():
-        shutil.rmtree(folder / name, ignore_errors=True)
-        made.rename(folder / name)
+def outcomes(work: Work, names: list[str], count: int) -> Iterator[tuple[str, Outcome]]:
+    """The outcome of each report as it ends. A process goes on with the reports of one paper, which share cells."""
+    if count == 1:
+        yield from ((name, work.outcome(name, 1)) for name in names)
+        return
+    waiting = list(names)
+
+    def next_report(before: str | None) -> str | None:
+        papers = [name.partition("_")[0] for name in waiting]
+        own = before.partition("_")[0] if before else ""
+        chosen = own if own in papers else max(papers, key=papers.count, default="")
+        return waiting.pop(papers.index(chosen)) if waiting else None
+
+    starts = [partial(Child, "spawn", f"process {place}", {"OMP_NUM_THREADS": "1"}, partial(worker, work, place))
+              for place in range(1, count + 1)]
+    with Pool[str](starts, lambda name: f"rehearsing {name} again") as pool:
+        for name, found in pool.run(next_report):
+            yield name, found if isinstance(found, Outcome) else Outcome(0, [str(found)], [])
+
+
+def worker(work: Work, place: int) -> Callable[[str], Outcome]:
+    """Rehearses reports in a process of its own; what it prints goes to a file."""
+    file = os.open(work.folder / f"process_{place}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    return partial(work.outcome, place=place)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is the same for all reports of a rehearsal.
+
+    folder      of what is written: stand-ins, a folder for each process, at the end one for each report.
+    store       of the cells, which reports share.
+    overrides   of the command, but for folders and workers.
+    config_dir  the user's own YAMLs.
+    """
+
+    folder: Path
+    store: Path
+    overrides: tuple[str, ...]
+    config_dir: str | None
+
+    def outcome(self, name: str, place: int) -> Outcome:
+        """Rehearse a report in the folder of process `place`; its files then get a folder of their own, as the page of
+        the next report would draw them again."""
+        began, own = time.perf_counter(), self.folder / f"process_{place}"
+        overrides = [*self.overrides, f"output.dir={own}", f"store.dir={self.store}", "workers=1"]
+        own.mkdir(exist_ok=True)
+        with composer(self.config_dir) as hydra, judge_server() as url, own_lock(own / "lock"):
+            try:
+                found = rehearsed(name, Rehearsal(hydra, self.folder, url), overrides)
+            except ValueError as error:
+                found = Outcome(0, [str(error)], [])
+        if (made := own / "report").is_dir():
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            made.rename(self.folder / name)
+        return replace(found, seconds=time.perf_counter() - began)
 
 
 def mark(key: str, folder: Path) -> None:
@@ -114,18 +166,20 @@ class Outcome:
     points    measured points.
     missing   what should be there and is not.
     left_out  rows without public weights.
+    seconds   of the rehearsal.
     """
 
     points: int
     missing: Sequence[str]
     left_out: Sequence[str]
+    seconds: float = 0.0
 
-    def line(self, name: str, seconds: float) -> str:
+    def line(self, name: str) -> str:
         """One line for people."""
         without = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
         state = f"FAILED: {'; '.join(self.missing[:6])}" if self.missing else "complete"
         more = f" and {len(self.missing) - 6} more" if len(self.missing) > 6 else ""
-        return f"{name}: {state}{more}; {self.points} points, {seconds:.0f} s{without}"
+        return f"{name}: {state}{more}; {self.points} points, {self.seconds:.0f} s{without}"
 
 
 def rehearsed(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
@@ -141,7 +195,7 @@ def rehearsed(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
     missing += [f"{' / '.join(coords)}: {held.reason or held.unjudged}" for coords, held in grid.items()
                 if (held.summary is None or (held.unjudged and held.summary.judge is None))
                 and not set(coords) & set(left_out)]
-    if not list((hydra.folder / "report").glob(f"{plan.spec.name}.*")):
+    if not list((session.settings.output.dir / "report").glob(f"{plan.spec.name}.*")):
         missing.append("not drawn")
     if isinstance(plan.spec, TableSpec):
         missing += [*_empty(plan.spec, grid, left_out), *_unlike_paper(plan.spec)]
@@ -199,6 +253,7 @@ class Rehearsal(Composer):
         config["engine"] |= {"dtype": "float32", "parallel": "none", "devices": 1}
         config["decoding"]["max_new_tokens"] = TOKENS
         config["n"] = min(config["n"] or PROMPTS, PROMPTS)
+        config["timed"] = 0 if config["timed"] == 0 else TIMED
         config["judge"] |= {"base_url": self._judge, "model": "stand-in", "control_tokens": "text",
                             "references": self._references()}
         config["similarity"] |= {name: self._meaning(name, labels) for name, labels in SIMILARITY.items()}
@@ -229,36 +284,37 @@ class Rehearsal(Composer):
         """The stand-in of a name on the hub; what is on this machine stays."""
         if source is None or Source.of(source).kind != "checkpoint" or Path(source).exists():
             return source
-        return str(checkpoint(self.folder / "models", source))
+        with making(self.folder / "models"):
+            return str(checkpoint(self.folder / "models", source))
 
     def _reduce_task(self, task: dict[str, Any]) -> None:
         """A few rows in the hub's format, where the task's rows are not shipped; listed ones are theirs."""
         if task.get("path") is not None or not (task.get("hub") or task.get("files")):
             return
         folder = self.folder / "data"
-        folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{task['name']}.jsonl"
-        if not file.is_file():
-            write_rows(folder, task["name"])
+        with making(folder):
+            if not file.is_file():
+                write_rows(folder, task["name"])
         task["path"] = str(file)
         if task.get("ids") is not None:
             rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
             names = [text_digest(next(value for value in row.values() if isinstance(value, str))) for row in rows]
             task["ids"] = str(file.with_suffix(".txt"))
-            Path(task["ids"]).write_text("\n".join(names), encoding="utf-8")
+            replace_text(Path(task["ids"]), "\n".join(names))
 
     def _meaning(self, name: str, labels: tuple[str, ...]) -> str:
         folder = self.folder / "models" / "meaning" / name
-        if not (folder / "config.json").is_file():
-            save_model(folder, labels)
+        with making(folder):
+            if not (folder / "config.json").is_file():
+                save_model(folder, labels)
         return str(folder)
 
     def _references(self) -> str:
         """Reference answers for the judge, which KoMT-Bench's repository has; those of MT-bench are shipped."""
         file = self.folder / "data" / "references.jsonl"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(json.dumps({"question_id": number, "choices": [{"turns": ["Yes.", "No."]}]}) + "\n"
-                                for number in (81, 82)), encoding="utf-8")
+        replace_text(file, "".join(json.dumps({"question_id": number, "choices": [{"turns": ["Yes.", "No."]}]}) + "\n"
+                                   for number in (81, 82)))
         return str(file)
 
     def _labels(self, file: Path) -> Path:
@@ -269,6 +325,13 @@ class Rehearsal(Composer):
                  "important": number % 2} for number in range(LABELS)]
         labels.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return labels
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Hold a folder of stand-ins: only one process of the rehearsal makes them."""
+    with held(folder / ".lock", "a stand-in", wait=True):
+        yield
 
 
 @contextmanager
