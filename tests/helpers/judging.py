@@ -12,7 +12,7 @@ from bench.config.settings import Judge
 def judge(**options) -> Judge:
     given = {"base_url": "http://127.0.0.1:1/v1", "model": "own", "key_env": "JUDGE_KEY", "prompts": None,
              "references": None, "mode": None, "language_penalty": None, "against": "reference", "temperature": 0.0,
-             "max_tokens": 64, "timeout_s": 20.0, "retries": 0, "wait_s": 0.0}
+             "max_tokens": 64, "timeout_s": 600.0, "retries": 0, "wait_s": 0.0}
     return Judge(**{**given, **options})
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.metrics import intervals
-from results.metrics.adds import censoring, ends_in_loop
+from results.metrics.adds import ends_in_loop
 from results.metrics.summary import summarise
 from results.metrics.trace_metrics import relative_probability, trace_metrics
 from results.store.cells import Store
@@ -88,16 +88,6 @@ def test_loops_are_those_of_the_definition(start, period, length):
     (201, 1000, False)])
 def test_the_ends_of_the_definition(period, length, expected):
     assert ends_in_loop([-1, *(i % period for i in range(length))]) is expected
-
-
-def test_a_loop_in_any_turn_counts():
-    looping = answer("a", 74, 5, 9, turn_tokens=[70, 4], finish=["length", "eos"])
-    looping.sample.output_ids[:70] = [5] * 70
-    assert costs([looping]).loop_share == 1
-
-
-def test_censored():
-    assert censoring(0.1) == censoring(None) == "" and "12%" in censoring(0.12)
 
 
 scores = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from results.reports.answers import SHOWN, line_on, parts_of
+from results.reports.answers import SHOWN, parts_of
 from results.reports.page import write_index
 from results.reports.tokens import by_turn, turns_of
 from tests.helpers.viewed_cells import HOSTILE, answer, group, texts, traces
@@ -29,11 +29,6 @@ def test_tokens_without_a_trace_and_of_another_one(tmp_path) -> None:
     assert turn["k"] == "dkkdkdkk" and "m" not in turn
     other = answer("a", [0, 1, 2, 3, 4, 5, 6, 6], 1.0)
     assert turns_of(other, by_turn(traces(tmp_path, [one]).frame(), texts), texts)[0]["k"] == "dkkdkdkk"
-
-
-def test_a_line_on_an_answer() -> None:
-    assert line_on(answer("a", [0] * 8, 1.0)) == "right · answer <i>1.0 · 8 tokens · 3 cycles · 0.5 nats a token"
-    assert line_on(answer("a", [0] * 8, 0.25)).startswith("score 0.25 · ")
 
 
 def test_parts_hold_the_first_answers_of_each_cell(tmp_path) -> None:

@@ -74,17 +74,6 @@ def test_large_archives_are_refused(tmp_path: Path, other: Store,
     assert merged(tmp_path / "into", file, capsys)[0] == 0
 
 
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
-def test_headers_of_headers_are_refused(tmp_path: Path, kind: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    header = tarfile.TarInfo("x")
-    header.type, header.size = kind, 512
-    content = b"13 comment=x\n" if kind == tarfile.XHDTYPE else b"store/a"
-    file = tmp_path / "a.tar"
-    file.write_bytes((header.tobuf(tarfile.USTAR_FORMAT) + content.ljust(512, b"\0")) * 3000 + bytes(1024))
-    status, _, err = merged(tmp_path / "into", file, capsys)
-    assert status == 2 and "not a whole tar archive" in err and len(err.splitlines()) == 1
-
-
 @pytest.mark.parametrize("kind", ["negative", "long name", "sparse"])
 def test_headers_that_read_without_an_end_are_refused(tmp_path: Path, kind: str,
                                                       capsys: pytest.CaptureFixture[str]) -> None:

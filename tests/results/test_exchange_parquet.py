@@ -90,19 +90,6 @@ def test_the_card(dataset: Path) -> None:
     assert "6 answers of 2 cells" in text and "mars" in text
 
 
-def test_names_of_users_and_machines_stay_here(dataset: Path) -> None:
-    for name in ("samples", "cells"):
-        text = json.dumps(load(dataset, name).to_list())
-        assert "/home/user" not in text and "host-name" not in text
-    assert json.loads(load(dataset, "cells")[0]["config"])["pair"]["target"] == "target"
-
-
-def test_a_store_without_traces_has_no_such_config(tmp_path: Path) -> None:
-    list(parquet.write(measured_sources(two_turn_store(tmp_path / "store"), "all", exact_match), tmp_path / "out"))
-    assert "config_name: traces" not in (tmp_path / "out" / "README.md").read_text()
-    assert len(load(tmp_path / "out", "samples")) == 6
-
-
 def test_a_store_without_answers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExchangeError, match="holds no measured cell"):
         list(parquet.write([], tmp_path / "out"))

@@ -8,7 +8,9 @@ import json
 import pytest
 
 from methods.batch import Generation, total
+from methods.rules import walk as rules
 from results.store import sample as stored
+from results.store import traces
 from results.store.merge import difference
 from tests.helpers.synthetic_cells import sample
 
@@ -17,12 +19,6 @@ SCHEMA_1 = {
     "accepted": [1], "relaxed": 1, "greedier": 0, "drafted": 0, "pruned": 0, "finish": ["eos", "eos"], "score": 1.0,
     "answer": None, "details": {}, "seed": 0, "nll": 0.5, "prompt_tokens": 9, "flags": {"sure": 2}}
 """As the store wrote it before."""
-
-
-def test_the_store_mirrors_what_the_loop_counts() -> None:
-    counted = {one.name: one.type for one in dataclasses.fields(Generation)}
-    assert [(one.type, counted[one.name]) for one in dataclasses.fields(stored.Counts) if one.type != counted[
-        one.name]] == []
 
 
 def test_turns_add_up() -> None:
@@ -63,8 +59,6 @@ def test_what_is_unknown_does_not_differ() -> None:
     assert difference([new], [dataclasses.replace(new, nodes=[4])]) == "1 of 1 prompts differ, first p0 in nodes"
 
 
-def test_another_prompt_is_named_before_its_tokens() -> None:
-    one = sample("p0", [1, 2], prompt_sha256="a" * 64)
-    other = sample("p0", [1, 3], prompt_sha256="b" * 64)
-    assert difference([one], [other]) == ("1 of 1 prompts differ, first prompt p0 is another one than before: SHA-256 "
-                                          f"{'a' * 16}… then, {'b' * 16}… now")
+def test_methods_and_results_use_the_same_words_of_clauses() -> None:
+    assert [clause.word for clause in rules.Clause] == list(traces.Clause)
+    assert [clause.word for clause in rules.KEPT] == list(traces.KEPT)

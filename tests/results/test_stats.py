@@ -31,17 +31,6 @@ def test_edit_similarity(a, b, similarity):
     assert intervals.edit_similarity(b, a) == pytest.approx(similarity)
 
 
-def test_one_prompt_has_no_interval():
-    assert clocked_interval([10], [1.0], [10], [2.0]) is None
-    assert intervals.mean_interval([0.3]) is None
-
-
-def test_the_interval_of_a_constant_ratio_is_a_point():
-    tokens = np.array([10, 20, 30, 40])
-    low, high = clocked_interval(tokens, tokens / 100, tokens, tokens / 50)
-    assert (low, high) == pytest.approx((2.0, 2.0))
-
-
 def test_the_interval_of_a_pooled_ratio_weighs_prompts_by_their_size():
     # one prompt of 100 cycles at 3 tokens each and fifty of 2 cycles at 1: drawn never, once or twice
     low, high = intervals.ratio_interval([300] + [2] * 50, [100] + [2] * 50)
@@ -56,10 +45,3 @@ def test_the_interval_is_paired():
     tokens = np.full(60, 50.0)
     low, high = clocked_interval(tokens, seconds, tokens, 2 * seconds * rng.normal(1, 0.01, 60))
     assert 1.97 < low < 2.0 < high < 2.03
-
-
-def test_intervals_repeat_exactly():
-    rng = np.random.default_rng(2)
-    data = [rng.uniform(1, 2, 20) for _ in range(4)]
-    assert clocked_interval(*data) == clocked_interval(*data)
-    assert intervals.mean_interval(data[0]) == intervals.mean_interval(data[0])

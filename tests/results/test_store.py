@@ -13,7 +13,7 @@ import pytest
 
 from results.store.cells import Store
 from results.store.errors import StoreError
-from results.store.records import LineCache, line_of
+from results.store.records import line_of
 from results.store.sample import FailedSample, to_plain
 from tests.helpers.synthetic_cells import made_up, sample
 
@@ -92,14 +92,6 @@ def test_an_unfinished_last_line_is_left_out_aloud_and_cut_on_append(cell, caplo
     assert path.read_bytes() == whole + line("p2")
 
 
-def test_a_torn_only_line_longer_than_a_read_block_is_cut(cell):
-    cell.path.mkdir()
-    (cell.path / "samples.jsonl").write_bytes(b'{"id": "' + b"x" * 200_000)
-    with cell.lock():
-        cell.append(sample("p0"))
-    assert cell.samples() == [sample("p0")]
-
-
 def test_a_torn_line_behind_a_long_line_is_cut(cell):
     with cell.lock():
         cell.append(sample("p0", texts=["y" * 200_000]))
@@ -120,21 +112,6 @@ def test_a_malformed_line_in_the_middle_is_an_error_that_names_it(cell, bad):
     (cell.path / "samples.jsonl").write_bytes(line("p0") + bad.encode() + b"\n" + line("p2"))
     with pytest.raises(StoreError, match=r"samples\.jsonl line 2 "):
         cell.samples()
-
-
-@pytest.mark.parametrize("bad", [line("p1").replace(b'"score": 1.0', b'"score": 0.0'), line("p1", cell="another")])
-def test_a_line_that_is_not_what_was_measured_here_is_an_error(cell, bad):
-    cell.path.mkdir()
-    (cell.path / "samples.jsonl").write_bytes(line("p0") + bad)
-    assert bad != line("p1")
-    with pytest.raises(StoreError, match=r"line 2 is not a sample \(changed since it was written, or copied"):
-        cell.samples()
-
-
-def test_a_line_without_a_digest_is_taken_as_it_is(cell):
-    cell.path.mkdir()
-    (cell.path / "samples.jsonl").write_text(json.dumps(to_plain(sample("p0"))) + "\n")
-    assert cell.samples() == [sample("p0")]
 
 
 def test_a_changed_measurement_is_an_error(cell):
@@ -175,24 +152,6 @@ def test_a_later_line_replaces_only_a_failed_prompt(cell):
         cell.append(sample("p1"))
     with pytest.raises(StoreError, match="line 4 repeats prompt 'p1'"):
         cell.samples()
-
-
-def test_records_are_parsed_again_when_their_file_changed(tmp_path):
-    files = [tmp_path / name for name in "abc"]
-    cache, parsed = LineCache(limit=20), []
-    for file in files:
-        file.write_bytes(b"x" * 10)
-
-    def read(file):
-        return cache.read(file, lambda path, content: parsed.append(path.name) or [content])
-
-    assert cache.read(tmp_path / "none", pytest.fail) == []
-    for file in (files[0], files[0], files[1], files[0], files[2], files[0], files[1]):
-        assert read(file) == [b"x" * 10]
-    assert parsed == ["a", "b", "c", "b"], "30 bytes: b, used longest ago, was dropped"
-    files[1].write_bytes(b"y" * 100)
-    assert read(files[1]) == read(files[1]) == [b"y" * 100]
-    assert parsed[4:] == ["b"], "a file above the limit is kept until another one is read"
 
 
 DYING = """
@@ -239,11 +198,6 @@ def test_the_environment_keeps_the_history_of_runs(cell):
     now = cell.environment()
     assert now["gpu"] == "C" and [run["gpu"] for run in now["earlier"]] == ["A", "B"]
     assert all("earlier" not in run and run["since"] for run in now["earlier"])
-
-
-def test_a_configuration_keeps_its_order(cell):
-    cell.write_config({"name": "x", "baseline": "y", "a": 1})
-    assert [key for key in cell.config() if key != "digest"] == ["name", "baseline", "a"]
 
 
 def test_failure_is_one_line_and_can_be_cleared(cell):

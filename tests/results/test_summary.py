@@ -120,11 +120,6 @@ def test_the_distance_from_the_target_is_of_the_prompts_that_have_one():
     assert distance_of(held[1:]) is distance_of([*held[:2], infinite]) is None
 
 
-def test_old_samples_do_not_say_what_was_drafted():
-    found = summary([sample("a", [3], [2], nodes=[4], levels=[4]), sample("b", [2], [1])])
-    assert found.acceptance_rate is found.acceptance_rate_ci95 is found.acceptance_1 is None and found.tau == 5 / 2
-
-
 def test_given_values_take_the_place_of_computed_ones():
     shown = summary([sample("a", [2], [1])]).with_values(coverage=0.5, coverage_ci95=(0.4, 0.6), tau_ci95=(1.0, 2.0))
     assert (shown.coverage, shown.coverage_ci95, shown.tau, shown.tau_ci95) == (0.5, (0.4, 0.6), 2.0, (1.0, 2.0))
@@ -182,11 +177,6 @@ def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
     found = summary([*others, instant])
     assert found.speedup_ci95 == pytest.approx([2.0, 2.0])
     assert summary([instant]).speedup is None
-
-
-def test_a_draft_cut_by_the_end_of_text_counts_only_what_was_emitted():
-    found = summary([sample("a", [2], [5])])  # five accepted, an end-of-text token was the second
-    assert found.draft_share == pytest.approx(2 / 3) and found.accept_len == 5.0
 
 
 def test_scores_that_are_no_proportion_get_a_bootstrap_interval():

@@ -67,11 +67,6 @@ def test_no_message_is_lost_or_moved(system, history, asked):
     assert not prompt.prefix or prompt.prefix[-1][0] == "assistant"
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_row(read):
-    [prompt] = read("\ufeff" + json.dumps({"id": "a", "prompt": "p"}))
-    assert (prompt.id, prompt.text) == ("a", "p")
-
-
 def test_unicode_line_separators_do_not_break_rows(read):
     [prompt] = read(json.dumps({"id": "a", "prompt": "one\u2028two\u0085three"}, ensure_ascii=False))
     assert prompt.text == "one\u2028two\u0085three"
