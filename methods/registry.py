@@ -27,7 +27,7 @@ def name_of(option: type[Any]) -> str:
 def _classes(folder: str) -> dict[str, type[Any]]:
     """Name -> class of every rule or drafter, sorted. Modules and classes with a leading underscore, and abstract
     classes, are passed over. Raises TypeError for two of one name."""
-    package, found = importlib.import_module(f"methods.{folder}"), {}
+    package, found = importlib.import_module(f"methods.{folder}"), dict[str, type[Any]]()
     base = getattr(importlib.import_module(f"methods.{folder}.base"), BASES[folder])
     for module in (m.name for m in pkgutil.iter_modules(package.__path__) if m.name[0] != "_"):
         place = importlib.import_module(f"methods.{folder}.{module}")

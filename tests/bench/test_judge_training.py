@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from bench.training.label_mining import Miner, drafted, same_answer
+from bench.training.commands.mismatches import drafted
+from bench.training.commands.train_judge import Miner, same_answer
 from methods import registry
 from methods.decode import Limits
 from methods.method import build_method

@@ -12,8 +12,7 @@ from safetensors.torch import load_file, save_file
 from methods.engine.loading import joined, load_cut, own_part
 from methods.engine.source import ModelError, Source
 from methods.training.heads.base import FrozenTarget, choose
-from methods.training.heads.recipes import CutRecipe
-from methods.training.heads.trainers import TRAINERS
+from methods.training.heads.trainers import TRAINERS, CutRecipe
 from methods.training.packing import Batch
 from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts
 

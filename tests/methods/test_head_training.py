@@ -19,8 +19,7 @@ from methods.heads.medusa import load_medusa
 from methods.sampling import Sampling
 from methods.training.heads.base import FrozenTarget, Slots, choose, unroll
 from methods.training.heads.loop import measure, train
-from methods.training.heads.recipes import RECIPES
-from methods.training.heads.trainers import TRAINERS
+from methods.training.heads.trainers import RECIPES, TRAINERS
 from methods.training.packing import Batch, ChatPacker, DataError, Records, messages_of
 from methods.trees.dynamic import TreeShape
 from models.tiny.train.data import stream

@@ -6,17 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from pydantic import PositiveInt
 
-from bench.training.label_mining import recorded
+from bench.run.answer import context
 from bench.training.options import PairOptions
-from methods.decode import Limits
+from methods.decode import Limits, Request, generate
 from methods.method import autoregressive
 from methods.rules._files import Answer, Answers
 from results.store.errors import redacted_plain
 from results.store.files import check_writable_file
 
 if TYPE_CHECKING:
+    from methods.engine.language_model import LanguageModel
     from tasks.base import Prompt
 
 
@@ -25,6 +27,15 @@ class Mismatches(PairOptions):
 
     prompts: PositiveInt
     max_new_tokens: PositiveInt | None
+
+
+@torch.inference_mode()
+def drafted(draft: LanguageModel, before: list[int], text: list[int]) -> list[int]:
+    """The draft's most likely token at each position of `text`, given the target's tokens before it."""
+    ids = [*before, *text]
+    keep = torch.arange(len(before) - 1, len(ids) - 1, device=draft.device)
+    out = draft.forward(torch.tensor([ids], device=draft.device), draft.new_cache(1, len(ids)), keep=keep)
+    return out.logits[0].argmax(-1).tolist()
 
 
 def collect(settings: Mismatches) -> Answers:
@@ -36,7 +47,9 @@ def collect(settings: Mismatches) -> Answers:
     limits = Limits(limit, target.eos_ids, task.stop)
 
     def answer(prompt: Prompt) -> list[dict[str, list[int]]]:
-        return [recorded(greedy, draft, prompt, limits)]
+        before = context(target, prompt, [])
+        [generation] = generate(greedy, [Request(before, "answers")], limits)
+        return [{"answer": generation.output_ids, "drafted": drafted(draft, before, generation.output_ids)}]
 
     corpus = {"task": settings.task.model_dump(mode="json"), "version": task.version, "split": "train",
               "prompts": settings.prompts, "limit": limit, "dtype": settings.engine.dtype}

@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import Field, PositiveInt
 
 from bench.config.section import check_known, parse
 from bench.training.options import TargetOptions
 from bench.training.self_distillation import OwnAnswers, with_own_answers
-from methods.training.heads.base import FrozenTarget
+from methods.training.heads.base import FrozenTarget, HeadRecipe
 from methods.training.heads.loop import ConversationSource, measure, train
-from methods.training.heads.recipes import RECIPES, HeadRecipe
-from methods.training.heads.trainers import TRAINERS
+from methods.training.heads.trainers import RECIPES, TRAINERS
 from methods.training.packing import ChatPacker, Records, load_records
-from plots.training_curves import head_curves
 from results.store.errors import redacted_plain
 from results.store.files import check_writable
 
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
 
 EMBEDDED = "embedded"
-TITLES = {"eagle3": "EAGLE-3", "eagle": "EAGLE, EAGLE-2", "hass": "HASS", "medusa": "Medusa", "draft": "draft model"}
-
 
 
 class TrainHeads(TargetOptions):
@@ -108,21 +103,6 @@ def describe(name: str, ranks: list[list[float]]) -> str:
     return "\n".join(lines)
 
 
-def write_card(out: Path) -> Path:
-    """Write `out`/HEADS.md and `out`/heads.png from the training.json of every head in `out`; returns the page."""
-    records = {name: out / name / "training.json" for name in TITLES}
-    trained = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in records.items() if file.exists()}
-    heads = {name: record for name, record in trained.items() if "rank_share" in record}  # not a whole draft model
-    head_curves({TITLES[name]: head["loss"] for name, head in heads.items()}, out / "heads.png")
-    steps = max(len(head["rank_share"]) for head in heads.values())
-    card = out / "HEADS.md"
-    templates = Environment(loader=PackageLoader("bench.training"), undefined=StrictUndefined, trim_blocks=True,
-                            lstrip_blocks=True)
-    page = templates.get_template("heads_card.md.j2").render(heads=heads, titles=TITLES, steps=steps)
-    card.write_text(page, encoding="utf-8")
-    return card
-
-
 def parsed(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, HeadRecipe]]:
     """The settings and each requested head's recipe. Raises ValueError, one line."""
     settings = parse(TrainHeads, {key: value for key, value in config.items() if key not in RECIPES}, "")
@@ -132,7 +112,7 @@ def parsed(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, HeadRecipe]
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Train the requested heads and write their page. Raises ValueError, DataError, ModelError, TaskError."""
+    """Train the requested heads. Raises ValueError, DataError, ModelError, TaskError."""
     settings, recipes = parsed(config)
     check_writable(settings.out, "out")
     check_writable(settings.work, "work")
@@ -140,4 +120,3 @@ def run(config: Mapping[str, Any]) -> None:
     source = source_of(settings, target)
     for name, recipe in recipes.items():
         make_head(name, recipe, target, source, settings)
-    print(write_card(settings.out))

@@ -17,17 +17,52 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from methods.engine.language_model import LanguageModel
 from methods.heads.layer import HeadModule
-from methods.training.heads.recipes import HeadRecipe
 from methods.training.packing import Batch
+
+
+class HeadRecipe(BaseModel):
+    """What the schedules of all kinds of heads share; conf/train_heads.yaml explains every field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    tokens: PositiveInt
+    batch_tokens: PositiveInt
+    row_tokens: PositiveInt
+    slots: PositiveInt
+    steps: PositiveInt
+    step_decay: PositiveFloat
+    optimiser: Literal["muon", "adamw"]
+    lr: PositiveFloat
+    adam_lr: PositiveFloat
+    warmup: NonNegativeInt
+    decay: float = Field(gt=0, le=1)
+    clip: PositiveFloat
+    save_every: PositiveInt
+    checkpointing: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch."""
+        return max(1, self.batch_tokens // self.row_tokens)
+
+    @property
+    def updates(self) -> int:
+        """Updates of the whole run."""
+        return max(1, self.tokens // (self.rows * self.row_tokens))
+
+    def rate(self, update: int) -> float:
+        """Learning-rate factor: warm up, stay, then fall linearly to zero over the last `decay` of all updates."""
+        return min((update + 1) / max(1, self.warmup), 1.0, (self.updates - update) / (self.decay * self.updates))
+
 
 Recipe = TypeVar("Recipe", bound=HeadRecipe)
 Module = TypeVar("Module", bound=nn.Module)

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -36,6 +37,7 @@ from methods.heads.medusa import FILES, MedusaHeads
 from methods.training.heads.base import (
     DraftStep,
     FrozenTarget,
+    HeadRecipe,
     HeadTrainer,
     Slots,
     TargetStates,
@@ -47,8 +49,41 @@ from methods.training.heads.base import (
     unroll,
     write_checkpoint,
 )
-from methods.training.heads.recipes import CutRecipe, Eagle3Recipe, EagleRecipe, MedusaRecipe
 from methods.training.packing import Batch
+
+
+class EagleRecipe(HeadRecipe):
+    """EAGLE, EAGLE-2 and HASS."""
+
+    feature_weight: NonNegativeFloat
+    token_weight: NonNegativeFloat
+    top_weight: NonNegativeFloat
+    top: NonNegativeInt
+    noise: NonNegativeFloat
+    layer: dict[str, int] = Field(default_factory=dict)
+
+
+class Eagle3Recipe(HeadRecipe):
+    """EAGLE-3."""
+
+    draft_vocab: PositiveInt
+    vocab_batches: PositiveInt
+    own_head: bool
+    layer: dict[str, bool | int] = Field(default_factory=dict)
+
+
+class MedusaRecipe(HeadRecipe):
+    """Medusa; `steps` is the number of heads."""
+
+    blocks: PositiveInt
+    labels: Literal["tokens", "target"]
+
+
+class CutRecipe(HeadRecipe):
+    """A draft model cut out of the target; `steps` is 1."""
+
+    target_layers: PositiveInt
+    own_layers: PositiveInt
 
 
 class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
@@ -282,3 +317,7 @@ class CutTrainer(HeadTrainer[CutRecipe, nn.Module]):
 TRAINERS: Mapping[str, type[HeadTrainer[Any, Any]]] = {
     "eagle3": Eagle3Trainer, "eagle": EagleTrainer, "hass": EagleTrainer, "medusa": MedusaTrainer, "draft": CutTrainer}
 """The kinds of heads that can be trained, by the role they take in a pair."""
+RECIPES: Mapping[str, type[HeadRecipe]] = {
+    "eagle3": Eagle3Recipe, "eagle": EagleRecipe, "hass": EagleRecipe, "medusa": MedusaRecipe,
+    "draft": CutRecipe}
+"""Role of the head in a pair -> its recipe."""

@@ -1,9 +1,10 @@
-"""The growth of dynamic trees against a slow one, and trees of heads against chains fed without a cache."""
+"""Draft trees: static ones and their files, dynamic growth against a slow one, drawn siblings and their law."""
 
 from __future__ import annotations
 
 import math
 import random
+from itertools import combinations
 
 import pytest
 import torch
@@ -12,11 +13,87 @@ from hypothesis import strategies as st
 
 from methods import registry
 from methods.decode import Limits, Request, generate
+from methods.drafters.base import DraftSettings
 from methods.method import build_method
 from methods.sampling import Sampling
+from methods.trees import static
+from methods.trees.draft import Draft
 from methods.trees.dynamic import Growth, TreeShape
+from methods.trees.sampled import SampledTree
+from methods.trees.static import StaticTree, TreeError, regular
 from tests.helpers.tiny_heads import inner_nodes, random_head, small
 from tests.helpers.tiny_models import language_model, prompts
+
+
+@st.composite
+def path_lists(draw: st.DrawFn) -> list[tuple[int, ...]]:
+    """Prefix-closed paths in random order; ranks may have gaps."""
+    paths: list[tuple[int, ...]] = [()]
+    for _ in range(draw(st.integers(1, 30))):
+        path = (*draw(st.sampled_from(paths)), draw(st.integers(0, 11)))
+        if path not in paths:
+            paths.append(path)
+    return draw(st.permutations(paths[1:]))
+
+
+@given(path_lists())
+def test_a_tree_is_what_the_loop_wants(paths):
+    tree = StaticTree.of_paths("t", "s", paths)
+    assert tree.nodes == len(paths) + 1 and set(tree.paths[1:]) == set(paths)
+    assert tree.parents[0] == -1 and all(parent < i for i, parent in enumerate(tree.parents))
+    for i in range(1, tree.nodes):
+        assert tree.paths[i] == (*tree.paths[tree.parents[i]], tree.ranks[i])
+        assert tree.depth[i] == tree.depth[tree.parents[i]] + 1 >= tree.depth[i - 1]
+    for i, j in combinations(range(1, tree.nodes), 2):  # siblings stand best first
+        assert tree.parents[i] != tree.parents[j] or tree.ranks[i] < tree.ranks[j]
+    assert tree.max_depth == max(map(len, paths)) == len(tree.widths)
+    assert all(tree.ranks[i] < tree.widths[tree.depth[i] - 1] for i in range(1, tree.nodes))
+    draft = Draft.of_parents(torch.zeros(1, tree.nodes, dtype=torch.long), torch.tensor([tree.parents]),
+                             max_depth=tree.max_depth)
+    assert draft.depth[0].tolist() == list(tree.depth)
+
+
+@given(path_lists(), st.data())
+def test_a_missing_parent_and_a_second_copy_are_refused(paths, data):
+    path = data.draw(st.sampled_from(paths))
+    with pytest.raises(TreeError, match="given twice"):
+        StaticTree.of_paths("t", "s", [*paths, path])
+    if any(len(other) > len(path) and other[:len(path)] == path for other in paths):
+        with pytest.raises(TreeError, match="has no parent; add node"):
+            StaticTree.of_paths("t", "s", [other for other in paths if other != path])
+
+
+@pytest.mark.parametrize("text,said", [
+    ("source: s\npaths: '0 0.0 0.0'", "node 0.0 is given twice; give every draft node once"),
+    ("source: s\npaths: '0 1.0'", "node 1.0 has no parent; add node 1"),
+    ("source: s\npaths: '0 0.-1'", "'0.-1' is not a path of ranks"),
+    ("source: s\npaths: '0 0..1'", "'0..1' is not a path of ranks"),
+    ("source: s\npaths: ''", "no nodes; give at least one path"),
+    ("source: s\npaths: [[0], [1]]", "exactly the keys source (text) and paths (text"),
+    ("paths: '0'", "exactly the keys source"),
+    ("source: [", "not YAML: "),
+])
+def test_a_malformed_file_is_one_line(text, said):
+    with pytest.raises(TreeError) as error:
+        static.parse("mine.yaml", text)
+    assert said in str(error.value) and str(error.value).startswith("mine.yaml: ") and "\n" not in str(error.value)
+
+
+def test_an_unknown_name_lists_the_trees(tmp_path):
+    with pytest.raises(TreeError, match=r"medusa_64: no such tree; there are .*medusa_63.* or give the path"):
+        static.load("medusa_64")
+    own = tmp_path / "own.yaml"
+    own.write_text("source: mine\npaths: |\n  0 1\n  1.0\n")
+    assert static.load(str(own)).paths == ((), (0,), (1,), (1, 0))
+
+
+@pytest.mark.parametrize("name", static.names())
+def test_shipped_trees(name):
+    tree = static.load(name)
+    assert tree.source
+    children = {path: [p for p in tree.paths if p[:-1] == path and p] for path in tree.paths}
+    for path, found in children.items():  # no rank is skipped
+        assert [p[-1] for p in found] == list(range(len(found))), path
 
 
 def distribution(seed: int, path: tuple[int, ...], vocab: int, certain: bool) -> list[float]:
@@ -144,3 +221,62 @@ def as_chain(method, ids: list[int], path: list[int]) -> torch.Tensor:
             logits[ids_of] = head.logits(out[0, -1])
             return logits
         tokens, hidden = [*tokens, token], torch.cat([hidden, out[:, -1:]], 1)
+
+
+WARM, NARROW = Sampling(1.0), Sampling(1.0, top_k=2)
+
+
+def tree(sampling: Sampling, replacement: bool, sampled: bool = True) -> SampledTree:
+    return SampledTree(regular((3,), 1), sampling, sampled, replacement)
+
+
+def test_regular_shapes() -> None:
+    shape = regular((3, 2), 3)
+    assert shape.nodes == 1 + 3 + 6 + 6 and shape.max_depth == 3 and max(shape.widths) == 3
+    assert shape.parents[4:10] == (1, 1, 2, 2, 3, 3) and regular((), 4).parents == (-1, 0, 1, 2, 3)
+    assert tree(WARM, True).sizes == (1, 3)
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_law_of_siblings(replacement: bool) -> None:
+    """First and second sibling have the joint law of independent draws, or of draws without replacement."""
+    logits, draws = torch.tensor([0.3, 1.0, -0.5, 0.2]), 40_000
+    u = torch.rand(draws, 1, 3, generator=torch.Generator().manual_seed(0))
+    drawn = tree(WARM, replacement).siblings(logits.expand(draws, 1, 4), u)
+    q = logits.double().softmax(-1)
+    joint = torch.zeros(4, 4, dtype=torch.double)
+    joint.index_put_((drawn.tokens[:, 0, 0], drawn.tokens[:, 0, 1]), torch.ones(draws, dtype=torch.double), True)
+    second = q.expand(4, 4) if replacement else (q.expand(4, 4) * (1 - torch.eye(4))) / (1 - q)[:, None]
+    assert (joint / draws - q[:, None] * second).abs().max() < 0.01
+    torch.testing.assert_close(drawn.q[0, 0], q[drawn.tokens[0, 0]].float())
+    assert drawn.real.all()
+
+
+def test_siblings_end_with_the_distribution() -> None:
+    u = torch.tensor([[[0.1, 0.999999, 0.5]]])
+    drawn = tree(NARROW, False).siblings(torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u)
+    assert drawn.real.tolist() == [[[True, True, False]]] and drawn.tokens[0, 0, :2].tolist() == [1, 2]
+    likeliest = tree(WARM, False, sampled=False).siblings(torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u)
+    assert likeliest.tokens.tolist() == [[[1, 2, 0]]]
+
+
+def test_a_models_tree_carries_the_distributions_it_was_drawn_from() -> None:
+    """Also in a ragged batch, and after tokens were committed."""
+    target, model = language_model(layers=2), language_model(layers=1, seed=3)
+    drafter = registry.drafter("model")(branching=[2, 2])
+    rows = [[1, 2, 3, 4], [3, 1]]
+    proposer = drafter.start(target, model, DraftSettings(3, WARM, True), [row[:-1] for row in rows], 40)
+    g = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        draft = proposer.propose(rows, torch.rand(2, drafter.num_uniforms(3), generator=g))
+        assert draft.nodes == drafter.nodes(3) == 11 and draft.sizes == (1, 2, 4, 4) and not draft.replacement
+        for row in range(2):
+            for node in range(7):
+                path = draft.tokens[row][draft.ancestors[0, node]].tolist()
+                ids = torch.tensor([rows[row][:-1] + path])
+                whole = model.forward(ids, model.new_cache(1, 40)).logits[0, -1]
+                torch.testing.assert_close(draft.logits[row, node], whole, atol=1e-4, rtol=1e-4)
+        own = WARM.probs(draft.logits)[:, list(regular((2, 2), 3).parents)].gather(2, draft.tokens[..., None])[..., 0]
+        torch.testing.assert_close(draft.q[:, 1:], own[:, 1:])
+        rows[0] += [5, 6, 7]
+        rows[1] += [8]

@@ -1,0 +1,325 @@
+"""Drafters against their definitions: lookahead, suffix decoding, early exit; the forwards of all of them, counted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from methods import registry
+from methods.batch import Generation
+from methods.decode import Limits, Request, generate
+from methods.drafters import lookahead
+from methods.drafters import model as early_exit
+from methods.drafters.lookup import Suffix, speculate
+from methods.engine.language_model import LanguageModel
+from methods.engine.source import ModelError
+from methods.heads.head import Head
+from methods.method import build_method
+from methods.rules._files import Answer, Answers
+from methods.sampling import Sampling
+from methods.trees.draft import Draft
+from tests.helpers.tiny_heads import OPTIONS, SMALL, model_for
+from tests.helpers.tiny_models import language_model, prompts
+
+LEVEL, WINDOW, GUESSES, NEW, VOCAB = 4, 3, 2, 40, 6
+
+
+class Reference:
+    """One prompt's window as cells (line, column) -> token, and its pool as the list of all n-grams in order."""
+
+    def __init__(self, target, line: list[int], from_text: bool):
+        self.target, self.from_text = target, from_text
+        self.cells = {(0, 1 + i): token for i, token in enumerate(line)}
+        self.lines, self.columns = 1, len(line) + 1
+        self.seen: list[tuple[int, ...]] = []
+        self.text = 0
+
+    def begin(self, row: list[int]) -> None:
+        """A cycle begins with these committed tokens."""
+        self.cells[0, 0] = row[-1]
+        while self.from_text and self.text + LEVEL <= len(row):
+            self.seen.append(tuple(row[self.text:self.text + LEVEL]))
+            self.text += 1
+
+    def guesses(self, root: int) -> list[tuple[int, ...]]:
+        """The latest GUESSES different ones, latest first."""
+        found = []
+        for first, *rest in reversed(self.seen):
+            if first == root and tuple(rest) not in found:
+                found.append(tuple(rest))
+        return found[:GUESSES]
+
+    def end(self, row: list[int]) -> None:
+        """The target answers behind the last line."""
+        new = []
+        for column in range(self.columns):
+            line = [self.cells[0, c] for c in range(column + 1)]
+            below = [self.cells[r, column] for r in range(1, self.lines)]
+            with torch.inference_mode():
+                new.append(int(self.target.model(torch.tensor([row[:-1] + line + below])).logits[0, -1].argmax()))
+        old = self.cells
+        if self.lines < LEVEL - 1:
+            self.cells = {(r, c - 1): token for (r, c), token in old.items() if c > 0}
+            self.cells |= {(self.lines, c - 1): new[c] for c in range(1, self.columns)}
+            self.lines, self.columns = self.lines + 1, self.columns - 1
+            return
+        for c in range(self.columns):
+            self.seen.append((*(old[r, c] for r in range(self.lines)), new[c]))
+        self.cells = {(r - 1, c): token for (r, c), token in old.items() if r > 0}
+        self.cells |= {(self.lines - 1, c): new[c] for c in range(self.columns)}
+
+
+def watched(monkeypatch, from_text: bool):
+    """Generations of ragged prompts, and of every cycle the committed rows, the windows' lines and the draft."""
+    log = []
+    propose = lookahead._Lookahead.propose
+
+    def watch(self, rows, u):
+        draft = propose(self, rows, u)
+        log.append(([list(row) for row in rows], [[list(line) for line in w.lines] for w in self.windows], draft))
+        return draft
+    monkeypatch.setattr(lookahead._Lookahead, "propose", watch)
+    target = language_model("llama", layers=2, seed=3, vocab=VOCAB)
+    drafter = registry.drafter("lookahead")(level=LEVEL, window=WINDOW, guesses=GUESSES, pool_from_prompt=from_text)
+    method = build_method(target, None, drafter, registry.rule("greedy")(), Sampling(0.0), 1)
+    rows = prompts(3, seed=1, vocab=VOCAB)
+    requests = [Request(ids, f"lookahead/{i}") for i, ids in enumerate(rows)]
+    return target, drafter, rows, generate(method, requests, Limits(NEW, frozenset())), log
+
+
+def guessed(draft: Draft, row: int) -> set[tuple[int, ...]]:
+    """The candidates of a row as whole paths from the root."""
+    draft = draft.candidates()
+    valid, parents, tokens = (x[row].tolist() for x in (draft.valid, draft.parents, draft.tokens))
+    nodes = [i for i, ok in enumerate(valid) if ok]
+    leaves = set(nodes) - {parents[i] for i in nodes} - {0}
+    return {tuple(tokens[j] for j in nodes[1:] if draft.ancestors[row, leaf, j]) for leaf in leaves}
+
+
+@pytest.mark.parametrize("from_text", [False, True])
+def test_the_window_and_the_pool_follow_the_definition(monkeypatch, from_text: bool) -> None:
+    target, drafter, rows, generations, log = watched(monkeypatch, from_text)
+    for b, prompt in enumerate(rows):
+        line = log[0][1][b][0]
+        assert len(line) == WINDOW + LEVEL - 3 and set(line) <= set(prompt)
+        reference = Reference(target, line, from_text)
+        for committed, windows, draft in log:
+            row = committed[b]
+            if len(row) == len(prompt) + NEW:
+                break
+            reference.begin(row)
+            assert windows[b] == [[reference.cells[r, c] for c in range(0 if r else 1, reference.columns)]
+                                  for r in range(reference.lines)]
+            assert guessed(draft, b) == set(reference.guesses(row[-1]))
+            assert draft.nodes <= drafter.nodes(1)
+            reference.end(row)
+    accepted = [a for g in generations for a in g.accepted]
+    assert min(accepted) == 0 and max(accepted) == LEVEL - 1, "nothing came true, or everything"
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=LEVEL, max_size=LEVEL), max_size=30), st.integers(1, 4))
+def test_guesses_share_their_beginnings(grams, size):
+    pool = lookahead.Pool(LEVEL, size)
+    for gram in grams:
+        pool.add(gram)
+    tokens, parents = pool.tree(0)
+    latest = list(dict.fromkeys(tuple(rest) for first, *rest in reversed(grams) if first == 0))[:size]
+    assert len(set(zip(parents, tokens, strict=True))) == len(tokens), "siblings are distinct"
+    assert all(parent < i for i, parent in enumerate(parents)) and len(tokens) <= 1 + size * (LEVEL - 1)
+    paths = []
+    for leaf in (i for i in range(1, len(tokens)) if i not in parents):
+        path, at = [], leaf
+        while at:
+            path, at = [tokens[at], *path], parents[at]
+        paths.append(tuple(path))
+    assert sorted(paths) == sorted(latest)
+    if latest:
+        assert tokens[1:LEVEL] == list(latest[0]), "the latest stands first"
+
+
+def slow(text: list[int], row: list[int], options: Suffix, length: int) -> tuple[list[int], float]:
+    """As the docstring says it: every suffix, every place, token by token."""
+    best, best_score = [], 0.0
+    for m in range(1, min(options.max_depth, len(row) - 1) + 1):
+        def places(pattern: list[int]) -> int:
+            return sum(text[i:i + len(pattern)] == pattern for i in range(len(text) - len(pattern) + 1))
+
+        pattern, draft, probability, score = row[-m:], [], 1.0, 0.0
+        while len(draft) < min(length, int(m * options.factor + 1e-6), options.max_depth - m):
+            counts = {t: places([*pattern, t]) for t in sorted(set(text) - {-1})}
+            token = max(counts, key=lambda t: counts[t], default=None)
+            if token is None or not counts[token]:
+                break
+            probability *= counts[token] / places(pattern)
+            if probability < options.min_probability:
+                break
+            draft.append(token)
+            score += probability
+            pattern = [*pattern, token]
+        if places(row[-m:]) and score >= best_score:
+            best, best_score = draft, score
+    return best, best_score
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=24), st.lists(st.integers(-1, 3), max_size=30),
+       st.integers(2, 9), st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 6))
+def test_drafts_are_those_of_a_slow_count(row: list[int], corpus: list[int], depth: int, factor: float, least: float,
+                                          length: int) -> None:
+    options = Suffix(max_depth=depth, factor=factor, min_probability=least)
+    for text in (row, corpus):
+        found, score = speculate(np.array(text, np.int64), np.array(row), options, length)
+        expected, expected_score = slow(text, row, options, length)
+        assert found == expected and score == pytest.approx(expected_score)
+
+
+def test_a_longer_suffix_drafts_more_tokens() -> None:
+    row = [1, 2, 3, 4, 5, 6, 9, 1, 2, 3]
+    assert speculate(np.array(row), np.array(row), Suffix(), 10)[0] == [4, 5, 6]
+    assert speculate(np.array(row), np.array(row), Suffix(factor=2.0), 10)[0] == [4, 5, 6, 9, 1, 2]
+    assert speculate(np.array(row), np.array(row), Suffix(min_probability=0.6), 10)[0] == []  # half the places end
+
+
+def test_a_corpus_of_the_answers_is_copied_from(tmp_path: Path) -> None:
+    target, file = language_model("llama", layers=2), tmp_path / "answers.json"
+    requests = [Request(ids, f"0/suffix/{i}") for i, ids in enumerate(prompts(6))]
+
+    def run(**options: Path) -> list[Generation]:
+        method = build_method(target, None, Suffix(**options), registry.rule("lossless")(), Sampling(0.0), 5)
+        return generate(method, requests, Limits(24, frozenset()))
+
+    plain = run()
+    answers = [Answer(answer=g.output_ids, drafted=g.output_ids) for g in plain]
+    file.write_text(Answers(target="t", fingerprint=target.fingerprint, draft="d", corpus={}, draft_fingerprint="x",
+                            answers=answers).model_dump_json())
+    copied = run(corpus=file)
+    assert [g.output_ids for g in copied] == [g.output_ids for g in plain]
+    assert sum(sum(g.accepted) for g in copied) > sum(sum(g.accepted) for g in plain)
+
+
+def test_a_corpus_of_another_target_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "answers.json"
+    file.write_text(Answers(target="t", fingerprint="x", draft="d", draft_fingerprint="y", corpus={},
+                            answers=[]).model_dump_json())
+    lossless = registry.rule("lossless")()
+    method = build_method(language_model("llama"), None, Suffix(corpus=file), lossless, Sampling(), 3)
+    with pytest.raises(ValueError, match="train mismatches") as refusal:
+        method.proposer([[1, 2]], 10)
+    assert "\n" not in str(refusal.value)
+
+
+LAYERS, NEW_EARLY, K = 3, 12, 3
+
+
+def method_of(target, exit_layer: int, **options):
+    drafter = registry.drafter("early_exit")(exit_layer=exit_layer, **options)
+    return build_method(target, None, drafter, registry.rule("lossless")(), Sampling(1.0), K)
+
+
+def shortened(target, layers: int):
+    """A model of its own with the first layers, norm and head of the target."""
+    config = copy.deepcopy(target.model.config)
+    config.num_hidden_layers = layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:layers]
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    weights = target.model.state_dict()
+    model.load_state_dict({name: weights[name] for name in model.state_dict()})
+    return model
+
+
+@pytest.mark.parametrize(("kind", "exit_layer"), [("llama", 1), ("qwen3", 2), ("gemma2", 2)])
+def test_drafts_come_from_the_first_layers(monkeypatch, kind, exit_layer):
+    """Every draft distribution of ragged rows, over a whole generation: the shared cache holds what it should."""
+    log = []
+    propose = early_exit._FirstLayers.propose
+
+    def watch(self, rows, u):
+        draft = propose(self, rows, u)
+        log.append(([list(row) for row in rows], draft))
+        return draft
+    monkeypatch.setattr(early_exit._FirstLayers, "propose", watch)
+    target, token_rows = language_model(kind, layers=LAYERS), prompts(3)
+    requests = [Request(ids, f"exit/{i}") for i, ids in enumerate(token_rows)]
+    found = generate(method_of(target, exit_layer), requests, Limits(NEW_EARLY, frozenset()))
+    accepted = [a for g in found for a in g.accepted]
+    assert 0 < sum(accepted) < K * len(accepted)
+    short = shortened(target, exit_layer)
+    for rows, draft in log:
+        assert draft.sampled and draft.q.min() > 0
+        for b, row in enumerate(rows):
+            if len(row) == len(token_rows[b]) + NEW_EARLY:
+                continue  # finished: what it drafts does not matter
+            with torch.inference_mode():
+                logits = short(torch.tensor([row + draft.tokens[b, 1:K].tolist()]), use_cache=False).logits[0]
+            assert torch.allclose(draft.logits[b, :K], logits[len(row) - 1:], atol=1e-4)
+
+
+@pytest.mark.parametrize("exit_layer", [LAYERS, LAYERS + 5])
+def test_refuses_an_exit_that_leaves_nothing_out(exit_layer):
+    with pytest.raises(ModelError, match=rf"^drafter.exit_layer={exit_layer}: llama-3-0 has 3 layers, .* give 1 to 2$"):
+        method_of(language_model("llama", layers=LAYERS), exit_layer)
+
+
+def test_a_model_that_calls_its_layers_otherwise_is_refused() -> None:
+    config = AutoConfig.for_model("gpt2", vocab_size=64, n_embd=16, n_layer=3, n_head=2)
+    target = LanguageModel("gpt2", AutoModelForCausalLM.from_config(config), None, "test")
+    with pytest.raises(ModelError, match="a gpt2 model cannot be ended after some of its layers; take another drafter"):
+        method_of(target, 1)
+
+
+CASES = [
+    ("model", {}, 4), ("model", {"branching": [2, 2]}, 3), ("model", {"stop_below": 0.3}, 4), ("early_exit", {}, 3),
+    ("early_exit", {"stop_below": 0.02}, 4), ("eagle3", {"tree": "chain", "stop_below": 0.03}, 4), ("suffix", {}, 3),
+    ("eagle3", SMALL, 3), ("eagle3", {"tree": "chain"}, 1), ("eagle3", {"tree": "chain"}, 4),
+    ("eagle2", {"tree": "sampled", "branching": [3, 2]}, 4), ("hass", SMALL, 3), ("eagle", OPTIONS["eagle"], 3),
+    ("medusa", OPTIONS["medusa"], 3), ("prompt_lookup", {}, 3), ("none", {}, 3), ("lookahead", OPTIONS["lookahead"], 3)]
+
+
+@pytest.mark.parametrize(("name", "options", "length"), CASES)
+def test_forwards_of_a_cycle(name: str, options: dict[str, Any], length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, drafter = language_model(layers=3), registry.drafter(name)(**options)
+    model: Any = model_for(name, target)
+    method = build_method(target, model, drafter, registry.rule("lossless")(), Sampling(0.0), length)
+    cycles: list[list[int]] = []
+    drafting = False
+
+    @contextmanager
+    def probe(phase: str) -> Iterator[None]:
+        nonlocal drafting
+        drafting = phase == "draft"
+        if drafting:
+            cycles.append([])
+        yield
+        drafting = False
+
+    def counted(kind: type, attribute: str, tokens_of) -> None:
+        original = getattr(kind, attribute)
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            if drafting:
+                cycles[-1].append(tokens_of(args[0]))
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, attribute, run)
+
+    counted(LanguageModel, "forward", lambda tokens: tokens.shape[1])
+    counted(Head, "step", lambda tokens: tokens.shape[1])
+    if name == "medusa":
+        counted(type(model.model), "forward", lambda hidden: 1)
+    [answer] = generate(method, [Request([1, 2, 3, 1, 2], "x")], Limits(12, frozenset()), probe)
+    assert len(cycles) == len(answer.committed) > 1
+    for run, levels in zip(cycles, answer.levels, strict=True):
+        first, *rest = drafter.forwards(length, levels) or (None,)
+        assert run[1:] == rest and bool(run) == (first is not None)
+        assert not run or first == 1 <= run[0], "the first forward also reads what was committed before"
