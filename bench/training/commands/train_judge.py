@@ -26,8 +26,8 @@ from results.store.errors import redacted_plain
 from results.store.files import check_writable_file
 
 if TYPE_CHECKING:
-    from tasks.base import Prompt, Score, Task
     from methods.engine.language_model import LanguageModel
+    from tasks.base import Prompt, Score, Task
 
 
 class TrainJudge(PairOptions):
