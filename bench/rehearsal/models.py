@@ -18,9 +18,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from methods.heads.eagle import Eagle3Head, EagleHead
+from methods.heads.eagle import Eagle3Head, EagleHead, HeadModule, head_config
 from methods.heads.eagle3_config import form_of
-from methods.heads.layer import HeadModule, head_config
 from methods.heads.medusa import MedusaHeads
 from tasks.sources import DATA, Source
 

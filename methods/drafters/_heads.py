@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -20,8 +19,7 @@ from methods.engine.source import ModelError
 from methods.heads.head import Head
 from methods.trees.draft import Draft
 from methods.trees.dynamic import Growth, Selection, TreeShape
-from methods.trees.sampled import SampledTree, Siblings
-from methods.trees.static import StaticTree
+from methods.trees.shaped import ShapedTree, Siblings
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:
@@ -171,120 +169,36 @@ def _grow_dynamic(head: Head, cache: SlotCache, shape: TreeShape, needs_q: bool,
     return tree, head.over_target(pick(torch.cat(expanded, 1), growth.sources(tree))) if needs_q else None
 
 
-class StaticProposer(HeadProposer):
-    """A tree of static shape; only its inner nodes are fed to the head."""
+class ShapedProposer(HeadProposer):
+    """A tree of fixed shape; its nodes with children are fed to the head."""
 
-    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, tree: StaticTree):
+    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, tree: ShapedTree):
         """Raises ModelError if the head's vocabulary is smaller than the tree's largest rank requires."""
-        if max(tree.widths) > head.draft_vocab:
+        if max(tree.shape.widths) > head.draft_vocab:
             raise ModelError(f"{head.source}: its vocabulary of {head.draft_vocab} tokens is too small for "
-                             f"drafter.tree={tree.name}, which needs the best {max(tree.widths)}; give a smaller tree")
-        super().__init__(head, settings, rows, slots, len(set(tree.parents)) - 2)
-        self.tree = tree
-        _static_tables(tree, self.device)  # made before the first cycle
-
-    def grow(self, root: Tensor, hidden: Tensor, logits: Tensor, u: Tensor) -> Draft:
-        tokens, q, draft_logits = self.cache.run(_grow_static, self.head, self.cache, self.tree, self.settings.needs_q,
-                                                 root, hidden, logits)
-        shape = _static_tables(self.tree, self.device).shape
-        return Draft(tokens, shape.parents, shape.ancestors, shape.depth, torch.ones_like(tokens, dtype=torch.bool),
-                     logits=draft_logits, q=q, width=max(self.tree.widths), levels=shape.levels)
-
-
-def _grow_static(head: Head, cache: SlotCache, tree: StaticTree, needs_q: bool, root: Tensor, hidden: Tensor,
-                 logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """See `HeadProposer.grow`: tokens, q and the logits, if they are needed, of the nodes."""
-    tables = _static_tables(tree, root.device)
-    levels = Levels(head, cache, tables.fed)
-    expanded, tokens, logprobs = [], [root], [torch.zeros_like(root, dtype=torch.float32)]
-    for level in tables.levels:
-        expanded.append(logits)
-        best, logprob = (x.flatten(1).index_select(1, level.choice) for x in head.best(logits, level.width))
-        tokens.append(best)
-        logprobs.append(logprob)
-        if level.inner is not None:
-            hidden, logits = levels.feed(best.index_select(1, level.inner), hidden, level.parent[None])
-    draft_logits = head.over_target(torch.cat(expanded, 1)[:, tables.source]) if needs_q else None
-    return torch.cat(tokens, 1), torch.cat(logprobs, 1).exp(), draft_logits
-
-
-@dataclass(frozen=True, slots=True)
-class _StaticTables:
-    """A static tree as indices.
-
-    levels  what to do at each depth.
-    fed     number of nodes that each fed level has.
-    source  [N] index of the distribution from which a node was expanded; 0 for leaves.
-    shape   a draft of this shape whose tokens mean nothing.
-    """
-
-    levels: list[_StaticLevel]
-    fed: list[int]
-    source: Tensor
-    shape: Draft
-
-
-class _StaticLevel:
-    """One depth of a static tree as indices.
-
-    width   number of top tokens needed of each distribution.
-    choice  [n] indices into the flat (parent, rank) table of the level above.
-    inner   [m] which of the n nodes have children; None if none has.
-    parent  [m] their parents among the nodes fed.
-    """
-
-    def __init__(self, tree: StaticTree, depth: int, place: dict[int, int], device: torch.device):
-        nodes = [n for n in range(tree.nodes) if tree.depth[n] == depth]
-        self.width = tree.widths[depth - 1]
-        self.choice = torch.tensor([place[tree.parents[n]] * self.width + tree.ranks[n] for n in nodes], device=device)
-        inner = [i for i, n in enumerate(nodes) if n in place]
-        self.inner = torch.tensor(inner, device=device) if inner else None
-        self.parent = torch.tensor([place[tree.parents[nodes[i]]] for i in inner], device=device)
-
-
-@cache
-def _static_tables(tree: StaticTree, device: torch.device) -> _StaticTables:
-    """Kept for good: a recorded growth reads them where they are."""
-    inner = sorted(set(tree.parents) - {-1})
-    place = {node: i for depth in range(tree.max_depth)
-             for i, node in enumerate(n for n in inner if tree.depth[n] == depth)}
-    levels = [_StaticLevel(tree, depth, place, device) for depth in range(1, tree.max_depth + 1)]
-    row = {node: i for i, node in enumerate(inner)}
-    parents = torch.tensor([tree.parents], device=device)
-    return _StaticTables(levels, [len(level.parent) for level in levels if level.inner is not None],
-                         torch.tensor([row.get(node, 0) for node in range(tree.nodes)], device=device),
-                         Draft.of_parents(torch.zeros_like(parents), parents, max_depth=tree.max_depth))
-
-
-class SampledProposer(HeadProposer):
-    """The nodes of all levels but the last are fed to the head."""
-
-    def __init__(self, head: Head, settings: DraftSettings, rows: list[list[int]], slots: int, tree: SampledTree):
-        super().__init__(head, settings, rows, slots, sum(tree.sizes[1:-1]))
+                             f"drafter.tree={tree.shape.name}, which needs the best {max(tree.shape.widths)}; give a "
+                             "smaller tree")
+        super().__init__(head, settings, rows, slots, sum(tree.shape.inner[1:]))
         self.tree = tree
         tree.as_draft(self.device)  # made before the first cycle
 
     def grow(self, root: Tensor, hidden: Tensor, logits: Tensor, u: Tensor) -> Draft:
-        return self.tree.assemble(root, *self.cache.run(_grow_sampled, self.head, self.cache, self.tree,
+        return self.tree.assemble(root, *self.cache.run(_grow_shaped, self.head, self.cache, self.tree,
                                                         self.settings.needs_q, hidden, logits, u))
 
 
-def _grow_sampled(head: Head, cache: SlotCache, tree: SampledTree, needs_q: bool, hidden: Tensor, logits: Tensor,
-          u: Tensor) -> tuple[list[Siblings], list[Tensor] | None]:
-    """See `HeadProposer.grow`: the siblings drawn at each depth and, if they are needed, the logits [B, M, V] that they
-    were drawn from."""
-    sizes = tree.sizes
-    levels = Levels(head, cache, sizes[1:-1])
+def _grow_shaped(head: Head, cache: SlotCache, tree: ShapedTree, needs_q: bool, hidden: Tensor, logits: Tensor,
+                 u: Tensor) -> tuple[list[Siblings], list[Tensor] | None]:
+    """See `HeadProposer.grow`: the nodes of each depth and, if they are needed, the logits [B, M, V] that they were
+    taken from."""
+    levels = Levels(head, cache, tree.shape.inner[1:])
+    numbers = u.split(tree.sizes[1:], 1) if tree.sampled else [u] * tree.shape.max_depth
     drawn, contexts = [], []
-    first = 0
-    for level, size in enumerate(sizes[1:], start=1):
-        parents = sizes[level - 1]
+    for depth, (level, own) in enumerate(zip(tree.levels(logits.device), numbers, strict=True), start=1):
         contexts.append(head.over_target(logits))
-        drawn.append(tree.siblings(contexts[-1], u[:, first:first + size].view(-1, parents, size // parents)))
-        first += size
-        if level < len(sizes) - 1:
-            parent = torch.arange(parents, device=u.device).repeat_interleave(size // parents)
-            hidden, logits = levels.feed(drawn[-1].tokens.flatten(1), hidden, parent[None])
+        drawn.append(tree.siblings(depth, contexts[-1], own))
+        if level.inner is not None:
+            hidden, logits = levels.feed(drawn[-1].tokens.index_select(1, level.inner), hidden, level.parent[None])
     return drawn, contexts if needs_q else None
 
 

@@ -10,7 +10,7 @@ from methods.drafters.base import Drafter, DraftSettings, Proposer, StopsEarly
 from methods.sampling import Sampling
 from methods.trees import static
 from methods.trees.dynamic import TreeShape
-from methods.trees.sampled import Branching, SampledTree
+from methods.trees.shaped import Branching, ShapedTree
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.language_model import LanguageModel
@@ -55,9 +55,9 @@ class Eagle(FeatureLevel):
 
     def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
-        from methods.drafters._heads import StaticProposer
+        from methods.drafters._heads import ShapedProposer
 
-        return StaticProposer(model, settings, rows, slots, static.load(self.tree))
+        return ShapedProposer(model, settings, rows, slots, ShapedTree(static.load(self.tree), settings.sampling))
 
 
 class _DynamicDrafter(StopsEarly):
@@ -116,14 +116,14 @@ class _DynamicDrafter(StopsEarly):
 
     def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
-        from methods.drafters._heads import DynamicProposer, HeadChain, SampledProposer
+        from methods.drafters._heads import DynamicProposer, HeadChain, ShapedProposer
 
         if self.stop_below:
             return HeadChain(model, settings, rows, slots, self.samples(settings.sampling), self.stop_below)
         if self.tree == "sampled":
-            tree = SampledTree(static.regular(tuple(self.branching), settings.length), settings.sampling,
-                               self.samples(settings.sampling), self.replacement)
-            return SampledProposer(model, settings, rows, slots, tree)
+            tree = ShapedTree(static.regular(tuple(self.branching), settings.length), settings.sampling,
+                              self.samples(settings.sampling), self.replacement)
+            return ShapedProposer(model, settings, rows, slots, tree)
         return DynamicProposer(model, settings, rows, slots, self.shape(settings.length))
 
 

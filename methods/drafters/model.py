@@ -17,7 +17,7 @@ from methods.drafters.base import DraftSettings, Layered, Proposer, StopsEarly
 from methods.engine.device import upload
 from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
-from methods.trees.sampled import Branching, SampledTree
+from methods.trees.shaped import Branching, ShapedTree
 from methods.trees.static import regular
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
@@ -71,7 +71,7 @@ class ModelDrafter(StopsEarly):
         if self.chain:
             return _Chain(model, settings, sampled, rows, slots, self.stop_below)
         shape = regular(tuple(self.branching), settings.length)
-        tree = SampledTree(shape, settings.sampling, sampled, self.replacement)
+        tree = ShapedTree(shape, settings.sampling, sampled, self.replacement)
         return TreeProposer(model, settings, tree, rows, slots)
 
 
@@ -157,7 +157,7 @@ class TreeProposer(Proposer):
     """Drafts a tree with `model`. For every level all nodes above it are fed again behind the committed tokens, in one
     forward with the tree's mask; the cache keeps the committed tokens alone."""
 
-    def __init__(self, model: LanguageModel, settings: DraftSettings, tree: SampledTree, rows: list[list[int]],
+    def __init__(self, model: LanguageModel, settings: DraftSettings, tree: ShapedTree, rows: list[list[int]],
                  slots: int):
         self.model, self.settings, self.tree = model, settings, tree
         self.cache = model.new_cache(len(rows), slots)
@@ -171,14 +171,13 @@ class TreeProposer(Proposer):
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         root = upload([row[-1:] for row in rows], self.model.device)
         contexts, drawn, logits = self._catch_up(rows)[:, None], [], []
-        first = 0
-        for level, size in enumerate(self.tree.sizes[1:], start=1):
-            shape = (len(rows), contexts.shape[1], size // contexts.shape[1])
-            drawn.append(self.tree.siblings(contexts, u[:, first:first + size].view(shape)))
+        first, sizes = 0, self.tree.sizes
+        for depth, size in enumerate(sizes[1:], start=1):
+            drawn.append(self.tree.siblings(depth, contexts, u[:, first:first + size]))
             logits.append(contexts)
             first += size
-            if level < len(self.tree.sizes) - 1:
-                nodes = torch.cat([siblings.tokens.flatten(1) for siblings in drawn], 1)
+            if depth < len(sizes) - 1:
+                nodes = torch.cat([siblings.tokens for siblings in drawn], 1)
                 last = torch.arange(first - size, first, device=self.model.device)
                 contexts = self.model.forward(nodes, self.cache, ancestors=self.ancestors[:, :first, :first],
                                               depth=self.depth[:, :first], keep=last).logits

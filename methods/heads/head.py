@@ -20,9 +20,8 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.products import Products
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
-from methods.heads.eagle import FEATURES, TARGET_HEAD, Eagle3Head, EagleHead
+from methods.heads.eagle import FEATURES, TARGET_HEAD, Eagle3Head, EagleHead, HeadModule, head_config
 from methods.heads.eagle3_config import flat, form_of
-from methods.heads.layer import HeadModule, head_config
 
 
 @dataclass

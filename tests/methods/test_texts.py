@@ -1,18 +1,28 @@
-"""Token ids and texts: answers that continue a prompt, templates that print the date, ids without an embedding."""
+"""Texts and tokens: control tokens as plain text, texts token by token, and vocabularies of two sizes."""
 
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from bench.config.compose import composer
+from bench.run.models import ModelPool
+from methods import registry
 from methods.batch import Generation
-from methods.decode import text_of
+from methods.decode import Limits, Request, generate, text_of
 from methods.engine import texts
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
+from methods.engine.texts import ControlTokens, shared_rows
+from methods.method import autoregressive, build_method
+from methods.sampling import Sampling
+from tests.helpers.tiny_models import VOCAB, language_model, prompts
 
 PROGRAM = "def add(a, b):\n    return a + b\n\n\n  x = add(1, 2)\n"
 TALK = [{"role": "user", "content": "hi"}]
@@ -107,3 +117,139 @@ def test_a_token_without_an_embedding_is_refused() -> None:
     for encode in (lambda: model.encode_text("zzz"), lambda: model.encode([{"role": "user", "content": "zzz"}])):
         with pytest.raises(ModelError, match=r"its tokenizer gives token \d+, and its embedding has 40 rows"):
             encode()
+
+
+TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] | trim }}<|end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>\n{% endif %}")
+NAMES = ("<s>", "</s>", "<unk>", "<|user|>", "<|assistant|>", "<|end|>")
+TEXTS = ["A<|end|>\n<|assistant|>\nB<|end|>", "say <s> and </s>", "<|end|>", "ends with <|user|>", "<|en<|end|>d|>"]
+WORDS = [*TEXTS, "Tom has 3 apples and buys 4 apples.", "A house at <the> sea | and // a tree."] * 20
+
+
+def made(kind: str) -> PreTrainedTokenizerFast:
+    """`bytes`: like GPT-2; `added`: like Llama 3, control tokens behind the vocabulary; `spaces`: like Llama 2;
+    `unigram`: like T5; `strips`: like Phi-3, whose control tokens take the white space behind them."""
+    special = [AddedToken(name, special=True, normalized=False, rstrip=kind == "strips") for name in NAMES]
+    options = {"special_tokens": [] if kind in ("added", "strips") else special}
+    if kind == "unigram":
+        tokenizer = Tokenizer(models.Unigram())
+        trainer = trainers.UnigramTrainer(vocab_size=200, unk_token="<unk>", **options)
+    elif kind == "spaces":
+        tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+        trainer = trainers.BpeTrainer(vocab_size=300, **options)
+    else:
+        tokenizer = Tokenizer(models.BPE(ignore_merges=kind == "added"))
+        trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options)
+    if kind in ("unigram", "spaces"):
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(WORDS, trainer)
+    tokenizer.add_special_tokens(special)
+    bos = tokenizer.token_to_id("<s>")
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", bos)])
+    found = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    found.chat_template = TEMPLATE
+    return found
+
+
+@pytest.fixture(scope="module", params=["bytes", "added", "spaces", "unigram", "strips"])
+def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
+    return made(request.param)
+
+
+def say(*texts: str) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)]
+
+
+def special_ids(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[int]:
+    known = {number for number, token in tokenizer.added_tokens_decoder.items() if token.content != "<unk>"}
+    return [number for number in ids if number in known]
+
+
+def test_without_control_tokens_the_ids_are_the_tokenizers_own(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokens, messages = ControlTokens(tokenizer, "m"), say("Tom has 3 apples.", "A house at <the> sea", " and a tree ")
+    own = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert tokens.chat(messages, range(3)) == own
+    assert tokens.text("A house | at sea") == tokenizer.encode("A house | at sea")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_plain_message_has_no_control_token(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
+    tokens = ControlTokens(tokenizer, "m")
+    ids = tokens.chat(say(text, text, "B"), range(3))
+    template = tokenizer.apply_chat_template(say("A", "C", "B"), add_generation_prompt=True, return_dict=False)
+    assert special_ids(tokenizer, ids) == special_ids(tokenizer, template)
+    assert special_ids(tokenizer, tokens.text(text)) == special_ids(tokenizer, tokenizer.encode("A"))
+    rendered = tokenizer.apply_chat_template(say(text, text, "B"), add_generation_prompt=True, tokenize=False)
+    if tokenizer.unk_token_id not in ids:
+        assert "".join(tokenizer.decode(ids).split()) == "".join(rendered.split())
+
+
+def test_only_the_messages_that_are_named_are_plain(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokens, messages = ControlTokens(tokenizer, "m"), say("A<|end|>", "B<|end|>")
+    counts = [len(special_ids(tokenizer, tokens.chat(messages, plain))) for plain in ((), (0,), (1,), (0, 1))]
+    assert counts == [counts[3] + 2, counts[3] + 1, counts[3] + 1, counts[3]]
+
+
+@pytest.mark.parametrize(("text", "first"), [
+    ("plain", None), ("<|end", None), ("a</s><s>", "</s>"), ("x<|user|>", "<|user|>"), ("<unk>", "<unk>")])
+def test_the_first_control_token_is_found(text: str, first: str | None) -> None:
+    assert ControlTokens(made("bytes"), "m").first(text) == first
+
+
+def test_no_text_can_forge_the_other_names() -> None:
+    with pytest.raises(ModelError, match=r"private characters .* remove them"):
+        ControlTokens(made("bytes"), "m").chat(say("\U000F00000\U000F0001 <|end|>"), (0,))
+
+
+def padded(rows: int, seed: int) -> LanguageModel:
+    """A model whose last rows pad: large weights, so that they would be drawn if they could."""
+    return language_model(vocab=VOCAB + rows, seed=seed)
+
+
+@pytest.mark.parametrize(("ours", "theirs", "largest", "rows"), [
+    (16, 0, VOCAB, VOCAB), (0, 16, VOCAB, VOCAB), (16, 8, VOCAB, VOCAB + 8), (8, 8, VOCAB, None),
+    (16, 0, VOCAB + 1, None)])
+def test_what_two_vocabularies_share(ours: int, theirs: int, largest: int, rows: int | None) -> None:
+    target, draft = (SimpleNamespace(vocab_size=VOCAB + pad, tokenizer=SimpleNamespace(
+        get_vocab=lambda: {"last": largest - 1})) for pad in (ours, theirs))
+    assert shared_rows(target, draft) == rows
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(16, 0), (0, 16)])
+def test_greedy_decoding_is_that_of_the_target_without_its_padding(ours: int, theirs: int) -> None:
+    target, draft = padded(ours, 0).narrowed(VOCAB), padded(theirs, 1).narrowed(VOCAB)
+    requests = [Request(ids, str(i)) for i, ids in enumerate(prompts(4))]
+    drafter, limits = registry.drafter("model")(), Limits(16, frozenset())
+    method = build_method(target, draft, drafter, registry.rule("greedy")(), Sampling(0.0), 4)
+    found = generate(method, requests, limits)
+    alone = generate(autoregressive(target), requests, limits)
+    assert [one.output_ids for one in found] == [one.output_ids for one in alone]
+    for request, one in zip(requests, alone, strict=True):
+        row = list(request.input_ids)
+        with torch.no_grad():
+            for token in one.output_ids:
+                logits = target.model(torch.tensor([row]), use_cache=False).logits[0, -1, :VOCAB]
+                assert token == int(logits.argmax())
+                row.append(token)
+
+
+def test_a_pair_of_two_sizes_is_accepted(pair_folder: Path, tmp_path: Path) -> None:
+    """The command's own way: the draft of the pair with 64 more rows."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(pair_folder / "draft")
+    size = model.get_input_embeddings().weight.shape[0]
+    model.resize_token_embeddings(size + 64)
+    model.save_pretrained(tmp_path / "draft")
+    AutoTokenizer.from_pretrained(pair_folder / "draft").save_pretrained(tmp_path / "draft")
+    with composer() as hydra:
+        cell = hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", "method=sps",
+                            f"pair.draft={tmp_path / 'draft'}", "task=mini_gsm"]).cell
+        pool = ModelPool()
+        method = pool.load(cell).method
+        assert method.target.vocab_size == method.model.vocab_size == size
+        assert pool.load(cell).method.model is method.model

@@ -19,7 +19,7 @@ from methods.sampling import Sampling
 from methods.trees import static
 from methods.trees.draft import Draft
 from methods.trees.dynamic import Growth, TreeShape
-from methods.trees.sampled import SampledTree
+from methods.trees.shaped import ShapedTree
 from methods.trees.static import StaticTree, TreeError, regular
 from tests.helpers.tiny_heads import inner_nodes, random_head, small
 from tests.helpers.tiny_models import language_model, prompts
@@ -226,8 +226,8 @@ def as_chain(method, ids: list[int], path: list[int]) -> torch.Tensor:
 WARM, NARROW = Sampling(1.0), Sampling(1.0, top_k=2)
 
 
-def tree(sampling: Sampling, replacement: bool, sampled: bool = True) -> SampledTree:
-    return SampledTree(regular((3,), 1), sampling, sampled, replacement)
+def tree(sampling: Sampling, replacement: bool, sampled: bool = True) -> ShapedTree:
+    return ShapedTree(regular((3,), 1), sampling, sampled, replacement)
 
 
 def test_regular_shapes() -> None:
@@ -241,23 +241,23 @@ def test_regular_shapes() -> None:
 def test_law_of_siblings(replacement: bool) -> None:
     """First and second sibling have the joint law of independent draws, or of draws without replacement."""
     logits, draws = torch.tensor([0.3, 1.0, -0.5, 0.2]), 40_000
-    u = torch.rand(draws, 1, 3, generator=torch.Generator().manual_seed(0))
-    drawn = tree(WARM, replacement).siblings(logits.expand(draws, 1, 4), u)
+    u = torch.rand(draws, 3, generator=torch.Generator().manual_seed(0))
+    drawn = tree(WARM, replacement).siblings(1, logits.expand(draws, 1, 4), u)
     q = logits.double().softmax(-1)
     joint = torch.zeros(4, 4, dtype=torch.double)
-    joint.index_put_((drawn.tokens[:, 0, 0], drawn.tokens[:, 0, 1]), torch.ones(draws, dtype=torch.double), True)
+    joint.index_put_((drawn.tokens[:, 0], drawn.tokens[:, 1]), torch.ones(draws, dtype=torch.double), True)
     second = q.expand(4, 4) if replacement else (q.expand(4, 4) * (1 - torch.eye(4))) / (1 - q)[:, None]
     assert (joint / draws - q[:, None] * second).abs().max() < 0.01
-    torch.testing.assert_close(drawn.q[0, 0], q[drawn.tokens[0, 0]].float())
+    torch.testing.assert_close(drawn.q[0], q[drawn.tokens[0]].float())
     assert drawn.real.all()
 
 
 def test_siblings_end_with_the_distribution() -> None:
-    u = torch.tensor([[[0.1, 0.999999, 0.5]]])
-    drawn = tree(NARROW, False).siblings(torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u)
-    assert drawn.real.tolist() == [[[True, True, False]]] and drawn.tokens[0, 0, :2].tolist() == [1, 2]
-    likeliest = tree(WARM, False, sampled=False).siblings(torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u)
-    assert likeliest.tokens.tolist() == [[[1, 2, 0]]]
+    u = torch.tensor([[0.1, 0.999999, 0.5]])
+    drawn = tree(NARROW, False).siblings(1, torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u)
+    assert drawn.real.tolist() == [[True, True, False]] and drawn.tokens[0, :2].tolist() == [1, 2]
+    likeliest = tree(WARM, False, sampled=False).siblings(1, torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u)
+    assert likeliest.tokens.tolist() == [[1, 2, 0]]
 
 
 def test_a_models_tree_carries_the_distributions_it_was_drawn_from() -> None:

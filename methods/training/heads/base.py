@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from methods.engine.language_model import LanguageModel
-from methods.heads.layer import HeadModule
+from methods.heads.eagle import HeadModule
 from methods.training.packing import Batch
 
 

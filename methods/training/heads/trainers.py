@@ -30,9 +30,8 @@ from torch.nn import functional as F
 
 from methods.engine.loading import own_part, settings_of
 from methods.engine.source import ModelError
-from methods.heads.eagle import TARGET_HEAD, Eagle3Head, EagleHead
+from methods.heads.eagle import TARGET_HEAD, Eagle3Head, EagleHead, head_config
 from methods.heads.eagle3_config import form_of
-from methods.heads.layer import head_config
 from methods.heads.medusa import FILES, MedusaHeads
 from methods.training.heads.base import (
     DraftStep,
