@@ -105,7 +105,7 @@ class CascadeTok(ChainRule):
 
     variant
       blend          A = {v : z(v) >= max z + ln(1 - alpha)}, eta = sum of q outside A, pi = q on A, plus eta p
-                     everywhere: accept x iff u < min(1, pi(x)/q(x));   rejected: norm(max(0, pi - q));   bonus: p The
+                     everywhere: accept x iff u < min(1, pi(x)/q(x));   rejected: norm(max(0, pi - q));   bonus: p. The
                      emitted token has exactly the distribution pi. alpha = 0 keeps only the first argmax in A, alpha =
                      1 everything that z leaves (all: pi = q).
       lossless_tail  accept x iff p(x) >= (1 - alpha) max_v p(v) (ties included, even at alpha = 0) or the lossless test
