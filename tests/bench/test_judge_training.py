@@ -30,12 +30,11 @@ def separable(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list
 
 def test_the_classifier_separates_prompts_it_has_not_seen() -> None:
     x, y, groups = separable()
-    found = train(x, y, groups)
-    assert found.auc > 0.95 and found.held_out == 40 and found.train == 360
-    assert len(found.thresholds) == 26 and found.thresholds == sorted(found.thresholds)
+    found, quality = train(x, y, groups)
+    assert quality["auc"] > 0.95 and quality["n_held_out"] == 40 and quality["n_train"] == 360
+    assert len(found["thresholds"]) == 26 and found["thresholds"] == sorted(found["thresholds"])
     fresh, label, _ = separable(seed=1)
-    file = Classifier(kind="judge", target="t", fingerprint="f", features="target", mean=found.mean, scale=found.scale,
-                      coef=found.coef, intercept=found.intercept)
+    file = Classifier(kind="judge", target="t", fingerprint="f", features="target", **found)
     seen: Any = SimpleNamespace(hidden=torch.tensor(fresh))
     important = Judge().with_classifier(file).important(seen)
     assert ((important > 0.5).numpy() == label).mean() > 0.88
@@ -45,8 +44,8 @@ def test_weighting_makes_the_rare_kind_count() -> None:
     x, y, groups = separable(800)
     rare = (y == 0) | (np.arange(800) % 10 == 0)
     x, y, groups = x[rare], y[rare], [g for g, keep in zip(groups, rare, strict=True) if keep]
-    plain, weighted = (train(x, y, groups, weighted=w, share=0.3) for w in (False, True))
-    assert np.median(weighted.thresholds) > np.median(plain.thresholds)
+    plain, weighted = (train(x, y, groups, weighted=w, share=0.3)[0]["thresholds"] for w in (False, True))
+    assert np.median(weighted) > np.median(plain)
 
 
 def test_groups_are_never_split() -> None:

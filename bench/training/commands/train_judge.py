@@ -168,19 +168,16 @@ def classifier(settings: TrainJudge, target: LanguageModel, draft: LanguageModel
     rows = track(labels, "features", console=Console(stderr=True), disable=not sys.stderr.isatty())
     x = np.stack([features(target, draft, label.ids) for label in rows])
     y = np.array([label.important for label in labels])
-    trained = train(x, y, [label.group for label in labels], weighted=settings.kind == "judge",
+    fitted, quality = train(x, y, [label.group for label in labels], weighted=settings.kind == "judge",
                     share=settings.held_out, seed=settings.seed, iterations=settings.iterations)
     plain = settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair", "kind", "features"})
     provenance = {**redacted_plain(plain),
-                  "dtype": settings.engine.dtype, "n": len(labels), "important": int(y.sum()), "c": trained.c,
-                  "auc": trained.auc, "n_train": trained.train, "n_held_out": trained.held_out,
+                  "dtype": settings.engine.dtype, "n": len(labels), "important": int(y.sum()), **quality,
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
     drafted = {} if draft is None else {"draft": settings.provenance_name(draft),
                                         "draft_fingerprint": draft.fingerprint}
     return Classifier(kind=settings.kind, target=settings.provenance_name(target), fingerprint=target.fingerprint,
-                      **drafted, features=settings.used_features, mean=trained.mean, scale=trained.scale,
-                      coef=trained.coef, intercept=trained.intercept, thresholds=trained.thresholds,
-                      provenance=provenance)
+                      **drafted, **fitted, features=settings.used_features, provenance=provenance)
 
 
 def run(config: Mapping[str, Any]) -> None:

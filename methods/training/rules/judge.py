@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,29 +33,6 @@ class Labelled:
     group: str
     ids: list[int]
     important: int
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A fitted classifier and its held-out quality.
-
-    mean, scale, coef  [F] of the StandardScaler and the logistic regression.
-    intercept          of the logistic regression.
-    thresholds         quantiles of the held-out probabilities.
-    c                  inverse regularisation strength.
-    auc                ROC-AUC on the held-out groups.
-    train, held_out    numbers of tokens.
-    """
-
-    mean: list[float]
-    scale: list[float]
-    coef: list[float]
-    intercept: float
-    thresholds: list[float]
-    c: float
-    auc: float
-    train: int
-    held_out: int
 
 
 @torch.inference_mode()
@@ -82,8 +60,9 @@ def held_out_groups(groups: Sequence[str], share: float, seed: int) -> set[str]:
 
 
 def train(x: np.ndarray, y: np.ndarray, groups: Sequence[str], *, weighted: bool = False, share: float = 0.1,
-          seed: int = 52, iterations: int = 100) -> Trained:
-    """Fit on `x` [n, F] and `y` [n] in {0, 1}; `groups` [n] are the prompts. `weighted`: balance the classes.
+          seed: int = 52, iterations: int = 100) -> tuple[dict[str, Any], dict[str, float]]:
+    """Fit on `x` [n, F] and `y` [n] in {0, 1}; `groups` [n] are the prompts. `weighted`: balance the classes. Returns
+    the `Classifier`'s numbers, and c, the ROC-AUC on held-out groups and the numbers of tokens.
 
     Raises ValueError where the training or the held-out part has tokens of one class only."""
     from sklearn.exceptions import ConvergenceWarning  # scikit-learn is slow to import
@@ -108,5 +87,6 @@ def train(x: np.ndarray, y: np.ndarray, groups: Sequence[str], *, weighted: bool
         fits.append((roc_auc_score(y[held], model.predict_proba(held_x)[:, 1]), c, model))
     auc, c, model = max(fits, key=lambda fit: fit[0])  # the first of equals
     thresholds = np.quantile(model.predict_proba(held_x)[:, 1], np.linspace(0, 1, THRESHOLDS))
-    return Trained(scaler.mean_.tolist(), scaler.scale_.tolist(), model.coef_[0].tolist(), float(model.intercept_[0]),
-                   thresholds.tolist(), c, float(auc), int((~held).sum()), int(held.sum()))
+    return ({"mean": scaler.mean_.tolist(), "scale": scaler.scale_.tolist(), "coef": model.coef_[0].tolist(),
+             "intercept": float(model.intercept_[0]), "thresholds": thresholds.tolist()},
+            {"c": c, "auc": float(auc), "n_train": int((~held).sum()), "n_held_out": int(held.sum())})
