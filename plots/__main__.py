@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 frame = batches.read(file)
                 print(frame.to_markdown(index=False, floatfmt=".4g"))
                 figure = batches.draw(frame)
-            for path in save(figure, args.output / args.figure):
+            for path in save(figure, args.output / args.figure, file if file.is_file() else None):
                 print(path)
     except (CycleError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)
