@@ -6,8 +6,7 @@ drafts are the same, so are the tokens, at any temperature, whatever else stands
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,11 +17,8 @@ from methods.engine.device import upload
 from methods.prompt_rng import PromptRng
 from methods.rules.base import Rule
 from methods.rules.verification import State, Verification
-from methods.rules.walk import Walk
 from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -41,7 +37,6 @@ class Served:
     prompt  its token ids.
     state   what the rule knows of it; None before its first cycle.
     last    [1] its last token; None before its first.
-    failure what its rule raised, one line; it then gets no more tokens.
     """
 
     key: str
@@ -50,7 +45,6 @@ class Served:
     rng: PromptRng = field(repr=False)
     state: State | None = None
     last: Tensor | None = None
-    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +68,14 @@ class Rows:
     hidden: Tensor | None = None
 
 
-Watch = Callable[[Verification, Walk, Tensor], None]
-"""Receives each verification, the kept path and the tokens after it."""
-
-
 class Verifier:
-    """Verifies the drafts of an engine. `length` is K, `uniforms` the random numbers that the lab's drafter draws a
-    cycle and that are passed over here, so that the others stay the same.
+    """Verifies the drafts of an engine; every cycle's outcome is kept until `take` reads it. `length` is K, `uniforms`
+    the random numbers that the loop's drafter draws a cycle and that are passed over here, so that the others stay the
+    same."""
 
-    record  keep every cycle's outcome until `take` reads it.
-    watch   sees every cycle; only in an untimed pass."""
-
-    def __init__(self, length: int, uniforms: int, device: torch.device, record: bool = False) -> None:
-        self.nodes, self.device, self.record = length + 1, device, record
+    def __init__(self, length: int, uniforms: int, device: torch.device) -> None:
+        self.nodes, self.device = length + 1, device
         self.width = self.nodes + 1 + uniforms
-        self.watch: Watch | None = None
         self._pending: list[tuple[list[str], list[Tensor], list[str]]] = []
 
     def request(self, key: str, setting: Setting, prompt: Sequence[int]) -> Served:
@@ -97,8 +84,7 @@ class Verifier:
 
     def step(self, requests: Sequence[Served | None], rows: Rows) -> Tensor:
         """[B, N + 1] int64, N the longest draft: each request's tokens, then -1. Requests that are None have 0 in the
-        first place. A rule that raises has its requests fail, alone: they have -1 there, and a `failure`. Nothing
-        waits for the device, but for a rule that starts from the first token."""
+        first place. Nothing waits for the device, but for a rule that starts from the first token."""
         out = torch.full((len(requests), max(rows.drafts, default=0) + 1), -1, device=self.device)
         groups: dict[tuple[Setting | None, bool], list[int]] = {}
         for place, one in enumerate(requests):
@@ -109,13 +95,7 @@ class Verifier:
                 out[places, 0] = 0
                 continue
             served = [one for place in places if (one := requests[place]) is not None]
-            try:
-                tokens = (self._first if fresh else self._cycle)(setting, served, places, rows)
-            except Exception as error:  # whatever a rule's options made it do is no matter of the other requests
-                log.exception("rule=%s fails", setting.rule.name)
-                for one in served:
-                    one.failure = f"rule={setting.rule.name}: {' '.join(str(error).split())[:300]}"
-                continue
+            tokens = (self._first if fresh else self._cycle)(setting, served, places, rows)
             where = slice(None) if len(places) == len(requests) else places
             out[where, :tokens.shape[1]] = tokens
         return out
@@ -141,20 +121,17 @@ class Verifier:
         """[G, n + 1] the tokens that the rule keeps of each draft and the one behind them, then -1."""
         u = self._uniforms(served)
         roots = [request.last for request in served if request.last is not None]
-        v = self.verification(setting.sampling, roots, places, rows, u[:, :self.nodes], self._state(setting, served))
+        v = self._verification(setting.sampling, roots, places, rows, u[:, :self.nodes], self._state(setting, served))
         _, path, token, state = accept(setting.rule, v, u[:, self.nodes])
         for place, (request, last) in enumerate(zip(served, token.split(1), strict=True)):
             request.last, request.state = last, {name: value[place:place + 1] for name, value in state.items()}
-        if self.record:
-            self._pending.append(([request.key for request in served], pack_outcomes(v, path, token), list(path.flags)))
-        if self.watch is not None:
-            self.watch(v, path, token)
+        self._pending.append(([request.key for request in served], pack_outcomes(v, path, token), list(path.flags)))
         tokens = torch.where(path.kept, v.draft.tokens, -1)[:, 1:]
         tokens = torch.cat([tokens, torch.full_like(tokens[:, :1] if tokens.shape[1] else token[:, None], -1)], 1)
         return tokens.scatter(1, path.length[:, None], token[:, None])
 
-    def verification(self, sampling: Sampling, last: Sequence[Tensor], places: Sequence[int], rows: Rows, u: Tensor,
-                     state: State | None = None) -> Verification:
+    def _verification(self, sampling: Sampling, last: Sequence[Tensor], places: Sequence[int], rows: Rows, u: Tensor,
+                      state: State) -> Verification:
         """What a rule sees of the requests at `places`, which drafted behind the tokens `last`."""
         drafts = [rows.drafts[place] for place in places]
         nodes = max(drafts) + 1

@@ -187,11 +187,6 @@ class Rule(BaseModel, ABC):
         Default: itself. Raises ValueError, one line."""
         return self
 
-    def too_much(self, vocab: int) -> str | None:
-        """One line that refuses these options on a shared server, because they take many times the usual work or memory
-        on a target with `vocab` tokens. Default: None, allowed."""
-        return None
-
     def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
         """The state of each request before its first draft; `rows` are its prompt and the first token of its answer.
         Default: none."""

@@ -176,12 +176,6 @@ class CoarseGrained(Rule):
             bound._groups = Groups.from_file(self.groups, target.vocab_size, target.device)
         return bound
 
-    def too_much(self, vocab: int) -> str | None:
-        """Half a minute of a CPU for 50,000 tokens, for each setting; with `largest` of 1024 gigabytes."""
-        if self.groups is not None:
-            return None
-        return f"rule=coarse_grained: compares all pairs of {vocab} tokens before its first answer; give another rule"
-
     @property
     def token_groups(self) -> Groups:
         """The groups, once the rule is bound."""

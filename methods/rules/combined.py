@@ -79,9 +79,6 @@ class Nested(Rule):
         bound._rules = tuple(rule.bind(target, model) for rule in self._rules)
         return bound
 
-    def too_much(self, vocab: int) -> str | None:
-        return next(filter(None, (rule.too_much(vocab) for rule in self._rules)), None)
-
     def statistics(self, v: Verification) -> dict[str, Tensor]:
         return {name: numbers for rule in self._rules for name, numbers in rule.statistics(v).items()}
 

@@ -29,10 +29,6 @@ def words(u: Tensor, counters: Tensor) -> Tensor:
     return hashed((seed[..., None] + counters) & (WORD - 1))
 
 
-MOST_SERVED = 16
-"""Heads that one request to a server may ask for: each is a forward of the LM head."""
-
-
 class Dropmatch(Rule):
     """DropMatch: accept a draft token that the target could have emitted under dropout before its LM head.
 
@@ -70,9 +66,6 @@ class Dropmatch(Rule):
         bound = self.model_copy()
         bound._head = target.head
         return bound
-
-    def too_much(self, vocab: int) -> str | None:
-        return f"rule.heads={self.heads}: at most {MOST_SERVED} on a server" if self.heads > MOST_SERVED else None
 
     @property
     def own_randomness(self) -> bool:

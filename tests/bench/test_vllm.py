@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 
 from bench.config.errors import ConfigError
 from bench.config.vllm_here import PROJECT, PYTHON
-from bench.conformance import main, run_engine
 from bench.run.models import ModelPool
 from bench.run.pool import MOST_DEATHS, Died
 from bench.run.vllm.engine import Loaded, Vllm
@@ -148,7 +147,7 @@ def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
 
     def answered(ids: list[int]) -> list[Answer]:
         requests = [{"ids": ids, "key": "a"}, {"ids": ids, "key": "b"}]
-        found: list[Answer] = loaded.call("generate", requests=requests, params={"extra_args": {}})
+        found: list[Answer] = loaded.call("generate", requests=requests, params={}, rule=["lossless", {}, {}])
         return found
 
     try:
@@ -176,22 +175,6 @@ def test_a_model_that_it_cannot_run_is_one_line(engine: Vllm) -> None:
     with pytest.raises((ModelError, RuntimeError)) as caught:
         answers(engine, cell(*TINY, "drafter=model", "rule=lossless", "engine=vllm"), 1)
     assert str(caught.value).startswith("engine=vllm: ") and "\n" not in str(caught.value)
-
-
-@here
-@pytest.mark.slow
-def test_conformance_of_a_rule_and_of_the_engines_own_sampler(capsys: pytest.CaptureFixture[str]) -> None:
-    torch.set_num_threads(1)
-    given = [*TINY, "engine=vllm", "drafter=prompt_lookup", "rule=lossless", "decoding.temperature=1",
-             "decoding.top_k=50"]
-    assert run_engine(given, 250, 1e-3, "rule", None) == 0
-    assert "consistent with Lossless" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("name", "status"), [("vllm_lossless", 0), ("vllm_own", 1)])
-def test_the_shipped_records_of_vllm(name: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(PROJECT / "results" / "measured" / "conformance" / f"{name}.jsonl.gz")]) == status
-    assert ("NOT Lossless" in capsys.readouterr().out) == bool(status)
 
 
 @pytest.mark.parametrize(("overrides", "words"), [

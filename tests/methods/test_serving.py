@@ -7,20 +7,23 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from bench.config.rule_text import rule_of
+from methods import registry
 from methods.batch import Generation
 from methods.decode import Limits, Request, count_cycle, emit, generate
 from methods.drafters.lookup import PromptLookup, lookup
 from methods.method import build_method
-from methods.rules.lossless import Lossless
 from methods.sampling import Sampling
 from methods.serving import Rows, Served, Setting, Verifier
 from tests.helpers.tiny_models import language_model, prompts
 
 K, NEW = 4, 24
 LIMITS = Limits(NEW, frozenset())
-RULES = ("rule=lossless", "rule=mars rule.theta=0.5", "rule=typical", "rule=asd",
-         "rule=relaxed_topk rule.span=thinking rule.begin=3 rule.end=5", "rule=dropmatch rule.variant=naive")
+RULES = {"lossless": {}, "mars": {"theta": 0.5}, "typical": {}, "asd": {},
+         "relaxed_topk": {"span": "thinking", "begin": 3, "end": 5}, "dropmatch": {"variant": "naive"}}
+
+
+def rule_of(name: str, **options):
+    return registry.rule(name)(**options)
 
 
 @dataclass
@@ -57,14 +60,14 @@ class Engine:
 
 def settings(sampling: Sampling) -> dict[str, Setting]:
     target = language_model()
-    greedy_only = () if sampling.greedy else ("rule=asd",)
-    return {text: Setting(rule_of(text.split()).bind(target, None), sampling) for text in RULES
-            if text not in greedy_only}
+    greedy_only = () if sampling.greedy else ("asd",)
+    return {name: Setting(rule_of(name, **options).bind(target, None), sampling) for name, options in RULES.items()
+            if name not in greedy_only}
 
 
 def served_together(all_settings: list[Setting], requests: list[Request]) -> tuple[Verifier, dict[str, list[int]]]:
     """Every request once with each setting, three joining at each step."""
-    verifier = Verifier(K, 0, torch.device("cpu"), record=True)
+    verifier = Verifier(K, 0, torch.device("cpu"))
     engine, answers = Engine(language_model(), verifier), {}
     waiting = [(f"{number} {request.key}", setting, request) for request in requests
                for number, setting in enumerate(all_settings)]
@@ -87,15 +90,15 @@ def test_a_mixed_batch_gives_the_tokens_of_the_loop(temperature: float) -> None:
     chosen = settings(sampling)
     requests = [Request(ids, f"0/serving/{place}") for place, ids in enumerate(prompts(3))]
     _, answers = served_together(list(chosen.values()), requests)
-    for number, text in enumerate(chosen):
-        method = build_method(language_model(), None, PromptLookup(), rule_of(text.split()), sampling, K)
+    for number, name in enumerate(chosen):
+        method = build_method(language_model(), None, PromptLookup(), rule_of(name, **RULES[name]), sampling, K)
         for request, expected in zip(requests, generate(method, requests, LIMITS), strict=True):
-            assert answers[f"{number} {request.key}"] == expected.output_ids, text
+            assert answers[f"{number} {request.key}"] == expected.output_ids, name
 
 
 def test_outcomes_are_those_of_the_loop() -> None:
     sampling = Sampling(1.0)
-    setting, request = Setting(rule_of(["rule=mars", "rule.theta=0.5"]), sampling), Request(prompts(1)[0], "0/counts")
+    setting, request = Setting(rule_of("mars", theta=0.5), sampling), Request(prompts(1)[0], "0/counts")
     verifier, answers = served_together([setting], [request])
     method = build_method(language_model(), None, PromptLookup(), setting.rule, sampling, K)
     [expected] = generate(method, [request], LIMITS)
@@ -109,7 +112,7 @@ def test_outcomes_are_those_of_the_loop() -> None:
 
 def test_rows_without_a_rule_and_drawn_drafts() -> None:
     """A row of the engine's own gets 0; a drawn draft is accepted where q is p, whatever u is."""
-    verifier, setting = Verifier(2, 2, torch.device("cpu")), Setting(rule_of(["rule=lossless"]), Sampling(0.5))
+    verifier, setting = Verifier(2, 2, torch.device("cpu")), Setting(rule_of("lossless"), Sampling(0.5))
     one = verifier.request("0/drawn", setting, [1, 2])
     logits = torch.randn(1 + 3 + 1, 8, generator=torch.Generator().manual_seed(0))
     first = verifier.step([None, one], Rows(logits[:2], torch.full((2,), -1), [0, 1], [0, 0]))
@@ -122,28 +125,10 @@ def test_rows_without_a_rule_and_drawn_drafts() -> None:
 
 
 def test_a_token_below_zero_ends_a_draft() -> None:
-    verifier, setting = Verifier(2, 0, torch.device("cpu")), Setting(rule_of(["rule=random", "rule.rate=1.0"]),
+    verifier, setting = Verifier(2, 0, torch.device("cpu")), Setting(rule_of("random", rate=1.0),
                                                                      Sampling(1.0))
     one = verifier.request("0/invalid", setting, [1])
     verifier.step([one], Rows(torch.zeros(1, 8), torch.tensor([-1]), [0], [0]))
     out = verifier.step([one], Rows(torch.zeros(3, 8), torch.tensor([-1, 4, -1]), [0], [2]))
     assert out[0, 0] == 4
     assert (out[0] >= 0).sum() == 2
-
-
-class Failing(Lossless):
-    def decide(self, v):
-        raise IndexError("index 5 is\nout of range")
-
-
-def test_a_rule_that_fails_costs_no_other_request() -> None:
-    verifier = Verifier(2, 0, torch.device("cpu"))
-    bad, good = (verifier.request(f"0/{rule}", Setting(rule(), Sampling(1.0)), [1]) for rule in (Failing, Lossless))
-    rows = Rows(torch.zeros(2, 8), torch.tensor([-1, -1]), [0, 1], [0, 0])
-    assert (verifier.step([bad, good], rows) >= 0).all()
-    drafted = Rows(torch.zeros(4, 8), torch.tensor([-1, 4, -1, 4]), [0, 2], [1, 1])
-    out = verifier.step([bad, good], drafted)
-    assert out[0].tolist() == [-1, -1]
-    assert out[1, 0] >= 0
-    assert good.failure is None
-    assert bad.failure is not None and bad.failure.endswith("index 5 is out of range")

@@ -5,7 +5,6 @@ Each (pair, drafter, K) has a server of its own; rules and decoding settings cha
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -115,16 +114,16 @@ class VllmMethod:
                           "shorten the prompt")
 
     def generate(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        return self.answers(requests, limits)
+        return self._answers(requests, limits, nll=False)
 
     def generate_with_nll(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        return self.answers(requests, limits, nll=True)
+        return self._answers(requests, limits, nll=True)
 
     def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
         raise NotImplementedError("engine=vllm records no traces; take engine=lab, or trace=false")
 
     def next_logits(self, ids: Sequence[int]) -> Tensor:
-        return torch.tensor(self.loaded.call("next_logits", ids=list(ids)))
+        return torch.tensor(self.loaded.call("next_logits", ids=list(ids), rule=self._rule))
 
     def phases(self, request: Request, limits: Limits) -> None:
         return None
@@ -132,11 +131,21 @@ class VllmMethod:
     def reads(self, rows: int, machine: str) -> None:
         return None
 
-    def answers(self, requests: Sequence[Request], limits: Limits, nll: bool = False,
-                rule: bool = True) -> list[Generation]:
-        """The batch's answers; `rule=False`: by the engine's own sampler. Raises ModelError, Died."""
+    @property
+    def _rule(self) -> list[Any]:
+        """As `RuleWorker.leeway_use` takes it."""
+        rule, sampling = self.cell.rule, self.cell.decoding.sampling
+        return [rule.name, rule.options.model_dump(mode="json"),
+                {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}]
+
+    def _answers(self, requests: Sequence[Request], limits: Limits, nll: bool) -> list[Generation]:
+        """The batch's answers. Raises ModelError, Died."""
+        sampling = self.cell.decoding.sampling
+        params = {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
+                  "max_tokens": limits.max_new_tokens, "stop_token_ids": sorted(limits.eos_ids), "ignore_eos": True,
+                  "stop": list(limits.stop), "detokenize": bool(limits.stop), "logprobs": 0 if nll else None}
         plain = [{"ids": request.input_ids, "key": request.key} for request in requests]
-        found = self.loaded.call("generate", requests=plain, params=self._params(limits, nll, rule))
+        found = self.loaded.call("generate", requests=plain, params=params, rule=self._rule)
         first, last = max(answer.first_s for answer in found), max(answer.last_s for answer in found)
         generations = [self._generation(request, answer, limits, nll)
                        for request, answer in zip(requests, found, strict=True)]
@@ -144,19 +153,10 @@ class VllmMethod:
             generation.prefill_s, generation.decode_s = first / len(found), (last - first) / len(found)
         return generations
 
-    def _params(self, limits: Limits, nll: bool, rule: bool) -> dict[str, Any]:
-        sampling = self.cell.decoding.sampling
-        params: dict[str, Any] = {
-            "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
-            "max_tokens": limits.max_new_tokens, "stop_token_ids": sorted(limits.eos_ids), "ignore_eos": True,
-            "stop": list(limits.stop), "detokenize": bool(limits.stop), "logprobs": 0 if nll else None}
-        return params | ({"extra_args": {"leeway": rule_text(self.cell)}} if rule else {})
-
     def _generation(self, request: Request, answer: Answer, limits: Limits, nll: bool) -> Generation:
-        """The generation as this project's loop counts it; without a rule's record its tokens alone."""
+        """The generation as this project's loop counts it."""
         generation = Generation(prompt_tokens=len(request.input_ids))
-        counted = answer.cycles or self.cell.is_autoregressive
-        emit(generation, answer.ids[:1] if counted else answer.ids, limits, self.target)
+        emit(generation, answer.ids[:1], limits, self.target)
         for kept, tokens, relaxed, greedier, flags, nodes, levels in answer.cycles:
             if generation.finish:
                 break
@@ -167,13 +167,6 @@ class VllmMethod:
         if nll:
             generation.nll = sum(answer.nats[:len(generation.output_ids)])
         return generation
-
-
-def rule_text(cell: Cell) -> str:
-    """The cell's rule as a request names it."""
-    options = cell.rule.options.model_dump(mode="json")
-    return shlex.join([f"rule={cell.rule.name}", *(f"rule.{key}={json.dumps(value)}"
-                                                   for key, value in options.items() if value is not None)])
 
 
 class Vllm:

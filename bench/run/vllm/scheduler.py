@@ -3,7 +3,7 @@
 vLLM drops the draft of a request that makes room for others (preemption), and cuts drafts off where a step has no room
 for all of them. A rule then decides about another draft than it would alone, and the answer changes. Here a preempted
 request keeps its draft: what it had is read again but for the last token, which comes with the draft in the next step.
-A draft is verified whole or waits. A request whose rule fails ends alone, with an error. Runs in vLLM's environment."""
+A draft is verified whole or waits. Runs in vLLM's environment."""
 
 from __future__ import annotations
 
@@ -53,11 +53,3 @@ class RuleScheduler(Scheduler):
         if not draft or new >= whole or 1 + len(draft) > self.max_num_scheduled_tokens:
             return new
         return min(new, request.num_tokens - 1 - num_computed_tokens)
-
-    def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any:
-        """A request that should have got a token and got none has failed."""
-        for name, place in model_runner_output.req_id_to_index.items():
-            request, tokens = self.requests.get(name), model_runner_output.sampled_token_ids
-            if request is not None and tokens and not tokens[place] and not request.is_prefill_chunk:
-                self.grammar_compile_error_reqs.add(name)  # vLLM's list of requests to end with an error
-        return super().update_from_output(scheduler_output, model_runner_output)

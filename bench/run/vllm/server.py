@@ -66,9 +66,9 @@ class Server:
             [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--uds", self._socket, *FLAGS, *flags(settings)],
             cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
             env={**ENVIRONMENT, **os.environ, **variables, "PYTHONPATH": str(PROJECT),
-                 "LEEWAY_PARENT": str(os.getpid())})
+                 "LEEWAY_PARENT": str(os.getpid()), "LEEWAY_MODELS": json.dumps([target, draft])})
         try:
-            self.send({"call": "start", "target": target, "draft": draft})
+            self.send({"call": "start"})
             self.receive()
         except (EOFError, OSError):
             death = self.died()
@@ -120,16 +120,15 @@ class Server:
                                      limits=httpx.Limits(max_connections=None)) as client:
             return await getattr(self, f"_{call}")(client, **arguments)
 
-    async def _start(self, client: httpx.AsyncClient, target: Sequence[str], draft: Sequence[str] | None) -> None:
-        """Wait until the models are loaded, and say to the rules which they are."""
+    async def _start(self, client: httpx.AsyncClient) -> None:
+        """Wait until the models are loaded."""
         while True:
             with suppress(httpx.TransportError):
                 if (await client.get("/health")).is_success:
-                    break
+                    return
             if self._process.poll() is not None:
                 raise EOFError
             await asyncio.sleep(POLL_S)
-        await self._extension(client, "leeway_start", [target, draft])
 
     async def _extension(self, client: httpx.AsyncClient, method: str, args: Sequence[Any] = ()) -> Any:
         """A call of the worker's extension: the answer of the first rank."""
@@ -137,8 +136,11 @@ class Server:
         return reply.raise_for_status().json()["results"][0]
 
     async def _generate(self, client: httpx.AsyncClient, requests: Sequence[Mapping[str, Any]],
-                        params: Mapping[str, Any]) -> list[Answer]:
-        """Answer requests; the engine begins when all of them have been handed in."""
+                        params: Mapping[str, Any], rule: Sequence[Any]) -> list[Answer]:
+        """Answer requests by a rule, as `RuleWorker.leeway_use` takes it; the engine begins when all of them have been
+        handed in."""
+        if refusal := await self._extension(client, "leeway_use", rule):
+            raise ModelError(f"engine=vllm: {refusal}")
         (await client.post("/pause", params={"mode": "keep"})).raise_for_status()
         clock: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         handed_in = [asyncio.Event() for _ in requests]
@@ -151,8 +153,6 @@ class Server:
         clock.set_result(time.perf_counter())
         found = await answering
         taken = await self._extension(client, "leeway_take")
-        if refused := await self._extension(client, "leeway_refusals"):
-            raise ModelError(f"engine=vllm: {refused[0]}")
         answers: list[Answer] = []
         for request, answer in zip(requests, found, strict=True):
             if isinstance(answer, BaseException):
@@ -162,9 +162,7 @@ class Server:
 
     async def _answer(self, client: httpx.AsyncClient, request: Mapping[str, Any], params: Mapping[str, Any],
                       handed_in: asyncio.Event, clock: asyncio.Future[float]) -> Answer:
-        own = dict(params)
-        if "extra_args" in params:
-            own["extra_args"] = {**params["extra_args"], "leeway_key": request["key"]}
+        own = {**params, "extra_args": {"leeway_key": request["key"]}}
         body = {"token_ids": request["ids"], "sampling_params": own, "stream": True}
         try:
             async with client.stream("POST", "/inference/v1/generate", json=body) as reply:
@@ -175,9 +173,9 @@ class Server:
         finally:
             handed_in.set()
 
-    async def _next_logits(self, client: httpx.AsyncClient, ids: list[int]) -> list[float]:
+    async def _next_logits(self, client: httpx.AsyncClient, ids: list[int], rule: Sequence[Any]) -> list[float]:
         """The target's raw logits behind these tokens."""
-        await self._generate(client, [{"ids": ids, "key": ""}], {"max_tokens": 1, "temperature": 0.0})
+        await self._generate(client, [{"ids": ids, "key": ""}], {"max_tokens": 1, "temperature": 0.0}, rule)
         logits: list[float] = await self._extension(client, "leeway_next_logits")
         return logits
 
