@@ -16,7 +16,6 @@ from torch import Tensor
 from methods.batch import Batch, Generation
 from methods.engine.cache import SlotCache
 from methods.engine.device import now
-from methods.engine.source import ModelError
 from methods.method import Method
 from methods.observer import Observer
 from methods.prompt_rng import PromptRng
@@ -33,10 +32,6 @@ if TYPE_CHECKING:  # transformers is slow to import
 
 class TooLong(IndexError):
     """A prompt and its answer do not fit the positions of a model. The message is one line."""
-
-
-class Crossing(TooLong, ModelError):
-    """An answer would cross the length at which a model's rotary frequencies change. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +283,7 @@ def text_of(generation: Generation, stop: tuple[str, ...], target: LanguageModel
 
 
 def check_fit(method: Method, prompt_tokens: int, limits: Limits) -> None:
-    """Raises TooLong when the positions of a model do not suffice for a prompt and its answer, or change between."""
-    _check_boundaries(method, prompt_tokens, limits)
+    """Raises TooLong when the positions of a model do not suffice for a prompt and its answer."""
     model = min((m for m in (method.target, method.model) if m is not None), key=lambda m: m.max_positions)
     room = model.max_positions - prompt_tokens
     if limits.max_new_tokens <= room:
@@ -300,18 +294,6 @@ def check_fit(method: Method, prompt_tokens: int, limits: Limits) -> None:
                       "examples count), or take a model with more positions")
     raise TooLong(f"{prompt} and {limits.max_new_tokens} new ones exceed {positions}; lower decoding.max_new_tokens "
                   f"to {room} or less")
-
-
-def _check_boundaries(method: Method, prompt_tokens: int, limits: Limits) -> None:
-    """Raises Crossing when an answer may begin below the length at which frequencies change and end beyond it."""
-    for model in (method.target, method.model):
-        boundary = getattr(model, "length_boundary", None)
-        if model is None or boundary is None:
-            continue
-        if prompt_tokens <= boundary < prompt_tokens + limits.max_new_tokens - 1:
-            raise Crossing(f"{model.source}: a prompt of {prompt_tokens} tokens and {limits.max_new_tokens} new ones "
-                           f"cross {boundary} tokens, where its rotary frequencies change (longrope); lower "
-                           f"decoding.max_new_tokens to {boundary - prompt_tokens + 1} or less")
 
 
 def _slots(method: Method, rows: list[list[int]], limits: Limits) -> int:

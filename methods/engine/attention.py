@@ -1,5 +1,5 @@
 """Attention over the slot cache: where nodes stand and what each sees, grouped-query heads folded into the query axis
-so that no key or value is copied, and rotary frequencies by the length of each row's text (longrope)."""
+so that no key or value is copied."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
-from inspect import unwrap
 from typing import Any
 
 import torch
@@ -16,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import and_masks, causal_mask_function, eager_mask, sliding_window_overlay
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from methods.engine.cache import SlotCache
 
@@ -31,7 +28,6 @@ class Layout:
     causal     the nodes are chains in an empty cache: node i sees slots 0 … i.
     places     [B, N] int64, the slot of each node.
     slot_ids   [L] int64, 0, 1, …
-    long       [B] bool, the rows whose rotary frequencies are those of long texts; None: no row's depend on its length.
     """
 
     positions: Tensor
@@ -39,7 +35,6 @@ class Layout:
     causal: bool
     places: Tensor
     slot_ids: Tensor
-    long: Tensor | None
 
     @classmethod
     def of(cls, cache: SlotCache, nodes: int, causal: bool, ancestors: Tensor | None = None,
@@ -50,10 +45,10 @@ class Layout:
         cache.begin(places)
         slots = cache.slot_ids[:cache.visible]
         if ancestors is None or depth is None:
-            return cls(places, None, causal, places, slots, cache.long)
+            return cls(places, None, causal, places, slots)
         behind = (slots >= cache.starts[:, None])[:, None].expand(-1, nodes, -1)
         blocked = behind.scatter(2, places[:, None].expand(-1, nodes, -1), ~ancestors.expand(len(places), -1, -1))
-        return cls(cache.starts[:, None] + depth, blocked, causal, places, slots, cache.long)
+        return cls(cache.starts[:, None] + depth, blocked, causal, places, slots)
 
     @property
     def slot_positions(self) -> Tensor:
@@ -199,36 +194,3 @@ def installed(make: Callable[[str], Any]) -> Any:
         config._attn_implementation = NAME
     setattr(model, BY_TABLE, True)
     return model
-
-
-def rope_boundary(model: nn.Module) -> int | None:
-    """The longest text, in tokens, that has the short frequencies; None: a model has one set."""
-    lengths = [int(module.config.rope_parameters["original_max_position_embeddings"]) for module in _tables(model)]
-    return min(lengths, default=None)
-
-
-def rope_by_row(model: nn.Module) -> None:
-    """Let the rows of a forward with a layout have their own frequencies. Without one the model is as it was."""
-    for module in _tables(model):
-        if "forward" not in vars(module):
-            module.forward = partial(_forward, module)
-
-
-def _tables(model: nn.Module) -> list[Any]:
-    return [module for module in model.modules() if getattr(module, "rope_type", None) == "longrope"]
-
-
-def _forward(module: Any, x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    layout = layout_now()
-    if layout is None or layout.long is None:
-        found: tuple[Tensor, Tensor] = type(module).forward(module, x, position_ids, *args, **kwargs)
-        return found
-    plain = unwrap(type(module).forward)
-    length = module.config.rope_parameters["original_max_position_embeddings"]
-    far, _ = ROPE_INIT_FUNCTIONS["longrope"](module.config, x.device, seq_len=length + 1)
-    module.inv_freq.copy_(far)
-    beyond = plain(module, x, position_ids, *args, **kwargs)
-    module.inv_freq.copy_(module.original_inv_freq)
-    within = plain(module, x, position_ids, *args, **kwargs)
-    long = layout.long[:, None, None]
-    return torch.where(long, beyond[0], within[0]), torch.where(long, beyond[1], within[1])

@@ -76,8 +76,6 @@ class SlotCache(Cache):
 
     lengths  committed tokens of each row, as host integers; setting them sets `starts`.
     graphs   what records forwards on this cache, and lends it its memory; None: nothing does.
-    long     [B] bool, the rows whose prompt was longer than a model's rotary frequencies for short texts allow, of a
-             model that has others for long ones (`methods/engine/attention.py`); None: of any other.
     store, slot_ids, starts  of its `Memory`; masks, positions and writes are computed from them.
     """
 
@@ -95,7 +93,6 @@ class SlotCache(Cache):
             layers = config.num_hidden_layers if layers is None else layers
         padded = any(one != (heads, dim, dim) for one in entries)
         self._entries = list(entries) if padded else []
-        self.long: Tensor | None = None
 
         def memory(slots: int) -> Memory:
             return Memory.new(layers, rows, slots, (2, heads, dim), dtype, device)
@@ -221,7 +218,6 @@ class SlotCache(Cache):
         self.memory = Memory(self.store.index_select(1, index), self.slot_ids, self.starts[index], first)
         self.store, self.starts, self._first = self.memory.store, self.memory.starts, first
         self._index, self._lengths = self.starts, [self._lengths[place] for place in places]
-        self.long = None if self.long is None else self.long[index]
 
     def commit(self, counts: Iterable[int]) -> None:
         """Add the first `counts[b]` nodes of the last forward to each row's committed tokens."""

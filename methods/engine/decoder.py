@@ -43,21 +43,27 @@ def fold(mask: Tensor | None, repeats: int) -> Tensor | None:
     return mask.repeat_interleave(repeats, 2)
 
 
+def positions_of(config: Any) -> int:
+    """Tokens of a text at most: beyond them longrope and dynamic scaling change the frequencies of a whole forward,
+    whatever else is in its batch."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        return int(rope["original_max_position_embeddings"])
+    return int(getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30)
+
+
 class Rotary:
     """Tables of rotary embeddings, computed by the module that transformers has for the model.
 
     Rotation is x * cos + roll(x, d/2) * sin, with the first half of sin negated."""
 
     def __init__(self, module: nn.Module, dtype: torch.dtype, positions: int):
-        """`positions`: the model's positions, beyond which dynamic scaling changes its frequencies."""
+        """`positions`: as `positions_of`."""
         self.module, self.dtype, self.positions = module, dtype, positions
-        self.by_length = getattr(module, "rope_type", "default") == "longrope"
         self.tables: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}  # kept: graphs read them where they are
 
     def at(self, positions: Tensor, slots: int) -> tuple[Tensor, Tensor]:
         """cos, sin [B, N, 1, d] at `positions` [B, N] int64, all below `slots`."""
-        if self.by_length:  # its frequencies follow the longest position of each forward
-            return self._computed(positions)
         key = 1 << (slots - 1).bit_length(), positions.device
         if key not in self.tables:
             places = torch.arange(key[0], device=positions.device).clamp(max=self.positions - 1)
@@ -225,7 +231,7 @@ class Decoder:
         self.blocks = [Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, self.config, index,
                              products)
                        for index, layer in enumerate(body.layers)]
-        self.rotary = Rotary(body.rotary_emb, model.dtype, self.config.max_position_embeddings)
+        self.rotary = Rotary(body.rotary_emb, model.dtype, positions_of(self.config))
         self.head: nn.Linear = model.get_output_embeddings()
         if type(self.head) is nn.Linear:
             self.head.__class__ = Product  # its hooks, by which a profile knows the head's share, stay

@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 from methods.engine import attention, texts
 from methods.engine.attention import Layout
 from methods.engine.cache import Entry, LedCache, SlotCache
-from methods.engine.decoder import Decoder, Product, linear
+from methods.engine.decoder import Decoder, Product, linear, positions_of
 from methods.engine.device import upload
 from methods.engine.families import DecoderName, obstacle, resolve
 from methods.engine.graphs import Graphs
@@ -111,8 +111,7 @@ class LanguageModel:
 
     @cached_property
     def max_positions(self) -> int:
-        config = self.model.config.get_text_config(decoder=True)
-        return int(getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30)
+        return positions_of(self.model.config.get_text_config(decoder=True))
 
     @cached_property
     def window(self) -> int | None:
@@ -122,12 +121,6 @@ class LanguageModel:
         if obstacle(self.model.config.to_dict()) is None or not self.seen[1]:
             return None
         return getattr(config, "sliding_window", None)
-
-    @cached_property
-    def length_boundary(self) -> int | None:
-        """Longer texts have other rotary frequencies than shorter ones; None: all have the same."""
-        attention.rope_by_row(self.model)
-        return attention.rope_boundary(self.model)
 
     @cached_property
     def seen(self) -> tuple[list[Entry], bool]:
@@ -279,19 +272,12 @@ class LanguageModel:
         [B, 1, V], its `features`, as in `forward`, of all tokens.
 
         Shorter rows are padded at the end; those slots are masked."""
-        self._note_lengths([len(row) for row in rows], cache)
         width, ends = max(map(len, rows)), sorted({len(row) - 1 for row in rows})
         tokens = upload([row + [0] * (width - len(row)) for row in rows], self.device)
         out = self.forward(tokens, cache, keep=upload(ends, self.device), features=features)
         cache.lengths = [len(row) for row in rows]
         pick = upload([[row, ends.index(length - 1)] for row, length in enumerate(cache.lengths)], self.device)
         return Output(out.logits[pick[:, 0], pick[:, 1]][:, None], features=out.features)
-
-    def _note_lengths(self, lengths: list[int], cache: SlotCache) -> None:
-        """Tell an empty cache which frequencies the rows of these prompts have."""
-        if self.length_boundary is not None:
-            long = [int(length > self.length_boundary) for length in lengths]
-            cache.long = upload(long, self.device).bool()
 
     def forward(self, tokens: Tensor, cache: SlotCache, *, ancestors: Tensor | None = None, depth: Tensor | None = None,
                 keep: Tensor | int = 0, hidden: bool = False, features: tuple[int, ...] = ()) -> Output:
@@ -300,15 +286,13 @@ class LanguageModel:
         ancestors [B or 1, N, N] bool and depth [B or 1, N] describe the tree (None: a chain). `keep` as in
         transformers: the positions whose logits are wanted (0 = all). `features`: HF hidden_states indices to
         concatenate. Nothing is committed: the caller does that with `cache.commit`."""
-        if cache.long is None and not any(cache.lengths):
-            self._note_lengths([tokens.shape[1]] * len(tokens), cache)
         cache.reserve(tokens.shape[1])
         causal = ancestors is None and not any(cache.lengths)
         arguments = (self, tokens, cache, causal, ancestors, depth, keep, hidden, features)
         if self.divided is not None:
             assert isinstance(cache, LedCache), "made by new_cache"
             return self.divided.forward(cache, tokens, ancestors, depth, lambda: LanguageModel._forward(*arguments))
-        if cache.graphs is None or causal or self.lean is None or self.lean.rotary.by_length:  # not a graph
+        if cache.graphs is None or causal or self.lean is None:  # not a graph
             return LanguageModel._forward(*arguments)
         return cache.graphs.run(LanguageModel._forward, *arguments)
 

@@ -63,7 +63,7 @@ class Divided:
         """work(), a forward of this model's part, while the other ranks make theirs. What it raises ends all: they wait
         for what does not come."""
         rows, slots = held.store.shape[1:3]
-        _send((self.number, (held.number, rows, slots, held.moves, held.lengths, held.long, tokens, ancestors, depth)))
+        _send((self.number, (held.number, rows, slots, held.moves, held.lengths, tokens, ancestors, depth)))
         held.moves = []
         try:
             return work()
@@ -118,7 +118,7 @@ def _follow_forward(held: dict[int, Any], model: Any, number: int, rows: int, sl
     if number not in held:
         held[number] = model.new_cache(rows, slots)
     own = held[number]
-    moves, own.long, tokens, ancestors, depth = mapped([moves, *tensors], lambda tensor: tensor.to(model.device))
+    moves, tokens, ancestors, depth = mapped([moves, *tensors], lambda tensor: tensor.to(model.device))
     for before, move, argument in moves:
         own.lengths = before
         getattr(own, move)(argument)

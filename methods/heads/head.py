@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 
 from methods.engine.cache import SlotCache
-from methods.engine.decoder import Block, Norm, Place, Rotary, choose_kernels, fold
+from methods.engine.decoder import Block, Norm, Place, Rotary, choose_kernels, fold, positions_of
 from methods.engine.families import obstacle
 from methods.engine.fingerprints import fingerprint
 from methods.engine.graphs import Graphs
@@ -67,7 +67,7 @@ class Head:
     @cached_property
     def _rotary(self) -> Rotary:
         weight = next(self.model.parameters())
-        return Rotary(self.model.rotary_emb, weight.dtype, self.model.config.max_position_embeddings)
+        return Rotary(self.model.rotary_emb, weight.dtype, positions_of(self.model.config))
 
     @torch.no_grad()
     def step(self, tokens: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor | None, cache: SlotCache) -> Tensor:
