@@ -153,12 +153,12 @@ class LanguageModel:
 
     @cached_property
     def control_tokens(self) -> ControlTokens:
-        return ControlTokens(self.tokenizer, self.source)
+        return ControlTokens(self.tokenizer)
 
     def encode(self, messages: list[dict[str, str]], plain: Collection[int] = (),
                day: date | None = None) -> list[int]:
         """A conversation through the chat template, ready for the assistant's answer. Control tokens in the messages of
-        the indices `plain` are text. A template that prints the date prints `day`, by default `texts.DEFAULT_DATE`.
+        the indices `plain` are broken into text. A template that prints the date prints `day`, by default `texts.DEFAULT_DATE`.
         Raises ModelError, also for a `day` that the template does not print."""
         self._check_length(sum(len(message["content"]) for message in messages))
         template = getattr(self.tokenizer, "chat_template", None)
@@ -167,17 +167,17 @@ class LanguageModel:
                              "pair.chat_template=FILE, or take raw prompts: task.chat=false for a data set, rows with "
                              "`prompt` for task=prompts")
         options = texts.fixed_date(self.source, template, day)
-        if any(self.control_tokens.first(messages[number]["content"]) for number in plain):
-            return self._embedded(self.control_tokens.chat(messages, plain, options))
+        messages = [message if number not in plain else
+                    {**message, "content": self.control_tokens.broken(message["content"])}
+                    for number, message in enumerate(messages)]
         return self._embedded(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True,
                                                                  return_dict=False, **options))
 
     def encode_text(self, text: str, plain: bool = False) -> list[int]:
-        """Token ids of a text, as the tokenizer makes them; where `plain`, its control tokens are text. Raises
-        ModelError."""
+        """Token ids of a text, as the tokenizer makes them; where `plain`, its control tokens are broken into text.
+        Raises ModelError."""
         self._check_length(len(text))
-        is_plain = plain and self.control_tokens.first(text)
-        return self._embedded(self.control_tokens.text(text) if is_plain else self.tokenizer.encode(text))
+        return self._embedded(self.tokenizer.encode(self.control_tokens.broken(text) if plain else text))
 
     def _embedded(self, ids: Sequence[int]) -> list[int]:
         """The ids as a list. Raises ModelError for one without an embedding."""
