@@ -158,8 +158,8 @@ class LanguageModel:
     def encode(self, messages: list[dict[str, str]], plain: Collection[int] = (),
                day: date | None = None) -> list[int]:
         """A conversation through the chat template, ready for the assistant's answer. Control tokens in the messages of
-        the indices `plain` are broken into text. A template that prints the date prints `day`, by default `texts.DEFAULT_DATE`.
-        Raises ModelError, also for a `day` that the template does not print."""
+        the indices `plain` are broken into text. A template that prints the date prints `day`, by default
+        `texts.DEFAULT_DATE`. Raises ModelError, also for a `day` that the template does not print."""
         self._check_length(sum(len(message["content"]) for message in messages))
         template = getattr(self.tokenizer, "chat_template", None)
         if not template:

@@ -108,8 +108,8 @@ class Head:
 
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         weight = next(self.model.parameters())
-        graphs = self.graphs if self.lean and not self._rotary.by_length else None
-        return SlotCache(self.model.config, rows, slots, dtype=weight.dtype, device=weight.device, graphs=graphs)
+        return SlotCache(self.model.config, rows, slots, dtype=weight.dtype, device=weight.device,
+                         graphs=self.graphs if self.lean else None)
 
 
 def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
