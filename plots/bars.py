@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,43 +9,40 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from plots.data import Measured, measured, summary
+from plots.data import At, Data, Measured
 from plots.rules import looks
 from plots.style import INK, SOFT, Look, panel_grid
-from results.metrics.catalog import JUDGED
 from results.reports.columns import Column
-from results.reports.figures import Bars
 from results.reports.frame import mean_interval
-from results.reports.grid import Grid, outcome, panels
-from results.reports.spec import FigureSpec
+from results.reports.grid import panels
 
 _REFERENCE = ("speedup", "recovery")
 
 
-def draw(bars: Bars, spec: FigureSpec, grid: Grid) -> Figure:
+def draw(data: Data) -> Figure:
     """Draw one panel per entry of `panels` and metric, one cluster per entry of `clusters`, one bar per entry of
     `series`. A missing value is marked with a cross, so that it is not read as zero; where the report asks for no cell,
     nothing stands."""
+    bars, spec = data.figure, data.spec
     places = [(title, at, column) for title, at in panels(spec, bars.panels, len(bars.y)) for column in bars.y]
     series = looks(spec.axes[bars.series])
-    widest = max(len(_clusters(bars, spec, column)) for column in bars.y)
+    widest = max(len(_clusters(data, column)) for column in bars.y)
     width = max(3.2, 0.9 + 0.28 * widest * (len(series) + 1))
     figure, axes = panel_grid(len(places), columns=max(1, int(12 // width)), inches=(width, 3.2))
     for ax, (title, at, column) in zip(axes, places, strict=True):
-        clusters = _clusters(bars, spec, column)
+        clusters = _clusters(data, column)
         ax.set_title(title)
         ax.set_ylabel(column.metric.axis)
         ax.set_xticks(range(len(clusters)), clusters)
         ax.tick_params(axis="x", length=0)
         if column.metric.name in _REFERENCE:
             ax.axhline(column.metric.shown(1), color=INK, lw=0.8, zorder=1.5)
-        asked = [label for label in series if any(_cells(bars, spec, {**at, bars.series: label, bars.clusters: cluster})
+        asked = [label for label in series if any(_cells(data, {**at, bars.series: label, bars.clusters: cluster})
                                                   for cluster in clusters)]
         for i, label in enumerate(asked):
             place = -0.4 + 0.8 / len(asked) * (i + 0.5)
-            _draw_series(ax, bars, column, spec, grid, {**at, bars.series: label}, series[label], place,
-                         0.7 / len(asked))
-        _say_unjudged(ax, bars, column, spec, grid, at)
+            _draw_series(ax, data, column, {**at, bars.series: label}, series[label], place, 0.7 / len(asked))
+        _say_unjudged(ax, data, column, at)
     widest_label = 0.7 + 0.08 * max(map(len, series))  # inches, with its patch and the gap
     handles = [Patch(label=label, **_fill(shape)) for label, shape in series.items()]
     figure.legend(handles=handles, loc="outside upper left",
@@ -59,29 +55,28 @@ def _fill(shape: Look) -> dict[str, Any]:
     return {"facecolor": shape.colour, "hatch": shape.hatch, "edgecolor": "white", "lw": 0}
 
 
-def _clusters(bars: Bars, spec: FigureSpec, column: Column) -> list[str]:
+def _clusters(data: Data, column: Column) -> list[str]:
     """The labels of the clusters in the panel of a metric."""
-    labels = dict.fromkeys(entry.label for entry in spec.axes[bars.clusters])
-    return [label for label in labels if column.allows({bars.clusters: label})]
+    axis = data.figure.clusters
+    labels = dict.fromkeys(entry.label for entry in data.spec.axes[axis])
+    return [label for label in labels if column.allows({axis: label})]
 
 
-def _say_unjudged(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
+def _say_unjudged(ax: Axes, data: Data, column: Column, at: At) -> None:
     """Say in the panel of an LLM judge's grades why there are none."""
-    places = [point.coords for point in spec.points() if column.allows(spec.labels(point.coords))
-              and at.items() <= spec.labels(point.coords).items()]
-    reasons = {outcome(grid, coords).unjudged for coords in places} - {""}
-    if column.metric.name in JUDGED and reasons and not ax.patches:
+    lines = data.lines(at, value_name=column.metric.name)
+    reasons = set(lines["unjudged"]) - {""} if "unjudged" in lines else set()
+    if reasons and not ax.patches:
         ax.text(0.5, 0.5, ", ".join(sorted(reasons)), ha="center", transform=ax.transAxes, color=SOFT)
         ax.set_yticks([])
 
 
-def _draw_series(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: Grid, at: Mapping[str, str],
-                 shape: Look, place: float, width: float) -> None:
+def _draw_series(ax: Axes, data: Data, column: Column, at: At, shape: Look, place: float, width: float) -> None:
     """Draw the bars of one entry of `series`, at `place` beside the middle of each cluster."""
-    clusters = _clusters(bars, spec, column)
+    bars, clusters = data.figure, _clusters(data, column)
     places = np.arange(len(clusters)) + place
-    cells = [_cells(bars, spec, {**at, bars.clusters: cluster}) for cluster in clusters]
-    points = [_mean(column, spec, grid, asked) for asked in cells]
+    cells = [_cells(data, {**at, bars.clusters: cluster}) for cluster in clusters]
+    points = [_mean(data, column, asked) for asked in cells]
     drawn = [(x, point) for x, point in zip(places, points, strict=True) if point is not None]
     xs, ys = [x for x, _ in drawn], [point.value for _, point in drawn]
     arms = np.array([point.below_above for _, point in drawn]).reshape(-1, 2).T
@@ -92,18 +87,18 @@ def _draw_series(ax: Axes, bars: Bars, column: Column, spec: FigureSpec, grid: G
         ax.plot(empty, [0] * len(empty), "x", color=SOFT, markersize=5, clip_on=False)
 
 
-def _cells(bars: Bars, spec: FigureSpec, at: Mapping[str, str]) -> list[dict[str, str]]:
+def _cells(data: Data, at: At) -> list[At]:
     """The labels of the cells behind a bar: one, or one per entry of `mean`; without those that the report does not ask
     for."""
-    entries = dict.fromkeys(entry.label for entry in spec.axes[bars.mean]) if bars.mean else [""]
-    places = [{**at, bars.mean: entry} if bars.mean else dict(at) for entry in entries]
-    asked = {point.coords for point in spec.points()}
-    return [place for place in places if tuple(place[axis] for axis in spec.axes) in asked]
+    mean, axes = data.figure.mean, data.spec.axes
+    places = [{**at, mean: entry.label} for entry in axes[mean]] if mean else [at]
+    asked = {point.coords for point in data.spec.points()}
+    return [place for place in places if tuple(place[axis] for axis in axes) in asked]
 
 
-def _mean(column: Column, spec: FigureSpec, grid: Grid, cells: list[dict[str, str]]) -> Measured | None:
+def _mean(data: Data, column: Column, cells: list[At]) -> Measured | None:
     """The mean over the cells, with its interval; None where one of them was not measured."""
-    points = [measured(summary(spec, grid, at), column.metric.name) for at in cells]
+    points = [data.measured(at, column.metric.name) for at in cells]
     known = [point for point in points if point is not None]
     if not known or len(known) < len(points):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -11,25 +10,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from plots.data import GAP, Measured, measured, summary
+from plots.data import GAP, At, Data, Measured
 from plots.rules import looks
 from plots.style import SOFT, Look, legend_of, panel_grid
 from results.metrics.catalog import metric
-from results.metrics.summary import Summary
-from results.reports.figures import Pareto
-from results.reports.grid import Grid, panels
-from results.reports.spec import FigureSpec
+from results.reports.grid import panels
 
 
-def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
+def draw(data: Data) -> Figure:
     """Draw one panel per entry of `panels`; error bars are 95% intervals. A thin line joins the series of `connect`, or
     the points of each entry of `lines`."""
-    groups = pareto.left_out()
-    places = [(", ".join(filter(None, (title, group))), at, left_out)
-              for group, left_out in groups.items() for title, at in panels(spec, pareto.panels, len(groups))]
+    pareto = data.figure
+    places = panels(data.spec, pareto.panels)
     figure, axes = panel_grid(len(places), columns=2)
     figure.set_figwidth(figure.get_figwidth() + _LEGEND_INCHES)
-    for ax, (title, at, left_out) in zip(axes, places, strict=True):
+    for ax, (title, at) in zip(axes, places, strict=True):
         ax.set_title(title)
         ax.set_xlabel(metric(pareto.x).axis)
         ax.set_ylabel(metric(pareto.y).axis)
@@ -38,40 +33,37 @@ def draw(pareto: Pareto, spec: FigureSpec, grid: Grid) -> Figure:
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
             ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             ax.minorticks_off()
-        _panel(ax, pareto, spec, grid, at, left_out)
+        _panel(ax, data, at)
     figure.legend(*legend_of(axes), loc="outside right upper",
                   title=f"at points: {pareto.series}" if pareto.lines else None)
     return figure
 
 
-def _panel(
-    ax: Axes, pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[str, str], left_out: set[str]
-) -> None:
-    cells_of = {label: [] if label in left_out else cells
-                for label, cells in _cells_by_label(pareto, spec, grid, at).items()}
+def _panel(ax: Axes, data: Data, at: At) -> None:
+    pareto, cells_of = data.figure, _cells_by_label(data, at)
     if pareto.allocation:
-        draft, target = (next((cell for cell in cells_of[label] if cell), None) for label in pareto.allocation)
+        draft, target = (next((cell for _, cell in cells_of[label] if data.is_measured(cell)), None)
+                         for label in pareto.allocation)
         if draft and target and {pareto.x, pareto.y} <= set(_MIXED):
-            xs, ys = random_allocation(draft, target, pareto.x, pareto.y)
+            xs, ys = random_allocation(data, draft, target)
             ax.plot(xs, ys, color=SOFT, lw=1, ls=(0, (1, 2)), zorder=1.5, label="random allocation")
-    points = {label: [(measured(cell, pareto.x), measured(cell, pareto.y)) for cell in cells]
+    points = {label: [(data.measured(cell, pareto.x), data.measured(cell, pareto.y)) for _, cell in cells]
               for label, cells in cells_of.items()}
     connected = [point for label in pareto.connect for point in points[label]]
-    shapes = looks(spec.axes[pareto.lines or pareto.series])
+    shapes = looks(data.spec.axes[pareto.lines or pareto.series])
     for label, group in points.items() if pareto.lines else [("", connected)]:
         line = [(x or GAP, y or GAP) for x, y in group]
         ax.plot([x.value for x, _ in line], [y.value for _, y in line], lw=0.8, zorder=1.6,
                 color=shapes[label].colour if pareto.lines else SOFT)
-    names = _names(pareto, spec, at) if pareto.lines else {}
-    if names:
+    if pareto.lines:
         ax.margins(_NAME_MARGIN)
     for i, (label, group) in enumerate(points.items()):
         at_place: dict[tuple[float, float], list[str]] = {}
-        for (x, y), name in zip(group, names.get(label, repeat("")), strict=False):  # a group leaves lines out
+        for (x, y), (name, _) in zip(group, cells_of[label], strict=True):
             if x is not None and y is not None:
-                _draw_point(ax, x, y, shapes[label], label, ring=bool(names) and len(group) == 1)
+                _draw_point(ax, x, y, shapes[label], label, ring=bool(pareto.lines) and len(group) == 1)
                 at_place.setdefault((x.value, y.value), []).append(name)
-        if names and len(group) > 1:
+        if pareto.lines and len(group) > 1:
             _write_names(ax, at_place, shapes[label].colour, _CORNERS[i % len(_CORNERS)])
 
 
@@ -84,30 +76,18 @@ def _write_names(ax: Axes, at_place: Mapping[tuple[float, float], list[str]], co
                     color=colour, ha="left" if right > 0 else "right", va="bottom" if above > 0 else "top")
 
 
-def _names(pareto: Pareto, spec: FigureSpec, at: Mapping[str, str]) -> dict[str, list[str]]:
-    """Legend label -> the labels of the points of its line, in its order."""
-    return {line.label: [label for label, _ in _line_places(pareto, spec, at, line.label)]
-            for line in spec.axes[str(pareto.lines)]}
-
-
-def _line_places(pareto: Pareto, spec: FigureSpec, at: Mapping[str, str],
-                 line: str) -> list[tuple[str, dict[str, str]]]:
-    """(label in the series, labels of every axis) of the points of a line that the report asks for."""
-    asked = {point.coords for point in spec.points()}
-    labels = dict.fromkeys(entry.label for entry in spec.axes[pareto.series])
-    places = [(label, {**at, str(pareto.lines): line, pareto.series: label}) for label in labels]
-    return [(label, place) for label, place in places if tuple(place[axis] for axis in spec.axes) in asked]
-
-
-def _cells_by_label(
-    pareto: Pareto, spec: FigureSpec, grid: Grid, at: Mapping[str, str]
-) -> dict[str, list[Summary | None]]:
-    """Legend label -> summaries, None where not measured; those of a line in its order."""
-    series = [entry.label for entry in spec.axes[pareto.series]]
+def _cells_by_label(data: Data, at: At) -> dict[str, list[tuple[str, At]]]:
+    """Legend label -> (label in the series, labels of every axis) of its points: of a line those that the report asks
+    for, in the order of the series."""
+    pareto, axes = data.figure, data.spec.axes
+    series = list(dict.fromkeys(entry.label for entry in axes[pareto.series]))
     if not pareto.lines:
-        return {label: [summary(spec, grid, {**at, pareto.series: label})] for label in series}
-    return {line.label: [summary(spec, grid, place) for _, place in _line_places(pareto, spec, at, line.label)]
-            for line in spec.axes[pareto.lines]}
+        return {label: [(label, {**at, pareto.series: label})] for label in series}
+    asked = {point.coords for point in data.spec.points()}
+    places = {line.label: [(label, {**at, pareto.lines: line.label, pareto.series: label}) for label in series]
+              for line in axes[pareto.lines]}
+    return {line: [(label, cell) for label, cell in cells if tuple(cell[axis] for axis in axes) in asked]
+            for line, cells in places.items()}
 
 
 def _draw_point(ax: Axes, x: Measured, y: Measured, shape: Look, label: str, ring: bool = False) -> None:
@@ -126,22 +106,22 @@ _NAME_MARGIN = 0.14
 _MIXED = ("accuracy", "tokens_per_s")
 
 
-def random_allocation(
-    draft: Summary, target: Summary, x: str, y: str, steps: int = 51
-) -> tuple[np.ndarray, np.ndarray]:
-    """Accuracy and tokens/s, in printed units, if a share from 0 to 1 of the prompts is answered by the draft model
-    alone and the rest by the target alone. Accuracy is the mean over prompts, speed total tokens over total time."""
+def random_allocation(data: Data, draft: At, target: At, steps: int = 51) -> list[np.ndarray]:
+    """The metrics of both axes, accuracy and tokens/s in printed units, if a share from 0 to 1 of the prompts is
+    answered by the draft model alone and the rest by the target alone. Accuracy is the mean over prompts, speed total
+    tokens over total time."""
     share = np.linspace(0, 1, steps)
 
-    def mixed(of_draft: float | None, of_target: float | None) -> np.ndarray:
-        """[steps] mean over the prompts of a quantity whose means per prompt are given."""
-        drafts, targets = (np.nan if one is None else one for one in (of_draft, of_target))
-        return share * drafts + (1 - share) * targets
+    def known(cell: At, name: str) -> float:
+        value = data.value(cell, name)
+        return np.nan if value is None else value
 
-    tokens = [cell.tokens / cell.n for cell in (draft, target)]
-    seconds = [count / (cell.tokens_per_s or np.nan) for count, cell in zip(tokens, (draft, target), strict=True)]
-    curves = {
-        "accuracy": metric("accuracy").shown(1) * mixed(draft.accuracy, target.accuracy),
-        "tokens_per_s": mixed(*tokens) / mixed(*seconds),
-    }
-    return curves[x], curves[y]
+    def mixed(of_draft: float, of_target: float) -> np.ndarray:
+        """[steps] mean over the prompts of a quantity whose means per prompt are given."""
+        return share * of_draft + (1 - share) * of_target
+
+    tokens = [known(cell, "tokens") / known(cell, "n") for cell in (draft, target)]
+    seconds = [count / known(cell, "tokens_per_s") for count, cell in zip(tokens, (draft, target), strict=True)]
+    accuracy = metric("accuracy").shown(1) * mixed(known(draft, "accuracy"), known(target, "accuracy"))
+    curves = dict(zip(_MIXED, (accuracy, mixed(*tokens) / mixed(*seconds)), strict=True))
+    return [curves[data.figure.x], curves[data.figure.y]]

@@ -1,40 +1,55 @@
-"""One figure of a report as PNG, PDF and SVG, the same bytes for the same grid."""
+"""One figure of a report as PNG, PDF and SVG, the same bytes for the same numbers, and its CSV file."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from plots import agreement, bars, gains, limit, pareto, sweep, traced, when
+from plots.data import Data
 from plots.style import SOFT, note, style
-from results.metrics.catalog import CLOCKED
-from results.reports.conditions import stated
-from results.reports.grid import Grid, conditions, sizes, unmeasured
+from results.reports.captions import figure_caption
+from results.reports.figures import Own
+from results.reports.formats import figure_csv
+from results.reports.frame import figure_frame
+from results.reports.grid import Grid
 from results.reports.spec import FigureSpec
-
-_DRAW: dict[str, Callable[..., Figure]] = {
-    "sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw, "traced": traced.draw,
-    "gains": gains.draw, "matrices": agreement.draw_matrices, "agreement": agreement.draw_agreement, "when": when.draw,
-    "limit": limit.draw}
-"""kind of a figure -> draw(figure, report, grid)"""
 
 DATA = "Data SHA-256"
 """The key in a PNG's metadata of the SHA-256 of the CSV file that the figure shows."""
 
 
 def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
-    """Write <name>.png, .pdf and .svg into `out_dir`, where <name>.csv has its numbers, and return their paths. A line
-    under the figure states the conditions and names the cells that were not measured."""
+    """Write <name>.png, .pdf, .svg and .csv into `out_dir` and return their paths. A line under the figure states
+    the conditions and names the cells that were not measured.
+
+    plots/KIND.py draws a figure, or the file that a figure of the kind `own` names: its `draw(data) -> Figure`. It may
+    have `BARS`, what the caption says of intervals, and `derived(data)`, further lines of the CSV file."""
+    drawing, data = _file_of(spec), data_of(spec, grid)
     with style(salt=spec.name):
-        figure = _DRAW[spec.figure.kind](spec.figure, spec, grid)
+        figure = drawing.draw(data)
         _mark_empty(figure)
-        note(figure, _caption(spec, grid))
-        return save(figure, Path(out_dir) / spec.name, Path(out_dir) / f"{spec.name}.csv")
+        bars = getattr(drawing, "BARS", "bands and bars: 95% interval" * bool(spec.metrics()))
+        note(figure, figure_caption(spec, grid, spec.metrics(), bars))
+        csv = Path(out_dir) / f"{spec.name}.csv"
+        csv.parent.mkdir(parents=True, exist_ok=True)
+        csv.write_text(figure_csv(spec, data.frame), encoding="utf-8")
+        return [*save(figure, Path(out_dir) / spec.name, csv), csv]
+
+
+def data_of(spec: FigureSpec, grid: Grid) -> Data:
+    """What the figure draws."""
+    data, derived = Data(spec, figure_frame(spec, grid)), getattr(_file_of(spec), "derived", None)
+    return data if derived is None else Data(spec, derived(data))
+
+
+def _file_of(spec: FigureSpec) -> ModuleType:
+    return import_module(f"plots.{spec.figure.file if isinstance(spec.figure, Own) else spec.figure.kind}")
 
 
 def _mark_empty(figure: Figure) -> None:
@@ -58,15 +73,3 @@ def save(figure: Figure, stem: Path, data: Path | None = None) -> list[Path]:
     figure.savefig(pdf, metadata={"CreationDate": None, "Producer": None, "Creator": None})
     figure.savefig(svg, transparent=True, metadata={"Date": None, "Creator": None})
     return [png, pdf, svg]
-
-
-def _caption(spec: FigureSpec, grid: Grid) -> str:
-    """Prompts, conditions and bands; then what was not measured."""
-    bands = "bands and bars: 95% interval" if spec.figure.intervals and conditions(grid) else ""
-    size = sizes(grid, bool(CLOCKED & set(spec.figure.metrics())))
-    parts, absent = [size, bands, *stated(conditions(grid))], unmeasured(spec, grid)
-    if absent:
-        first, missing = absent[0]
-        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-        parts.append(f"not measured: {first} ({missing.state}: {missing.reason}){more}")
-    return "; ".join(part for part in parts if part)

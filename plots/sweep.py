@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -10,16 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from plots.data import GAP, Measured, measured, summary
+from plots.data import GAP, At, Data, Measured
 from plots.rules import looks
 from plots.style import BLUE, INK, PANEL_INCHES, SOFT, VERMILLION, Dash, Look, look, panel_grid
 from results.metrics.catalog import metric
-from results.metrics.summary import Summary
-from results.reports.figures import Sweep
-from results.reports.grid import Grid, panels
-from results.reports.spec import FigureSpec
+from results.reports.figures import BASELINE_OF
+from results.reports.grid import panels
 
-_BASELINE_OF = {"accuracy": "baseline_accuracy", "tokens_per_s": "baseline_tokens_per_s"}
 _BASELINE_DASH = (0, (1, 2))
 LETTER_INCHES, HANDLE_INCHES = 0.075, 0.6
 """Widths in a legend: of a letter of its 8.5 pt, and of a handle with the spaces around it."""
@@ -42,10 +39,11 @@ class _Scale(NamedTuple):
                 "markeredgecolor": self.colour}
 
 
-def draw(sweep: Sweep, spec: FigureSpec, grid: Grid) -> Figure:
+def draw(data: Data) -> Figure:
     """A panel for each entry of `panels` and each metric, one above the other, so that no band hides another's; the
     marker tells the entry of `lines`, and where these are rules the colour, too; else the colour and the dash tell the
     metric. A dotted line shows autoregressive decoding."""
+    sweep, spec = data.figure, data.spec
     scales = [_Scale(sweep.left, BLUE, "-", BLUE)]
     if sweep.right:
         scales.append(_Scale(sweep.right, VERMILLION, (0, (4, 1.5)), "white"))
@@ -60,36 +58,33 @@ def draw(sweep: Sweep, spec: FigureSpec, grid: Grid) -> Figure:
     for ax, ((title, at), scale) in zip(axes, drawn, strict=True):
         ax.set_title(title)
         ax.set_xlabel(sweep.x_label or sweep.x)
-        places_on_x = [place for place, _ in _places(sweep, spec)]
+        places_on_x = [place for place, _ in _places(data)]
         if sweep.log:
             ax.set_xscale("log")
             ax.minorticks_off()
         ax.set_xticks(places_on_x, [f"{place:g}" for place in places_on_x])
-        _draw_scale(ax, scale, sweep, spec, grid, at, shapes)
+        _draw_scale(ax, scale, data, at, shapes)
     handles = _legend(scales, shapes)
     figure.legend(handles=handles, loc="outside upper left", ncols=_columns(handles, figure.get_figwidth()))
     return figure
 
 
-def _draw_scale(
-    ax: Axes, scale: _Scale, sweep: Sweep, spec: FigureSpec, grid: Grid, at: Mapping[str, str],
-    shapes: Mapping[str, Look]
-) -> None:
-    found: list[Summary] = []
+def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str, Look]) -> None:
+    sweep, found = data.figure, set[float]()
     lines: list[tuple[Look, dict[float, Measured]]] = []
     for line, shape in shapes.items():
         here = {**at, sweep.lines: line} if sweep.lines else at
-        cells = {place: summary(spec, grid, {**here, sweep.x: label}) for place, label in _places(sweep, spec)}
-        lines.append((shape, {x: measured(cell, scale.metric) or GAP for x, cell in cells.items()}))
+        cells = {place: {**here, sweep.x: label} for place, label in _places(data)}
+        lines.append((shape, {x: data.measured(cell, scale.metric) or GAP for x, cell in cells.items()}))
         ax.plot(list(cells), [y.value for y in lines[-1][1].values()], **scale.of(shape))
-        known = [cell for cell in cells.values() if cell is not None]
-        if len(_baselines(known, scale.metric)) > 1:  # it depends on x, such as the speed on the batch size
-            levels = [measured(cell, _BASELINE_OF[scale.metric]) or GAP for cell in cells.values()]
-            ax.plot(list(cells), [level.value for level in levels], color=scale.colour, lw=1, ls=_BASELINE_DASH,
+        levels = _baselines(data, cells.values(), scale.metric)
+        if len(levels) > 1:  # it depends on x, such as the speed on the batch size
+            through = [data.measured(cell, BASELINE_OF[scale.metric]) or GAP for cell in cells.values()]
+            ax.plot(list(cells), [level.value for level in through], color=scale.colour, lw=1, ls=_BASELINE_DASH,
                     zorder=1.5)
         else:
-            found += known
-    for level in _baselines(found, scale.metric):
+            found |= levels
+    for level in sorted(found):
         ax.axhline(level, color=scale.colour, lw=1, ls=_BASELINE_DASH, zorder=1.5)
     ax.set_ylim(ax.get_ylim())  # the points choose it: bands of few prompts would leave them a line at the bottom
     for shape, points in lines:
@@ -99,18 +94,17 @@ def _draw_scale(
     ax.tick_params(axis="y", colors=scale.colour)
 
 
-def _places(sweep: Sweep, spec: FigureSpec) -> list[tuple[float, str]]:
+def _places(data: Data) -> list[tuple[float, str]]:
     """(place on the x axis, label) of each entry of that axis."""
-    return [(entry.value, entry.label) for entry in spec.axes[sweep.x] if entry.value is not None]
+    return [(entry.value, entry.label) for entry in data.spec.axes[data.figure.x] if entry.value is not None]
 
 
-def _baselines(found: list[Summary], name: str) -> list[float]:
+def _baselines(data: Data, cells: Iterable[At], name: str) -> set[float]:
     """The baseline's level on a metric's scale: one level, or several where the baselines of the cells differ."""
     if name in ("speedup", "answer_speedup_modelled", "recovery"):
-        return [metric(name).shown(1.0)] if found else []
-    other = _BASELINE_OF.get(name)
-    levels = {cell.value(other) for cell in found} if other else set()
-    return sorted(metric(name).shown(level) for level in levels if level is not None)
+        return {metric(name).shown(1.0)} if any(map(data.is_measured, cells)) else set()
+    levels = [data.measured(cell, BASELINE_OF[name]) for cell in cells] if name in BASELINE_OF else []
+    return {level.value for level in levels if level is not None}
 
 
 def _columns(handles: Sequence[Line2D], inches: float) -> int:

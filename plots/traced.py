@@ -3,43 +3,38 @@ and 5; FSD, Figure 3)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from string import ascii_lowercase
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from plots.data import At, Data
 from plots.histogram import plane, values
 from plots.style import PURPLE, SOFT, VERMILLION, panel_grid
-from results.metrics.trace_metrics import QUANTITIES, quantities
-from results.reports.figures import Traced, View
-from results.reports.grid import Grid, outcome, panels
-from results.reports.spec import FigureSpec
+from results.metrics.trace_metrics import QUANTITIES
+from results.reports.grid import panels
 from results.store.traces import Clause
 
 _TESTED = (("accepted", PURPLE, "o"), ("rejected", VERMILLION, "."))
 """Label, colour and marker of tested draft tokens."""
 
 
-def draw(traced: Traced, spec: FigureSpec, grid: Grid) -> Figure:
+def draw(data: Data) -> Figure:
     """Draw one panel per view and place; the panel of a cell without traces is empty, with a note."""
-    places = [(title, at, view) for title, at in panels(spec, traced.panels, len(traced.views))
-              for view in traced.views]
+    views = data.figure.views
+    places = [(title, at, number) for title, at in panels(data.spec, data.figure.panels, len(views))
+              for number in range(len(views))]
     figure, axes = panel_grid(len(places), columns=2 if len(places) in (2, 4) else 3)
-    for i, (ax, (title, at, view)) in enumerate(zip(axes, places, strict=True)):
-        letter = f"({ascii_lowercase[i]})" if len(traced.views) > 1 else ""
-        ax.set_title(" ".join(part for part in (letter, title, view.title) if part))
-        _panel(ax, view, spec, grid, at)
+    for i, (ax, (title, at, number)) in enumerate(zip(axes, places, strict=True)):
+        letter = f"({ascii_lowercase[i]})" if len(views) > 1 else ""
+        ax.set_title(" ".join(part for part in (letter, title, views[number].title) if part))
+        _panel(ax, data, at, number)
     return figure
 
 
-def _panel(ax: Axes, view: View, spec: FigureSpec, grid: Grid, at: Mapping[str, str]) -> None:
-    names = (view.x,) if view.y is None else (view.x, view.y)
-    cell = outcome(grid, tuple(at[axis] for axis in spec.axes))
-    tested = view.points == "tested"
-    frame = quantities(cell.trace, names, tested) if cell.trace is not None and cell.trace.exists() else pd.DataFrame()
-    total = len(frame)
+def _panel(ax: Axes, data: Data, at: At, number: int) -> None:
+    view, frame = data.figure.views[number], data.lines(at, place=number)
+    tested, total = view.points == "tested", len(frame)
     for name, limits in ((view.x, view.x_range), (view.y, view.y_range)):
         if limits is not None and len(frame):
             frame = frame[frame[name].between(*limits)]

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.reports.plan import AGREEMENT, Plan
+from bench.reports.plan import AGREEMENT, Plan, models_of
 from bench.run.answer import context, limits_of, stream_name
 from methods.decode import Request, generate
-from results.reports.figures import Agreement, Matrices
 from results.store.errors import one_line
 from results.store.traces import EMITTED, Clause, TraceFolder
 
@@ -37,10 +36,10 @@ BATCH = 16
 
 
 class Models:
-    """The models of `similarity`, each loaded when it is first needed."""
+    """The models of `similarity`, each loaded when it is first needed; `measures`: those that the figure shows."""
 
-    def __init__(self, options: Similarity, device: str) -> None:
-        self.options, self.device = options, device
+    def __init__(self, options: Similarity, device: str, measures: tuple[str, ...]) -> None:
+        self.options, self.device, self.measures = options, device, measures
         self._loaded = cache(self._load)
 
     def score(self, measure: str, label: str, first: Sequence[str], second: Sequence[str]) -> list[float]:
@@ -54,10 +53,10 @@ class Models:
             return sentences.label_probabilities(model, label, first, second)
         return sentences.bert_scores(model, first, second, self.options.bertscore_layer)
 
-    def about(self, cell: Cell, measures: Sequence[str]) -> dict[str, Any]:
+    def about(self, cell: Cell) -> dict[str, Any]:
         """What decides the numbers of a record, beside the answers: prompts and models."""
-        layer = {"bertscore_layer": self.options.bertscore_layer} if "bertscore" in measures else {}
-        return {"asked": cell.n, "models": self.options.models(tuple(measures)), **layer}
+        layer = {"bertscore_layer": self.options.bertscore_layer} if "bertscore" in self.measures else {}
+        return {"asked": cell.n, "models": self.options.models(self.measures), **layer}
 
     def _load(self, measure: str) -> SentenceModel:
         from methods.engine.sentences import SentenceModel
@@ -68,13 +67,14 @@ class Models:
 def compare_meanings(plan: Plan, session: Session) -> int:
     """Compare the answers of a figure that shows how alike they are. Returns 1 where that failed, with a line on the
     error stream, else 0."""
-    figure = plan.spec.figure if plan.spec.kind == "figure" else None
-    if not isinstance(figure, Matrices | Agreement):
+    measures = models_of(plan.spec)
+    if not measures:
         return 0
-    models = cache(lambda device: Models(session.settings.similarity, device))
+    series = plan.spec.figure.series  # type: ignore[union-attr]  # only figures have measures
+    models = cache(lambda device: Models(session.settings.similarity, device, measures))
     measured = {cell.name for cell in plan.cells.values() if session.compared(cell) is not None}
-    groups = plan.groups(figure.paths) if isinstance(figure, Matrices) else [[cell] for cell in plan.cells.values()]
-    work, status = compare_paths if isinstance(figure, Matrices) else continue_rejected, 0
+    groups = plan.groups(series) if series else [[cell] for cell in plan.cells.values()]
+    work, status = compare_paths if series else continue_rejected, 0
     for group in groups:
         try:
             if cells := [cell for cell in group if cell.name in measured]:
@@ -93,7 +93,7 @@ def compare_paths(cells: Sequence[Cell], session: Session, models: Models) -> No
     common = sorted(set.intersection(*(set(of_cell) for of_cell in texts.values())))
     for cell in cells if common else ():
         folder = session.folder(cell)
-        about = models.about(cell, Matrices.models) | {"cells": list(texts), "prompts": len(common)}
+        about = models.about(cell) | {"cells": list(texts), "prompts": len(common)}
         if (folder.record(AGREEMENT) or {}).get("about") == about:
             continue
         own = [texts[cell.name][prompt] for prompt in common]
@@ -127,7 +127,7 @@ def continue_rejected(cells: Sequence[Cell], session: Session, models: Models) -
     more with other random numbers, is the reference. Raises ModelError, StoreError."""
     [cell] = cells
     folder, pool = session.folder(cell), session.engines.lab
-    about = models.about(cell, Agreement.models) | {"positions": models.options.positions}
+    about = models.about(cell) | {"positions": models.options.positions}
     traces = TraceFolder(folder, folder.ids)
     if not traces.exists() or (folder.record(AGREEMENT) or {}).get("about") == about:
         return

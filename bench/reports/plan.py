@@ -8,18 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from bench.config.settings import profile_of
 from bench.reports.choice import chosen_rows
 from bench.reports.overrides import Selection, key_of, lacking_rule, of_points, taken_by, takes_rule, with_rule
 from bench.reports.steps import Step, with_files
 from bench.run.cost_clock import forwards_of
 from bench.run.related_cells import gain_cells
 from results.metrics.catalog import JUDGED, METRICS, TIMED
-from results.metrics.cost import cycle_sizes, ratios, stated
+from results.metrics.cost import cycle_sizes, stated
 from results.metrics.tau_gain import PARTS
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.conditions import Conditions, TimingSession, machine
-from results.reports.figures import Machine, When
+from results.reports.figures import Own
 from results.reports.grid import Outcome
 from results.reports.spec import FigureSpec
 from results.store.sample import Compared
@@ -130,7 +129,9 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     check_overrides(spec, overrides)
     lacking = lacking_models(spec, hydra, overrides) or lacking_rule(spec, overrides)
     cost = next((line for line in overrides if key_of(line) == "cost"), None)
-    spec = on_machines(spec, hydra, cost)
+    if cost is not None:
+        name = cost.partition("=")[2]
+        spec = spec.model_copy(update={"name": f"{spec.name}_{name}", "title": f"{spec.title}, modelled for {name}"})
     overrides = [line for line in overrides if line != cost]
     plan, untimed = Plan(spec, {}, {}), [] if TIMED & set(spec.metrics()) and cost is None else ["timed=0"]
     for point in spec.points():
@@ -152,23 +153,9 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     return plan
 
 
-def on_machines(spec: TableSpec | FigureSpec, hydra: Composer, cost: str | None) -> TableSpec | FigureSpec:
-    """The report with the machine of `cost=NAME` in its name and title, and in a figure that marks machines those of
-    conf/cost that price its drafter."""
-    if isinstance(spec, FigureSpec) and isinstance(spec.figure, When):
-        profiles = [profile_of({"cost": hydra.section("cost", name)}) for name in hydra.options("cost")]
-        marked = tuple(Machine(title=profile.title, draft=at[0], verify=at[1]) for profile in profiles
-                       if profile is not None and (at := ratios(profile, spec.figure.drafter)) is not None)
-        spec = spec.model_copy(update={"figure": spec.figure.model_copy(update={"machines": marked})})
-    if cost is None:
-        return spec
-    name = cost.partition("=")[2]
-    return spec.model_copy(update={"name": f"{spec.name}_{name}", "title": f"{spec.title}, modelled for {name}"})
-
-
 def models_of(spec: ReportSpec) -> tuple[str, ...]:
     """What of `similarity` the report shows; empty for most."""
-    return spec.figure.models if isinstance(spec, FigureSpec) else ()
+    return spec.figure.meanings if isinstance(spec, FigureSpec) and isinstance(spec.figure, Own) else ()
 
 
 def lacking_models(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench.reports.viewer import groups_of
 from results.reports.axes import AS_GIVEN
 from results.reports.figures import Planes
-from results.reports.formats import render_data, render_table
+from results.reports.formats import render_table
 from results.reports.grid import labels_of
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec, TableSpec
@@ -139,8 +139,7 @@ def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
         return [*render_table(spec, grid, folder), *render_planes(spec.planes, spec.chosen(), grid, folder)]
     from plots.render import render  # matplotlib, which a dry run or a refused command should not cost
 
-    numbers = render_data(spec, grid, folder)  # the picture names their SHA-256
-    return [*render(spec, grid, folder), *numbers]
+    return render(spec, grid, folder)
 
 
 def latest_environment(plans: Sequence[Plan], session: Session) -> dict[str, Any]:

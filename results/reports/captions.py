@@ -1,15 +1,15 @@
-"""The line under a table or figure: how many prompts, under what conditions, and what brackets and bold print mean."""
+"""The lines under a table or figure: how many prompts, under what conditions, and what brackets and bold print mean."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from results.metrics.catalog import CLOCKED
 from results.reports.choice import Choice
 from results.reports.conditions import stated
-from results.reports.grid import Grid, conditions, outcome, sizes
-from results.reports.spec import TableSpec
+from results.reports.grid import Grid, conditions, outcome, sizes, unmeasured
+from results.reports.spec import ReportSpec, TableSpec
 
 INTERVAL_OF_MEAN = "from the standard errors of the averaged columns"
 BOLD = ("bold: the best of its column, and what does not differ significantly from it (paired bootstrap, Holm, 5%), "
@@ -36,6 +36,16 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], lines: Sequence[Ma
     where = [*stated(conditions(grid)), *(engine(grid) if any("speedup" in name for name in named) else [])]
     first, *others = ("; ".join(part for part in parts if part) for parts in (what, how, where))
     return tuple(f"{line}." for line in (first, *(line[:1].upper() + line[1:] for line in others)) if line)
+
+
+def figure_caption(spec: ReportSpec, grid: Grid, metrics: Iterable[str], bars: str) -> str:
+    """The line under a figure: prompts, what its `bars` are, conditions; then what was not measured."""
+    parts = [sizes(grid, bool(CLOCKED & set(metrics))), bars * bool(conditions(grid)), *stated(conditions(grid))]
+    if absent := unmeasured(spec, grid):
+        first, missing = absent[0]
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        parts.append(f"not measured: {first} ({missing.state}: {missing.reason}){more}")
+    return "; ".join(filter(None, parts))
 
 
 def engine(grid: Grid) -> list[str]:

@@ -1,17 +1,20 @@
-"""The kinds of figures, which part each axis plays and which metrics are drawn; and planes of rows beside a table."""
+"""The kinds of figures, which part each axis plays and which metrics are drawn; and planes of rows beside a table.
+
+A figure that one report has is of the kind `own`: a Python file in plots/ draws it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
 from results.metrics.catalog import metric
-from results.metrics.tau_gain import PARTS
 from results.metrics.trace_metrics import QUANTITIES
 from results.reports.axes import Axes, Frozen, check_labels
 from results.reports.columns import Column
 
+PLOTS = Path(__file__).parents[2] / "plots"
 MetricName = Annotated[str, BeforeValidator(lambda name: metric(name).name)]
 
 
@@ -29,24 +32,21 @@ QuantityName = Annotated[str, BeforeValidator(_quantity)]
 
 
 class _Figure(Frozen):
-    """`panels`: axes whose entries get a panel each. `parts`: the fields that name an axis each. `models`: what of
-    `similarity` the figure shows, any of which suffices."""
+    """`panels`: axes whose entries get a panel each. `parts`: the fields that name an axis each."""
 
     parts: ClassVar[tuple[str, ...]] = ()
-    models: ClassVar[tuple[str, ...]] = ()
     panels: tuple[str, ...] = ()
-
-    @property
-    def intervals(self) -> bool:
-        """Whether intervals are drawn."""
-        return bool(self.metrics())
 
     def axes(self) -> list[str]:
         """The axes that play a part, each as often as it is used."""
         return [*(axis for part in self.parts if (axis := getattr(self, part))), *self.panels]
 
     def metrics(self) -> list[str]:
-        """Names of the metrics that are drawn."""
+        """Names of the metrics that are drawn, those of the CSV file."""
+        return []
+
+    def helpers(self) -> list[str]:
+        """What else the drawing needs of each cell: metrics, and fields of a summary."""
         return []
 
     def check(self, axes: Axes) -> None:
@@ -55,6 +55,10 @@ class _Figure(Frozen):
     def edition(self, axes: Axes) -> Self:
         """The figure where the axes have lost entries."""
         return self
+
+
+BASELINE_OF = {"accuracy": "baseline_accuracy", "tokens_per_s": "baseline_tokens_per_s"}
+"""Metric of a sweep -> what autoregressive decoding has of it, a dotted line."""
 
 
 class Sweep(_Figure):
@@ -80,6 +84,9 @@ class Sweep(_Figure):
     def metrics(self) -> list[str]:
         return [self.left, *([self.right] if self.right else [])]
 
+    def helpers(self) -> list[str]:
+        return [BASELINE_OF[name] for name in self.metrics() if name in BASELINE_OF]
+
     def check(self, axes: Axes) -> None:
         if any(entry.value is None for entry in axes.get(self.x, ())):
             raise ValueError(f"axis {self.x!r} is the x of a sweep: give each of its entries a number as 'value'")
@@ -95,8 +102,6 @@ class Pareto(_Figure):
                  in the order of `series`.
     allocation   two entries with markers, the draft alone and the target alone: a dotted line shows the result of
                  answering each prompt by one of them, chosen at random.
-    groups       {title: entries with markers}: each panel is drawn once for each group, so that its lines stay apart;
-                 entries of no group stand in all.
     log          whether x is logarithmic.
     """
 
@@ -108,23 +113,18 @@ class Pareto(_Figure):
     connect: tuple[str, ...] = ()
     lines: str | None = None
     allocation: tuple[str, str] | None = None
-    groups: dict[str, tuple[str, ...]] = Field({})
     log: bool = False
 
     def metrics(self) -> list[str]:
         return [self.x, self.y]
 
+    def helpers(self) -> list[str]:
+        return ["accuracy", "tokens_per_s", "tokens", "n"] if self.allocation else []
+
     def check(self, axes: Axes) -> None:
         if self.connect and self.lines:
             raise ValueError("'lines' already joins points: leave out 'connect'")
-        marked = self.lines or self.series
-        grouped = (label for labels in self.groups.values() for label in labels)
-        check_labels(axes, {marked: (*self.connect, *(self.allocation or ()), *grouped)}, "figure: an option")
-
-    def left_out(self) -> dict[str, set[str]]:
-        """Title of a group -> the entries that it leaves out; one group without a title if there are none."""
-        grouped = {label for labels in self.groups.values() for label in labels}
-        return {title: grouped - set(labels) for title, labels in self.groups.items()} or {"": set()}
+        check_labels(axes, {self.lines or self.series: (*self.connect, *(self.allocation or ()))}, "figure: an option")
 
 
 class Bars(_Figure):
@@ -157,27 +157,6 @@ class Bars(_Figure):
         return self.model_copy(update={"y": tuple(column for column in columns if column is not None)})
 
 
-class Gains(_Figure):
-    """Δτ of each rule over the lossless rule, as a bar stacked of its parts; the longest gain first.
-
-    series     the axis of the rules, a bar each.
-    beside     metrics written beside each bar.
-    """
-
-    parts: ClassVar[tuple[str, ...]] = ("series",)
-    kind: Literal["gains"]
-    series: str
-    beside: tuple[MetricName, ...] = ()
-
-    def metrics(self) -> list[str]:
-        return ["tau", "tau_gain", *PARTS, "tau_gain_temperature", *self.beside]
-
-    @property
-    def intervals(self) -> bool:
-        """Its legend names them."""
-        return False
-
-
 class View(Frozen):
     """One panel of traced positions.
 
@@ -207,87 +186,33 @@ class Traced(_Figure):
     views: tuple[View, ...] = Field(min_length=1)
 
 
-class Matrices(_Figure):
-    """How alike the cells of an axis answer: a matrix for each measure and entry of `panels`, the mean over prompts.
+class Own(_Figure):
+    """A figure that one report has, drawn by a Python file of plots/ (docs/reports.md).
 
-    paths      the axis whose entries are compared with each other.
-    """
-
-    parts: ClassVar[tuple[str, ...]] = ("paths",)
-    kind: Literal["matrices"]
-    paths: str
-    models: ClassVar[tuple[str, ...]] = ("sentence", "entailment")
-
-
-class Agreement(_Figure):
-    """How alike an answer goes on after a rejected token: a distribution for each measure and entry of `panels`. The
-    report needs `trace: true`."""
-
-    kind: Literal["agreement"]
-    models: ClassVar[tuple[str, ...]] = ("bertscore", "sentence", "entailment")
-
-
-class Machine(Frozen):
-    """A machine in the plane of `When`: what drafting and verifying cost on it, as `results.metrics.cost.ratios`."""
-
-    title: str
-    draft: float
-    verify: float
-
-
-class When(_Figure):
-    """Where each rule gains over the best lossless setting, over what drafting and verifying cost.
-
-    series     the axis of the rules and of the lossless settings.
-    lossless   the entries among which the best is taken.
-    machines   marked; filled with the shipped profiles that price `drafter`.
-    drafter    whose forwards the horizontal axis counts.
+    file       its name, `gains` for plots/gains.py.
+    series     the axis that the file draws from within a panel, if any.
+    values     the metrics that it draws, those of the CSV file.
+    meanings   the measures by which it compares texts, `similarity.NAME`, any of which suffices: of the answers of the
+               entries of `series` with each other; without it of how answers go on after a rejected token, which needs
+               `trace: true`.
     """
 
     parts: ClassVar[tuple[str, ...]] = ("series",)
-    kind: Literal["when"]
-    series: str
-    lossless: tuple[str, ...] = Field(min_length=1)
-    drafter: str
-    machines: tuple[Machine, ...] = ()
+    kind: Literal["own"]
+    file: Annotated[str, Field(pattern=r"^[a-z]\w*$")]
+    series: str | None = None
+    values: tuple[MetricName, ...] = ()
+    meanings: tuple[Literal["sentence", "entailment", "bertscore"], ...] = ()
 
     def metrics(self) -> list[str]:
-        return ["pass_ratio", "length_ratio", "nodes_per_cycle", "forwards_per_cycle"]
-
-    @property
-    def intervals(self) -> bool:
-        return False
+        return list(self.values)
 
     def check(self, axes: Axes) -> None:
-        check_labels(axes, {self.series: self.lossless}, "figure.lossless")
+        if not (PLOTS / f"{self.file}.py").is_file():
+            raise ValueError(f"figure.file={self.file}: no file plots/{self.file}.py")
 
 
-class Limit(_Figure):
-    """τ of each rule against its distortion, with two curves: lossless decoding over temperatures, and the limit.
-
-    series     the axis of the rules.
-    lossless   its entries that are the lossless curve; the first is that at the temperature asked for.
-    limit      its entries that are the limit's curve.
-    y          the metric of the vertical axis.
-    """
-
-    parts: ClassVar[tuple[str, ...]] = ("series",)
-    kind: Literal["limit"]
-    series: str
-    lossless: tuple[str, ...] = Field(min_length=1)
-    limit: tuple[str, ...] = Field(min_length=1)
-    y: MetricName = "tau"
-
-    def metrics(self) -> list[str]:
-        return ["distortion", self.y, "distortion_least", "distortion_temperature", "distortion_tv", "distortion_js",
-                "distortion_outside"]
-
-    def check(self, axes: Axes) -> None:
-        check_labels(axes, {self.series: (*self.lossless, *self.limit)}, "figure.lossless or figure.limit")
-
-
-Figure = Annotated[Sweep | Pareto | Bars | Gains | Traced | Matrices | Agreement | When | Limit,
-                   Field(discriminator="kind")]
+Figure = Annotated[Sweep | Pareto | Bars | Traced | Own, Field(discriminator="kind")]
 
 
 class Planes(Frozen):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from math import isnan
 from pathlib import Path
@@ -14,12 +14,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from results.metrics.distortion import efficiency
-from results.metrics.trace_metrics import quantities
-from results.reports.conditions import columns_of
-from results.reports.figures import Limit, Traced
 from results.reports.frame import INTERNAL, Table, lay_out_all
-from results.reports.grid import Grid, outcome
+from results.reports.grid import Grid
 from results.reports.reading import for_people, is_narrower, wholes, with_few_notes
 from results.reports.spec import FigureSpec, TableSpec
 from results.store.errors import printable
@@ -248,61 +244,10 @@ DIGITS = "%.5g"
 """Of traced quantities: logits of float32 models have not many more."""
 
 
-def render_data(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
-    """Write <name>.csv into `out_dir` and return its path. Numbers are in the summary's units. A figure of the meaning
-    of answers has none: its numbers are drawn as they are."""
-    if not (spec.figure.metrics() or isinstance(spec.figure, Traced)):
-        return []
-    path = Path(out_dir) / f"{spec.name}.csv"
-    if isinstance(spec.figure, Traced):
-        frame = _positions(spec, grid, spec.figure)
-    else:
-        frame = pd.DataFrame([line for point in spec.points() for line in _lines(spec, point.coords, grid)])
-        frame = frame.astype(dict.fromkeys(frame.columns.intersection(["n", "seed", "repeats"]), "Int64"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(printable(plain_csv(frame, DIGITS if spec.trace else None)), encoding="utf-8")
-    return [path]
-
-
-def _lines(spec: FigureSpec, coords: tuple[str, ...], grid: Grid) -> Iterator[dict[str, Any]]:
-    """The metrics of one point."""
-    held = outcome(grid, coords)
-    summary, fixed = held.summary, {"report": spec.name, **spec.labels(coords)}
-    if summary is None:
-        yield {**fixed, "state": held.state, "reason": held.reason}
-        return
-    around = {"n": summary.n, **columns_of(held.conditions, spec.axes), "state": held.state}
-    for name in spec.figure.metrics():
-        low, high = summary.interval(name) or (None, None)
-        yield {**fixed, "value_name": name, "value": summary.value(name), "ci_low": low, "ci_high": high,
-               **around}
-    if isinstance(spec.figure, Limit):
-        share = _efficiency(spec, coords, grid, spec.figure)
-        yield {**fixed, "value_name": "efficiency_at_d", "value": share, **around}
-
-
-def _efficiency(spec: FigureSpec, coords: tuple[str, ...], grid: Grid, limit: Limit) -> float | None:
-    """How near a rule comes to the limit of its panel."""
-    def place(label: str) -> tuple[float, float] | None:
-        at = tuple(label if axis == limit.series else own for axis, own in zip(spec.axes, coords, strict=True))
-        summary = outcome(grid, at).summary
-        nats, tau = (None, None) if summary is None else (summary.value("distortion"), summary.value(limit.y))
-        return None if nats is None or tau is None else (nats, tau)
-
-    own, start = place(spec.labels(coords)[limit.series]), place(limit.lossless[0])
-    return None if own is None or start is None else efficiency(own, start, [
-        point for label in limit.limit if (point := place(label)) is not None])
-
-
-def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:
-    """The positions of each view, those outside its range included."""
-    frames = []
-    for point in spec.points():
-        held = outcome(grid, point.coords)
-        for view in traced.views:
-            if held.trace is None or not held.trace.exists():
-                continue
-            names = (view.x,) if view.y is None else (view.x, view.y)
-            frame = quantities(held.trace, names, view.points == "tested")
-            frames.append(frame.assign(report=spec.name, view=view.title or view.x, **spec.labels(point.coords)))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"report": []})
+def figure_csv(spec: FigureSpec, frame: pd.DataFrame) -> str:
+    """The lines of a figure's frame, but for what only helps to draw it."""
+    if (helpers := set(spec.figure.helpers()) - set(spec.figure.metrics())) and "value_name" in frame:
+        frame = frame[~frame["value_name"].isin(helpers)]
+    whole = frame.columns.intersection(["n", "seed", "repeats"])
+    frame = frame.drop(columns=["place", "unjudged"], errors="ignore").astype(dict.fromkeys(whole, "Int64"))
+    return printable(plain_csv(frame, DIGITS if spec.trace else None))

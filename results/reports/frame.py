@@ -1,11 +1,12 @@
-"""The tidy frame of a table: a line for each number, with its place, interval, published number and footnotes.
+"""The tidy frame of a report: a line for each number.
 
-Every format of a table reads this frame (`formats.py`), and so do the form for people (`reading.py`) and the page."""
+That of a table has its place, interval, published number and footnotes: every format reads it (`formats.py`), and so
+do the form for people (`reading.py`) and the page. That of a figure (`figure_frame`) is what is drawn, and its CSV."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -13,22 +14,24 @@ from typing import Any
 import pandas as pd
 
 from results.metrics import verdict
-from results.metrics.catalog import JUDGED
+from results.metrics.catalog import JUDGED, METRICS
 from results.metrics.intervals import NORMAL_95, Interval
 from results.metrics.paired import best_of, relative
 from results.metrics.summary import Summary
 from results.metrics.tau_gain import findings
+from results.metrics.trace_metrics import quantities
 from results.reports.annotations import Annotator, Note, remarks, rivals
 from results.reports.captions import INTERVAL_OF_MEAN, caption
 from results.reports.columns import Column
 from results.reports.conditions import columns_of
+from results.reports.figures import Own, Traced
 from results.reports.grid import Grid, Outcome, outcome
 from results.reports.published import Place, by_place, doubts_of, load_published, place_in_paper
-from results.reports.spec import Coords, TableSpec
+from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
 
 DOUBTED = "the paper contradicts this number elsewhere: results/published/doubts.csv and notes.yaml"
 INTERNAL = ["row", "head", "place", "column", "stub", "baseline", "items", "marks", "paper_marks"]
-"""Columns of a frame that are no columns of a CSV file."""
+"""Columns of a table's frame that are no columns of a CSV file."""
 Line = dict[str, Any]
 
 
@@ -111,6 +114,55 @@ def blocks(table: Table) -> list[Table]:
     tables = [replace(table, frame=table.frame[table.frame["row"].isin(rows)], caption=(), findings=())
               for rows, _ in parts]
     return [*tables[:-1], replace(tables[-1], caption=table.caption, findings=table.findings)] if tables else [table]
+
+
+def figure_frame(spec: FigureSpec, grid: Grid) -> pd.DataFrame:
+    """The lines of a figure: those of `cells_frame`; of traced positions one for each position, those outside the range
+    of a view included, with the number of its view as `place`; of texts compared by models of meaning one for each
+    comparison."""
+    if isinstance(spec.figure, Traced):
+        return _positions(spec, grid, spec.figure)
+    if isinstance(spec.figure, Own) and spec.figure.meanings:
+        return pd.DataFrame([{"report": spec.name, **spec.labels(coords), "value_name": measure, "series": series,
+                              "value": value} for coords, held in grid.items()
+                             for measure, of in held.agreement.items() for series, values in of.items()
+                             for value in values] or {"report": []})
+    return cells_frame(spec, dict.fromkeys([*spec.figure.metrics(), *spec.figure.helpers()]), grid)
+
+
+def cells_frame(spec: ReportSpec, names: Iterable[str], grid: Grid) -> pd.DataFrame:
+    """A line for each point and each of these names, metrics or fields of a summary: report, the axes, value_name,
+    value, its interval, n and the conditions of the measurement, state, why an LLM judge gave none; one for a point
+    that was not measured, with the reason. Numbers are in the summary's units."""
+    lines: list[Line] = []
+    for point in spec.points():
+        held = outcome(grid, point.coords)
+        fixed = {"report": spec.name, **spec.labels(point.coords)}
+        if (summary := held.summary) is None:
+            lines.append({**fixed, "state": held.state, "reason": held.reason})
+            continue
+        around = {"n": summary.n, **columns_of(held.conditions, spec.axes), "state": held.state}
+        for name in names:
+            is_metric = name in METRICS
+            value = summary.value(name) if is_metric else getattr(summary, name)
+            low, high = (summary.interval(name) if is_metric else None) or (None, None)
+            why = held.unjudged if value is None and name in JUDGED else ""
+            lines.append({**fixed, "value_name": name, "value": value, "ci_low": low, "ci_high": high, **around,
+                          "unjudged": why})
+    return pd.DataFrame(lines)
+
+
+def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:
+    frames = []
+    for point in spec.points():
+        held = outcome(grid, point.coords)
+        for place, view in enumerate(traced.views):
+            if held.trace is not None and held.trace.exists():
+                names = (view.x,) if view.y is None else (view.x, view.y)
+                frame = quantities(held.trace, names, view.points == "tested")
+                frames.append(frame.assign(report=spec.name, view=view.title or view.x, **spec.labels(point.coords),
+                                           place=place))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"report": []})
 
 
 class _Layout:

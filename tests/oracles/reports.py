@@ -6,11 +6,11 @@ how a report is made. The summaries of the archives are taken as they are; `valu
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,7 +19,8 @@ from bench.config.compose import Composer
 from bench.reports.plan import plan_of
 from bench.reports.run import load_report
 from bench.run.session import Session
-from results.reports.formats import render_data, render_table
+from plots.render import data_of
+from results.reports.formats import figure_csv, long_csv
 from results.reports.frame import lay_out_all
 from results.reports.spec import TableSpec
 from tests.oracles.archives import ARCHIVES, measured, overrides_of, session_on, unpacked
@@ -29,14 +30,16 @@ NOT_ARCHIVED = ("in_engine", "in_engine_fig")
 Lines = dict[str, Any]
 
 
-def drawn(hydra: Composer, session: Session, name: str, overrides: list[str], folder: Path) -> tuple[str, list[Lines]]:
+def drawn(hydra: Composer, session: Session, name: str, overrides: list[str]) -> tuple[str, list[Lines]]:
     """The name of the report's files; the lines of its CSV, and behind them the texts of each of its tables."""
     plan = plan_of(load_report(name, hydra), hydra, overrides)
     grid = plan.grid(session)
-    render = render_table if isinstance(plan.spec, TableSpec) else render_data
-    files = {path.suffix: path for path in render(plan.spec, grid, folder)}
-    lines: list[Lines] = list(csv.DictReader(files[".csv"].open())) if ".csv" in files else []
-    tables = lay_out_all(plan.spec, grid) if isinstance(plan.spec, TableSpec) else []
+    if isinstance(plan.spec, TableSpec):
+        tables = lay_out_all(plan.spec, grid)
+        text = long_csv(tables)
+    else:
+        text, tables = figure_csv(plan.spec, data_of(plan.spec, grid).frame), []
+    lines: list[Lines] = list(csv.DictReader(io.StringIO(text)))
     return plan.spec.name, [*lines, *({"title": table.spec.title, "notes": list(table.notes) if table.caption else []}
                                       for table in tables)]
 
@@ -56,7 +59,7 @@ def found_now(part: str = "") -> dict[str, list[Lines]]:
     for archive in ARCHIVES:
         with unpacked(archive) as store, session_on(store) as (session, hydra):
             for name, overrides in commands(archive, part):
-                file, lines = drawn(hydra, session, name, overrides_of(overrides), store.parent / "drawn")
+                file, lines = drawn(hydra, session, name, overrides_of(overrides))
                 found[f"{archive}/{file}"] = portable(lines)
     return found
 

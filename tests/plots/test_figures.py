@@ -1,6 +1,7 @@
 """Figures: what is drawn is what was measured, readable without colour, and the same bytes every time."""
 
 import csv
+import io
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
@@ -10,11 +11,13 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-from plots import agreement, bars, gains, histogram, limit, pareto, sweep
-from plots.data import measured
-from plots.render import render, save
+from plots import arc_fig2, bars, dropmatch_fig3, gains, histogram, limit, pareto, sweep
+from plots.data import Data
+from plots.render import data_of, render, save
 from plots.style import COLOURS, look, panel_grid, style
-from results.reports.formats import render_data
+from results.metrics.tau_gain import PARTS
+from results.reports.formats import figure_csv
+from results.reports.frame import cells_frame
 from results.reports.grid import Outcome, panels
 from results.reports.spec import FigureSpec
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
@@ -43,7 +46,7 @@ def spec_of(kind: str, **changes) -> FigureSpec:
 def drawn(kind: str, grid: dict, **changes):
     spec = spec_of(kind, **changes)
     with style():
-        return DRAW[kind](spec.figure, spec, grid)
+        return DRAW[kind](data_of(spec, grid))
 
 
 def lines(ax, count=None):
@@ -57,8 +60,8 @@ def test_three_files_the_same_every_time(kind, tmp_path):
     spec = spec_of(kind)
     grid = full_grid(spec)
     first = render(spec, grid, tmp_path / "a")
-    assert [path.name for path in first] == [f"{kind}.png", f"{kind}.pdf", f"{kind}.svg"]
-    assert all(path.stat().st_size > 5000 for path in first)
+    assert [path.name for path in first] == [f"{kind}.png", f"{kind}.pdf", f"{kind}.svg", f"{kind}.csv"]
+    assert all(path.stat().st_size > 5000 for path in first[:3])
     assert min(text.get_fontsize() for text in drawn(kind, grid).findobj(Text) if text.get_text()) >= 8
     if kind == "pareto":  # the most that can differ; all kinds are saved alike
         for one, other in zip(first, render(spec, grid, tmp_path / "b"), strict=True):
@@ -106,7 +109,7 @@ def test_a_sweep_of_one_task_shows_its_points_and_its_whole_legend():
     wide = {coords: replace(held, summary=held.summary.with_values(speedup_ci95=(0.0, 6000.0)))
             for coords, held in full_grid(spec).items()}
     with style():
-        figure = sweep.draw(spec.figure, spec, wide)
+        figure = sweep.draw(data_of(spec, wide))
         figure.draw_without_rendering()
     assert max(line.get_ydata()[0] for line in figure.axes[1].lines) < figure.axes[1].get_ylim()[1] < 10
     [legend] = figure.legends
@@ -151,7 +154,7 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     grid = full_grid(spec)
     assert len(grid) == 5
     with style():
-        ax = pareto.draw(spec.figure, spec, grid).axes[0]
+        ax = pareto.draw(data_of(spec, grid)).axes[0]
     joined = [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2]
     assert joined == [[grid[rule, level].summary.tokens_per_s for level in ("low", "high")] for rule in ("a", "b")]
     markers = [line.get_marker() for line in ax.lines if len(line.get_xdata()) == 1 and line.get_marker() != "None"]
@@ -160,24 +163,20 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     assert rings == {markers[0]}, "a single point is a ring, which hides no point of a line"
     assert sorted(text.get_text() for text in ax.texts) == ["high", "high", "low", "low"]
     with style():
-        same = pareto.draw(spec.figure, spec, grid | {("a", "high"): grid["a", "low"]}).axes[0]
+        same = pareto.draw(data_of(spec, grid | {("a", "high"): grid["a", "low"]})).axes[0]
     assert sorted(text.get_text() for text in same.texts) == ["high", "low", "low, high"], "one name above another"
     assert ax.figure.legends[0].get_title().get_text() == "at points: level"
-    grouped = spec.figure.model_copy(update={"groups": {"first": ("a",), "second": ("b",)}, "log": True})
-    with style():
-        first, second = pareto.draw(grouped, spec, grid).axes
-    assert (first.get_title("left"), second.get_title("left"), first.get_xscale()) == ("first", "second", "log")
-    for ax, entry in ((first, "a"), (second, "b")):
-        [line] = [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2]
-        assert line == [grid[entry, level].summary.tokens_per_s for level in ("low", "high")]
-        assert len([line for line in ax.lines if line.get_marker() != "None"]) == 3, "the target stands in both"
     with pytest.raises(ValueError, match="leave out 'connect'"):
         FigureSpec.model_validate(spec.model_dump() | {"figure": spec.figure.model_dump() | {"connect": ["a"]}})
 
 
 def test_random_allocation_mixes_prompts_not_speeds():
-    draft, target = made_up(speedup=4.0, right=2).summary, made_up(autoregressive=True, right=4).summary
-    accuracy, speed = pareto.random_allocation(draft, target, "accuracy", "tokens_per_s", steps=3)
+    spec = spec_of("pareto", x="accuracy", y="tokens_per_s", allocation=["SpS", "AR"])
+    at = {"Model": "Alpha", "Task": "GSM8K"}
+    cells = {"SpS": made_up(speedup=4.0, right=2), "AR": made_up(autoregressive=True, right=4)}
+    data = data_of(spec, {("Alpha", method, "GSM8K"): cell for method, cell in cells.items()})
+    accuracy, speed = pareto.random_allocation(data, at | {"Method": "SpS"}, at | {"Method": "AR"}, steps=3)
+    draft, target = (cell.summary for cell in cells.values())
     assert accuracy == pytest.approx([100, 75, 50])
     assert (speed[0], speed[2]) == pytest.approx((target.tokens_per_s, draft.tokens_per_s))
     tokens, seconds = (getattr(target, key) + getattr(draft, key) for key in ("tokens", "decode_s"))
@@ -214,11 +213,15 @@ def test_traced_values_in_one_and_two_dimensions(tmp_path):
 
 
 def test_an_interval_is_in_the_axis_unit_and_never_negative():
-    point = measured(made_up().summary, "accuracy")
+    spec = table_spec(axes={"Model": [{"label": "a"}, {"label": "b"}]}, rows=["Model"], columns=[], mean=None)
+    made = made_up().summary.with_values(tau=2.0, tau_ci95=(2.1, 2.2), recovery=None)
+    grid = {("a",): Outcome.measured(made)}
+    data = Data(spec, cells_frame(spec, ["accuracy", "tau", "recovery"], grid))
+    point = data.measured({"Model": "a"}, "accuracy")
     assert point.value == 75.0 and point.low < 75 < point.high
-    outside = made_up().summary.with_values(tau=2.0, tau_ci95=(2.1, 2.2))
-    assert min(measured(outside, "tau").below_above) == 0.0
-    assert measured(None, "tau") is None and measured(made_up().summary.with_values(recovery=None), "recovery") is None
+    assert min(data.measured({"Model": "a"}, "tau").below_above) == 0.0
+    assert data.measured({"Model": "b"}, "tau") is None and data.measured({"Model": "a"}, "recovery") is None
+    assert data.is_measured({"Model": "a"}) and not data.is_measured({"Model": "b"})
 
 
 def test_entries_of_one_label_share_a_panel():
@@ -240,7 +243,7 @@ def bars_of(column, **figure):
         "kind": "bars", "y": column, "clusters": "Task", "series": "Method", "panels": ["Model"], **figure}})
     grid = full_grid(spec)
     with style():
-        return spec, grid, bars.draw(spec.figure, spec, grid)
+        return spec, grid, bars.draw(data_of(spec, grid))
 
 
 def test_bars_have_a_panel_for_each_metric_and_no_bar_where_no_cell_is_asked_for():
@@ -264,19 +267,21 @@ def test_bars_of_a_mean_are_that_of_the_cells_behind_them():
 def test_matrices_and_distributions_show_what_was_compared():
     axes = {"Model": [{"label": "Alpha"}], "Head": [{"label": "H1"}, {"label": "H2"}]}
     spec = FigureSpec.model_validate({"name": "m", "title": "M", "kind": "figure", "axes": axes, "figure": {
-        "kind": "matrices", "paths": "Head", "panels": ["Model"]}})
+        "kind": "own", "file": "dropmatch_fig3", "series": "Head", "panels": ["Model"],
+        "meanings": ["sentence", "entailment"]}})
     names = [("Alpha", "H1"), ("Alpha", "H2")]
     grid = {row: replace(made_up(), agreement={"sentence": {
         " / ".join(column): [1.0, 1.0] if row == column else [0.25, 0.75] for column in names}}) for row in names}
     with style():
-        cosine, entailment, *_ = agreement.draw_matrices(spec.figure, spec, grid).axes
+        cosine, entailment, *_ = dropmatch_fig3.draw(data_of(spec, grid)).axes
     assert sorted(text.get_text() for text in cosine.texts) == ["0.50", "0.50", "1.00", "1.00"]
     assert [text.get_text() for text in entailment.texts] == ["needs similarity.entailment=MODEL"]
     spec = FigureSpec.model_validate({"name": "a", "title": "A", "kind": "figure", "axes": {"Model": axes["Model"]},
-                                      "figure": {"kind": "agreement", "panels": ["Model"]}})
+                                      "figure": {"kind": "own", "file": "arc_fig2", "panels": ["Model"],
+                                                 "meanings": ["bertscore", "sentence", "entailment"]}})
     grid = {("Alpha",): replace(made_up(), agreement={"bertscore": {"one": [0.5, 0.9], "other": [0.7]}})}
     with style():
-        figure = agreement.draw_agreement(spec.figure, spec, grid)
+        figure = arc_fig2.draw(data_of(spec, grid))
     first, second, _ = figure.axes
     assert sum(patch.get_data().values.sum() for patch in first.patches) == pytest.approx(200)
     assert sorted(line.get_xdata()[0] for line in first.lines) == pytest.approx([0.7, 0.7])
@@ -290,7 +295,7 @@ def test_a_baseline_that_depends_on_x_is_a_line_through_its_levels():
     grid = {coords: replace(held, summary=held.summary.with_values(baseline_tokens_per_s=100.0 * (i + 1)))
             for i, (coords, held) in enumerate(full_grid(spec).items())}
     with style():
-        [ax] = sweep.draw(spec.figure, spec, grid).axes
+        [ax] = sweep.draw(data_of(spec, grid)).axes
     _, baseline = lines(ax, 2)
     assert list(baseline.get_ydata()) == [100, 200, 300, 400] and ax.get_xscale() == "log"
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.84", "0.88", "0.92", "0.96"]
@@ -300,7 +305,8 @@ def test_gains_stack_their_parts_and_cross_out_what_is_not_split():
     entries = [{"label": label} for label in ("split", "loss", "whole", "absent")]
     spec = FigureSpec.model_validate({
         "name": "gains", "title": "gains", "kind": "figure", "axes": {"Rule": entries},
-        "figure": {"kind": "gains", "series": "Rule", "beside": ["accuracy", "nll"]}})
+        "figure": {"kind": "own", "file": "gains", "series": "Rule",
+                   "values": ["tau", "tau_gain", *PARTS, "accuracy", "nll"]}})
     made = next(iter(full_grid(spec).values())).summary.with_values(tau_gain_match="matched")
     parts = {"tau_gain_relaxed": 0.5, "tau_gain_greedier": 0.25, "tau_gain_q": 0.25}
     cells = {"split": made.with_values(tau_gain=1.0, tau_gain_ci95=(0.5, 1.5), accuracy=0.5, nll=0.4, **parts),
@@ -310,7 +316,7 @@ def test_gains_stack_their_parts_and_cross_out_what_is_not_split():
                                        tau_gain_greedier=None, tau_gain_q=0.0)}
     grid = {(label,): Outcome.measured(cell) for label, cell in cells.items()}
     with style():
-        [ax] = gains.draw(spec.figure, spec, grid).axes
+        [ax] = gains.draw(data_of(spec, grid)).axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["loss", "whole", "split"], "sorted, absent left out"
     bars_of = [[(bar.get_x(), bar.get_width()) for bar in ax.patches if round(bar.get_y() + 0.31) == row]
                for row in range(3)]
@@ -321,18 +327,20 @@ def test_gains_stack_their_parts_and_cross_out_what_is_not_split():
     assert {"50.0%", "0.400", "Accuracy", "NLL"} <= set(texts)
 
 
-def test_the_limit_and_the_efficiency_of_each_rule(tmp_path):
-    labels = ["lossless", "colder", "tilted", "tilted more", "wasteful", "far", "absent"]
+def test_the_limit_and_the_efficiency_of_each_rule():
+    labels = ["lossless, T = 1", "lossless, T = 0", "tilted", "tilted more", "wasteful", "far", "absent"]
     spec = FigureSpec.model_validate({
-        "name": "limit", "title": "limit", "kind": "figure", "axes": {"Rule": [{"label": label} for label in labels]},
-        "figure": {"kind": "limit", "series": "Rule", "lossless": labels[:2], "limit": labels[2:4]}})
+        "name": "limit", "title": "limit", "kind": "figure", "axes": {"Rule": [
+            {"label": label, "overrides": ["rule=tilted"] if "tilted" in label else []} for label in labels]},
+        "figure": {"kind": "own", "file": "limit", "series": "Rule", "values": ["distortion", "tau"]}})
     made = next(iter(full_grid(spec).values())).summary
-    points = {"lossless": (0.0, 2.0), "colder": (0.3, 2.5), "tilted": (0.1, 3.0), "tilted more": (0.3, 4.0),
+    points = {labels[0]: (0.0, 2.0), labels[1]: (0.3, 2.5), "tilted": (0.1, 3.0), "tilted more": (0.3, 4.0),
               "wasteful": (0.2, 2.75), "far": (0.9, 4.0)}
     grid = {(label,): Outcome.measured(made.with_values(distortion=x, distortion_ci95=(x, x), tau=y, tau_ci95=(y, y)))
             for label, (x, y) in points.items()}
     with style():
-        figure = limit.draw(spec.figure, spec, grid)
+        data = data_of(spec, grid)
+        figure = limit.draw(data)
         figure.draw_without_rendering()
     [ax] = figure.axes
     curves = {line.get_label(): line.get_xydata().tolist() for line in ax.lines}
@@ -342,6 +350,6 @@ def test_the_limit_and_the_efficiency_of_each_rule(tmp_path):
     assert {text.get_text() for text in names} == {"wasteful (50%)", "far"}, "0.75 of 1.5; no limit known at 0.9"
     boxes = [text.get_window_extent() for text in names]
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
-    [path] = render_data(spec, grid, tmp_path)
-    rows = [row for row in csv.DictReader(path.open()) if row["value_name"] == "efficiency_at_d"]
+    lines = csv.DictReader(io.StringIO(figure_csv(spec, data.frame)))
+    rows = [row for row in lines if row["value_name"] == "efficiency_at_d"]
     assert [row["value"] for row in rows] == ["", "0.25", "1.0", "1.0", "0.5", ""]

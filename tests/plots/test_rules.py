@@ -11,10 +11,13 @@ import pytest
 import yaml
 
 from plots import bars, pareto, planes, sweep
+from plots.data import Data
+from plots.render import data_of
 from plots.rules import COLOURS, FAMILIES, MARKERS, OTHER, PLAIN, family, looks, looks_of
 from plots.style import COLOURS as BY_PLACE
 from plots.style import INK, Look, look, style
 from results.reports.axes import Axis, Entry
+from results.reports.frame import cells_frame
 from results.reports.spec import FigureSpec, TableSpec, parse_report
 from tests.helpers.colour_vision import EYES, distance
 from tests.helpers.synthetic_cells import full_grid
@@ -40,7 +43,7 @@ def reports() -> Iterator[TableSpec | FigureSpec]:
 def rule_axes() -> list[tuple[str, Axis]]:
     """The axes of figures that choose rules and tell them apart by looks; `limit` writes names instead."""
     return [(f"{spec.name}: {name}", axis) for spec in reports()
-            if isinstance(spec, FigureSpec) and spec.figure.kind != "limit"
+            if isinstance(spec, FigureSpec) and spec.name != "limit"
             for name, axis in spec.axes.items() if any(entry.rule for entry in axis)]
 
 
@@ -104,7 +107,7 @@ def test_figures_draw_rules_in_their_colours(kind: str) -> None:
     spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": {"Rule": RULES, "x": SIZES},
                                       "figure": figure})
     with style():
-        drawn = draw(spec.figure, spec, full_grid(spec))
+        drawn = draw(data_of(spec, full_grid(spec)))
     colours = {line.get_color() for ax in drawn.axes for line in ax.lines if line.get_marker() in MARKERS.values()}
     colours |= {_hex(bar.get_facecolor()) for ax in drawn.axes for bar in ax.patches}
     assert colours == {COLOURS["ARC-Decode"], COLOURS["MARS"]}
@@ -116,7 +119,7 @@ def test_planes_draw_rules_in_their_colours() -> None:
         "planes": {"x": ["tau"], "y": ["accuracy"], "lines": {"all": ["one"], "more": ["two"]}}})
     assert spec.planes is not None
     with style():
-        [ax] = planes.draw(spec.planes, spec, full_grid(spec)).axes
+        [ax] = planes.draw(spec.planes, Data(spec, cells_frame(spec, ["tau", "accuracy"], full_grid(spec)))).axes
     markers: dict[object, Look] = looks_of({"all": "arc", "more": "mars"})  # type: ignore[assignment]
     assert [(line.get_color(), line.get_marker()) for line in ax.lines if line.get_marker() in MARKERS.values()] == [
         (shape.colour, shape.marker) for shape in markers.values()]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plots.when import DRAFT, VERIFY, costs, gain
+from plots.render import data_of
+from plots.when import DRAFT, VERIFY, costs, gain, machines, places_of
 from results.metrics.cost import VERIFIED, answer_cost
+from results.reports.grid import Outcome
+from results.reports.spec import FigureSpec
 from tests.helpers.synthetic_cells import made_up
 
 
@@ -17,11 +20,23 @@ def needing(passes: float, nodes: float = VERIFIED, forwards: float = 4) -> np.n
 
 def test_a_chance_in_length_is_taken_off_a_lossless_setting_alone() -> None:
     """Half of plain decoding's passes in answers a quarter longer: 0.4 in answers as long as plain decoding's."""
-    cell = made_up().summary.with_values(pass_ratio=2.0, length_ratio=1.25, nodes_per_cycle=VERIFIED,
+    made = made_up().summary.with_values(pass_ratio=2.0, length_ratio=1.25, nodes_per_cycle=VERIFIED,
                                          forwards_per_cycle=4)
-    np.testing.assert_allclose(costs(cell, lossless=False), needing(0.5), rtol=1e-12)
-    np.testing.assert_allclose(costs(cell, lossless=True), needing(0.4), rtol=1e-12)
-    assert costs(None, lossless=True) is None
+    spec = FigureSpec.model_validate({
+        "name": "w", "title": "W", "kind": "figure", "axes": {"Rule": [{"label": "a"}, {"label": "b"}]}, "figure": {
+            "kind": "own", "file": "when", "series": "Rule",
+            "values": ["pass_ratio", "length_ratio", "nodes_per_cycle", "forwards_per_cycle"]}})
+    data = data_of(spec, {("a",): Outcome.measured(made)})
+    np.testing.assert_allclose(costs(data, {"Rule": "a"}, lossless=False), needing(0.5), rtol=1e-12)
+    np.testing.assert_allclose(costs(data, {"Rule": "a"}, lossless=True), needing(0.4), rtol=1e-12)
+    assert costs(data, {"Rule": "b"}, lossless=True) is None
+
+
+def test_the_shipped_machines_are_marked() -> None:
+    found = machines()
+    assert len(found) > 2 and all(0 < draft < 1 <= verify for draft, verify in found.values())
+    numbers = ", ".join(places_of(list(found.values())).values()).split(", ")
+    assert sorted(numbers) == sorted(map(str, range(1, len(found) + 1)))
 
 
 def test_a_rule_is_compared_with_plain_decoding_where_drafts_do_not_pay() -> None:

@@ -98,7 +98,8 @@ def test_it_defines_the_metrics_it_shows(page):
 
 def test_the_files_travel_with_the_page(page):
     found = dict(re.findall(r'download="(\S+)" href="data:[^;]+;base64,([^"]+)"', page))
-    assert set(found) == {"demo.md", "demo.tex", "demo.csv", "picture.pdf", "second.pdf"}
+    assert set(found) == {"demo.md", "demo.tex", "demo.csv", "picture.pdf", "picture.csv", "second.pdf",
+                          "second.csv"}
     assert base64.b64decode(found["demo.csv"]).startswith(b"report,Model,Method,Task,value_name")
 
 

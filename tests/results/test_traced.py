@@ -88,7 +88,7 @@ def test_a_figure_of_traces(traces, tmp_path) -> None:
         "figure": {"kind": "traced", "panels": ["Model"], "views": views}})
     grid = {("Alpha",): Outcome.measured(made_up().summary, traces), ("Beta",): Outcome.missing()}
     paths = render(spec, grid, tmp_path)
-    assert [path.suffix for path in paths] == [".png", ".pdf", ".svg"] and paths[0].stat().st_size > 5000
+    assert [path.suffix for path in paths] == [".png", ".pdf", ".svg", ".csv"] and paths[0].stat().st_size > 5000
     svg = paths[2].read_text()
     assert svg.count("tested draft tokens") == 1 and svg.count("accepted (2)") == svg.count("rejected (4)") == 1
     assert svg.count("kept by relaxation (2)") == 1
