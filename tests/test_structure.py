@@ -1,4 +1,4 @@
-"""Sizes and imports keep to their limits, and the program that checks them finds what breaks them."""
+"""The checkout keeps its limits, and each breach is found; so is a skip that nobody expects."""
 
 from __future__ import annotations
 
@@ -50,3 +50,17 @@ def test_each_breach_is_found(broken: Path) -> None:
         "methods/decode.py:1 imports tasks/base.py: methods/decode.py may not import tasks/base.py",
         "results/store/cells.py:1 imports results/metrics/summary.py: results/metrics is above results/store",
         "tasks/base.py:3 imports methods/decode.py: tasks/base.py may not import methods/decode.py"]
+
+
+pytest_plugins = ("pytester",)
+
+
+@pytest.mark.parametrize(("reason", "on", "status"), [
+    ("no reference data at /x", "true", 0), ("it is too hard", "true", 1), ("it is too hard", "", 0)])
+def test_an_unexpected_skip_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, reason: str, on: str,
+                                  status: int) -> None:
+    monkeypatch.setenv("CI", on)
+    pytester.makepyfile(f"import pytest\ndef test_this():\n    pass\ndef test_other():\n    pytest.skip({reason!r})\n")
+    result = pytester.runpytest_inprocess("-p", "tests.helpers.ci", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, skipped=1)
+    assert result.ret == status and ("test_other: it is too hard" in result.stdout.str()) == bool(status)

@@ -46,7 +46,7 @@ class Result:
 Command = Callable[..., Result]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pair(pair_folder: Path) -> list[str]:
     """Overrides that choose the small untrained pair; its heads are shapes."""
     heads = [f"pair.{head}=random:{pair_folder / head}" for head in ("eagle3", "eagle", "hass", "medusa")]

@@ -12,7 +12,7 @@ from methods.decode import Limits, Request, generate
 from methods.method import build_method
 from methods.sampling import Sampling
 from results.store.traces import KEPT
-from tests.helpers.fitted_heads import fitted_medusa
+from tests.helpers.tiny_heads import fitted_medusa
 from tests.helpers.tiny_models import language_model, prompts
 
 NEW = 24

@@ -13,17 +13,26 @@ import pytest
 
 from bench import view
 from results.store.cells import Store
+from tests.helpers.commands import run
 
 ROW = '<th scope="row">pair '
 """What each cell in the list has."""
 
 
+@pytest.fixture(scope="module")
+def whole(pair: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two cells and their baseline."""
+    folder = tmp_path_factory.mktemp("viewed")
+    ended = run("bench", "-m", *pair, "method=sps,mars", "n=3", "timed=0", "trace=true", "decoding.temperature=1",
+                "decoding.max_new_tokens=12", f"store.dir={folder / 'store'}", f"output.dir={folder / 'out'}")
+    assert ended.status == 0, ended.err
+    return folder / "store"
+
+
 @pytest.fixture
-def measured(command) -> Store:
-    """Two cells and their baseline."""
-    for method in ("sps", "mars"):
-        assert command(f"method={method}", "timed=0", "trace=true", "decoding.temperature=1").status == 0
-    return command("method=mars", "timed=0", "trace=true", "decoding.temperature=1").store
+def measured(whole: Path, tmp_path: Path) -> Store:
+    """A copy of it."""
+    return Store(shutil.copytree(whole, tmp_path / "copy"))
 
 
 def data(folder: Path, part: str = "index") -> list[Any]:

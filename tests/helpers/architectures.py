@@ -1,7 +1,4 @@
-"""Small random models of transformers' causal architectures; as a command, the table of docs/options.md.
-
-    python -m tests.helpers.architectures docs/options.md     # replaces the table there (some minutes)
-    python -m tests.helpers.architectures docs/options.md llama mpt    # of these alone"""
+"""Small random models of transformers' causal architectures, and what the engine does with them."""
 
 from __future__ import annotations
 

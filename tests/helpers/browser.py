@@ -38,9 +38,8 @@ class Page:
         self._session: dict[str, str] = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
-        for domain in ("Page", "Runtime", "Log", "Network"):
+        for domain in ("Page", "Runtime"):
             self.call(f"{domain}.enable")
-        self.requests: list[str] = []
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One command of the DevTools protocol. Raises RuntimeError where the browser refuses it."""
@@ -64,14 +63,9 @@ class Page:
     def _note(self, event: dict[str, Any]) -> None:
         if event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(event["params"]["exceptionDetails"]["exception"].get("description", "an exception"))
-        elif event.get("method") == "Log.entryAdded" and event["params"]["entry"]["level"] == "error":
-            self.errors.append(event["params"]["entry"]["text"])
-        elif event.get("method") == "Network.requestWillBeSent":
-            self.requests.append(event["params"]["request"]["url"])
 
     def open(self, url: str) -> None:
         """Load a page and wait for its load event."""
-        self.requests.clear()
         self.call("Page.navigate", url=url)
         self.wait("document.readyState === 'complete'")
 

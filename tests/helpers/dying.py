@@ -1,20 +1,15 @@
-"""`python -m tests.helpers.dying SAMPLES VICTIM …`: `python -m bench …`, in which a process dies of kill -9 as soon as
-the command has stored SAMPLES samples.
-
-VICTIM: `self`; `worker`, the one started last; `forkserver`, which starts them; `sibling`, another rank of torchrun."""
+"""Processes that die of kill -9 as soon as a command has stored so many samples."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import Callable
 from itertools import count
 
 import psutil
 
-from bench.__main__ import main
 from bench.run import jobs, launch
 from bench.run.jobs import Done, Job
 from bench.run.launch import Work
@@ -34,6 +29,7 @@ def after(samples: int, act: Callable[[], object]) -> None:
 
 
 def kill(victim: str) -> None:
+    """`self`; `worker`, the process started last; `forkserver`, which starts them."""
     me = psutil.Process()
     match victim:
         case "self":
@@ -43,8 +39,6 @@ def kill(victim: str) -> None:
         case "forkserver":
             alive = [child for child in me.children() if child.status() != psutil.STATUS_ZOMBIE]
             [pid] = [child.pid for child in alive if "forkserver" in " ".join(child.cmdline())]
-        case "sibling":
-            pid = me.parent().children()[-1].pid
     os.kill(pid, signal.SIGKILL)
 
 
@@ -80,9 +74,3 @@ def work_of_ray(work: Work) -> tuple[str, ...]:
     """As that of `launch=ray`."""
     _dies_once(work)
     return launch.work_of_ray(work)
-
-
-if __name__ == "__main__":
-    samples, victim = int(sys.argv.pop(1)), sys.argv.pop(1)
-    after(samples, lambda: kill(victim))
-    sys.exit(main())

@@ -1,24 +1,16 @@
-"""Stores of any size without decoding, file by file what a run leaves."""
+"""Stores without decoding, as a run leaves them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from results.store.records import SCHEMA, line_of
-from results.store.sample import Sample, Timed, timing_order, to_plain
+from results.store.cells import Store
+from results.store.sample import Sample, Timed, timing_order
 from tests.helpers.synthetic_cells import run, sample
 
-ENVIRONMENT = {"since": "2026-01-01T00:00:00+00:00", "argv": ["bench"], "packages": {"torch": "2.13.0"},
-               "cpu": {"model": "a processor", "cores": 2, "threads": 1}, "accelerator": None, "earlier": []}
 TOKENS, ACCEPTED, STARTED = 25, 2, "2026-01-01T00:00:00+00:00"
-
-
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def answers(ids: Iterable[str], autoregressive: bool) -> list[Sample]:
@@ -40,7 +32,7 @@ def clocks(own: Sequence[Sample], base: Sequence[Sample], autoregressive: bool) 
 
 
 class Writer:
-    """Writes complete cells that share their prompts; without waiting for the disk.
+    """Writes complete cells that share their prompts.
 
     ids     of the prompts
     timed   so many of them are timed
@@ -52,23 +44,15 @@ class Writer:
         first = {alone: [sample for sample in own if sample.id in timing_order(ids)[:timed]]
                  for alone, own in self.samples.items()}
         self.timed = {alone: clocks(first[alone], first[True], alone) for alone in (False, True)}
-        self._made: dict[bool, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
 
     def write(self, key: str, config: Mapping[str, Any], autoregressive: bool = False, complete: bool = True) -> None:
         """One cell; of one that is not `complete` another prompt was asked for."""
-        folder = self.root / key
-        folder.mkdir(parents=True, exist_ok=True)
-        samples, rows = self._plain(autoregressive)
-        (folder / ".lock").write_text("process 1 on host")
-        (folder / "cell.yaml").write_text(yaml.dump({"schema": SCHEMA, **config}, Dumper=DUMPER, sort_keys=False))
-        run = {"prompts": len(samples) + (not complete), "timed": len(rows)}
-        (folder / "environment.json").write_text(line_of(key, {**ENVIRONMENT, "run": run}))
-        (folder / "samples.jsonl").write_text("".join(line_of(key, one) for one in samples))
-        (folder / "timed.jsonl").write_text("".join(line_of(key, row) for row in rows))
-
-    def _plain(self, alone: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Samples and timed prompts as plain data, made once."""
-        if alone not in self._made:
-            rows = [asdict(row) for row in self.timed[alone]]
-            self._made[alone] = [to_plain(one) for one in self.samples[alone]], rows
-        return self._made[alone]
+        samples, rows = self.samples[autoregressive], self.timed[autoregressive]
+        with Store(self.root).cell(key).lock() as cell:
+            cell.write_config(config)
+            cell.write_environment({"run": {"prompts": len(samples) + (not complete), "timed": len(rows),
+                                            "answered_before": 0}})
+            for sample in samples:
+                cell.append(sample)
+            for row in rows:
+                cell.append_timed(row)

@@ -27,8 +27,7 @@ from methods.method import build_method
 from methods.rules.lossless import Lossless
 from methods.sampling import Sampling
 from methods.trees import static
-from tests.helpers.fitted_heads import fitted_medusa
-from tests.helpers.tiny_heads import head_json, random_head, save_head
+from tests.helpers.tiny_heads import fitted_medusa, head_json, random_head, save_head
 from tests.helpers.tiny_models import VOCAB, language_model, prompts
 
 LOAD = {"eagle3": load_eagle3, "eagle": load_eagle}

@@ -16,8 +16,7 @@ from methods.likelihood import generate_with_nll
 from methods.method import Method, build_method
 from methods.pruning import Pruning
 from methods.sampling import Sampling
-from tests.helpers.fitted_heads import fitted_medusa
-from tests.helpers.tiny_heads import OPTIONS, model_for
+from tests.helpers.tiny_heads import OPTIONS, fitted_medusa, model_for
 from tests.helpers.tiny_models import ARCHITECTURES, VOCAB, greedy_answers, language_model, noisy_copy, prompts
 from tests.helpers.tree_drafters import TreeDrafter, hashed, planted
 

@@ -30,11 +30,11 @@ AWKWARD = {"Model": [{"label": "ρ ≠ Δ_x & 50% {a} \\ ~ ^ # $"}], "Method": [
 
 
 def tables() -> dict[str, TableSpec]:
-    """Every edition of every table of conf/report that stands on its own, and one of awkward characters."""
+    """Each table of conf/report that stands on its own, in the last of its editions, and one of awkward characters."""
     own = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
     reports = {name: parse_report(section) for name, section in own.items() if "defaults" not in section}
     specs = [spec for spec in reports.values() if isinstance(spec, TableSpec)]
-    editions = {f"{spec.name} {scale}": spec.edition((), scale)
+    editions = {spec.name: spec.edition((), scale)
                 for spec in specs for scale in SCALES if spec.has_edition((), scale)}
     return editions | {"awkward": table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)}
 

@@ -85,14 +85,18 @@ def test_a_merge_that_was_killed_within_the_clock_is_completed(tmp_path: Path) -
     assert into.cell(CELL).timed() == other.cell(CELL).timed() and len(into.cell(CELL).timed()) == 5
 
 
-def test_failed_prompts_are_replaced_by_answers_alone(tmp_path: Path) -> None:
+def test_failed_and_unscored_prompts_are_replaced_by_answers_alone(tmp_path: Path) -> None:
     into, other = store(tmp_path / "a", IDS[:3], complete=False), store(tmp_path / "b", IDS[:3])
     for one, failed in ((into, "p8"), (other, "p9")):
         with one.cell(CELL).lock() as cell:
             cell.append(FailedSample(failed, "no memory"))
+    with into.cell(CELL).lock() as cell:
+        cell.append(sample("p7", score=None, unscored=True))
     with other.cell(CELL).lock() as cell:
         cell.append(sample("p8"))
-    assert merge(into, other).extended == {CELL: 2}
+        cell.append(sample("p7"))
+    assert merge(into, other).extended == {CELL: 3}
+    assert {one.id: one.score for one in into.cell(CELL).good_samples()}["p7"] == 1.0
     assert [record.id for record in failed_samples(into.cell(CELL))] == ["p9"]
 
 

@@ -1,0 +1,227 @@
+"""The timed pass: one process at a time, threads, stalls, progress, and the tokens that it may differ in."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import bench.run.console as progress
+from bench.reports.run import check_selection
+from bench.run import locks
+from bench.run import models as model_pool
+from bench.run import timed as rotation
+from bench.run import timed as stalls
+from bench.run.timed import REPEATS, SHARE, StallWatch
+from tests.helpers.summaries import written
+
+
+@pytest.fixture(autouse=True)
+def judged(no_stalls: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests must not depend on how busy the machine is; these have a clock of their own."""
+    monkeypatch.setattr(stalls, "MOST_IDLE", 0.1)
+
+
+class Machine:
+    """A clock that moves only when work is done: (wall, CPU) seconds of each run, the last one for all further ones."""
+
+    def __init__(self, runs: Sequence[tuple[float, float]]) -> None:
+        self.runs, self.now, self.done = iter(runs), (0.0, 0.0), 0
+        self.last = (1.0, 1.0)
+
+    def clock(self) -> tuple[float, float]:
+        return self.now
+
+    def work(self) -> int:
+        self.last = next(self.runs, self.last)
+        self.now = (self.now[0] + self.last[0], self.now[1] + self.last[1])
+        self.done += 1
+        return self.done
+
+    def attempts(self, runs: int = 100, judges: bool = True) -> Iterator[list[stalls.Attempt[int]]]:
+        """Those of one run after the other."""
+        watch = StallWatch(runs, judges, self.clock)
+        while True:
+            yield watch.attempts("sps", self.work)
+
+
+def test_a_stalled_run_is_timed_again_and_kept_beside() -> None:
+    [first, second] = next(Machine([(2.0, 1.0), (1.0, 0.99)]).attempts())
+    assert first == stalls.Attempt(1, 2.0, 1.0, stalled=True)
+    assert (second.result, second.stalled) == (2, False) and second.cpu_s == pytest.approx(0.99)
+
+
+def test_a_slow_run_that_used_its_time_counts() -> None:
+    """Selecting by seconds would make whatever is timed again look faster."""
+    runs = Machine([(1.0, 1.0), (9.0, 9.0)]).attempts()
+    assert [len(next(runs)) for _ in range(3)] == [1, 1, 1]
+
+
+def test_the_least_stalled_counts_where_all_are() -> None:
+    made = next(Machine([(2.0, 1.0), (1.5, 1.2), (4.0, 1.0)]).attempts())
+    assert len(made) == 1 + REPEATS and all(one.stalled for one in made)
+    assert [one.result for one in made] == [3, 1, 2], "in the order of their CPU time over wall time"
+
+
+def test_threads_that_usually_run_together_are_missed() -> None:
+    """Two threads use two seconds a second: one second is a stall then, and is none for a method of one thread."""
+    together = Machine([(1.0, 1.95), (1.0, 1.9), (1.0, 1.0), (1.0, 1.92)]).attempts()
+    assert [len(next(together)) for _ in range(3)] == [1, 1, 2]
+    alone = Machine([(1.0, 1.0)]).attempts()
+    assert [len(next(alone)) for _ in range(3)] == [1, 1, 1]
+
+
+def test_repeats_are_bounded_in_a_run_and_in_a_rotation() -> None:
+    machine = Machine([(2.0, 1.0)])
+    runs = machine.attempts(runs=40)
+    for _ in range(40):
+        next(runs)
+    assert machine.done == 40 + SHARE * 40
+
+
+def test_nothing_is_judged_where_cpu_time_means_nothing() -> None:
+    [only] = next(Machine([(2.0, 0.1)]).attempts(judges=False))
+    assert only == stalls.Attempt(1, 2.0, None)
+
+
+def test_the_record_of_a_cell_says_what_was_timed_again(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two prompts is stalled once, in the cell and not in its baseline."""
+    machine, real = Machine([(1.0, 1.0)] * 2 + [(3.0, 1.0), (1.0, 1.0), (1.0, 1.0)]), rotation.answer
+
+    def answer(method, chunk, limits, stream, turns=None):
+        if turns is None:  # not the warm-up
+            machine.work()
+        return real(method, chunk, limits, stream, turns)
+
+    monkeypatch.setattr(rotation, "answer", answer)
+    monkeypatch.setattr(rotation, "StallWatch", partial(StallWatch, clock=machine.clock))
+    result = command("method=sps", "n=2", "timed=2")
+    assert result.status == 0
+    cell = result.cell
+    rows = [run for row in cell.timed() for run in row.runs]
+    [again] = [run for run in rows if run.repeated]
+    assert (again.wall_s, again.cpu_s, again.stalled) == (1.0, 1.0, False)
+    assert [(one.wall_s, one.cpu_s) for one in again.repeated] == [(3.0, 1.0)] and again.repeated[0].decode_s > 0
+    assert all((run.wall_s, run.cpu_s, run.repeated) == (1.0, 1.0, ()) for run in rows if run is not again)
+    assert (written(cell).timed, written(cell).retimed, written(cell).stalled) == (2, 1, 0)
+
+
+class Threads:
+    """A clock that runs by the threads in use: `seconds` of a product, from the number of threads and of the trial."""
+
+    def __init__(self, seconds: Callable[[int, int], float], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.used, self.trial, self.clock, self.seconds = 1, 0, 0.0, seconds
+        self.tried: set[int] = set()
+        monkeypatch.setattr(torch, "set_num_threads", self.use)
+        monkeypatch.setattr(torch, "bmm", self.work)
+        monkeypatch.setattr(model_pool.time, "perf_counter", lambda: self.clock)
+        monkeypatch.setattr(model_pool.time, "sleep", self.wait)
+
+    def use(self, count: int) -> None:
+        self.used = count
+        self.tried.add(count)
+
+    def work(self, *_: object) -> None:
+        self.clock += self.seconds(self.used, self.trial)
+
+    def wait(self, seconds: float) -> None:
+        self.trial += seconds > 0
+
+
+@pytest.mark.parametrize(("most", "quick"), [(6, 4), (6, 6), (6, 1), (1, 1)])
+def test_the_quickest_number_of_threads(most: int, quick: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Threads(lambda used, _: 1.0 if used == quick else 2.0, monkeypatch)
+    assert model_pool.quickest_threads.__wrapped__(most) == quick
+    assert machine.tried == ({1, 2, 4, 6} if most > 1 else set())
+
+
+def test_a_small_lead_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    Threads(lambda used, _: {1: 1.0, 2: 1.05}[used], monkeypatch)
+    assert model_pool.quickest_threads.__wrapped__(2) == 2
+
+
+def test_a_line_tells_how_much_of_the_whole_pass_is_done(monkeypatch: pytest.MonkeyPatch,
+                                                         capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    with progress.Bars("quality pass, 2 workers", {"": 24}) as bars:
+        first, second = bars.row("mini_gsm mars", 20, done=4), bars.row("mini_gsm fsd", 8)
+        first.advance(16, [], 1.0)
+        second.advance(4, [], 1.0)
+        second.advance(4, [], 1.0)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(" ", 1)[1].split(", ")[1] for line in said] == [
+        "2 workers: 16 of 24 prompts", "2 workers: 20 of 24 prompts", "2 workers: 24 of 24 prompts"]
+    assert [line.split("; ")[1] for line in said] == ["mini_gsm mars", "mini_gsm fsd", "mini_gsm fsd"]
+    assert said[-1].endswith("0.0 min left; mini_gsm fsd")
+
+
+def test_the_time_left_knows_that_trees_are_slower(monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    """8 chains in 80 s, then 2 of 12 trees in 200 s: 1,000 s of work are left where 280 s took 280 s."""
+    clock = iter([0.0, 80.0, 80.0, 280.0, 280.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.Bars("quality pass", {"model": 8, "eagle3": 12}) as bars:
+        chains, trees = bars.row("sps", 8, kind="model"), bars.row("eagle3", 12, kind="eagle3")
+        chains.advance(8, [], 80.0)
+        trees.advance(2, [], 200.0)
+    assert [line.split(", ")[1].split(";")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "2.0 min left", "16.7 min left"]
+
+
+def test_the_timed_pass_counts_each_prompt_once(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    said = command("method=sps", "n=3", "timed=2").err
+    assert re.findall(r"timed pass.*?: (\d+) of (\d+) prompts", said) == [("1", "2"), ("2", "2")]
+
+
+@pytest.fixture
+def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The kinds of lock that this process waited for, none of them to its end."""
+    monkeypatch.setenv("LEEWAY_LOCK", str(tmp_path / "lock"))
+    found: list[int] = []
+    real = fcntl.flock
+
+    def flock(file: int, kind: int) -> None:
+        if kind & fcntl.LOCK_NB:
+            real(file, kind)
+        else:
+            found.append(kind)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    return found
+
+
+def test_others_wait_while_one_is_timed(waits: list[int], caplog: pytest.LogCaptureFixture) -> None:
+    with locks.machine_shared(), locks.machine_shared():
+        assert not waits and not locks.is_timing()
+        with locks.machine_alone():
+            assert waits == [fcntl.LOCK_EX] and "which decodes (`fuser -v " in caplog.text
+    with locks.machine_alone():
+        assert locks.is_timing()
+        with locks.machine_shared(), locks.machine_alone():
+            assert waits == [fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_EX] and "which is timed (" in caplog.text
+    assert not locks.is_timing()
+
+
+def test_a_wrong_variable_is_one_line(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEEWAY_LOCK", "/nowhere/lock")
+    result = command("method=ar", "timed=1")
+    assert result.status == 2
+    assert result.err == "error: LEEWAY_LOCK=/nowhere/lock: no such folder; give a file in a folder that exists\n"
+
+
+def test_rows_that_select_by_speed_need_two_timed_prompts() -> None:
+    def plan(timed: int) -> Any:
+        spec = SimpleNamespace(choice=object(), title="MARS beside the best lossless method")
+        return SimpleNamespace(spec=spec, cells={("a",): SimpleNamespace(timed=timed)}, is_untimed=lambda coords: False)
+
+    check_selection([plan(2)])
+    with pytest.raises(ValueError, match=r"^timed=1: MARS beside .* give at least timed=2$"):
+        check_selection([plan(1)])

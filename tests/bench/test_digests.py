@@ -1,0 +1,69 @@
+"""The cells of each report's editions, and the prompts of each task whose rows are in the checkout, by digests.
+
+A line of digests.txt that changes without being meant to changes what a paper's table is of; where it is meant, the
+line that is shown goes there. Of a report: how many cells, by their names without the content of the models, with their
+numbers of prompts. A new option at its default leaves all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.config.compose import Composer, composer
+from bench.config.paths import CONF
+from bench.reports.overrides import takes_rule
+from bench.reports.plan import plan_of, uncollected
+from bench.reports.run import load_report
+from results.reports.axes import pairs_of
+from results.reports.scales import SCALES
+from tasks import registry
+
+HELD = (Path(__file__).parent / "digests.txt").read_text(encoding="utf-8").splitlines()
+REPORTS = sorted({path.stem for path in (CONF / "report").glob("*.yaml")} - {"workload"})  # its prompts are a user's
+TASKS = [line.split()[0].removeprefix("task=") for line in HELD if line.startswith("task=")]
+COUNT = 64
+
+
+@pytest.fixture(scope="module")
+def hydra() -> Iterator[Composer]:
+    with composer() as composing, uncollected(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
+        yield composing
+
+
+def digest(of: list[Any]) -> str:
+    text = json.dumps(of, sort_keys=True, ensure_ascii=False, default=str)
+    return f"{len(of)} {sha256(text.encode()).hexdigest()[:16]}"
+
+
+def editions(hydra: Composer, name: str) -> Iterator[str]:
+    report = load_report(name, hydra)
+    pairs = pairs_of(report.axes)
+    for scale in SCALES:
+        if scale == "embedded" or pairs[scale]:
+            chosen = "pair=smollm2" if scale == "real" and pairs["real"] == ["smollm2"] else f"scale={scale}"
+            rule = ["rule=mars"] if takes_rule(report) else []
+            plan = plan_of(report, hydra, [chosen, *rule, "engine.device=cpu"])
+            cells = [[*at, cell.named(cell.identity({}, {})), cell.n, cell.timed] for at, cell in plan.cells.items()]
+            yield f"report={name} {chosen} {digest(sorted(cells, key=str))}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_cells_of_a_report(name: str, hydra: Composer) -> None:
+    assert list(editions(hydra, name)) == [line for line in HELD if line.startswith(f"report={name} ")]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_prompts_of_a_task(name: str, hydra: Composer) -> None:
+    config = hydra.point([f"task={name}"]).config["task"]
+    kind = config.pop("name")
+    prompts = registry.build(kind, registry.options(kind).model_validate(config)).prompts(COUNT, 0)
+    assert [f"task={name} {digest(list(map(asdict, prompts)))}"] == [
+        line for line in HELD if line.startswith(f"task={name} ")]

@@ -1,0 +1,157 @@
+"""Which prompts are timed, where the time went, and what batches and the memory's bandwidth make of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from results.metrics.catalog import METRICS
+from results.metrics.delta import clocked_interval
+from results.metrics.paired import relative
+from results.metrics.phases import NAMES, roofline, time_shares
+from results.metrics.summary import Summary, summarise
+from results.store.sample import Compared, TimedRun, batches, timing_order
+from tests.helpers.synthetic_cells import compared, made_up, sample
+
+
+@given(st.lists(st.text(min_size=1), unique=True, min_size=1), st.randoms())
+def test_the_order_depends_on_the_ids_alone(ids: list[str], rng) -> None:
+    shuffled = rng.sample(ids, len(ids))
+    ordered = timing_order(shuffled)
+    assert ordered == timing_order(ids) and sorted(ordered) == sorted(ids)
+    digests = [sha256(name.encode()).hexdigest() for name in ordered]
+    assert digests == sorted(digests)
+
+
+Batch = tuple[list[int], float, float]
+"""Tokens of its prompts, seconds of the method, seconds of the baseline."""
+BATCHES = st.lists(st.tuples(st.lists(st.integers(2, 40), min_size=1, max_size=4), st.floats(0.5, 4), st.floats(1, 8)),
+                   min_size=2, max_size=5)
+
+
+def decoded(*given: Batch, alone: bool = False) -> list[Compared]:
+    """Prompts that were timed in these batches: each has an equal share of the seconds."""
+    pairs = []
+    for number, (tokens, seconds, base_seconds) in enumerate(given):
+        for row, count in enumerate(tokens):
+            cycles = {step: count // step for step in (2, 1)}
+            own, base = (sample(f"{number}-{row}", range(count + 1), committed=[step] * many, accepted=[0] * many)
+                         for step, many in cycles.items())
+            pair = compared(own, base, decode_s=seconds / len(tokens), base_decode_s=base_seconds / len(tokens))
+            batch = None if alone or len(tokens) == 1 else f"{number}-0"
+            pairs.append(replace(pair, timed=replace(pair.timed, batch=batch)))
+    return pairs
+
+
+def of(pairs: list[Compared]) -> Summary:
+    return summarise(pairs, metric="exact_match", proportion=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(BATCHES)
+def test_speeds_resample_batches(given: list[Batch]) -> None:
+    values, apart = (of(decoded(*given, alone=alone)) for alone in (False, True))
+    tokens = [sum(count + 1 for count in counts) for counts, _, _ in given]
+    seconds, base_seconds = [own for _, own, _ in given], [base for _, _, base in given]
+    assert values.speedup == pytest.approx(apart.speedup)
+    assert values.timed == apart.timed == sum(len(counts) for counts, _, _ in given)
+    assert values.speedup_ci95 == pytest.approx(clocked_interval(tokens, seconds, tokens, base_seconds))
+    assert values.tokens_per_s_ci95 == pytest.approx(clocked_interval(tokens, seconds))
+    direct = values.answer_speedup_ci95
+    rows = [(0.5 * len(counts) + base, 0.5 * len(counts) + own) for counts, own, base in given]
+    assert direct == pytest.approx(clocked_interval(*zip(*rows, strict=True)))
+
+
+def test_one_batch_is_one_observation() -> None:
+    whole = decoded(([8, 8, 8, 40], 4.0, 8.0))
+    assert of(whole).speedup_ci95 is None and of(whole).tokens_per_s == 68 / 4
+    assert of(whole).answer_speedup_modelled_ci95 is None
+    assert len(batches(pair.timed for pair in whole)) == 1
+
+
+def test_cycles_of_a_batch_share_its_seconds() -> None:
+    values = of(decoded(([8, 40], 6.0, 12.0), ([4], 1.0, 2.0)))
+    assert values.token_ms == pytest.approx(1e3 * 14.0 / (8 + 40 + 4))
+
+
+def test_rows_are_compared_batch_by_batch() -> None:
+    one, other = decoded(([8, 40], 6.0, 12.0), ([4, 4], 2.0, 2.0)), decoded(([8, 40], 3.0, 12.0), ([4, 4], 1.0, 2.0))
+    mine, theirs = of(one).by_item("tokens_per_s"), of(other).by_item("tokens_per_s")
+    assert mine == {"0-0 + 0-1": (50.0, 6.0, 50.0, 12.0), "1-0 + 1-1": (10.0, 2.0, 10.0, 2.0)}
+    assert relative("tokens_per_s", "over", theirs, mine)[0] == pytest.approx(2.0)
+    assert set(of(one).by_item("tau")) == {pair.id for pair in one}, "what has no clock is compared by prompt"
+
+
+PHASES = {"draft": 0.002, "verify": 0.005, "accept": 0.002, "commit": 0.001, "head": 0.0005, "cycle": 0.0101}
+RUNS = [TimedRun(9, 3, 0.25, 3.0), TimedRun(9, 3, 0.75, 6.0)]
+"""One second of prefill, nine of decoding."""
+
+
+def test_shares_are_of_all_time_and_add_up():
+    found = time_shares(RUNS, PHASES)
+    shares = [found[name] for name in ("prefill_share", "draft_time_share", "verify_share", "accept_share")]
+    assert shares == pytest.approx([0.1, 0.18, 0.45, 0.27]) and sum(shares) == pytest.approx(1)
+    assert [found[name] for name in NAMES[4:]] == pytest.approx([10, 7, 2.5, 2.5 / 7])
+    assert set(found) == {*NAMES, *(f"{name}_ci95" for name in NAMES), "phases_ci95"} and set(NAMES) <= set(METRICS)
+
+
+def test_what_the_pass_could_not_tell_is_unknown():
+    assert time_shares(RUNS, None) == {} == time_shares([], PHASES)
+    found = time_shares(RUNS, {name: x for name, x in PHASES.items() if name != "head"})
+    assert found["head_ms"] is None and found["head_share"] is None and found["forward_ms"] == pytest.approx(7)
+
+
+def scaled(*factors: float) -> list[dict[str, float]]:
+    """A prompt for each factor, whose drafting took so many times as long."""
+    return [PHASES | {"draft": factor * PHASES["draft"]} for factor in factors]
+
+
+def test_intervals_are_over_the_prompts_of_both_passes():
+    found = time_shares(RUNS, PHASES, scaled(0.5, 1.0, 1.5))
+    for name in ("prefill_share", "draft_time_share", "verify_share", "accept_share", "cycle_ms"):
+        low, high = found[f"{name}_ci95"]
+        assert low < found[name] < high
+    assert found["cycle_ms_ci95"] == pytest.approx((9, 11)), "the ends: one prompt drawn three times"
+    assert found["prefill_share_ci95"] == pytest.approx((0.25 / 3.25, 0.75 / 6.75))
+    assert found["forward_ms_ci95"] == pytest.approx((7, 7)), "only drafting varies"
+    assert made_up().summary.with_values(**found).phases_ci95["draft"] == pytest.approx((0.001, 0.003))
+    assert found["phases_ci95"]["other"] == pytest.approx((0.003, 0.003))
+
+
+@pytest.mark.parametrize(("runs", "prompts"), [(RUNS, scaled(1.0)), (RUNS[:1], scaled(0.5, 1.5)), (RUNS, [])])
+def test_one_prompt_has_no_interval(runs: list[TimedRun], prompts: list[dict[str, float]]):
+    found = time_shares(runs, PHASES, prompts)
+    assert {found[f"{name}_ci95"] for name in NAMES} == {None} and found["cycle_ms"] == pytest.approx(10)
+
+
+READS = {"weights": 1000.0, "entry": 10.0, "rows": 1, "bandwidth": 1e6}
+
+
+def answer(prompt: int, tokens: int, turns: int = 1):
+    one = sample("a", list(range(tokens)), committed=[1] * (tokens - 1), accepted=[0] * (tokens - 1))
+    return replace(one, prompt_tokens=prompt, turn_tokens=[tokens // turns] * turns)
+
+
+def test_one_answer() -> None:
+    """20 tokens behind 40: the mean context is 50, a token reads 1000 + 500 bytes, 100 times a second."""
+    assert roofline([answer(40, 20)], 100.0, READS) == pytest.approx(0.15)
+
+
+def test_a_batch_shares_the_weights_and_turns_have_contexts_of_their_own() -> None:
+    assert roofline([answer(40, 20)], 100.0, READS | {"rows": 4}) == pytest.approx(0.075)
+    assert roofline([answer(80, 40, turns=2)], 100.0, READS) == pytest.approx(0.15)
+
+
+def test_long_answers_weigh_more() -> None:
+    """20 tokens in a context of 50, 60 in one of 130: 110 on average."""
+    assert roofline([answer(40, 20), answer(100, 60)], 100.0, READS) == pytest.approx(0.21)
+
+
+@pytest.mark.parametrize(("samples", "speed", "reads"), [
+    ([answer(4, 2)], None, READS), ([answer(4, 2)], 1.0, None), ([], 1.0, READS)])
+def test_what_is_not_known_is_none(samples, speed, reads) -> None:
+    assert roofline(samples, speed, reads) is None
