@@ -34,7 +34,7 @@ def models(tmp_path) -> list[str]:
 
 @pytest.mark.slow
 def test_matrices_of_the_heads(command, models, tmp_path, monkeypatch):
-    words = ["report=dropmatch_fig3", "n=2", "decoding.max_new_tokens=6", *models]
+    words = ["report=dropmatch_fig3", "n=1", "decoding.max_new_tokens=4", *models]
     result = command(*words)
     assert result.status == 0, result.err
     assert (tmp_path / "out" / "report" / "dropmatch_fig3.png").stat().st_size > 5000
@@ -42,7 +42,7 @@ def test_matrices_of_the_heads(command, models, tmp_path, monkeypatch):
     assert len(records) == 10
     for name, record in records.items():
         cosine, entails = record["values"]["sentence"], record["values"]["entailment"]
-        assert len(cosine) == len(entails) == 5 and cosine[name] == pytest.approx([1, 1])
+        assert len(cosine) == len(entails) == 5 and cosine[name] == pytest.approx([1])
         assert all(cosine[other] == pytest.approx(records[other]["values"]["sentence"][name]) for other in cosine)
     monkeypatch.setattr("bench.reports.meanings.Models.score", lambda *_: pytest.fail("compared again"))
     assert command(*words).status == 0

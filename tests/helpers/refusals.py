@@ -120,8 +120,8 @@ def _other_words(folder: Path) -> None:
 
 
 def _wide(path: Path) -> None:
-    """A prompt of 50 MB on one line."""
-    _write(path, json.dumps({"id": "a", "prompt": "word " * 10_000_000}) + "\n")
+    """A prompt of 5 MB on one line."""
+    _write(path, json.dumps({"id": "a", "prompt": "word " * 1_000_000}) + "\n")
 
 
 def _yaml(text: str, group: str = "method", name: str = "own") -> Callable[[Path], None]:
