@@ -119,11 +119,6 @@ def test_what_is_not_composed_is_one_line(user: Path, option: str, words: str) -
     assert "\n" not in str(caught.value)
 
 
-def test_the_keys_of_a_scorer_depend_on_its_name(conf: Composer) -> None:
-    config = conf.point(["task=gsm8k", "task.scorer.a.b=x", "task.scorer={name:exact}"]).config
-    assert config["task"]["scorer"]["a"] == {"b": "x"} and config["task"]["scorer"]["name"] == "exact"
-
-
 @pytest.mark.parametrize(("words", "points"), [
     (["-m", "n=range(1,4)"], [{"n": 1}, {"n": 2}, {"n": 3}]),
     (["-m", "n=choice(2,1)", "seed=0,1"], [{"n": 2, "seed": 0}, {"n": 2, "seed": 1}, {"n": 1, "seed": 0},
@@ -144,12 +139,6 @@ def test_a_sweep_has_the_points_of_hydras_basic_sweeper(conf: Composer, words: l
     found = [{key: value_at(point.config, key) for key in expected}
              for point, expected in zip(command.points, points, strict=True)]
     assert found == points
-
-
-def test_a_sweep_of_the_users_own(user: Path) -> None:
-    with composer(str(user)) as mine:
-        command = mine.command(["+sweep=mine"])
-    assert command.sweep == "mine" and [point.config["rule"]["theta"] for point in command.points] == [0.8, 0.9]
 
 
 def value_at(config: dict[str, Any], key: str) -> Any:

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
-from bench.config.compose import composer
-from bench.config.paths import MODELS
 from methods.decode import Limits, Request, generate
 from methods.engine.loading import WEIGHTS, load_cut, load_model, own_part, settings_of
 from methods.method import build_method
@@ -31,10 +29,6 @@ def cut(pair_folder: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def without(pair: list[str], role: str) -> list[str]:
-    return [line for line in pair if not line.startswith(f"pair.{role}=")]
-
-
 def test_a_cut_runs_by_itself(command, cut: Path, pair_folder: Path) -> None:
     """As pair.target it is loaded with the target that its config.json names."""
     result = command(f"pair.target={cut}", "method=ar", "n=3")
@@ -54,11 +48,3 @@ def test_a_cut_that_names_no_target_drafts_only(command, cut: Path) -> None:
     result = command(f"pair.target={cut}", "method=ar", "n=1")
     [line] = result.err.splitlines()
     assert result.status == 2 and "a cut of its target, which its config.json does not name" in line
-
-
-def test_a_drafter_that_was_not_trained_yet_is_no_part_of_the_pair(pair) -> None:
-    """A report leaves its rows out with this reason."""
-    with composer() as hydra:
-        found = hydra.candidate([*without(pair, "draft"), f"pair.draft={MODELS / 'none' / 'draft'}", "method=sps"])
-    assert found.cell is None and not found.refused
-    assert found.absent.startswith("pair.draft=models/none/draft: not in this checkout; give pair.draft=FOLDER")

@@ -7,19 +7,13 @@ import torch
 
 from bench.commands.open_cell import OpenCell
 from methods.engine.loading import load_model, nbytes
-from methods.engine.roofline import reads, step_bytes
-from tests.helpers.tiny_models import language_model
+from methods.engine.roofline import step_bytes
 
 
 def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
     """2048 x 64 entries of the embedding are not read; 2 x 8 layers x 2 heads x 16 x 4 bytes a cached token are."""
     target = load_model("random:models/shapes/tiny", dtype="float32")
     assert step_bytes(target) == (nbytes(target.model) - 2048 * 64 * 4, 2 * 8 * 2 * 16 * 4)
-
-
-def test_a_model_that_reads_a_part_of_its_weights_has_no_share() -> None:
-    assert reads(language_model("mixtral"), 1, "") is None and reads(language_model("gemma2"), 1, "") is None
-    assert reads(language_model("llama"), 4, "") is not None
 
 
 def test_a_random_head_is_one_of_its_shape() -> None:

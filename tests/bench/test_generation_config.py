@@ -61,13 +61,6 @@ def test_it_can_be_ignored_and_changes_no_name(penalised: Path, pair_folder: Pat
         assert load_language_model(ignoring.pair, ignoring.engine, "target").vocab_size
 
 
-def test_a_draft_may_ask(penalised: Path, pair_folder: Path) -> None:
-    """Its distribution is the drafter's own business."""
-    with composer() as hydra:
-        assert hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={penalised}",
-                            "method=sps", "task=mini_gsm"]).cell
-
-
 def test_the_day_of_a_task_names_the_cell_where_it_is_given(pair_folder: Path) -> None:
     with composer() as hydra:
         def cell(*more: str) -> Cell:

@@ -62,12 +62,6 @@ def test_a_part_that_fails_leaves_the_next(tmp_path: Path, monkeypatch: pytest.M
     assert "forward ended early" in said[0] and (tmp_path / "x" / "profile.json").is_file()
 
 
-def test_no_time_left_is_listed(tmp_path: Path) -> None:
-    result = Found(tmp_path / "controls.json")
-    controls.measure(Machine(torch.device("cpu"), 0.0, print), result)
-    assert len(result.skipped) == len(controls.METHODS) and all("no time was left" in line for line in result.skipped)
-
-
 @pytest.fixture(scope="module")
 def pair() -> exact.Subject:
     return exact._pair(Machine(torch.device("cpu"), float("inf"), print), "float32", 2)

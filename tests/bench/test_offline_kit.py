@@ -186,14 +186,6 @@ def test_another_python_and_none_are_refused(kit: Path, tmp_path: Path) -> None:
         assert done.returncode == 2 and done.stderr.startswith(f"install.sh: {says}")
 
 
-def test_a_package_that_have_lists_wrongly_is_named(tmp_path: Path) -> None:
-    (tmp_path / "needs.txt").write_text("numpy>=999\nno-such-package\npydantic>=2\n")
-    done = subprocess.run([sys.executable, CONF / "offline/check.py", tmp_path / "needs.txt"], capture_output=True,
-                          text=True, check=False)
-    numpy = importlib.metadata.version("numpy")
-    assert done.returncode == 1 and f"has numpy {numpy}, not >=999, no no-such-package; make the kit" in done.stderr
-
-
 def blocking(folder: Path) -> dict[str, str]:
     """An environment in which NOT_NEEDED cannot be imported, in processes that a process starts, too."""
     folder.mkdir()

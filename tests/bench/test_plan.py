@@ -15,12 +15,8 @@ from bench.config.compose import composer
 from bench.config.paths import CONF
 from bench.dry_run.downloads import chosen, config_folder, listing
 from bench.dry_run.estimate import Lengths, counted, known, memory_of, seconds
-from methods.engine import fingerprints
-from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model, nbytes
 from results.store.cells import Store
-
-TINY = Path("models/tiny").absolute()
 
 
 @pytest.fixture(autouse=True)
@@ -138,21 +134,3 @@ def test_sizes_of_the_papers_pairs_are_known() -> None:
                  if name not in ("local", "tiny", "smollm2", "smollm2_hub", "synthetic_8b", "synthetic_tiny")]
     sources = {one.source for pair in pairs for one in pair.checkpoints.values()}
     assert sources - known().models.keys() == {"nvidia/Qwen3-235B-A22B-Eagle3"}, "its shape is not known here"
-
-
-def test_a_dry_run_hashes_no_weights(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
-    fingerprints._of_folder.cache_clear()  # as in a new process
-    result = command("pair=tiny", "method=pld", "dry_run=true")
-    assert result.status == 0 and not (tmp_path / "cache").exists()
-    assert "identity: unknown: 12.7 MB of weights are not yet hashed\n" in result.out and "KV cache" in result.out
-    known = fingerprint(str(TINY / "target"))
-    result = command("pair=tiny", "method=pld", "dry_run=true")
-    assert f"fingerprint of target: {known}" in result.out and re.search(r"(?m)^identity: [0-9a-f]{10}$", result.out)
-
-
-def test_answers_that_nobody_will_judge_are_named(command) -> None:
-    given = "method=ar", "task=mt_bench", "dry_run=true"
-    without = command(*given)
-    assert without.status == 0 and "a judge, or mt_bench will have no score: judge.base_url" in without.out
-    assert "a judge, or" not in command(*given, "judge.base_url=http://localhost:1", "judge.model=m").out

@@ -68,10 +68,6 @@ def sampling() -> Passes:
     return Passes(["method=ar", "decoding.temperature=1", "seed=3"])
 
 
-def test_equal_tokens_do_not_part(sampling: Passes) -> None:
-    assert sampling.with_token(lambda own: own) is None
-
-
 def test_plain_sampling_may_part_at_a_boundary_only(sampling: Passes) -> None:
     found = sampling.with_token(lambda own: own + 1)
     assert found is not None and (found.at, found.between) == (AT, 0.0) and found.margin > 0

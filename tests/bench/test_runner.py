@@ -216,8 +216,8 @@ def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.Monkey
     assert sizes == [7, 4, 2, 2, 3, 2, 1]
 
 
-@pytest.mark.parametrize("place", ["model", "decoding"])
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError("no room")], ids=repr)
+@pytest.mark.parametrize(("place", "error"), [
+    ("model", MemoryError("no room")), ("decoding", torch.OutOfMemoryError("CUDA out of memory"))], ids=repr)
 def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.MonkeyPatch, place: str,
                                                  error: Exception) -> None:
     """Wherever in its rotation the memory ends."""

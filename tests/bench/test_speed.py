@@ -43,12 +43,6 @@ def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder: Path
         assert min(phases.values()) > 0 and phases["head"] < phases["verify"] < phases["cycle"]
 
 
-def test_a_replayed_forward_has_no_share_of_the_head() -> None:
-    """The hooks on the head are not part of a replay."""
-    found = profile_of([phases_of(0.5)])
-    assert found is not None and found.phases == {**dict.fromkeys((*PHASES, "prefill"), 0.5), "cycle": 2.0}
-
-
 def phases_of(*seconds: float) -> Phases:
     """A prompt whose cycles took so many seconds in each phase."""
     run = Phases(torch.device("cpu"))
@@ -74,9 +68,3 @@ def test_a_pair_beside_transformers(pair_folder: Path, capsys: pytest.CaptureFix
         assert words in printed, words
     rows = re.findall(r"│ ([^│]+) │ [\d.]+ │ (\d+) │", printed)
     assert len(rows) == 4 and len({tokens for _, tokens in rows}) == 1, "greedy decoding gives every arm one answer"
-
-
-def test_the_pairs_own_head_is_an_arm(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["engine.threads=1", "--n", "1", "--new", str(NEW)]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "EAGLE-3 ÷ autoregressive: " in printed and "tiny, mini_gsm, 1 prompts" in printed

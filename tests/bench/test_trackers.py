@@ -68,16 +68,6 @@ def test_a_sweep_is_a_group_with_a_run_of_its_figure(command, trackio: Any) -> N
                                                                                        "trackio.table"}
 
 
-def test_a_database_that_cannot_be_written_costs_one_line(command, trackio: Any, monkeypatch: pytest.MonkeyPatch,
-                                                          tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "file")
-    result = command("method=sps,pld", "tracker=trackio", "timed=0", flags=["-m"])
-    assert result.status == 0 and [written(cell).n for cell in result.cells] == [3, 3]
-    [line] = caplog.messages
-    assert "trackio: logging disabled from" in line and "all results are in the store" in line
-
-
 class Faulty:
     """A run that notes what is asked of it, and fails or hangs at one of its methods."""
 
