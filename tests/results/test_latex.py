@@ -14,7 +14,6 @@ from results.metrics.catalog import METRICS
 from results.reports.formats import LATEX, latex
 from results.reports.frame import lay_out_all
 from results.reports.grid import Outcome
-from results.reports.scales import SCALES
 from results.reports.spec import TableSpec, parse_report
 from tests.helpers.synthetic_cells import made_up, table_spec
 
@@ -30,12 +29,11 @@ AWKWARD = {"Model": [{"label": "ρ ≠ Δ_x & 50% {a} \\ ~ ^ # $"}], "Method": [
 
 
 def tables() -> dict[str, TableSpec]:
-    """Each table of conf/report that stands on its own, in the last of its editions, and one of awkward characters."""
+    """Each table of conf/report that stands on its own, on the embedded pair, and one of awkward characters."""
     own = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
     reports = {name: parse_report(section) for name, section in own.items() if "defaults" not in section}
     specs = [spec for spec in reports.values() if isinstance(spec, TableSpec)]
-    editions = {spec.name: spec.edition((), scale)
-                for spec in specs for scale in SCALES if spec.has_edition((), scale)}
+    editions = {spec.name: spec.edition((), "embedded") for spec in specs if spec.has_edition((), "embedded")}
     return editions | {"awkward": table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)}
 
 
