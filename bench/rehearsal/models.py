@@ -29,8 +29,8 @@ VOCAB = 2048
 SIZES: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
          "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16384, "rms_norm_eps": 1e-5,
          "hidden_act": "silu", "torch_dtype": "bfloat16"}
-"""Of every model and head. Prompts are long, so attention and their number of tokens decide what a rehearsal costs. EAGLE-3 reads the
-states behind layers 2, 2 and 1 of four."""
+"""Of every model and head. Prompts are long, so that attention and their number of tokens decide what a rehearsal
+costs. EAGLE-3 reads the states behind layers 2, 2 and 1 of four."""
 SPREAD, NOISE = 0.35, 0.02
 """Of the weights of a family, and of what a model adds to them: a draft model agrees with its target now and then."""
 WORDS = r"'s|'t|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+"

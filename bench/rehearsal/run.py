@@ -29,10 +29,10 @@ from bench.rehearsal.sentence_models import save_model
 from bench.reports.overrides import key_of
 from bench.reports.plan import Plan, plan_of, uncollected
 from bench.reports.run import Request, load_report, run_reports
-from bench.reports.steps import Step, run_steps
 from bench.run.locks import LOCK
 from bench.run.pool import Child, Pool
 from bench.run.session import Session
+from bench.train import main as train
 from methods.engine.source import Source
 from results.reports.frame import lay_out
 from results.reports.published import by_place, load_published, place_in_paper
@@ -45,6 +45,7 @@ from tasks.sources import text_digest
 if TYPE_CHECKING:
     from bench.config.command import Command
     from bench.config.compose import Point
+    from bench.reports.steps import Step
     from results.reports.grid import Grid
 
 FOLDER = "outputs/rehearsal"
@@ -55,6 +56,9 @@ NOTE = (f"A rehearsal: models with random weights, {PROMPTS} prompts, answers of
         "here says anything about a method or a paper.")
 SIMILARITY: Mapping[str, tuple[str, ...]] = {
     "sentence": (), "entailment": ("entailment", "neutral", "contradiction"), "bertscore": ()}
+THRESHOLDS = ("prompts=1", "scored=1", "trials=1", "lengths=[2,3]", "thresholds=[0.2,0.4,0.8]",
+              f"max_new_tokens={TOKENS}")
+"""How little of FSD's Appendix D is tried."""
 LABELS, CONTEXT = 24, 6
 """Labels that stand for those AutoJudge mines, half of them important, and the tokens in front of each."""
 
@@ -186,7 +190,8 @@ def rehearsed(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
     """Run a report and look at all of it. Raises ValueError where it cannot run at all."""
     own = hydra.command([f"report={name}", *overrides])
     for step in {step.file: step for step in _plan(name, hydra, overrides).steps.values()}.values():
-        run_steps([hydra.reduced_step(step, overrides)], Session(hydra.settings(overrides)))
+        step.file.parent.mkdir(parents=True, exist_ok=True)
+        train(hydra.reduced_step(step, overrides).argv[1:])  # a failure shows as points that still wait for the file
     status = run_reports(own, hydra)
     plan, session = _plan(name, hydra, overrides), Session(hydra.settings(overrides))
     grid = plan.grid(session)
@@ -278,6 +283,8 @@ class Rehearsal(Composer):
             given |= {"min_new_tokens": "min_new_tokens=2", "max_new_tokens": "max_new_tokens=32"}
         elif "judge" in step.argv:
             given |= {"labels": f"labels={self._labels(step.file)}"}
+        elif "thresholds" in step.argv:
+            given |= {word.partition("=")[0]: word for word in THRESHOLDS}
         return replace(step, argv=(*(word for word in step.argv if "=" not in word), *given.values()))
 
     def _source(self, source: str | None) -> str | None:

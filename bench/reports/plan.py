@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.reports.choice import chosen_rows
 from bench.reports.overrides import Selection, key_of, lacking_rule, of_points, taken_by, takes_rule, with_rule
-from bench.reports.steps import Step, with_files
+from bench.reports.steps import Step, tuned, with_files
 from bench.run.cost_clock import forwards_of
 from bench.run.related_cells import gain_cells
 from results.metrics.catalog import JUDGED, METRICS, TIMED
@@ -46,6 +46,7 @@ class Plan:
     refused   coordinates -> why this machine cannot run the point.
     absent    coordinates -> which part of the pair the point needs but the pair lacks.
     steps     coordinates -> the command that makes the file without which the point is refused.
+    notes     coordinates -> numbers of its settings that were measured first.
     """
 
     spec: TableSpec | FigureSpec
@@ -53,6 +54,7 @@ class Plan:
     refused: dict[Coords, str]
     absent: dict[Coords, str] = field(default_factory=dict)
     steps: dict[Coords, Step] = field(default_factory=dict)
+    notes: dict[Coords, str] = field(default_factory=dict)
 
     def groups(self, axis: str) -> list[list[Cell]]:
         """The cells that differ in this axis alone, together."""
@@ -99,6 +101,8 @@ class Plan:
         measured = {coords: outcome(cell, session, self.spec, asked_of(self.spec, coords))
                     for coords, cell in self.cells.items()}
         measured = {coords: held.untimed() if self.is_frontier(coords) else held for coords, held in measured.items()}
+        for coords in self.notes.keys() & measured.keys():
+            measured[coords] = replace(measured[coords], notes=(*measured[coords].notes, self.notes[coords]))
         if models_of(self.spec):
             names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
             measured = {coords: replace(held, agreement=named(
@@ -141,7 +145,12 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
             continue
         entries = {key_of(line) for line in point.fixed} - {"pair"}
         own = [line for line in overrides if taken_by(entries, key_of(line), spec)]
-        lines = [*untimed, *point.overrides, *own]
+        lines, step, note = tuned(hydra, [*untimed, *point.overrides, *own])
+        if step is not None:
+            plan.steps[point.coords], plan.refused[point.coords] = step, f"needs {step.file}: {step}"
+            continue
+        if note:
+            plan.notes[point.coords] = note
         found, step = with_files(hydra, lines, hydra.candidate(lines))
         if step is not None:
             plan.steps[point.coords] = step

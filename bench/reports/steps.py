@@ -1,7 +1,9 @@
-"""What a report's cells need measured on their pair first: ARC's constants, AutoJudge's classifier, answers."""
+"""What a report's cells need measured on their pair first: ARC's constants, AutoJudge's classifier, answers, and FSD's
+draft length and thresholds."""
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -50,6 +52,11 @@ KINDS: Mapping[str, Kind] = {
 }
 """pair.KEY -> how its file is made. Judge decoding's classifier needs labels made by people."""
 
+TUNED: Mapping[str, str] = {"tuned": "length", "tuned_low": "Low", "tuned_medium": "Med.", "tuned_high": "High"}
+"""Value of an override in a report -> which of the numbers that `bench.train thresholds` chooses it stands for."""
+FEW = 32
+"""Prompts that choose the draft length and the first threshold, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -86,6 +93,31 @@ def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> t
     planned = hydra.candidate([*overrides, f"pair.{found.lacks}={TINY / found.lacks}.json"]).cell
     return found, Step((*kind.command.split(), *own, *given.values(), *options, f"out={file}",
                         f"work={file.with_suffix('')}"), file, planned)
+
+
+def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | None, str]:
+    """The overrides with the numbers that stand for `TUNED`, measured for their pair and task, and a note that names
+    them; or the step that measures them. Autoregressive decoding needs none. Raises ValueError for a damaged file."""
+    given = {key_of(line): line for line in overrides}
+    asked = {key: value for key, line in given.items() if (value := line.partition("=")[2]) in TUNED}
+    plain = [line for key, line in given.items() if key not in asked]
+    if not asked or "method=ar" in given.values():
+        return plain, None, ""
+    point = hydra.point([*plain, "draft.length=10"])
+    pair, task, n = (point.config["pair"]["name"], point.config["task"]["name"], point.config["n"])
+    file = (hydra.settings(plain).output.dir / "thresholds" / f"{pair}_{task}.json").absolute()
+    if file.is_file():
+        found = json.loads(file.read_text(encoding="utf-8"))
+        numbers = {"length": found["length"], **found["levels"]}
+        chosen = {key: numbers[TUNED[value]] for key, value in asked.items()}
+        note = ", ".join(f"{key.rpartition('.')[2]} {number:g}" for key, number in chosen.items())
+        return [*plain, *(f"{key}={number}" for key, number in chosen.items())], None, f"chosen on its prompts: {note}"
+    own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
+    kept = [line for key, line in given.items() if key.partition(".")[0] in ("pair", "engine", "task", "seed")
+            and key not in ("task.samples", "task.pass_at")]
+    few = () if n is None else (f"prompts={min(FEW, n)}", f"scored={n}")
+    argv = ("bench.train", "thresholds", *own, *kept, *few, f"out={file}", f"work={file.with_suffix('')}")
+    return plain, Step(argv, file, hydra.candidate([*plain, "draft.length=10"]).cell), ""
 
 
 def run_module(argv: Sequence[str]) -> int:

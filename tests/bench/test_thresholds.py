@@ -1,4 +1,4 @@
-"""FSD's draft length and thresholds, chosen as in Appendix D, and the report on them."""
+"""FSD's draft length and thresholds, chosen as in Appendix D, and reports that take them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, cast
 import pytest
 
 from bench.config.compose import composer
+from bench.reports.plan import plan_of
+from bench.reports.run import load_report
 from bench.train import main
 from bench.training.commands.thresholds import Thresholds, Trials, choose
 
@@ -17,8 +19,8 @@ SMALL = ["task=mini_choice", "prompts=2", "scored=3", "trials=1", "lengths=[1,3]
          "max_new_tokens=12", "engine.device=cpu"]
 
 
-def test_the_report_on_the_chosen_thresholds_runs(command, tmp_path: Path) -> None:
-    """A second run decodes no answer again: its speeds are those of the first."""
+def test_a_second_run_decodes_nothing_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its speeds are those of the first."""
     out = tmp_path / "fsd" / "choice.json"
     given = [*SMALL, f"out={out}", f"work={tmp_path / 'work'}"]
     assert main(["thresholds", *given]) == 0
@@ -30,11 +32,29 @@ def test_the_report_on_the_chosen_thresholds_runs(command, tmp_path: Path) -> No
     assert shares["0.8"] > shares["0.001"]
     nearest = min(abs(share - first["sd_acceptance"]) for share in shares.values())
     assert abs(shares[str(first["equal_threshold"])] - first["sd_acceptance"]) == nearest
-    result = command("report=fsd_choice", "n=2", "timed=0", flags=["-cd", str(out.parent)])
-    assert result.status == 0, result.err
-    configs = [cell.config() for cell in result.store.cells()]
-    assert {one["rule"]["threshold"] for one in configs if one["rule"]["name"] == "fsd"} == {*first["levels"].values()}
-    assert {one["draft"]["length"] for one in configs if one["rule"]["name"] == "fsd"} == {first["length"]}
+    assert f"draft.length={first['length']} rule.threshold=" in capsys.readouterr().out
+
+
+def test_reports_take_the_chosen_numbers_and_make_them_first(tmp_path: Path) -> None:
+    """Each pair and task has its own; autoregressive decoding needs none."""
+    given = ["scale=paper", "pair=qwen25_7b_32b", "n=200", f"output.dir={tmp_path}"]
+    with composer() as hydra:
+        spec = load_report("fsd_table2", hydra)
+        before = plan_of(spec, hydra, given)
+        steps = {step.file.name: step for step in before.steps.values()}
+        made = tmp_path / "thresholds" / "qwen25_7b_32b_csqa_fsd.json"
+        made.parent.mkdir()
+        made.write_text(json.dumps({"length": 20, "levels": {"Low": 0.3, "Med.": 0.5, "High": 0.9}}))
+        after = plan_of(spec, hydra, given)
+    assert len(before.cells) == 8 and len(steps) == 4  # M_D and M_T
+    step = steps["qwen25_7b_32b_csqa_fsd.json"]
+    assert {"pair=qwen25_7b_32b", "task=csqa_fsd", "scored=200", f"out={made}"} <= {*step.argv}
+    assert step.planned is not None and step.planned.decoding.temperature == 0.6
+    found = {coords[1]: cell for coords, cell in after.cells.items() if coords[2] == "CSQA"}
+    assert {found[name].draft.length for name in ("SD", "SD, p/q", "FSD (Low)")} == {20}
+    assert [found[f"FSD ({level})"].rule.options.threshold for level in ("Low", "Med.", "High")] == [0.3, 0.5, 0.9]
+    [note] = {note for coords, note in after.notes.items() if coords[1:] == ("FSD (High)", "CSQA")}
+    assert note == "chosen on its prompts: length 20, threshold 0.9"
 
 
 @pytest.mark.parametrize("sd, accuracy, chosen", [

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import yaml
 from pydantic import Field, PositiveInt
 
 from bench.config.paths import portable
@@ -24,7 +23,6 @@ from methods.method import autoregressive, build_method
 from methods.rules.fsd import Fsd
 from methods.rules.lossless import Lossless
 from methods.sampling import Sampling
-from results.reports.spec import OWN_MODELS
 from results.store.errors import redacted_plain
 from results.store.files import check_writable_file
 from results.store.sample import FailedSample
@@ -156,41 +154,15 @@ def choose(settings: Thresholds, trials: Trials) -> dict[str, Any]:
             "accuracy": {**alone, **accuracies}, "least_accuracy": least, "prompts": len(few), "scored": len(many)}
 
 
-def report_of(settings: Thresholds, chosen: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Table 2 of the paper for this pair and task, as a YAML of conf/report."""
-    levels = [{"label": f"FSD ({level}), threshold {t:g}", "overrides": ["method=fsd", f"rule.threshold={t:g}"]}
-              for level, t in chosen["levels"].items()]
-    alone = [{"label": "M_D", "overrides": ["method=ar", "pair.target=${pair.draft}"], "baseline": True},
-             {"label": "M_T", "overrides": ["method=ar"], "baseline": True}]
-    drafting = [{"label": "SD", "overrides": ["method=sps", "drafter=model_greedy"]},
-                {"label": "SD, p/q", "overrides": ["method=sps_draft_q"]}, *levels]
-    pair, roles = settings.pair, ("target", "draft") if settings.pair.name == OWN_MODELS else ()
-    own = [f"pair={pair.name}", *(f"pair.{role}={pair.checkpoint(role).source}" for role in roles)]
-    sampled = [f"decoding.{key}={json.dumps(getattr(settings, key))}"
-               for key in ("temperature", "top_p", "top_k", "max_new_tokens")]
-    samples = [f"task.samples={settings.trials}"] if hasattr(settings.task.options, "samples") else []
-    return {"name": name, "title": f"FSD, Table 2 on {pair.name}, {settings.task.name}", "kind": "table",
-            "about": f"L = {chosen['length']} and the thresholds are chosen as in Appendix D, on {chosen['prompts']} "
-                     f"and {chosen['scored']} of the prompts that are scored here.",
-            "base": [*own, f"task={settings.task.name}", *samples, *sampled, f"draft.length={chosen['length']}"],
-            "axes": {"Method": [*alone, *drafting]}, "rows": ["Method"],
-            "values": [{"metric": "accuracy", "label": "Acc"}, {"metric": "tokens_per_s", "label": "Spd"},
-                       {"metric": "accept_len", "label": "ALen",
-                        "only": {"Method": [one["label"] for one in drafting]}}]}
-
-
 def run(config: Mapping[str, Any]) -> None:
-    """Measure, choose, write both files. Raises ValueError, ModelError, TaskError."""
+    """Measure, choose, write the file. Raises ValueError, ModelError, TaskError."""
     settings = Thresholds.from_config(config)
-    name = f"fsd_{settings.out.stem}"
-    table = settings.out.parent / "report" / f"{name}.yaml"
-    for file in (settings.out, table):
-        check_writable_file(file, "out")
+    check_writable_file(settings.out, "out")
     chosen = choose(settings, Trials(settings))
     made = portable(redacted_plain(settings.model_dump(mode="json", exclude={"out", "work", "batch"})))
     settings.out.write_text(json.dumps({**chosen, "made_with": made}, indent=1) + "\n", encoding="utf-8")
-    table.write_text(yaml.safe_dump(report_of(settings, chosen, name), sort_keys=False), encoding="utf-8")
     speeds = ", ".join(f"{n}: {speed:.1f}" for n, speed in chosen["sd_tokens_per_s"].items())
+    levels = ",".join(f"{t:g}" for t in sorted({*chosen["levels"].values()}))
     accuracies = ", ".join(f"{name}: {value:.1%}" for name, value in chosen["accuracy"].items())
     print("\n".join([
         f"{settings.out}: L = {chosen['length']} (SD, tokens/s by L: {speeds})",
@@ -198,4 +170,7 @@ def run(config: Mapping[str, Any]) -> None:
         f"{chosen['fsd_acceptance'][chosen['equal_threshold']]:.1%}",
         f"  accuracy: {accuracies}; thresholds rise to {chosen['least_accuracy']:.1%}",
         "  " + ", ".join(f"{level} {t:g}" for level, t in chosen["levels"].items()),
-        f"  python -m bench report={name} --config-dir {settings.out.parent}"]))
+        f"  python -m bench -m method=fsd pair={settings.pair.name} task={settings.task.name} "
+        f"draft.length={chosen['length']} rule.threshold={levels} "
+        f"decoding.temperature={settings.temperature:g} decoding.top_p={settings.top_p:g} "
+        f"decoding.top_k={settings.top_k}"]))
