@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from bench.config.compose import Composer, composer
+from bench.config.compose import Composer
 from bench.config.errors import ConfigError
 from bench.config.schema import ROLES
 from bench.rehearsal.models import HERE, HUB, checkpoint
@@ -32,7 +33,6 @@ from bench.reports.run import Request, load_report, run_reports
 from bench.run.locks import LOCK
 from bench.run.pool import Child, Pool
 from bench.run.session import Session
-from bench.train import main as train
 from methods.engine.source import Source
 from results.reports.frame import lay_out
 from results.reports.published import by_place, load_published, place_in_paper
@@ -82,75 +82,61 @@ def rehearse(command: Command, hydra: Composer) -> int:
                           "tracker=")
     for key, folder in (("output.dir", settings.output.dir), ("store.dir", settings.store.dir)):
         mark(key, folder)
-    own = tuple(line for line in overrides if key_of(line) not in ("output.dir", "store.dir", "workers"))
-    work = Work(settings.output.dir.absolute(), settings.store.dir.absolute(), own, hydra.config_dir)
-    count = min(settings.workers or len(os.sched_getaffinity(0)), len(request.reports))
-    lines = []
-    for name, found in outcomes(work, list(request.reports), count):
+    own = [line for line in overrides if key_of(line) not in ("output.dir", "store.dir", "workers")]
+    own.append(f"store.dir={settings.store.dir.absolute()}")
+    count, lines = min(settings.workers or len(os.sched_getaffinity(0)), len(request.reports)), []
+    for name, found in outcomes(request.reports, count, settings.output.dir.absolute(), own, hydra.config_dir):
         lines.append(found.line(name))
         print(lines[-1], flush=True)
-        (work.folder / MARK).write_text("\n".join([NOTE, *lines, ""]), encoding="utf-8")
+        (settings.output.dir / MARK).write_text("\n".join([NOTE, *lines, ""]), encoding="utf-8")
     return int(any(": FAILED" in line for line in lines))
 
 
-def outcomes(work: Work, names: list[str], count: int) -> Iterator[tuple[str, Outcome]]:
-    """The outcome of each report as it ends. A process goes on with the reports of one paper, which share cells."""
-    if count == 1:
-        yield from ((name, work.outcome(name, 1)) for name in names)
-        return
-    waiting = list(names)
+def outcomes(reports: Sequence[str], count: int, folder: Path, overrides: Sequence[str],
+             config_dir: str | None) -> Iterator[tuple[str, Outcome]]:
+    """The outcome of each report as it ends, from `count` processes that share a store. A process goes on with the
+    reports of one paper, which share cells."""
+    names = list(reports)
 
     def next_report(before: str | None) -> str | None:
-        papers = [name.partition("_")[0] for name in waiting]
+        papers = [name.partition("_")[0] for name in names]
         own = before.partition("_")[0] if before else ""
         chosen = own if own in papers else max(papers, key=papers.count, default="")
-        return waiting.pop(papers.index(chosen)) if waiting else None
+        return names.pop(papers.index(chosen)) if names else None
 
-    starts = [partial(Child, "spawn", f"process {place}", {"OMP_NUM_THREADS": "1"}, partial(worker, work, place))
-              for place in range(1, count + 1)]
+    starts = []
+    for place in (folder / f"process_{number}" for number in range(1, count + 1)):
+        place.mkdir(exist_ok=True)  # its lock: clocks here say nothing, so none waits for others that decode
+        given = [*overrides, f"output.dir={place}", "workers=1"]
+        starts.append(partial(Child, "spawn", place.name, {"OMP_NUM_THREADS": "1", LOCK: str(place / "lock")},
+                              partial(worker, folder, place, given, config_dir)))
     with Pool[str](starts, lambda name: f"rehearsing {name} again") as pool:
         for name, found in pool.run(next_report):
             yield name, found if isinstance(found, Outcome) else Outcome(0, [str(found)], [])
 
 
-def worker(work: Work, place: int) -> Callable[[str], Outcome]:
-    """Rehearses reports in a process of its own; what it prints goes to a file."""
-    file = os.open(work.folder / f"process_{place}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def worker(folder: Path, place: Path, overrides: Sequence[str], config_dir: str | None) -> Callable[[str], Outcome]:
+    """Rehearses reports in a process of its own; what it prints goes to a file. Templates that are not shipped have
+    stand-ins."""
+    file = os.open(place.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    return partial(work.outcome, place=place)
+    judge_prompts.SOURCES.update(komt_bench=str(MT_BENCH / "judge_prompts.jsonl"),
+                                 alpaca_eval=str(HERE / "templates" / "alpaca_eval.txt"))
+    hydra = Rehearsal(Composer("config", config_dir), folder, judge_server())
 
-
-@dataclass(frozen=True)
-class Work:
-    """What is the same for all reports of a rehearsal.
-
-    folder      of what is written: stand-ins, a folder for each process, at the end one for each report.
-    store       of the cells, which reports share.
-    overrides   of the command, but for folders and workers.
-    config_dir  the user's own YAMLs.
-    """
-
-    folder: Path
-    store: Path
-    overrides: tuple[str, ...]
-    config_dir: str | None
-
-    def outcome(self, name: str, place: int) -> Outcome:
-        """Rehearse a report in the folder of process `place`; its files then get a folder of their own, as the page of
-        the next report would draw them again."""
-        began, own = time.perf_counter(), self.folder / f"process_{place}"
-        overrides = [*self.overrides, f"output.dir={own}", f"store.dir={self.store}", "workers=1"]
-        own.mkdir(exist_ok=True)
-        with composer(self.config_dir) as hydra, judge_server() as url, own_lock(own / "lock"):
-            try:
-                found = rehearsed(name, Rehearsal(hydra, self.folder, url), overrides)
-            except ValueError as error:
-                found = Outcome(0, [str(error)], [])
-        if (made := own / "report").is_dir():
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-            made.rename(self.folder / name)
+    def rehearse_one(name: str) -> Outcome:
+        began = time.perf_counter()
+        try:
+            found = rehearsed(name, hydra, overrides)
+        except ValueError as error:
+            found = Outcome(0, [str(error)], [])
+        if (made := place / "report").is_dir():  # the page of the next report would draw this one again
+            shutil.rmtree(folder / name, ignore_errors=True)
+            made.rename(folder / name)
         return replace(found, seconds=time.perf_counter() - began)
+
+    return rehearse_one
 
 
 def mark(key: str, folder: Path) -> None:
@@ -191,7 +177,8 @@ def rehearsed(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
     own = hydra.command([f"report={name}", *overrides])
     for step in {step.file: step for step in _plan(name, hydra, overrides).steps.values()}.values():
         step.file.parent.mkdir(parents=True, exist_ok=True)
-        train(hydra.reduced_step(step, overrides).argv[1:])  # a failure shows as points that still wait for the file
+        module, *given = hydra.reduced_step(step, overrides).argv
+        import_module(module).main(given)  # a failure shows as points that still wait for the file
     status = run_reports(own, hydra)
     plan, session = _plan(name, hydra, overrides), Session(hydra.settings(overrides))
     grid = plan.grid(session)
@@ -203,7 +190,9 @@ def rehearsed(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
     if not list((session.settings.output.dir / "report").glob(f"{plan.spec.name}.*")):
         missing.append("not drawn")
     if isinstance(plan.spec, TableSpec):
-        missing += [*_empty(plan.spec, grid, left_out), *_unlike_paper(plan.spec)]
+        missing += _empty(plan.spec, grid, left_out)
+        if not {"pair", "pairs"} & {key_of(line) for line in overrides}:
+            missing += _unlike_paper(plan.spec)
     return Outcome(sum(held.state == "measured" for held in grid.values()), missing, left_out)
 
 
@@ -341,33 +330,11 @@ def making(folder: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def own_lock(file: Path) -> Iterator[None]:
-    """Clocks of a rehearsal say nothing, so they do not wait for others that decode on this machine."""
-    known = os.environ.get(LOCK)
-    os.environ[LOCK] = str(file.absolute())
-    try:
-        yield
-    finally:
-        del os.environ[LOCK]
-        if known is not None:
-            os.environ[LOCK] = known
-
-
-@contextmanager
-def judge_server() -> Iterator[str]:
-    """The URL of a server that grades any answer, while inside; templates that are not shipped have stand-ins."""
+def judge_server() -> str:
+    """The URL of a server that grades any answer while this process lives."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Judge)
     Thread(target=server.serve_forever, daemon=True).start()
-    known = dict(judge_prompts.SOURCES)
-    judge_prompts.SOURCES.update(komt_bench=str(MT_BENCH / "judge_prompts.jsonl"),
-                                 alpaca_eval=str(HERE / "templates" / "alpaca_eval.txt"))
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        judge_prompts.SOURCES.update(known)
-        server.shutdown()
-        server.server_close()
+    return f"http://127.0.0.1:{server.server_port}/v1"
 
 
 class _Judge(BaseHTTPRequestHandler):
