@@ -112,3 +112,17 @@ def test_each_note_marks_numbers():
         assert all(any(place.items() <= key._asdict().items() for key in keys) for place in places), name
         marked = [key for key in keys if note_text(note) in doubts_of(f"{table}.csv").get(key, ())]
         assert bool(marked) == bool(places) == bool(table), name
+
+
+def test_the_numbers_of_the_notes_on_words():
+    """Those of MARS' Acc, FSD's Appendix E and DropMatch's Tables 2 and 7."""
+    humaneval = {key: float(one.in_unit(1)) for key, one in load_published("mars_table2.csv").items()
+                 if key.row.startswith("HumanEval") and key.value_name == "accuracy"}
+    no_share = [acc for acc in humaneval.values() if round(round(acc * 164) / 164, 3) != acc]
+    assert len(humaneval) == 25 and no_share == [0.842]
+    accepted = float(load_published("fsd_table2.csv")["Llama3.1 8B + 70B", "SD", "HumanEval", "accept_len"].in_unit(1))
+    assert [round(100 * accepted / length) for length in (10, 15, 20)] == [76, 51, 38]
+    assert round(1 / 0.00005 / 164) == 122
+    wins = {key.row: float(one.in_unit(1)) for key, one in load_published("dropmatch_table7.csv").items()
+            if key.value_name == "win_rate"}
+    assert [round(wins[f"EAGLE3 + DM / {n}"] - wins[f"EAGLE3 / {n}"], 1) for n in (5, 7, 9)] == [5.0, 4.7, 1.4]
