@@ -21,7 +21,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables rehearse every reports measured plots test test-fast test-all attack lint structure oracles engine-speed gpu models heads derived offline-kit measured-real lock clean
+.PHONY: help setup vllm demo tables rehearse every reports measured pictures plots test test-fast test-all attack lint structure oracles engine-speed gpu models heads derived offline-kit measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ measured: $(READY)  ## measure every report of results/measured/embedded_cpu (ho
 	$(RUN) -m bench 'report=[$(DECIDING)]' n=512 timed=48 $(ONE_STORE) output.dir=outputs/measured/deciding $(WITH)
 	$(RUN) -m bench 'report=[$(call listed,$(filter-out $(subst $(COMMA), ,$(DECIDING)),$(MEASURED)))]' $(ONE_STORE) \
 		output.dir=outputs/measured/others $(WITH)
+
+pictures: $(READY)  ## draw the pictures of results/measured again from their CSV files
+	$(RUN) -m bench.pictures
 
 plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4

@@ -110,11 +110,7 @@ def keep_reports(plans: Sequence[Plan], items: Sequence[Item], folder: Path, ses
     """`output.keep=FOLDER`: copy what was drawn of the reports `plans` there, each with its command and the environment
     it was measured in, and list them with their commands in TABLES.md, whose lines of other reports stay."""
     folder.mkdir(parents=True, exist_ok=True)
-    listing = folder / "TABLES.md"
-    lines = {}
-    for line in listing.read_text(encoding="utf-8").splitlines() if listing.exists() else ():
-        if found := re.search(r"\[numbers\]\((\w+)\.csv\)", line):
-            lines[found[1]] = line
+    listing, lines = folder / "TABLES.md", kept_lines(folder)
     for plan, item in zip(plans, items, strict=True):
         name, shown = item.spec.name, "md" if item.spec.kind == "table" else "png"
         lines[name] = (f"- [{item.spec.title}]({name}.{shown}): [numbers]({name}.csv), "
@@ -127,6 +123,13 @@ def keep_reports(plans: Sequence[Plan], items: Sequence[Item], folder: Path, ses
                 copy_file(path, folder / path.name)
     replace_text(listing, "\n".join(["# Tables and figures", "", *(lines[name] for name in sorted(lines)), ""]))
     session.print(f"kept in {folder}: {', '.join(item.spec.name for item in items)}", soft_wrap=True)
+
+
+def kept_lines(folder: Path) -> dict[str, str]:
+    """Name of a kept report -> its line of TABLES.md."""
+    listing = folder / "TABLES.md"
+    lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
+    return {found[1]: line for line in lines if (found := re.search(r"\[numbers\]\((\w+)\.csv\)", line))}
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
+
+from plots.render import DATA
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "results" / "measured"
@@ -21,3 +25,13 @@ def test_a_report_names_its_own_command(report: str) -> None:
     folder, found = REPORTS[report]
     assert (folder / found["shown"]).exists() and (folder / found["numbers"]).exists()
     assert json.loads((folder / found["environment"]).read_text(encoding="utf-8"))["command"] == found["command"]
+
+
+def test_every_committed_picture_shows_its_committed_numbers() -> None:
+    pictures = sorted({*MEASURED.rglob("*.png"), *(ROOT / "docs").rglob("*.png")})
+    assert len(pictures) > 20
+    for picture in pictures:
+        numbers = picture.with_suffix(".json" if picture.stem == "tree" else ".csv")
+        with Image.open(picture) as image:
+            shown = image.info.get(DATA)
+        assert shown == hashlib.sha256(numbers.read_bytes()).hexdigest(), f"{picture}: run `make pictures`"
