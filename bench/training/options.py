@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
-from pydantic import NonNegativeInt
 from rich.console import Console
 from rich.progress import track
 
@@ -22,32 +19,13 @@ from bench.config.schema import Pair
 from bench.config.section import Named, Section, parse
 from bench.run.models import load_language_model, use_threads
 from methods.engine.fingerprints import fingerprint
-from methods.engine.loading import load_model
-from methods.engine.source import DType
 from results.store.errors import redacted_plain
 from tasks import registry
 from tasks.base import Prompt, Task, TaskOptions
 
 if TYPE_CHECKING:
+
     from methods.engine.language_model import LanguageModel
-
-
-class TargetOptions(Section):
-    """Options of a command that trains for one target, wherever it is; conf/train_heads.yaml explains them."""
-
-    target: str
-    target_revision: str | None
-    out: Path
-    seed: int
-    threads: NonNegativeInt
-    device: str | None
-    dtype: DType
-
-    def load_target(self) -> LanguageModel:
-        """The target, on the threads and the device that are asked for. Raises ModelError."""
-        torch.set_num_threads(self.threads or os.cpu_count() or 1)
-        return load_model(self.target, dtype=self.dtype, revision=self.target_revision,
-                          device=self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 class PairOptions(Section):

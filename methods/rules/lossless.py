@@ -198,12 +198,19 @@ class ThresholdRule(Rule):
         return Decision(v.is_argmax if view is None else view.kept, lossless_test(v))
 
 
-class ChainRule(Rule):
-    """A rule for one chain of tokens drawn from q: greedy matching at temperature 0, `accept` above it. It emits what
-    `lossless` emits, or, where it samples towards a distribution pi other than p, `without_draft`."""
+class DrawnRule(Rule):
+    """A rule for one chain of tokens drawn from q. It emits what `lossless` emits, or, where it samples towards a
+    distribution pi other than p, `without_draft`."""
 
     chain_only: ClassVar[bool] = True
     sampled_only: ClassVar[bool] = True
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return residual(v, node)
+
+
+class ChainRule(DrawnRule):
+    """Greedy matching at temperature 0, `accept` above it."""
 
     def decide(self, v: Verification) -> Decision:
         if v.sampling.greedy:
@@ -215,16 +222,9 @@ class ChainRule(Rule):
     def accept(self, v: Verification, lossless: Tensor) -> Tensor:
         """[B, N] bool: the decision above temperature 0; `lossless` [B, N] is that of the lossless test."""
 
-    def emit(self, v: Verification, node: Tensor) -> Tensor:
-        return residual(v, node)
 
-
-class ThresholdChain(ThresholdRule):
-    """A rule for chains whose decision is a function of one threshold: greedy matching at temperature 0, and emits what
-    `lossless` emits."""
-
-    chain_only: ClassVar[bool] = True
-    sampled_only: ClassVar[bool] = True
+class ThresholdChain(DrawnRule, ThresholdRule):
+    """Greedy matching at temperature 0, a function of one threshold above it."""
 
     @abstractmethod
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
@@ -232,9 +232,6 @@ class ThresholdChain(ThresholdRule):
 
     def threshold_view(self, v: Verification) -> ThresholdView | None:
         return None if v.sampling.greedy else self.view(v, lossless_test(v))
-
-    def emit(self, v: Verification, node: Tensor) -> Tensor:
-        return residual(v, node)
 
 
 def draft_p(v: Verification) -> Tensor:

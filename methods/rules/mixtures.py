@@ -12,10 +12,10 @@ from torch import Tensor
 
 from methods.rules.base import Decision, DraftCapabilities, Sampling, State, ThresholdView, Verification, Walk
 from methods.rules.lossless import ChainRule, ThresholdChain, lossless_test, without_draft
-from methods.rules.placed import count_answered, place, ramp, start_count
+from methods.rules.placed import CountingRule, place, ramp
 
 
-class Ensemble(ThresholdChain):
+class Ensemble(CountingRule, ThresholdChain):
     """Ensemble: sample from a mixture of target and draft instead of from the target, fixed or along a schedule.
 
         accept x  iff  u < (1 - w) + w p(x)/q(x);   rejected: norm(max(0, p - q));   bonus: p
@@ -55,10 +55,10 @@ class Ensemble(ThresholdChain):
         return (self.w == 1.0 and self.w_first in (None, 1.0)) or (sampling.greedy and self.variant == "graphcore")
 
     def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
-        return {} if self.w_first is None else start_count(rows, device)
+        return {} if self.w_first is None else super().start(rows, device)
 
     def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
-        return {} if self.w_first is None else count_answered(v, path)
+        return {} if self.w_first is None else super().next_state(v, path, token)
 
     def needs_q(self, sampling: Sampling) -> bool:
         return self._mixes_argmax(sampling)

@@ -28,14 +28,15 @@ from methods.rules.lossless import ThresholdRule, lossless_test, residual
 Ramp = Literal["step", "linear", "power"]
 
 
-def start_count(rows: Sequence[Sequence[int]], device: torch.device) -> State:
-    """answered: [B] int64, tokens of each answer so far; the prefill has given the first."""
-    return {"answered": torch.ones(len(rows), dtype=torch.long, device=device)}
+class CountingRule(Rule):
+    """A rule that knows how far an answer has come: `state["answered"]` [B] int64 counts its tokens."""
 
+    def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
+        """answered: 1, since the prefill has given the first."""
+        return super().start(rows, device) | {"answered": torch.ones(len(rows), dtype=torch.long, device=device)}
 
-def count_answered(v: Verification, path: Walk) -> State:
-    """The state behind a block: its kept tokens and the token after them are counted."""
-    return {"answered": v.state["answered"] + path.length + 1}
+    def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
+        return super().next_state(v, path, token) | {"answered": v.state["answered"] + path.length + 1}
 
 
 def place(v: Verification) -> Tensor:
@@ -109,7 +110,7 @@ class ThinkingRule(Rule):
         return {"thinking": torch.where(begin == end, v.state["thinking"], begin > end)}
 
 
-class NearTop(ThinkingRule, ThresholdRule):
+class NearTop(CountingRule, ThinkingRule, ThresholdRule):
     """Keep a token that the target ranks near its best: its share of the largest probability, or its own probability.
 
         accept x  iff  near(x), or the lossless test accepts it (greedy matching at temperature 0)
@@ -152,12 +153,6 @@ class NearTop(ThinkingRule, ThresholdRule):
             raise ValueError(f"rule.protected={list(self.protected)}: must be token ids of {target.source}, whose "
                              f"vocabulary has {target.vocab_size} entries")
         return super().bind(target, model)
-
-    def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
-        return super().start(rows, device) | start_count(rows, device)
-
-    def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
-        return super().next_state(v, path, token) | count_answered(v, path)
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         strict = lossless_test(v)
@@ -241,7 +236,7 @@ LARGEST = 1.0 - 2.0**-24
 """Below 1: rounding must not stretch a uniform number to it."""
 
 
-class SecureSd(Nested):
+class SecureSd(CountingRule, Nested):
     """SecureSD: a relaxed rule mixed with the strict one, strict at the beginning of an answer.
 
         accept x  with probability  eta(t) a(x) + (1 - eta(t)) min(1, p(x)/q(x))
@@ -280,12 +275,6 @@ class SecureSd(Nested):
 
     def emits_argmax(self, sampling: Sampling) -> bool:
         return sampling.greedy and super().emits_argmax(sampling)
-
-    def start(self, rows: Sequence[Sequence[int]], device: torch.device) -> State:
-        return start_count(rows, device)
-
-    def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
-        return count_answered(v, path)
 
     def eta(self, v: Verification) -> Tensor:
         """[B, N] of the token that follows each node."""

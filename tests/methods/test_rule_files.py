@@ -24,13 +24,14 @@ from methods.rules.arc import Arc
 from methods.rules.classifiers import Autojudge
 from methods.rules.coarse_grained import CoarseGrained
 from methods.rules.combined import ArgmaxOnly, Either
+from methods.rules.dropmatch import Dropmatch, DropoutHead
 from methods.rules.mismatches import Csd
 from methods.rules.placed import NearTop, RelaxedTopk, SecureSd
 from methods.sampling import Sampling
 from methods.training.rules.arc import BoundSample, fit, fit_buckets, measure, upper_quantile
 from tests.helpers import rule_reference
 from tests.helpers.rule_reference import softmax
-from tests.helpers.rule_table import ARC_ONE, ARC_THREE, TABLE, TARGET, case, classifier
+from tests.helpers.rule_table import ARC_ONE, ARC_THREE, EMBEDDING, TABLE, TARGET, case, classifier
 from tests.helpers.tiny_models import language_model, prompts
 
 OTHER: Any = SimpleNamespace(**{**vars(TARGET), "fingerprint": "xyz", "source": "other"})
@@ -128,6 +129,7 @@ def test_a_draft_carries_the_states_behind_its_own_tokens() -> None:
 
 
 @pytest.mark.parametrize(("build", "message"), [
+    (lambda: Arc(theta=1.1), "less than or equal to 1"),
     (lambda: Either(first={"name": "nothing"}), "name=nothing cannot be combined; give one of: arc, "),
     (lambda: Either(first={}), "name=None cannot be"),
     (lambda: Either(first={"name": "either"}), "name=either cannot be"),
@@ -142,6 +144,21 @@ def test_a_draft_carries_the_states_behind_its_own_tokens() -> None:
 def test_options_that_do_not_fit(build: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_groups_of_embeddings_are_the_tokens_within_a_cosine_and_are_made_once() -> None:
+    target: Any = SimpleNamespace(model=torch.nn.Linear(1, 1), embedding=EMBEDDING)
+    found, again = (CoarseGrained(similarity=0.2).bind(target, None).token_groups for _ in range(2))
+    unit = torch.nn.functional.normalize(EMBEDDING.double(), dim=-1)
+    near = (unit @ unit.T >= 0.2) | torch.eye(len(unit), dtype=torch.bool)
+    groups = [set(of[member].tolist()) for of, member in zip(found.of, found.member, strict=True)]
+    assert groups == [set(row.nonzero()[:, 0].tolist()) for row in near] and any(len(group) > 1 for group in groups)
+    assert found is again
+
+
+def test_randomness_of_a_rules_own_is_said() -> None:
+    assert not Dropmatch(p_drop=0.0).own_randomness and not DropoutHead(p_drop=0.0).own_randomness
+    assert Dropmatch().own_randomness and Dropmatch(p_drop=0.0, selection="nucleus").own_randomness
 
 
 def test_a_rule_needs_what_the_rules_inside_need() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from bench.config.section import check_known, parse
-from bench.training.options import TargetOptions
+from bench.config.section import Section, check_known, parse
 from bench.training.self_distillation import OwnAnswers, with_own_answers
+from methods.engine.loading import load_model
+from methods.engine.source import DType
 from methods.training.heads.base import FrozenTarget, HeadRecipe
 from methods.training.heads.loop import ConversationSource, measure, train
 from methods.training.heads.trainers import RECIPES, TRAINERS
@@ -22,15 +24,23 @@ from results.store.errors import redacted_plain
 from results.store.files import check_writable
 
 if TYPE_CHECKING:
+
     from methods.engine.language_model import LanguageModel
 
 EMBEDDED = "embedded"
 
 
-class TrainHeads(TargetOptions):
+class TrainHeads(Section):
     """conf/train_heads.yaml without the heads' own sections; the file explains every field."""
 
+    target: str
+    target_revision: str | None
+    out: Path
     work: Path
+    seed: int
+    threads: NonNegativeInt
+    device: str | None
+    dtype: DType
     heads: list[str] = Field(min_length=1)
     data: str
     split: str
@@ -116,7 +126,9 @@ def run(config: Mapping[str, Any]) -> None:
     settings, recipes = parsed(config)
     check_writable(settings.out, "out")
     check_writable(settings.work, "work")
-    target = settings.load_target()
+    torch.set_num_threads(settings.threads or os.cpu_count() or 1)
+    target = load_model(settings.target, dtype=settings.dtype, revision=settings.target_revision,
+                        device=settings.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     source = source_of(settings, target)
     for name, recipe in recipes.items():
         make_head(name, recipe, target, source, settings)

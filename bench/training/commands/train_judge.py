@@ -174,8 +174,8 @@ def classifier(settings: TrainJudge, target: LanguageModel, draft: LanguageModel
     provenance = {**redacted_plain(plain),
                   "dtype": settings.engine.dtype, "n": len(labels), "important": int(y.sum()), **quality,
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
-    drafted = {} if draft is None else {"draft": settings.provenance_name(draft),
-                                        "draft_fingerprint": draft.fingerprint}
+    drafted: dict[str, Any] = {} if draft is None else {
+        "draft": settings.provenance_name(draft), "draft_fingerprint": draft.fingerprint}
     return Classifier(kind=settings.kind, target=settings.provenance_name(target), fingerprint=target.fingerprint,
                       **drafted, **fitted, features=settings.used_features, provenance=provenance)
 
