@@ -6,10 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 
 from methods import registry
 from methods.batch import Generation
@@ -218,24 +216,6 @@ def test_no_rule_lies_above_the_limit_on_the_same_trees(lam: float) -> None:
         assert (kept - lam * nats <= limit + 1e-5).all(), name
         if options.get("lam") == lam:
             assert torch.allclose(kept - lam * nats, limit, atol=1e-5)
-
-
-def test_no_policy_of_a_small_tree_lies_above_the_limit() -> None:
-    """A root with two children, one of which has one: free laws of all three contexts, optimised numerically."""
-    rng, lam = np.random.default_rng(0), 0.7
-    p = rng.dirichlet(np.ones(4), 3)  # the root, its child 0, and the child 1, behind which token 2 is drafted
-
-    def objective(free: np.ndarray) -> float:
-        r = np.exp(free.reshape(3, 4))
-        r /= r.sum(1, keepdims=True)
-        nats = (r * np.log(r / p)).sum(1)
-        kept = r[0, 0] + r[0, 1] * (1 + r[2, 2])
-        return -(kept - lam * (nats[0] + r[0, 0] * nats[1] + r[0, 1] * nats[2]))
-
-    found = -min(minimize(objective, rng.normal(size=12), method="BFGS").fun for _ in range(8))
-    second = lam * math.log(p[2, 2] * math.exp(1 / lam) + 1 - p[2, 2])
-    first = lam * math.log(p[0, 0] * math.exp(1 / lam) + p[0, 1] * math.exp((1 + second) / lam) + p[0, 2] + p[0, 3])
-    assert found == pytest.approx(first, abs=1e-5)
 
 
 @pytest.mark.parametrize("lam", PRICES)

@@ -183,13 +183,6 @@ def test_drafts_are_those_of_a_slow_count(row: list[int], corpus: list[int], dep
         assert found == expected and score == pytest.approx(expected_score)
 
 
-def test_a_longer_suffix_drafts_more_tokens() -> None:
-    row = [1, 2, 3, 4, 5, 6, 9, 1, 2, 3]
-    assert speculate(np.array(row), np.array(row), Suffix(), 10)[0] == [4, 5, 6]
-    assert speculate(np.array(row), np.array(row), Suffix(factor=2.0), 10)[0] == [4, 5, 6, 9, 1, 2]
-    assert speculate(np.array(row), np.array(row), Suffix(min_probability=0.6), 10)[0] == []  # half the places end
-
-
 def test_a_corpus_of_the_answers_is_copied_from(tmp_path: Path) -> None:
     target, file = language_model("llama", layers=2), tmp_path / "answers.json"
     requests = [Request(ids, f"0/suffix/{i}") for i, ids in enumerate(prompts(6))]

@@ -23,7 +23,7 @@ from methods.rules.whole import Block, Traversal, alphas, thresholds
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers.local_reference import mentored_pi
-from tests.helpers.rule_cases import contexts, every_token, first_token, outcomes, random_case, with_u
+from tests.helpers.rule_cases import contexts, every_token, first_token, outcomes, random_case
 from tests.helpers.rule_table import TABLE, coarse
 from tests.helpers.tiny_heads import model_for
 from tests.helpers.tiny_models import language_model
@@ -100,33 +100,6 @@ def test_traversal_on_trees(branching: tuple[int, ...], depth: int, sampling: Sa
         assert mean_length(v, mass, stops) > mean_length(v, mass, token_wise) - 1e-6
         law = toy.continued(emitted_law(v, mass, token_wise, at_every_node(Lossless(), v)), depth + 1)
         assert total_variation(law, toy.law(depth + 1)) < 1e-6  # its tests are found by bisection
-
-
-def test_equal_models_keep_everything() -> None:
-    toy = Toy.random(0, Sampling(1.0))
-    twin = Toy(toy.target, toy.target, toy.sampling)
-    for replacement in (True, False):
-        v, mass = twin.drafts((2, 2), 2, replacement)
-        assert mean_length(v, mass, traversal_stops(v)) == pytest.approx(2.0, abs=1e-12)
-
-
-def ascend_bias(seed: int, length: int, draws: int = 400) -> float:
-    """Total variation of the variant of vllm-ascend, the uniforms drawn."""
-    toy = Toy.random(seed, Sampling(1.0))
-    v, mass = toy.drafts((), length, replacement=True)
-    rule, stops = Block(variant="ascend"), torch.zeros_like(v.u)
-    g = torch.Generator().manual_seed(seed)
-    for _ in range(draws):
-        drawn = with_u(v, torch.rand(v.u.shape, generator=g, dtype=torch.float64))
-        last = walk(drawn, rule.decide(drawn)).last
-        stops.scatter_add_(1, last[:, None], torch.full_like(v.u[:, :1], 1 / draws))
-    law = emitted_law(v, mass, stops, at_every_node(rule, v))
-    return total_variation(toy.continued(law, length + 1), toy.law(length + 1))
-
-
-def test_the_variant_of_vllm_ascend_is_biased() -> None:
-    """Three drafted tokens or more; with fewer it is the token-wise test, whose distance is that of the draws alone."""
-    assert ascend_bias(0, 2) < 0.02 < 0.04 < ascend_bias(0, 3)
 
 
 # --- the first token, in float32

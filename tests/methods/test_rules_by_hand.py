@@ -17,7 +17,7 @@ from methods.rules.fsd import Divergence, Fsd, divergence, divergences
 from methods.rules.lossless import Lossless, Random
 from methods.rules.mars import Mars
 from methods.rules.verification import Verification
-from methods.rules.walk import Decision, walk
+from methods.rules.walk import walk
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers import rule_reference
@@ -137,16 +137,6 @@ def test_fsd_rejects_an_undefined_divergence() -> None:
     for kind in ("js_released", "kl", "kl_released"):
         assert accepted(Fsd(divergence=kind, threshold=1e30), v) == [False]
     assert accepted(Fsd(divergence="js", threshold=0.1), v) == [True]
-
-
-def test_walk_counts_flags_along_the_path() -> None:
-    draft = Draft.of_chain(torch.zeros(2, 4, dtype=torch.long))
-    v = Verification(draft, torch.zeros(2, 4, 3), WARM, torch.zeros(2, 4))
-    accept = torch.tensor([[True, True, False, True], [True, True, True, True]])
-    flags = {"relaxed": torch.ones_like(accept)}
-    found = walk(v, Decision(accept, lossless_accept=torch.zeros_like(accept), flags=flags))
-    assert found.length.tolist() == found.last.tolist() == found.greedier_count.tolist() == [1, 3]
-    assert found.flags["relaxed"].sum(1).tolist() == [2, 4] and found.relaxed_count.tolist() == [0, 0]
 
 
 def test_a_token_that_the_draft_lacks_leaves_bounded_divergences_finite() -> None:

@@ -53,16 +53,6 @@ def test_a_tree_is_what_the_loop_wants(paths):
     assert draft.depth[0].tolist() == list(tree.depth)
 
 
-@given(path_lists(), st.data())
-def test_a_missing_parent_and_a_second_copy_are_refused(paths, data):
-    path = data.draw(st.sampled_from(paths))
-    with pytest.raises(TreeError, match="given twice"):
-        StaticTree.of_paths("t", "s", [*paths, path])
-    if any(len(other) > len(path) and other[:len(path)] == path for other in paths):
-        with pytest.raises(TreeError, match="has no parent; add node"):
-            StaticTree.of_paths("t", "s", [other for other in paths if other != path])
-
-
 @pytest.mark.parametrize("text,said", [
     ("source: s\npaths: '0 0.0 0.0'", "node 0.0 is given twice; give every draft node once"),
     ("source: s\npaths: '0 1.0'", "node 1.0 has no parent; add node 1"),
