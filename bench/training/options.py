@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from rich.console import Console
 from rich.progress import track
 
@@ -24,7 +23,6 @@ from tasks import registry
 from tasks.base import Prompt, Task, TaskOptions
 
 if TYPE_CHECKING:
-
     from methods.engine.language_model import LanguageModel
 
 
@@ -66,10 +64,6 @@ class PairOptions(Section):
         """(prompt id, result of `function`) in order, as `map_batches`."""
         return map_batches(self.work, identity, prompts, lambda batch: [function(batch[0])], title)
 
-    def prompt_rng(self, prompt: Prompt, seed: int) -> np.random.Generator:
-        """Random numbers that depend on the prompt's id and the seed alone."""
-        return np.random.default_rng(int(digest({"id": prompt.id, "seed": seed}), 16))
-
     @staticmethod
     def provenance_name(model: LanguageModel) -> str:
         """A model's source as written into a file that travels: a folder of the checkout is named relative to it."""
@@ -90,14 +84,13 @@ def map_batches(work: Path, identity: dict[str, Any], prompts: Sequence[Prompt],
     reused.
 
     They are kept in `work`/<digest of identity>.jsonl: `identity`, without secrets, on the first line, then one
-    result (plain JSON data) a line. Raises ValueError where the file holds another identity."""
+    result (plain JSON data) a line."""
     file = work / f"{digest(identity)}.jsonl"
-    shown = redacted_plain(identity)
-    results = _read(file, shown)
+    results = _read(file)
     work.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:
         if out.tell() == 0:
-            out.write(json.dumps(shown) + "\n")
+            out.write(json.dumps(redacted_plain(identity)) + "\n")
         missing = [prompt for prompt in prompts if prompt.id not in results]
         batches = [missing[start:start + size] for start in range(0, len(missing), size)]
         for batch in track(batches, title, console=Console(stderr=True), disable=not sys.stderr.isatty()):
@@ -108,7 +101,7 @@ def map_batches(work: Path, identity: dict[str, Any], prompts: Sequence[Prompt],
     return [(prompt.id, results[prompt.id]) for prompt in prompts]
 
 
-def _read(file: Path, settings: dict[str, Any]) -> dict[str, list[Any]]:
+def _read(file: Path) -> dict[str, list[Any]]:
     """Prompt id -> result of what `file` holds; the torn last line of a killed process is cut off."""
     if not file.exists():
         return {}
@@ -116,16 +109,5 @@ def _read(file: Path, settings: dict[str, Any]) -> dict[str, list[Any]]:
     whole = [line for line in lines if line.endswith(b"\n")]
     if len(whole) < len(lines):
         file.write_bytes(b"".join(whole))
-    rows = [json.loads(line) for line in whole]
-    if rows and rows[0] != settings:
-        raise ValueError(f"{file}: written under other settings: {_differences(rows[0], settings)}; remove it, or give "
-                         "another work=DIR")
-    return {row["id"]: row["found"] for row in rows[1:]}
-
-
-def _differences(before: Any, now: dict[str, Any]) -> str:
-    """The settings that differ, each with both values."""
-    if not isinstance(before, dict):
-        return "its first line holds none"
-    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return ", ".join(f"{key} was {json.dumps(before.get(key))} and is {json.dumps(now.get(key))}" for key in keys)
+    rows = [json.loads(line) for line in whole[1:]]
+    return {row["id"]: row["found"] for row in rows}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from bench.config.identity import digest
 from bench.run.answer import context
 from bench.training.options import PairOptions
 from bench.training.self_distillation import answers
@@ -91,7 +92,7 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
             return []
         samples = measure(target, context(target, prompt, []), ids, settings.sampling,
                           count=settings.positions, top=settings.top, alternative=settings.alternative,
-                          rng=settings.prompt_rng(prompt, settings.seed))
+                          rng=np.random.default_rng(int(digest({"id": prompt.id, "seed": settings.seed}), 16)))
         return [list(astuple(sample)) for sample in samples]
 
     prompts = task.prompts_of("calibration", settings.prompts, settings.seed)
