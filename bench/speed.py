@@ -7,15 +7,20 @@ Every rate includes the prompt:
   SpS             over transformers' assisted generation with the same draft model and draft length
   EAGLE-3         the pair's tree, over autoregressive decoding
   llama.cpp       over autoregressive decoding, on the same GGUF file with its own 4-bit arithmetic, where the package
-                  xllamacpp is installed"""
+                  xllamacpp is installed
+With --before FOLDER, another checkout of Leeway, each method over the same method there, in a process of its own."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -46,11 +51,13 @@ class Speed(Options):
     n       prompts.
     length  draft length K of SpS and of assisted generation.
     new     new tokens at most.
+    before  another checkout.
     """
 
     n: PositiveInt
     length: PositiveInt
     new: PositiveInt
+    before: Path | None
 
 
 def opened_for(overrides: Sequence[str]) -> tuple[OpenCell, list[str]]:
@@ -83,6 +90,35 @@ def llama_cpp(source: Source, revision: str | None, new: int, threads: int, cont
     return run
 
 
+ELSEWHERE = """
+import json, sys
+from bench.commands.arms import ours
+from bench.commands.open_cell import OpenCell
+overrides, new = json.loads(sys.argv[1])
+arm = ours(OpenCell.compose(overrides).method, new)
+for line in sys.stdin:
+    print(json.dumps(arm(json.loads(line))), flush=True)
+"""
+
+
+def elsewhere(folder: Path, overrides: Sequence[str], new: int) -> Arm:
+    """A method of another checkout, in a process that ends with this one. Raises ValueError where it does not run."""
+    if not (folder / "bench" / "commands").is_dir():
+        raise ValueError(f"--before {folder}: no checkout of Leeway; give the folder of one")
+    process = subprocess.Popen([sys.executable, "-c", ELSEWHERE, json.dumps([overrides, new])], text=True, cwd=folder,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               env={**os.environ, "PYTHONPATH": str(folder.resolve())})
+
+    def run(ids: list[int]) -> tuple[int, float]:
+        assert process.stdin is not None and process.stdout is not None
+        print(json.dumps(ids), file=process.stdin, flush=True)
+        if not (line := process.stdout.readline()):
+            raise ValueError(f"--before {folder}: this method does not run there (its message is above)")
+        tokens, seconds = json.loads(line)
+        return tokens, seconds
+    return run
+
+
 def run(options: Speed, overrides: Sequence[str]) -> None:
     """Measure and print. Raises ValueError, ModelError, StoreError."""
     opened, base = opened_for(overrides)
@@ -93,6 +129,14 @@ def run(options: Speed, overrides: Sequence[str]) -> None:
     prompts = [opened.context(prompt) for prompt in opened.task.prompts(options.n, cell.seed)]
     eos, threads = sorted(target.eos_ids), torch.get_num_threads()
     arms: dict[str, Arm] = {name: ours(method, options.new) for name, method in methods.items()}
+    title = (f"{pair.name}, {cell.task.name}, {options.n} prompts, at most {options.new} tokens, K = {options.length}, "
+             f"T = 0, {cell.engine.dtype}, {threads} threads, one interleaved run")
+    if options.before is not None:
+        for name in methods:
+            own = [f"drafter={METHODS[name][0]}", f"draft.length={options.length}", f"engine.threads={threads}"]
+            arms[f"{name}, before"] = elsewhere(options.before, [*base, *own], options.new)
+        show(take_turns(arms, prompts), [(name, f"{name}, before") for name in methods], title)
+        return
     arms[STOCK] = stock_generate(stock(target), eos, options.new)
     if SPS in methods:
         draft = cast("LanguageModel", methods[SPS].model)
@@ -103,9 +147,7 @@ def run(options: Speed, overrides: Sequence[str]) -> None:
         arms[LLAMA] = llama_cpp(source, pair.target.revision, options.new, threads, longest)
     compared = [(PLAIN, STOCK), (SPS, ASSISTED), (SPS, PLAIN), (EAGLE, PLAIN), (LLAMA, PLAIN)]
     runs = take_turns(arms, prompts)
-    show(runs, [each for each in compared if runs.keys() >= {*each}],
-         f"{pair.name}, {cell.task.name}, {options.n} prompts, at most {options.new} tokens, K = {options.length}, "
-         f"T = 0, {cell.engine.dtype}, {threads} threads, one interleaved run")
+    show(runs, [each for each in compared if runs.keys() >= {*each}], title)
 
 
 def show(runs: Mapping[str, Sequence[tuple[int, float]]], compared: Sequence[tuple[str, str]],
@@ -133,6 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--n", default=24, help="prompts")
     parser.add_argument("--length", default=5, help="draft length K")
     parser.add_argument("--new", default=96, help="new tokens at most")
+    parser.add_argument("--before", metavar="FOLDER", help="another checkout, to compare each method with")
     given = vars(parser.parse_intermixed_args(argv))
     overrides = given.pop("overrides")
     return run_command(lambda: run(Speed.from_args(given), overrides))
