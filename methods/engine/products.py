@@ -11,7 +11,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from methods.engine.user_cache import is_writable, noted
 mkldnn: Any = torch.ops.mkldnn
 TOKENS = (1, 2, 4, 8, 12, 16, 24, 32)
 """The numbers of tokens that are measured. Others take the kernel of the next larger number."""
-GIVEN_UP = (8.0, 1.3, 1.3)
-"""How many times slower than the best a kernel must be to be given up after one product, one round and another."""
+ROUNDS, GIVEN_UP = 3, 8.0
+"""Rounds over the weights that are timed, and how many times slower than the best a kernel must be to be left out."""
 COLD, SMALLEST = 40 << 20, 64 << 20
 """Bytes of weights that are read in turn, more than processors keep in their caches; bytes of the smallest model that
 is worth it: a forward of a smaller one finds its weights in those caches."""
@@ -53,8 +54,8 @@ def convolution(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return out.permute(0, 2, 3, 1).reshape(tokens, -1)
 
 
-def _packed(weight: Tensor, tokens: int) -> Any:
-    return mkldnn._reorder_linear_weight(weight.contiguous(), tokens)
+def _packed(weight: Tensor) -> Any:
+    return mkldnn._reorder_linear_weight(weight.contiguous(), 8)
 
 
 def _pixels(weight: Tensor) -> Any:
@@ -64,9 +65,9 @@ def _pixels(weight: Tensor) -> Any:
 
 KERNELS: Mapping[str, tuple[Callable[[Tensor], Tensor], Kernel]] = {
     "linear": (Tensor.detach, F.linear), "onednn": (Tensor.detach, onednn), "convolution": (_pixels, convolution),
-    **{f"packed {tokens}": (partial(_packed, tokens=tokens), onednn) for tokens in (4, 8, 32)}}
-"""What makes a weight's layout, and the kernel that reads it. A packed weight has the layout that oneDNN prefers for so
-many tokens. That of a convolution suits some numbers of tokens only, and is converted anew, at a hundred times the
+    "packed": (_packed, onednn)}
+"""What makes a weight's layout, and the kernel that reads it. A packed weight has the layout that oneDNN prefers for a
+few tokens. That of a convolution suits some numbers of tokens only, and is converted anew, at a hundred times the
 cost, for the others: its tokens are filled up to the next number that was measured."""
 OWN = frozenset({"linear", "onednn"})
 """Those on a weight as it is."""
@@ -174,16 +175,9 @@ def measured(outputs: int, inputs: int, columns: bool, dtype: torch.dtype,
     weights = [rows.t().contiguous().t() if columns else rows.clone() for _ in range(-(-COLD // rows.nbytes))]
     x = torch.full((max(TOKENS), inputs), 0.01, dtype=dtype)
     held: dict[str, tuple[Kernel, list[Tensor]]] = {}
-    layouts = set()
     for name, (make, kernel) in KERNELS.items():
-        try:
-            made = make(weights[0])
-            kernel(x, made, None)
-            layout = name if name in OWN else mkldnn._get_mkldnn_serialized_md(made).numpy().tobytes()
-        except (RuntimeError, AttributeError):  # this processor has no such layout, this PyTorch no such operator
-            continue
-        if layout not in layouts:
-            layouts.add(layout)
+        with suppress(RuntimeError, AttributeError):  # this processor has no such layout, this PyTorch no such operator
+            kernel(x, make(weights[0]), None)
             held[name] = kernel, [make(weight) for weight in weights]
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -196,17 +190,17 @@ def measured(outputs: int, inputs: int, columns: bool, dtype: torch.dtype,
 def _seconds(held: Mapping[str, tuple[Kernel, list[Tensor]]], x: Tensor, tokens: int) -> list[float]:
     """The least seconds of one product of each kernel with so many rows of `x`, the mean over the weights."""
     best = dict.fromkeys(held, float("inf"))
-    for turn in range(len(GIVEN_UP) + 1):
+    for turn in range(ROUNDS + 1):
         for name, (kernel, weights) in held.items():
             given = x[:max(tokens, FILLED) if kernel is convolution else tokens]
             some = weights if turn else weights[:1]
             if turn == 0:
                 kernel(given, weights[0], None)  # the first product of a shape compiles its kernel
-            elif best[name] > min(best.values()) * GIVEN_UP[turn - 1]:
+            elif best[name] > min(best.values()) * GIVEN_UP:
                 continue
             began = time.perf_counter()
             for weight in some:
                 kernel(given, weight, None)
             seconds = (time.perf_counter() - began) / len(some)
-            best[name] = min(best[name], seconds) if turn > 1 else seconds
+            best[name] = min(best[name], seconds) if turn > 1 else seconds  # turn 0: one weight, in the caches
     return list(best.values())
