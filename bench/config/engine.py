@@ -166,7 +166,7 @@ class Engine(Section):
             return
         import torch
 
-        here, needed = torch.cuda.device_count(), tensor.on_this_host(self.devices)
+        here, needed = torch.cuda.device_count(), self.devices
         if int(index or 0) >= here:
             raise ConfigError(f"engine.device={self.device}: this machine has {here} CUDA devices; "
                               f"give engine.device=cpu{' or cuda:0' if here else ''}"

@@ -208,7 +208,7 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
         "source": source, "dtype": dtype, "device": device, "revision": revision, "chat_template": chat_template,
         "trust_remote_code": trust_remote_code, "thinking": thinking, "shape_tokenizer": shape_tokenizer,
         "decoder": decoder, "ranks": ranks, "devices": devices, "weights": weights}
-    divided = tensor.divide(ranks, load | {"check": check}) if ranks > 1 else None
+    divided = tensor.divide(load | {"check": check}) if ranks > 1 else None
     model = _load(**load)
     if ranks > 1:
         model.seen  # noqa: B018  a forward that all ranks make together

@@ -118,10 +118,6 @@ class Products:
         room = psutil.virtual_memory().total / 4 / threads  # a process a thread with copies, in half of the memory
         return cls(threads, SMALLEST <= size <= room and is_writable())
 
-    def of_head(self) -> Products:
-        """For a head of the model: it runs between the model's forwards, which empty the processor's caches."""
-        return Products(self.threads, self.serves)
-
     def matrix(self, weight: Tensor, bias: Tensor | None) -> Matrix | None:
         """The weight [out, in] with its kernels, made once, or None."""
         if not self.serves:

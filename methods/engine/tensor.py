@@ -1,5 +1,4 @@
 """A target divided among the processes that torchrun has started, by transformers' own tensor parallelism.
-
 Rank 0 runs the command. The other ranks load the same target, each its heads and units of every layer, and make each
 of its forwards with rank 0, which sends them the tokens and what has moved in the cache since. Embedding, norms and LM
 head are whole on every rank, and so are logits: drafters, heads and rules of rank 0 need not know of the others.
@@ -44,11 +43,6 @@ def torchrun() -> tuple[int, int]:
     return (int(os.environ.get("RANK", 0)), size) if size > 1 else (0, 1)
 
 
-def on_this_host(size: int) -> int:
-    """How many of the `size` ranks run on this host: all, unless torchrun has started them on several."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", size)) if torchrun()[1] > 1 else size
-
-
 class Divided:
     """A divided target, as rank 0 has it."""
 
@@ -73,15 +67,9 @@ class Divided:
             os._exit(1)
 
 
-def divide(ranks: int, load: Mapping[str, Any]) -> Divided | None:
-    """Begin to load a model with `load_model` and these arguments on all ranks. None on another rank than 0. Raises
-    ModelError where torchrun has not started so many processes."""
-    rank, size = torchrun()
-    if ranks != size:
-        raise ModelError(f"engine.parallel=tensor divides a target among the processes of torchrun, of which there "
-                         f"{'is' if size == 1 else 'are'} {size}: start the command by `torchrun --nproc-per-node "
-                         f"{ranks} -m bench …`, or give engine.parallel=layers")
-    return None if rank else Divided(load)
+def divide(load: Mapping[str, Any]) -> Divided | None:
+    """Begin to load a model with `load_model` and these arguments on all ranks. None on another rank than 0."""
+    return None if torchrun()[0] else Divided(load)
 
 
 def plan_of(config: Any) -> dict[str, str]:

@@ -180,11 +180,10 @@ def _bound(source: str, module: HeadModule, target: LanguageModel, logits: Calla
            to_target: Tensor | None, features: tuple[int, ...], revision: str | None) -> Head:
     """The head on its target."""
     digits, config = fingerprint(source, revision), module.config
-    products = None if target.products is None else target.products.of_head()
-    choose_kernels(module, products)
+    choose_kernels(module, target.products)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), logits, to_target,
                 config.vocab_size, digits, features, lean=_is_lean(target, config), graphs=target.graphs,
-                products=products)
+                products=target.products)
 
 
 def _is_lean(target: LanguageModel, config: LlamaConfig) -> bool:

@@ -99,7 +99,7 @@ def load_medusa(source: str, target: LanguageModel, *, revision: str | None = No
                          f"this one has {size} and {vocab}; give the heads that belong to {target.source}")
     checkpoint.fill(module)
     module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
-    choose_kernels(module, None if target.products is None else target.products.of_head())
+    choose_kernels(module, target.products)
     return Medusa(source, module, fingerprint(source, revision))
 
 
