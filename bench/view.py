@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.commands.command import StoreOptions, run_yaml_command
-from bench.reports.viewer import groups_of_stored, stored_cells
+from bench.reports.render import groups_of_stored, stored_cells
 from results.reports.page import write_index
 from results.store.files import check_writable
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from results.store.sample import Sample
 
 COVERAGE, AGREEMENT = "coverage", "agreement"
-"""Records of a cell: the audit of ARC-Decode's bound (`bound.py`), and how alike answers are (`meanings.py`)."""
+"""Records of a cell: the audit of ARC-Decode's bound, and how alike answers are (`audits.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

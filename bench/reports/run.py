@@ -3,20 +3,26 @@ the store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bench.config.compose import composer
+from rich.table import Table
+
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
-from bench.reports.outlook import announce, reachable, show_cells, show_reports
+from bench.dry_run.downloads import config_folder
+from bench.dry_run.estimate import Lengths, duration
+from bench.dry_run.plan import Planned, show_plan
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.steps import run_steps
 from bench.run.judging import check_references, judge_cells
 from bench.run.session import Session
+from methods.engine.source import Source
+from results.reports.axes import pairs_of
+from results.reports.published import published_value
 from results.reports.spec import AnyReport, TableSpec, parse_report, report_keys
 from results.store.files import check_creatable, check_writable
 
@@ -24,14 +30,15 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.command import Command
     from bench.config.compose import Composer
-    from results.reports.grid import Outcome
     from results.reports.page import Item
-    from results.reports.spec import Coords, FigureSpec
+    from results.reports.spec import FigureSpec
 
 ALL, EVERY, LIST = "all", "every", "list"
 """In place of a report's name: those that `make tables` runs, those on request too, or a list of them."""
 NO_NUMBER = {"fresh", "output.keep", "output.dir", "store.dir", "quality_batch", "workers"}
 """Overrides that change no number of a report."""
+LISTED = ("report", "title", "run by", "scales", "points")
+"""Columns of `report=list`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,91 +79,69 @@ class Request:
         """Whether this report is asked for; report=all leaves out those `on_request`."""
         return self.asks(spec.name, EVERY) or (self.asks(ALL) and not spec.on_request)
 
-    def changes_to(self, report: str) -> tuple[str, ...]:
-        return self.changes if self.asks(report) else ()
-
-    def overrides_of(self, spec: TableSpec | FigureSpec) -> list[str]:
-        """The overrides of a report's cells: those of the rule only where it takes one or is asked for."""
-        return [line for line in self.overrides
-                if takes_rule(spec) or self.names(spec) or key_of(line).partition(".")[0] != "rule"]
-
     def command(self, report: str) -> str:
         """The command that makes this one report, without what changes no number of it: where files are, that it was
         timed anew, how many prompts were decoded together."""
         own = (line for line in self.overrides if key_of(line) not in NO_NUMBER)
-        return made_by(f"report={report}", *self.changes_to(report), *own)
+        return made_by(f"report={report}", *self.changes, *own)
 
 
 def run_reports(command: Command, hydra: Composer) -> int:
-    """Run the missing cells of the requested reports and render them into <output.dir>/report/. The page there also
-    shows the reports that were rendered before.
+    """Run the missing cells of the requested reports and render them and their page into <output.dir>/report/.
 
     Overrides on the command line win over those of the report; `report.KEY=` changes the report itself. Returns the
     exit status: 0, or 1 if a cell failed. Raises ValueError if the command cannot run."""
     request = Request.from_command(command)
     session = Session(hydra.settings(request.overrides))
     folder = session.settings.output.dir / "report"
-    reports = load_reports(request, hydra, None if session.settings.dry_run else folder)
+    reports = load_reports(request, hydra)
     if request.asks(LIST):
         show_reports(reports.values(), request.overrides, session)
         return 0
-    specs = list(reports.values())
-    with uncollected():
-        plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
-    requested = [spec.name for spec in specs if request.names(spec)]
-    if session.settings.cost is None:  # a profile prices every prompt
-        check_selection([] if request.asks(ALL, EVERY) else [plans[name] for name in requested])
-    steps = [step for name in requested for step in plans[name].steps.values()]
+    plans = plans_of(reports, hydra, request)
+    if session.settings.cost is None and not request.asks(ALL, EVERY):  # a profile prices every prompt
+        check_selection(list(plans.values()))
     if session.settings.dry_run:
         check_creatable(folder, "output.dir")
-        found = [plans[name] for name in requested]
-        if not any(plan.cells or plan.steps for plan in found) and not (found and all(plan.absent for plan in found)):
-            runnable(requested, plans, request, session)
-        show_cells(found, session)
+        if not any(plan.cells or plan.steps for plan in plans.values()) and not (
+                plans and all(plan.absent for plan in plans.values())):
+            runnable(plans, request, session)
+        show_cells(list(plans.values()), session)
         return 0
     from bench.reports.render import keep_reports, log_items, render_plans  # pandas, which a dry run should not cost
 
-    if run_steps(steps, session):
-        plans = {spec.name: plan_of(spec, hydra, request.overrides_of(spec)) for spec in specs}
-    plans = reachable(plans)
-    requested = runnable(requested, plans, request, session)
-    shown = {name: plan for name, plan in plans.items() if plan.cells or name in requested}
-    session.check([cell for plan in shown.values() for cell in plan.all_cells()], "report")
+    if run_steps([step for plan in plans.values() for step in plan.steps.values()], session):
+        plans = plans_of(reports, hydra, request)
+    plans = runnable(reachable(plans), request, session)
+    session.check([cell for plan in plans.values() for cell in plan.all_cells()], "report")
     if (keep := session.settings.output.keep) is not None:
         check_writable(keep, "output.keep")
-    announce([plans[name] for name in requested], session)
-    judged = run_plans([plans[name] for name in requested], session)
-    own = {plans[name].spec.name: name for name in requested}
-    items = render_plans(list(shown.values()), [request.command(name) for name in shown], folder, session, own)
+    announce(list(plans.values()), session)
+    judged = run_plans(list(plans.values()), session)
+    items = render_plans(list(plans.values()), [request.command(name) for name in plans], folder, session)
     log_items(items, session)
     print_verdicts(items, session)
     if keep is not None:
-        keep_reports([plans[own[item.spec.name]] for item in items], items, keep, session)
-    return max(judged, print_status([plans[name] for name in requested], session))
+        keep_reports(list(plans.values()), items, keep, session)
+    return max(judged, print_status(list(plans.values()), session))
 
 
-def report_grid(name: str) -> dict[Coords, Outcome]:
-    """Run and render a table or figure as `report=NAME` does; what the store then holds for each of its points. Raises
-    ValueError."""
-    with composer() as hydra:
-        run_reports(hydra.command([f"report={name}"]), hydra)
-        return plan_of(load_report(name, hydra), hydra, []).grid(Session(hydra.settings([])))
+def plans_of(reports: Mapping[str, AnyReport], hydra: Composer, request: Request) -> dict[str, Plan]:
+    with uncollected():
+        return {name: plan_of(report, hydra, request.overrides) for name, report in reports.items()}
 
 
-def load_reports(request: Request, hydra: Composer, folder: Path | None) -> dict[str, AnyReport]:
-    """The requested reports and those already rendered into `folder`, if given, by name. Raises ValueError for an
-    unknown or a malformed report."""
+def load_reports(request: Request, hydra: Composer) -> dict[str, AnyReport]:
+    """The requested reports by name, those that have the edition asked for. Raises ValueError for an unknown or a
+    malformed report."""
     for name in request.reports:
         hydra.check_option("report", name, ALL, EVERY, LIST)
     selection, reports = Selection.from_overrides(request.overrides), {}
     for name in hydra.options("report"):
-        was_rendered = folder is not None and any(folder.glob(f"{name}*"))
-        if not was_rendered and not request.asks(name, ALL, EVERY, LIST):
+        if not request.asks(name, ALL, EVERY, LIST):
             continue  # composing a report takes a tenth of a second
-        report = load_report(name, hydra, request.changes_to(name))
-        is_requested = request.names(report)
-        if request.asks(name, LIST) or ((was_rendered or is_requested) and is_edition(
-                report, selection, None if is_requested else folder)):
+        report = load_report(name, hydra, request.changes)
+        if request.asks(LIST) or (request.names(report) and report.has_edition(selection.pairs, selection.scale)):
             reports[name] = report
     return reports
 
@@ -172,28 +157,20 @@ def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> AnyR
     return report
 
 
-def is_edition(report: AnyReport, selection: Selection, folder: Path | None) -> bool:
-    """Whether the report has this edition and, with `folder`, whether it was rendered there."""
-    if not report.has_edition(selection.pairs, selection.scale):
-        return False
-    return folder is None or any(folder.glob(f"{selection.edition(report).name}.*"))
-
-
-def runnable(requested: Sequence[str], plans: Mapping[str, Plan], request: Request, session: Session) -> list[str]:
-    """Of the requested reports those with a cell that can run; of a group the others are left out with their reason.
-    Raises ValueError, with the reason of the first refusal, if there is none."""
-    names = [name for name in requested if plans[name].cells]
-    if not names:
-        refusals = (reason for name in requested for reason in plans[name].refused.values())
+def runnable(plans: Mapping[str, Plan], request: Request, session: Session) -> dict[str, Plan]:
+    """The reports with a cell that can run; of a group the others are left out with their reason. Raises ValueError,
+    with the reason of the first refusal, if there is none."""
+    if not any(plan.cells for plan in plans.values()):
+        refusals = (reason for plan in plans.values() for reason in plan.refused.values())
         edition = " ".join(line for line in request.overrides if key_of(line) in ("pair", *LAYOUT)) or "scale=embedded"
-        absent = next((reason for name in requested for reason in plans[name].absent.values()),
+        absent = next((reason for plan in plans.values() for reason in plan.absent.values()),
                       f"no requested report supports {edition}; see report=list")
         raise ValueError(next(refusals, f"{request}: no cell can run: {absent}"))
-    for name in requested:
-        if name not in names:
-            reason = next(iter((plans[name].refused | plans[name].absent).values()))
+    for name, plan in plans.items():
+        if not plan.cells:
+            reason = next(iter((plan.refused | plan.absent).values()))
             session.print(f"left out: report={name}: {reason}", markup=False, soft_wrap=True)
-    return names
+    return {name: plan for name, plan in plans.items() if plan.cells}
 
 
 def check_selection(plans: Sequence[Plan]) -> None:
@@ -209,8 +186,7 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
     """Measure, trace and audit the cells of these reports where that is missing, add the metrics that compare cells,
     compare meanings, and let an LLM judge those whose grades are shown. Returns 1 where one of the last two failed,
     else 0."""
-    from bench.reports.bound import audit
-    from bench.reports.meanings import compare_meanings  # torch, which a refused command should not cost
+    from bench.reports.audits import audit, compare_meanings  # torch, which a refused command should not cost
 
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
@@ -261,3 +237,70 @@ def distinct_cells(plans: Sequence[Plan]) -> list[Cell]:
 def shown_names(plans: Sequence[Plan]) -> set[str]:
     """Names of the cells whose answers the page shows: those of its reports and their baselines."""
     return {each.name for plan in plans for cell in plan.cells.values() for each in (cell, cell.baseline())}
+
+
+def show_cells(plans: Sequence[Plan], session: Session) -> None:
+    """Print what the reports would run: their points, those that wait for a file too, and the cells that these are
+    compared with."""
+    planned: list[Planned] = []
+    for plan in plans:
+        waiting = {coords: (step.planned, str(step)) for coords, step in plan.steps.items() if step.planned is not None}
+        points = {coords: (cell, "") for coords, cell in plan.cells.items()} | waiting
+        for coords, (cell, awaits) in points.items():
+            planned.append(Planned(" / ".join(coords), cell, published_value(plan.spec, coords, "tau"),
+                                   plan.spec.trace and not plan.is_frontier(coords), awaits))
+        beside = [*plan.all_cells(), *(cell.baseline() for cell, _ in points.values())]
+        planned += [Planned("", cell) for cell in beside]
+    once = {one.cell.unread_name: one for one in reversed(planned)}
+    left_out = Counter(reason for plan in plans for coords, reason in (plan.absent | plan.refused).items()
+                       if coords not in plan.steps)
+    needs = [f"{reason} ({count} point{'s' * (count > 1)} left out)" for reason, count in left_out.items()]
+    show_plan([one for one in planned if one is once[one.cell.unread_name]], session, needs)
+
+
+def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session: Session) -> None:
+    """Print a line for each report: its title, which command runs it, its scales, and how many points it has in the
+    edition that `overrides` choose. No point is composed: that takes torch."""
+    chosen = Selection.from_overrides(overrides)
+    edition = f"pair={','.join(chosen.pairs)}" if chosen.pairs else f"scale={chosen.scale}"
+    table = Table(*LISTED, title=f"reports; points of {edition}", title_justify="left")
+    for report in reports:
+        scales = ", ".join(scale for scale, names in pairs_of(report.axes).items() if names) or "any"
+        run_by = "its name, every" if report.on_request else "its name, every, all"
+        has_edition = report.has_edition(chosen.pairs, chosen.scale)
+        points = str(len(list(chosen.edition(report).points()))) if has_edition else "–"
+        table.add_row(report.name, report.title, run_by, scales, points)
+    session.print(table)
+    session.print("report=all (make tables) runs those marked all, report=every those marked every. report=NAME "
+                  "dry_run=true says what one takes and lacks", soft_wrap=True)
+
+
+def announce(plans: Sequence[Plan], session: Session) -> None:
+    """Print how many cells of these reports are missing, and about how long they take where that is known."""
+    cells = {(cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()}.values()
+    traced = {name for plan in plans for name in plan.traced()}
+    if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
+        time = duration([(cell, None) for cell in missing], Lengths(session.store), session.settings.quality_batch)
+        takes = "" if time == "–" else f"; they take about {time}"
+        session.print(f"missing: {len(missing)} of {len(cells)} cells{takes}. An interrupted run resumes",
+                      soft_wrap=True)
+
+
+def reachable(plans: Mapping[str, Plan]) -> dict[str, Plan]:
+    """The plans, with the cells whose models are neither here nor on a hub that answers among those `absent`."""
+    found = {}
+    for name, plan in plans.items():
+        faults = {coords: fault for coords, cell in plan.cells.items() if (fault := out_of_reach(cell))}
+        cells = {coords: cell for coords, cell in plan.cells.items() if coords not in faults}
+        found[name] = replace(plan, cells=cells, absent=plan.absent | faults)
+    return found
+
+
+def out_of_reach(cell: Cell) -> str:
+    """Which model of the cell can be had neither here nor from the hub, and why; empty where all can."""
+    for role in cell.roles:
+        checkpoint = cell.pair.checkpoint(role)
+        folder = "" if Source.of(checkpoint.source).is_gguf else config_folder(checkpoint.source, checkpoint.revision)
+        if isinstance(folder, str) and folder:
+            return f"pair.{role}={checkpoint.source}: {folder}"
+    return ""

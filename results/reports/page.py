@@ -100,18 +100,18 @@ class Item:
 
 def write_index(
     out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "",
-    others: Sequence[Item] = (), groups: Sequence[Group] = (), listed: bool = False
+    groups: Sequence[Group] = (), listed: bool = False
 ) -> Path:
     """Write <out_dir>/index.html and return its path: one file, which needs no network. It opens with `items`;
-    `others` are folded below the answers of `groups`. `environment` is plain data. `listed`: a table of all cells of
-    the groups comes first. Without a title, the page has that of its reports, if all have one."""
+    the answers of `groups` follow. `environment` is plain data. `listed`: a table of all cells of the groups comes
+    first. Without a title, the page has that of its reports, if all have one."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    every, titles = [*items, *others], {item.spec.title for item in items}
+    titles = {item.spec.title for item in items}
     title = title or (titles.pop() if len(titles) == 1 else "Leeway")
     page = formats.TEMPLATES.get_template("page.html.j2").render(
-        title=title, items=items, others=others, every=every,
-        environment=list(_flat(environment)), metrics=_used_metrics(every), groups=groups, most=SHOWN, kinds=KINDS,
+        title=title, items=items,
+        environment=list(_flat(environment)), metrics=_used_metrics(items), groups=groups, most=SHOWN, kinds=KINDS,
         columns=LISTED, cells=list(_rows(groups)) if listed else None,
         parts=[(name, packed(data)) for name, data in parts_of(groups)] if groups else [])
     path.write_text(printable(page), encoding="utf-8")

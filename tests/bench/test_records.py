@@ -13,8 +13,7 @@ from scipy.special import softmax
 
 from bench.config.compose import composer
 from bench.rehearsal.sentence_models import save_model
-from bench.reports.bound import COLUMNS, audit_cells, coverage, divergences
-from bench.reports.meanings import rejections
+from bench.reports.audits import BOUNDS, audit_cells, coverage, divergences, rejections
 from bench.reports.plan import COVERAGE
 from bench.run.answer import context
 from bench.run.models import ModelPool
@@ -44,7 +43,7 @@ def test_matrices_of_the_heads(command, models, tmp_path, monkeypatch):
         cosine, entails = record["values"]["sentence"], record["values"]["entailment"]
         assert len(cosine) == len(entails) == 5 and cosine[name] == pytest.approx([1])
         assert all(cosine[other] == pytest.approx(records[other]["values"]["sentence"][name]) for other in cosine)
-    monkeypatch.setattr("bench.reports.meanings.Models.score", lambda *_: pytest.fail("compared again"))
+    monkeypatch.setattr("bench.reports.audits.Models.score", lambda *_: pytest.fail("compared again"))
     assert command(*words).status == 0
 
 
@@ -87,7 +86,7 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
     with composer() as hydra:
         cell = hydra.point([*pair, *options]).cell
     assert cell.name == result.cell.key
-    frame, samples = TraceFolder(result.cell).frame(COLUMNS), result.cell.samples()
+    frame, samples = TraceFolder(result.cell).frame(BOUNDS), result.cell.samples()
     found = divergences(cell, ModelPool(), samples, frame)
     target = load_model(str(pair_folder / "target"))
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}

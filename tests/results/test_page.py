@@ -57,7 +57,7 @@ def page(items, tmp_path_factory):
     environment = {"argv": ["-m", "bench"], "machine": {"cores": 2, "gpu": None}, "note": "<b>"}
     folder = tmp_path_factory.mktemp("page")
     groups = [group(folder, n=3)]
-    text = write_index(folder / "page", items[:2], environment, others=items[2:], groups=groups).read_text()
+    text = write_index(folder / "page", items, environment, groups=groups).read_text()
     assert [path.name for path in (folder / "page").iterdir()] == ["index.html"]
     return text
 
@@ -73,10 +73,10 @@ def test_it_is_whole_and_asks_for_nothing_outside(page):
 
 
 def test_it_opens_with_what_was_asked_for(page, items, tmp_path):
-    """Then come the answers; other reports, missing cells, metrics and environment are folded."""
+    """Then come the answers; missing cells, metrics and environment are folded."""
     sections = re.findall(r'<section id="(\w+)">(<details class="fold">)?', page)
-    assert sections == [("demo", ""), ("picture", ""), ("answers", ""), *(
-        (name, '<details class="fold">') for name in ("second", "missing", "metrics", "environment"))]
+    assert sections == [("demo", ""), ("picture", ""), ("second", ""), ("answers", ""), *(
+        (name, '<details class="fold">') for name in ("missing", "metrics", "environment"))]
     alone = write_index(tmp_path, items[:1], {}).read_text()
     title = items[0].spec.title
     assert f"<h1>{title}</h1>" in alone and f"<h2>{title}</h2>" not in alone and "<script" not in alone
