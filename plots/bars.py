@@ -105,5 +105,6 @@ def _mean(data: Data, column: Column, cells: list[At]) -> Measured | None:
     if len(known) == 1:
         return known[0]
     mean = sum(point.value for point in known) / len(known)
-    low, high = mean_interval(mean, [(point.low, point.high) for point in known]) or (mean, mean)
+    ends = [(point.low, point.high) for point in known]
+    low, high = mean_interval(mean, ends, column.measure.unit == "×") or (mean, mean)
     return Measured(mean, low, high)

@@ -147,7 +147,7 @@ def modelled_speeds(pairs: Sequence[Compared], settings: Mapping[str, str] | Non
     for name, statistic in MODELLED.items():
         found = priced.estimate(statistic)
         values[name] = None if found is None else found.value
-        values[f"{name}_ci95"] = None if found is None else found.interval()
+        values[f"{name}_ci95"] = None if found is None else found.timed_interval()
     return values
 
 

@@ -18,6 +18,7 @@ from results.metrics.metric import (
     LOG_T,
     MEDIAN,
     RECOVERED,
+    SKEWED,
     WILSON,
     Floats,
     Metric,
@@ -141,10 +142,10 @@ _CONTROLS = (
     Metric("nll", "NLL", "", 3, None,
            "Mean −log p(token) of the emitted tokens under the raw target, nats. A value below that of plain sampling "
            "at the same temperature means that the output is greedier than the temperature implies.",
-           adds=lambda pair: adds.nats(pair.sample), every=True),
+           adds=lambda pair: adds.nats(pair.sample), estimator=SKEWED, every=True),
     Metric("baseline_nll", "Baseline NLL", "", 3, None,
            "Mean −log p(token) of the tokens of autoregressive decoding under the raw target, nats.",
-           adds=lambda pair: adds.nats(pair.baseline), every=True),
+           adds=lambda pair: adds.nats(pair.baseline), estimator=SKEWED, every=True),
     Metric("distinct_2", "Distinct-2", "%", 1, None,
            "Distinct pairs of neighbouring tokens over all such pairs in a prompt's answers, all repeats pooled; mean "
            "over prompts. Comparable only at equal numbers of repeats."),

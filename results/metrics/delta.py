@@ -19,6 +19,7 @@ from results.store.sample import Timed, is_rated
 Floats = NDArray[np.float64]
 STEP = 1e-5
 """Relative change of an item's weight by which its effect is measured."""
+LEAST_FREEDOM = 2
 ROUNDING = 1e-9
 """What rounding makes of no error, the step considered."""
 
@@ -53,6 +54,11 @@ class Estimate:
         ends = self.at - half, self.at + half
         return (float(np.exp(ends[0])), float(np.exp(ends[1]))) if self.log else ends
 
+    def timed_interval(self) -> Interval | None:
+        """The interval of a clock's ratio, which a few prompts decide: None below 2 degrees of freedom, where it would
+        span orders of magnitude."""
+        return self.interval() if self.freedom >= LEAST_FREEDOM else None
+
     def p_above(self, limit: float) -> float:
         """One-sided p-value of "the truth is at most `limit`": small where it is shown to be above. 1 without an
         error."""
@@ -67,12 +73,14 @@ class Estimate:
 
 
 def estimate(sums: ArrayLike, statistic: Callable[[Floats], Floats], strata: Sequence[object] | None = None, *,
-             log: bool = True) -> Estimate | None:
+             log: bool = True, skewed: bool = False) -> Estimate | None:
     """The statistic of the summed rows, and its error.
 
     sums       [items, k]: what each item adds to the sums
     statistic  sums [..., k] -> statistic [...]
     strata     a label for each item; one stratum without them. A stratum of one item joins the largest other one.
+    skewed     an item's effect is that of leaving it out, from which one of much weight does not hide (HC3, MacKinnon
+               and White 1985), and outliers lower the degrees of freedom; for one stratum
 
     None where the statistic is not finite or, with `log`, not above 0. The error is None for fewer than two items."""
     rows = np.asarray(sums, float)
@@ -88,12 +96,13 @@ def estimate(sums: ArrayLike, statistic: Callable[[Floats], Floats], strata: Seq
     value = float(statistic(total))
     if len(rows) < 2:
         return Estimate(value, None, 0.0, log)
-    effects = (scaled(total + STEP * rows) - scaled(total - STEP * rows)) / (2 * STEP)
-    variances, freedoms = [], []
+    effects = (scaled(total) - scaled(total - rows) if skewed else
+               (scaled(total + STEP * rows) - scaled(total - STEP * rows)) / (2 * STEP))
+    variances, freedoms = [], list[float]()
     for of_stratum in _members(np.zeros(len(rows)) if strata is None else strata):
         own = effects[of_stratum]
         variances.append(len(own) * float(own.var(ddof=1)))
-        freedoms.append(len(own) - 1)
+        freedoms.append(_freedom(own) if skewed else len(own) - 1)
     whole = sum(variances)
     if not np.isfinite(whole):
         return Estimate(value, None, 0.0, log)
@@ -101,6 +110,15 @@ def estimate(sums: ArrayLike, statistic: Callable[[Floats], Floats], strata: Seq
         return Estimate(value, 0.0, float(sum(freedoms)), log)
     freedom = whole**2 / sum(one**2 / free for one, free in zip(variances, freedoms, strict=True))
     return Estimate(value, float(np.sqrt(whole)), freedom, log)
+
+
+def _freedom(effects: Floats) -> float:
+    """Of a sample variance, twice its square over its own variance, which grows with the kurtosis."""
+    n, apart = len(effects), (effects - effects.mean())**2
+    if not (spread := apart.mean()):
+        return n - 1
+    excess = (apart**2).mean() / spread**2 - (n - 3) / (n - 1)
+    return float(np.clip(2 * n / excess, 1, n - 1)) if excess > 0 else n - 1
 
 
 def _members(strata: Sequence[object] | Floats) -> list[NDArray[np.int64]]:

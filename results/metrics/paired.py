@@ -34,7 +34,7 @@ def relative(name: str, relation: str, own: ByItem, other: ByItem) -> tuple[floa
 
     if metric.estimator.clocked:
         found = estimate(sums, compared, metric.strata(sums), log=relation == "over")
-        return (None, None) if found is None else (found.value, found.interval())
+        return (None, None) if found is None else (found.value, found.timed_interval())
     value = float(compared(sums.sum(0)))
     if not np.isfinite(value):
         return None, None

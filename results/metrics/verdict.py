@@ -154,7 +154,7 @@ def over_best(own: Answered, best: Answered) -> dict[str, Any]:
     over = Priced.of(own.pairs, own.settings).estimate(answer_speedup, Priced.of(best.pairs, best.settings))
     values = {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
     values |= {"over_best_answer": None if over is None else over.value,
-               "over_best_answer_ci95": None if over is None else over.interval()}
+               "over_best_answer_ci95": None if over is None else over.timed_interval()}
     parts = gain(*({pair.id: pair.sample for pair in row.pairs} for row in (own, best)))
     values |= {name.replace("tau_gain", "over_best_tau"): value for name, value in parts.items()}
     lengths = [[len(run.output_ids) for run in (mine.sample, other.sample)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from results.metrics.adds import CENSORED_ABOVE, censoring
 from results.metrics.catalog import METRICS
+from results.metrics.delta import LEAST_FREEDOM
 from results.metrics.summary import Summary
 from results.metrics.verdict import verdicts
 from results.reports.columns import Column
@@ -65,6 +66,8 @@ class Annotator:
         if metric.clock:
             notes += [self._threads(result.conditions), self._drift(result.conditions), shared(result.conditions)]
             notes += stalls(summary)
+            if metric.estimator.clocked and 0 < summary.timed <= LEAST_FREEDOM and not summary.is_baseline:
+                notes.append(f"timed too few for an interval: give at least timed={LEAST_FREEDOM + 1}")
         if metric.judged and summary.judge is not None:
             notes.append(summary.judge.told)
         notes += disagreements(summary, metric.name)

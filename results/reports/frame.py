@@ -297,7 +297,7 @@ class _Layout:
                 continue
             mean = sum(values) / len(values)
             ends = [None if part["ci_low"] is None else (part["ci_low"], part["ci_high"]) for part in parts]
-            _put(line, mean, mean_interval(mean, ends), INTERVAL_OF_MEAN)
+            _put(line, mean, mean_interval(mean, ends, line["column"].measure.unit == "×"), INTERVAL_OF_MEAN)
             line["items"] = tuple(items for part in parts for items in part["items"])
         return [self._noted(line) for line in lines]
 
@@ -355,12 +355,16 @@ def _mark_best(lines: Sequence[Line]) -> None:
                 line["best"] = is_best
 
 
-def mean_interval(mean: float, intervals: Sequence[Interval | None]) -> Interval | None:
+def mean_interval(mean: float, intervals: Sequence[Interval | None], log: bool) -> Interval | None:
     """95% interval of a mean over columns. They hold different prompts, so the variances of their values add; each
-    standard error is read off its interval. None if a column has no interval."""
+    standard error is read off its interval, with `log` on the logarithm. None if a column has no interval."""
     known = [interval for interval in intervals if interval is not None]
     if len(known) < len(intervals):
         return None
+    if log:
+        parts = [math.sqrt(low * high) * math.log(high / low) / (2 * NORMAL_95) for low, high in known]
+        factor = math.exp(NORMAL_95 * math.sqrt(sum(part**2 for part in parts)) / (len(parts) * mean))
+        return mean / factor, mean * factor
     errors = [(high - low) / (2 * NORMAL_95) for low, high in known]
     half = NORMAL_95 * math.sqrt(sum(error**2 for error in errors)) / len(errors)
     return mean - half, mean + half

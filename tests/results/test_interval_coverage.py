@@ -14,7 +14,7 @@ import pytest
 
 from results.metrics.answer_speed import MODELLED, addends, answer_speedup
 from results.metrics.delta import Estimate, double_ratio, estimate, ratio
-from results.metrics.metric import SHARE, STUDENT, Sums
+from results.metrics.metric import SHARE, SKEWED, STUDENT, Sums
 from results.store.sample import Compared, Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
 
@@ -121,3 +121,17 @@ def test_intervals_of_counts_cover(n: int) -> None:
                 held[name] += low <= truth <= high
     covered = {name: count / (RUNS * len(CELLS)) for name, count in held.items()}
     assert min(covered.values()) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / (RUNS * len(CELLS))), covered
+
+
+@pytest.mark.parametrize("n", [16, 32, 64])
+def test_intervals_of_the_nll_cover(n: int) -> None:
+    """Nominal 95%, at least 93.5% on average over three skewed cells, less two standard errors."""
+    table = pd.read_csv(Path(__file__).with_name("likelihoods.csv"), comment="#")
+    rng, held = np.random.default_rng(n), []
+    for _, rows in table.groupby("cell"):
+        data = rows[["nll", "tokens"]].to_numpy()
+        truth = data[:, 0].sum() / data[:, 1].sum()
+        for _ in range(RUNS):
+            low, high = SKEWED.interval(Sums.of(data[rng.integers(len(data), size=n)].tolist()), ratio)
+            held.append(low <= truth <= high)
+    assert np.mean(held) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / len(held)), np.mean(held)

@@ -99,8 +99,7 @@ def test_intervals_by_hand():
     length = math.exp(12.7062 * 8 / 35)
     assert found.accept_len_ci95 == pytest.approx([1.4 / length, 1.4 * length], rel=1e-5)
     assert found.acceptance_rate_ci95 == pytest.approx([0.0, 7 / 18 + 12.7062 / 27], rel=1e-5), "a share is not below 0"
-    factor = math.exp(12.7062 * 11 / 14)  # t of one degree of freedom; ±(9/7 − 1/2): each prompt in the logarithm
-    assert found.tokens_per_s_ci95 == pytest.approx([3.5 / factor, 3.5 * factor], rel=1e-4)
+    assert found.tokens_per_s_ci95 is None, "two timed prompts say too little"
     assert found.accuracy_ci95[0] < 0.5 < found.accuracy_ci95[1]
 
 

@@ -106,9 +106,9 @@ def test_the_mean_is_only_over_a_full_row(spec, holed, grid):
     whole = line(table, "Alpha", "MARS & co", "Mean")
     parts = [grid["Alpha", "MARS & co", task].summary for task in ("GSM8K", "mini_code")]
     assert whole.value == pytest.approx(sum(part.speedup for part in parts) / 2)
-    errors = [(high - low) / (2 * NORMAL_95) for low, high in (part.speedup_ci95 for part in parts)]
-    half = NORMAL_95 * math.hypot(*errors) / 2
-    assert (whole.ci_low, whole.ci_high) == pytest.approx((whole.value - half, whole.value + half))
+    errors = [part.speedup * math.log(part.speedup_ci95[1] / part.speedup) / NORMAL_95 for part in parts]
+    factor = math.exp(NORMAL_95 * math.hypot(*errors) / (2 * whole.value))  # the delta method, on the logarithm
+    assert (whole.ci_low, whole.ci_high) == pytest.approx((whole.value / factor, whole.value * factor))
 
 
 def test_the_best_of_each_group_is_bold_and_a_baseline_never(spec, grid):
@@ -349,7 +349,7 @@ def test_a_relative_number_is_that_of_the_common_prompts(own, other):
         return (tokens / seconds) / (base_tokens / base_seconds)
 
     assert value == pytest.approx(speedup(own) / speedup(other))
-    assert (interval is None) == (len(common) < 2) and (interval is None or interval[0] <= interval[1])
+    assert (interval is None) == (len(common) < 3) and (interval is None or interval[0] <= interval[1])
     same, ends = relative("tau", "minus", {i: own[i][:2] for i in own}, {i: own[i][:2] for i in own})
     assert same == 0 and ends in (None, (0, 0))
 
@@ -448,3 +448,11 @@ def test_a_speedup_that_all_prompts_do_not_bear_out_has_a_footnote():
     assert disagreements(cell.with_values(speedup_modelled_ci95=(1.4, 1.95)), "speedup") == []
     [unlike] = disagreements(made_up().summary.with_values(timed_tau=9.0), "answer_speedup")
     assert "its 4 timed prompts have τ 9.00, outside the interval of all 4" in unlike
+
+
+def test_two_timed_prompts_have_no_interval_and_say_so():
+    spec = table_spec(mean="Mean", values=["speedup"])
+    said = "timed too few for an interval: give at least timed=3"
+    few, enough = (lay_out(spec, full_grid(spec, n=n)) for n in (2, 3))
+    assert line(few, "Alpha", "SpS", "GSM8K").notes == said and few.frame["ci_low"].isna().all()
+    assert said not in markdown(enough) and line(enough, "Alpha", "SpS", "Mean").ci_low > 0
