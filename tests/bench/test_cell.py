@@ -1,4 +1,4 @@
-"""The name of a cell is a function of what decides its result, and of nothing else."""
+"""The name of a cell is a function of what decides its result, and of nothing else; what is recorded beside it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,29 @@ import hashlib
 import json
 import os
 import shutil
+import sys
+import tarfile
+from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from bench import cost, merge
+from bench.config.cell import Cell
 from bench.config.compose import composer
+from bench.config.environment import environment
 from bench.config.errors import ConfigError
+from bench.config.paths import PROJECT, command_line, portable
+from bench.run.models import load_language_model
 from methods.engine import fingerprints, user_cache
+from methods.engine.families import unapplied
 from methods.engine.fingerprints import fingerprint, unhashed
+from methods.engine.source import ModelError
+from results.store.cells import Store
+from tasks.base import TaskError
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +174,186 @@ def test_the_chat_template_counts_and_its_place_does_not(cell_of, tmp_path: Path
     assert names[0] == names[1] != names[2] and cell_of().name not in names
     with pytest.raises(ConfigError, match=r"pair\.chat_template.*no such file"):
         cell_of(f"pair.chat_template={tmp_path / 'd'}")
+
+
+ARCHIVES = sorted((PROJECT / "results" / "measured").glob("*/store.tar.xz"))
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, dict[str, Any]]:
+    """Name -> settings of every committed cell."""
+    found = {}
+    for archive in ARCHIVES:
+        with tarfile.open(archive) as file:
+            for member in file:
+                if member.name.endswith("/cell.yaml"):
+                    config = yaml.load(file.extractfile(member), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+                    found[Path(member.name).parent.name] = config
+    return found
+
+
+def names(config: Mapping[str, Any]) -> set[str]:
+    """The names that a cell with these settings can have on models with the recorded fingerprints. Empty where that
+    cannot be told here: a file is missing, the identity, the task or vLLM had another version."""
+    if config.get("identity") != 3 or "fingerprints" not in config:
+        return set()
+    try:
+        cell = Cell.parsed({**config, "n": None, "timed": 0})
+        if cell.engine.name != "lab" or config.get("task_contents") != cell.task_contents():
+            return set()
+        roles = [role for role in cell.roles if role in cell.pair.causal_roles]
+        decoders = [dict(zip(some, chosen, strict=True)) for some in (roles, roles[:1])  # none of a draft cut out
+                    for chosen in product(("lean", "transformers"), repeat=len(some))]
+        return {cell.named(cell.identity(config["fingerprints"], one)) for one in decoders}
+    except (ConfigError, ModelError, TaskError):
+        return set()
+
+
+def test_committed_cells_are_found_again_whatever_option_was_added(committed: dict[str, dict[str, Any]]) -> None:
+    assert len(ARCHIVES) == 2 and len(committed) == 1168
+    checked = {key: found for key, config in committed.items() if (found := names(config))}
+    assert [key for key, found in checked.items() if key not in found] == []
+    assert len(checked) >= 1160, "the others name a file that is not committed"
+
+
+@pytest.mark.parametrize(("section", "option", "default", "other"), [
+    ("decoding", "min_p", 0.0, 0.1), ("drafter", "stop_below", 0.0, 0.5)])
+def test_an_added_option_counts_where_it_is_set(
+        committed: dict[str, dict[str, Any]], section: str, option: str, default: Any, other: Any) -> None:
+    key, config = next((key, config) for key, config in committed.items()
+                       if "-mars-" in key and config["drafter"]["name"] == "model" and names(config))
+
+    def named(value: Any) -> set[str]:
+        return names({**config, section: {**config[section], option: value}})
+
+    assert key in named(default) and named(other) and key not in named(other)
+
+
+def test_changed_settings_are_refused_in_one_line_wherever_they_are_read(
+        command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured = command("method=mars", "timed=0", "decoding.temperature=1")
+    key = measured.cell.key
+    shutil.copytree(measured.store.root, tmp_path / "other")
+    file = tmp_path / "other" / key / "cell.yaml"
+    text = file.read_text()
+    assert "temperature: 1.0" in text
+    file.write_text(text.replace("temperature: 1.0", "temperature: 2.0"))
+
+    def resumed() -> int:
+        result = command("method=mars", "timed=0", "decoding.temperature=1", "n=4", store=tmp_path / "other")
+        print(result.err, file=sys.stderr)
+        return result.status
+
+    commands: dict[str, Callable[[], int]] = {
+        "cost": lambda: cost.main(["cost=epyc_tiny", f"store.dir={tmp_path / 'other'}"]),
+        "merge": lambda: merge.main([f"store.dir={tmp_path / 'into'}", f"from={tmp_path / 'other'}"]),
+        "resume": resumed}
+    for name, run in commands.items():
+        capsys.readouterr()
+        status, said = run(), capsys.readouterr().err
+        assert status in (1, 2) and sum(str(file) in line for line in said.splitlines()) == 1, (name, said)
+        assert "Traceback" not in said
+    assert len(Store(tmp_path / "other").cell(key).samples()) == 3, "nothing was added to it"
+    assert not (tmp_path / "into" / key).exists()
+
+
+def test_environment_is_plain_and_keeps_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_very_secret")
+    monkeypatch.setenv("WANDB_API_KEY", "wandb_very_secret")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    monkeypatch.setenv("HOME_ADDRESS", "private")
+    found = environment(["bench", "n=3"], "cpu", {"mode": "none"}, {"target": "abc"}, {"target": "one.gguf"})
+    written = json.dumps(found)
+    assert "very_secret" not in written and "private" not in written
+    assert "HF_TOKEN" not in found["variables"] and found["variables"]["TOKENIZERS_PARALLELISM"] == "false"
+    assert found["packages"]["transformers"] and found["cpu"]["model"] and found["cpu"]["cores"] >= 1
+    assert found["accelerator"] is None and found["models"] == {"target": "abc"} and found["argv"] == ["bench", "n=3"]
+    assert found["dequantised"] == {"target": "one.gguf"}
+    assert found["code"].startswith("sha256:") and found["code"] == environment([], "cpu", {}, {}, {})["code"]
+
+
+@pytest.mark.parametrize(("program", "kept"), [
+    ("bench/__main__.py", ["python", "-m", "bench"]), ("bench/merge.py", ["python", "-m", "bench.merge"])])
+def test_commands_and_paths_name_no_folder_above_the_checkout(program: str, kept: list[str],
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/ada/cache")
+    monkeypatch.setenv("HF_HOME", "/home/ada/cache/huggingface")
+    words = [str(PROJECT / program), f"store.dir={PROJECT}/outputs/store", "pair.target=/home/ada/cache/leeway/x",
+             "data=/data"]
+    found = environment(words, "cpu", {}, {}, {})
+    assert found["argv"] == [*kept, "store.dir=outputs/store", "pair.target=~/.cache/leeway/x", "data=/data"]
+    assert found["variables"]["HF_HOME"] == "~/.cache/huggingface"
+    assert str(PROJECT) not in json.dumps(found) and "/home/ada" not in json.dumps(found)
+    assert command_line(["/usr/bin/leeway", "n=3"]) == ["/usr/bin/leeway", "n=3"]
+
+
+def test_a_recorded_cell_holds_paths_of_the_checkout() -> None:
+    from bench.config.cell import Cell
+    from bench.config.compose import composer
+
+    with composer() as hydra:
+        cell = hydra.point(["pair=tiny", "method=mars"]).cell
+    record = cell.record()
+    assert record["pair"]["target"] == "models/tiny/target" and str(PROJECT) not in json.dumps(record)
+    assert Cell.parsed({**record, "n": None, "timed": 0}).name == cell.name, "it is read back as the same cell"
+    assert portable({"a": [1, f"{PROJECT}/x"]}) == {"a": [1, "x"]}
+
+
+@pytest.mark.parametrize(("values", "asked"), [
+    ({"repetition_penalty": 1.05}, {"repetition_penalty": 1.05}),
+    ({"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_new_tokens": None, "bad_words_ids": []}, {}),
+    ({"temperature": 0.6, "top_p": 0.95, "do_sample": True, "eos_token_id": [1, 2], "max_length": 4096}, {}),
+    ({"no_repeat_ngram_size": 3, "suppress_tokens": [1, 2], "begin_suppress_tokens": [4], "min_new_tokens": 5,
+      "bad_words_ids": [[3]], "forced_eos_token_id": 0, "forced_bos_token_id": 7},
+     {"no_repeat_ngram_size": 3, "suppress_tokens": [1, 2], "begin_suppress_tokens": [4], "min_new_tokens": 5,
+      "bad_words_ids": [[3]], "forced_eos_token_id": 0, "forced_bos_token_id": 7}),
+])
+def test_what_is_not_applied(values: dict, asked: dict) -> None:
+    assert unapplied(values) == asked
+
+
+@pytest.fixture
+def penalised(pair_folder: Path, tmp_path: Path) -> Path:
+    """A target that asks for a penalty."""
+    folder = tmp_path / "target"
+    shutil.copytree(pair_folder / "target", folder)
+    file = folder / "generation_config.json"
+    given = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps(given | {"repetition_penalty": 1.5}))
+    return folder
+
+
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+def test_a_penalty_is_refused_before_anything_runs(penalised: Path, dry_run: str) -> None:
+    with composer() as hydra, pytest.raises(ConfigError) as error:
+        assert hydra.point(["pair=local", f"pair.target={penalised}", "method=ar", "task=mini_gsm",
+                            f"dry_run={dry_run}"]).cell
+    assert str(error.value) == (f"{penalised}: its generation_config.json asks for repetition_penalty=1.5, which no "
+                                "method here applies; pair.ignore_generation_config=true decodes without")
+
+
+def test_it_can_be_ignored_and_changes_no_name(penalised: Path, pair_folder: Path) -> None:
+    with composer() as hydra:
+        def cell(*more: str) -> Cell:
+            return hydra.point(["pair=local", "method=ar", "task=mini_gsm", *more]).cell
+
+        ignoring = cell(f"pair.target={penalised}", "pair.ignore_generation_config=true")
+        assert ignoring.record()["pair"]["ignore_generation_config"] is True
+        plain = cell(f"pair.target={pair_folder / 'target'}")
+        assert plain.name == cell(f"pair.target={pair_folder / 'target'}", "pair.ignore_generation_config=true").name
+        assert "ignore_generation_config" not in plain.record()["pair"]
+        assert load_language_model(ignoring.pair, ignoring.engine, "target").vocab_size
+
+
+def test_the_day_of_a_task_names_the_cell_where_it_is_given(pair_folder: Path) -> None:
+    with composer() as hydra:
+        def cell(*more: str) -> Cell:
+            return hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", "method=ar",
+                                "task=mini_gsm", *more]).cell
+
+        plain, dated = cell(), cell("task.date=2025-01-02")
+        assert plain.name != dated.name and "date" not in plain.record()["task"]
+        assert dated.record()["task"]["date"] == "2025-01-02"
+        assert str(dated.load_task().prompts(1)[0].date) == "2025-01-02"
+        with pytest.raises(ConfigError, match=r"task\.date"):
+            cell("task.date=tomorrow")

@@ -1,9 +1,16 @@
-"""Rotations as units of work: their order, workers of this machine, and what a command refuses before it starts one."""
+"""Rotations as units of work: their order, the pool of processes and its retry rule, workers here, Ray and Slurm."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bench.config import settings as launchers
@@ -12,10 +19,77 @@ from bench.run import launch, pool
 from bench.run.complete import Passes
 from bench.run.launch import complete, works_of
 from bench.run.models import ModelPool
+from bench.run.pool import MOST_DEATHS, Child, Died, Pool, TaskError
 from results.store.cells import Store
 from results.store.files import rotation_held
 from tests.helpers import dying
-from tests.helpers.stores import decoded, difference, doubled
+from tests.helpers.stores import Decoded, decoded, difference, doubled
+from tests.helpers.summaries import written
+
+Letters = str
+
+
+def speller() -> Callable[[Letters], tuple[str, str]]:
+    """Spells letters; dies of an x, and cannot spell an e."""
+    def spell(letters: Letters) -> tuple[str, str]:
+        if "x" in letters:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "e" in letters:
+            raise ValueError(f"no {letters}")
+        return letters.upper(), os.environ["SHARE"]
+
+    return spell
+
+
+@pytest.fixture
+def two() -> Iterator[Pool[Letters]]:
+    starts = [partial(Child, "spawn", f"worker {number}", {"SHARE": str(number)}, speller) for number in (1, 2)]
+    with Pool(starts, lambda letters: f"spelling {letters} again", list) as made:
+        yield made
+
+
+def tasks_of(*tasks: Letters) -> Callable[[Letters | None], Letters | None]:
+    left = iter(tasks)
+    return lambda before: next(left, None)
+
+
+def test_tasks_are_spread_and_errors_are_of_their_task_alone(two: Pool[Letters]) -> None:
+    done = dict(two.run(tasks_of("ab", "e", "cd")))
+    assert [done[name][0] for name in ("ab", "cd")] == ["AB", "CD"] and {done["ab"][1], done["cd"][1]} <= {"1", "2"}
+    assert isinstance(done["e"], TaskError) and str(done["e"]).startswith("ValueError: no e")
+
+
+def test_what_kills_processes_fails_alone(two: Pool[Letters], caplog: pytest.LogCaptureFixture) -> None:
+    done = dict(two.run(tasks_of("axb", "cd")))
+    assert {name: done[name][0] for name in ("a", "b", "cd")} == {"a": "A", "b": "B", "cd": "CD"}
+    assert isinstance(done["x"], Died) and done["x"].cause == "signal 9" and set(done) == {"a", "b", "x", "cd"}
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == MOST_DEATHS - 1 and all("died, signal 9: spelling axb again" in line for line in said)
+
+
+def test_a_process_learns_what_it_did_before_until_it_dies() -> None:
+    asked: list[Letters | None] = []
+    tasks = tasks_of("ab", "x")
+    with Pool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, speller)], str) as one:
+        done = [name for name, _ in one.run(lambda before: asked.append(before) or tasks(before))]
+        assert done == ["ab", "x"] and asked == [None, "ab", None]
+        assert one.call("cd") == ("CD", "1"), "a pool goes on after a task that has failed"
+        with pytest.raises(TaskError, match="no e"):
+            one.call("e")
+        assert one.call("f")[0] == "F"
+        with pytest.raises(Died, match=r"^worker 1 \(process \d+\) died, signal 9$"):
+            one.call("x")
+
+
+def test_a_process_that_died_while_it_was_idle_is_replaced() -> None:
+    with Pool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, speller)], str) as one:
+        one.start()
+        alive = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+        [process] = [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
+        process.kill()
+        process.wait()
+        assert one.call("ab") == ("AB", "1")
+
 
 SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat"
 SIZE = "n=8", "timed=2", "decoding.max_new_tokens=24"
@@ -90,3 +164,86 @@ def test_workers_of_this_machine_fill_the_store_as_one_process_does(command, tmp
         if "-mini_gsm-" in cell.key:
             assert all(row.shared for row in cell.timed())
             assert "launch.parallel=2" in cell.environment()["argv"], "the command, not the worker's"
+
+
+NO_RAY, RAY = find_spec("ray") is None, "no scheduler: ray is not installed (pip install -e .[cluster])"
+NO_SUBMITIT, SUBMITIT = find_spec("submitit") is None, "no scheduler: submitit is not installed"
+CLUSTER = *SWEEP, *SIZE, "quality_batch=1"
+
+
+@pytest.fixture
+def expected(command, tmp_path: Path) -> Decoded:
+    """What one process decodes."""
+    assert command(*CLUSTER, flags=["-m"], store=tmp_path / "alone").status == 0
+    return decoded(tmp_path / "alone")
+
+
+def assert_equal(result, expected: Decoded) -> None:
+    """The same cells with the same tokens, each prompt once, timed beside other workers."""
+    assert difference(decoded(result.store.root), expected) == "" and doubled(result.store.root) == ""
+    assert all(row.shared for cell in result.cells for row in cell.timed()) and result.cells
+    assert [written(cell).timed for cell in result.cells] == [2] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NO_RAY, reason=RAY)
+def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(command, tmp_path: Path, expected: Decoded,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "work_of_ray", dying.work_of_ray)
+    result = command(*CLUSTER, "launch=ray", "launch.parallel=2", flags=["-m"], store=tmp_path / "ray")
+    assert result.status == 0 and (tmp_path / "died").exists(), result.err
+    assert_equal(result, expected)
+
+
+SBATCH = """#!/bin/sh
+last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$1")
+cp "$1" "${{0%/*}}/script"
+for task in $(seq 0 "${{last:-0}}"); do
+  export SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$task SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0
+  export SLURM_JOB_NUM_NODES=1 SLURM_NODEID=0
+  {task} > /dev/null 2>&1 &
+done
+echo Submitted batch job 7
+"""
+SRUN = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do
+  case "$1" in --output|--error) shift ;; esac
+  shift
+done
+exec "$@"
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Stands in for Slurm: `task` is what sbatch does for each task of an array, `state` what squeue says of it."""
+    monkeypatch.setattr(launch, "POLL_S", 0.5)
+
+    def put(task: str, state: str) -> None:
+        programs = {"sbatch": SBATCH.format(task=task), "srun": SRUN, "scancel": "#!/bin/sh\n",
+                    "squeue": f"#!/bin/sh\nfor task in 0 1 2 3; do echo 7_$task {state}; done\n"}
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        for name, text in programs.items():
+            (tmp_path / "bin" / name).write_text(text)
+            (tmp_path / "bin" / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return put
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NO_SUBMITIT, reason=SUBMITIT)
+def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(command, tmp_path: Path, slurm,
+                                                                           monkeypatch) -> None:
+    monkeypatch.setattr(launch, "LATE_S", 0.0)
+    cells = "method=sps", "task=mini_gsm,mini_chat", "n=2", "timed=0", "decoding.max_new_tokens=8"
+    given = (*cells, "launch=slurm", "launch.parallel=2")
+    slurm("true", "CANCELLED")
+    stopped = command(*given, flags=["-m"], store=tmp_path / "slurm")
+    lines = [line for line in stopped.err.splitlines() if line.startswith("failed: ")]
+    assert stopped.status == 1 and len(lines) == 2
+    assert all(re.search(r"its Slurm task 7_[01] ended without a result \(cancelled\); log: ", line) for line in lines)
+    slurm('sh "${0%/*}/script"', "RUNNING")
+    result = command(*given, flags=["-m"], store=tmp_path / "slurm")
+    assert result.status == 0, result.err
+    assert command(*cells, flags=["-m"], store=tmp_path / "alone").status == 0
+    assert difference(decoded(tmp_path / "slurm"), decoded(tmp_path / "alone")) == ""

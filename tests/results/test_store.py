@@ -1,5 +1,10 @@
-"""The store survives kills and contention, and never hides damage."""
+"""The store survives kills and contention, reads its earlier schemas, and never hides damage."""
 
+from __future__ import annotations
+
+import dataclasses
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -8,12 +13,22 @@ import subprocess
 import sys
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from methods.batch import Generation, total
+from methods.rules import walk as rules
+from results.store import sample as stored
+from results.store import traces
 from results.store.cells import Store
-from results.store.errors import StoreError
-from results.store.records import line_of
+from results.store.errors import Locked, StoreError
+from results.store.files import holders, rotation_held
+from results.store.merge import difference
+from results.store.records import line_of, read_config
 from results.store.sample import FailedSample, to_plain
 from tests.helpers.synthetic_cells import made_up, sample
 
@@ -219,3 +234,144 @@ def test_a_summary_is_replaced_whole_or_not_at_all(cell):
         assert cell.has_latest_summary()
         cell.append(sample("a"))
         assert not cell.has_latest_summary(), "it is about other samples"
+
+
+PROJECT = Path(__file__).resolve().parents[2]
+HOLD = """
+import sys
+from pathlib import Path
+from results.store.files import rotation_held
+with rotation_held(Path(sys.argv[1]), "abc", ["a-cell", "b-cell"]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other(tmp_path: Path):
+    """A process that holds the rotation `abc` of the store."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=PROJECT,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_rotation_is_held_by_one_process_and_says_by_which(tmp_path: Path, other) -> None:
+    [(rotation, holder)] = holders(tmp_path).items()
+    assert rotation == "abc" and holder.process == other.pid and holder.host == os.uname().nodename
+    assert holder.cells == ("a-cell", "b-cell") and holder.since.endswith("+00:00")
+    with pytest.raises(Locked, match=f"a-cell and 1 more .* by process {other.pid} on "), \
+            rotation_held(tmp_path, "abc", ["a-cell", "b-cell"]):
+        pass
+    with rotation_held(tmp_path, "def", ["c-cell"]):
+        assert {holder.process for holder in holders(tmp_path).values()} == {other.pid, os.getpid()}
+    assert set(holders(tmp_path)) == {"abc"}
+
+
+def test_a_claim_does_not_survive_its_holder(tmp_path: Path, other) -> None:
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    assert holders(tmp_path) == {} and "a-cell" in (tmp_path / "rotations" / "abc.json").read_text()
+    with rotation_held(tmp_path, "abc", ["a-cell"]):
+        assert holders(tmp_path)["abc"].process == os.getpid()
+    assert holders(tmp_path) == {}
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch, number: int) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    for lock in (lambda: rotation_held(tmp_path, "abc", ["a"]), lambda: Store(tmp_path).cell("abc").lock()):
+        with pytest.raises(StoreError, match="cannot be written: ") as error, lock():
+            pass
+        assert not isinstance(error.value, Locked) and "\n" not in str(error.value)
+
+
+PATH = Path("cell.yaml")
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t:#-'\"{}[]&*!|>%@`? "),
+                max_size=30)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS
+VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+                      max_leaves=8)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.from_regex("[a-z_]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=5))
+def test_what_was_written_is_read(config: dict[str, Any]) -> None:
+    config.pop("schema", None)
+    content = yaml.safe_dump({"schema": 1, **config}, sort_keys=False, allow_unicode=True).encode()
+    assert read_config(PATH, content) == config
+
+
+@pytest.mark.parametrize("text", [
+    "a: &x {b: 1}\nc: *x\n",            # a reference to another section
+    "a: 1\na: 2\n", "a:\n- 1\n- 2\nb: |\n  x\n\n  y\n", "a: 'x\n\n  y'\nb: 1\n", "# note\na: 1\n", "{a: 1,\nb: 2}\n",
+    "a: 1\n? b\n: 2\n", "a: 1", "a: 1\r\nb: 2\r\n", "yes: 1\nno: 2\n", "a: {b: 1}  # note\nc: [1,\n 2]\n",
+    "a:\nb:\n  c:\n"])
+def test_a_file_by_hand_means_what_yaml_says(text: str) -> None:
+    assert read_config(PATH, text.encode()) == yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("text", ["a: 'x\nb: y\n", "a: 1\n---\nb: 2\n", "a: [1,\nb: 2\n", "a: *x\n", "a: 1\n b: 2\n"])
+def test_what_is_no_yaml_is_refused(text: str) -> None:
+    with pytest.raises(StoreError, match=r"cell\.yaml is not YAML"):
+        read_config(PATH, text.encode())
+
+
+def test_cells_of_a_later_schema_are_refused() -> None:
+    with pytest.raises(StoreError, match=r"schema 3: this version reads schemas up to 2"):
+        read_config(PATH, b"schema: 3\nseed: 0\n")
+
+
+SCHEMA_1 = {
+    "id": "p0", "output_ids": [5, 6, 7], "text": "a\n\nb", "texts": ["a", "b"], "turn_tokens": [2, 1], "committed": [2],
+    "accepted": [1], "relaxed": 1, "greedier": 0, "drafted": 0, "pruned": 0, "finish": ["eos", "eos"], "score": 1.0,
+    "answer": None, "details": {}, "seed": 0, "nll": 0.5, "prompt_tokens": 9, "flags": {"sure": 2}}
+"""As the store wrote it before."""
+
+
+def test_turns_add_up() -> None:
+    whole = total([Generation(committed=[2], nodes=[3], relaxed=1, flags={"a": 1, "b": 0}, output_ids=[5, 6], nll=0.5),
+                   Generation(committed=[1, 4], nodes=[0, 5], relaxed=2, flags={"a": 2, "c": 4}, decode_s=2.0)])
+    assert whole == Generation(committed=[2, 1, 4], nodes=[3, 0, 5], relaxed=3, flags={"a": 3, "b": 0, "c": 4},
+                               output_ids=[5, 6], decode_s=2.0, nll=0.5)
+    assert total([]) == Generation()
+
+
+def test_a_line_of_schema_1_is_read() -> None:
+    read = stored.from_json(json.dumps(SCHEMA_1).encode())
+    assert isinstance(read, stored.Sample) and type(read) is stored.Sample
+    assert (read.texts, read.committed, read.flags, read.nll) == (["a", "b"], [2], {"sure": 2}, 0.5)
+    assert (read.nodes, read.levels, read.prompt_sha256) == ([], [], None)
+
+
+def test_a_line_holds_the_sample_and_nothing_twice() -> None:
+    own = sample("p0", prompt_sha256="0" * 64, committed=[2], nodes=[3], levels=[2])
+    line = stored.to_plain(own)
+    assert next(iter(line)) == "id" and "text" not in line and "seed" not in line
+    assert stored.from_json(json.dumps(line).encode()) == own
+
+
+@pytest.mark.parametrize("without", ["prompt_sha256", "nodes"])
+def test_a_line_that_is_of_no_schema_is_refused(without: str) -> None:
+    line = stored.to_plain(sample("p0"))
+    del line[without]
+    with pytest.raises(ValueError, match=without):
+        stored.from_json(json.dumps(line).encode())
+
+
+def test_what_is_unknown_does_not_differ() -> None:
+    old = stored.from_json(json.dumps(SCHEMA_1).encode())
+    assert isinstance(old, stored.Sample)
+    new = dataclasses.replace(old, prompt_sha256="a" * 64, nodes=[3], levels=[2])
+    assert difference([old], [new]) == ""
+    assert difference([new], [dataclasses.replace(new, nodes=[4])]) == "1 of 1 prompts differ, first p0 in nodes"
+
+
+def test_methods_and_results_use_the_same_words_of_clauses() -> None:
+    assert [clause.word for clause in rules.Clause] == list(traces.Clause)
+    assert [clause.word for clause in rules.KEPT] == list(traces.KEPT)
