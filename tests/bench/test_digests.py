@@ -1,8 +1,9 @@
 """The cells of each report's editions, and the prompts of each task whose rows are in the checkout, by digests.
 
 A line of digests.txt that changes without being meant to changes what a paper's table is of; where it is meant, the
-line that is shown goes there. Of a report: how many cells, by their names without the content of the models, with their
-numbers of prompts. A new option at its default leaves all of them."""
+line that is shown goes there. Of a report: how many points, by the names of their cells without the content of the
+models and with their numbers of prompts; of a point that waits for a file, by its overrides. A new option at its
+default leaves all of them."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ import pytest
 from bench.config.compose import Composer, composer
 from bench.config.paths import CONF
 from bench.reports.overrides import takes_rule
-from bench.reports.plan import plan_of, uncollected
+from bench.reports.plan import Plan, plan_of, uncollected
 from bench.reports.run import load_report
 from results.reports.axes import pairs_of
 from results.reports.scales import SCALES
+from results.reports.spec import Point
 from tasks import registry
 
 HELD = (Path(__file__).parent / "digests.txt").read_text(encoding="utf-8").splitlines()
@@ -42,6 +44,12 @@ def digest(of: list[Any]) -> str:
     return f"{len(of)} {sha256(text.encode()).hexdigest()[:16]}"
 
 
+def said(point: Point, plan: Plan) -> list[Any]:
+    cell = plan.cells.get(point.coords)
+    own = list(point.overrides) if cell is None else [cell.named(cell.identity({}, {})), cell.n, cell.timed]
+    return [*point.coords, *own]
+
+
 def editions(hydra: Composer, name: str) -> Iterator[str]:
     report = load_report(name, hydra)
     pairs = pairs_of(report.axes)
@@ -50,8 +58,7 @@ def editions(hydra: Composer, name: str) -> Iterator[str]:
             chosen = "pair=smollm2" if scale == "real" and pairs["real"] == ["smollm2"] else f"scale={scale}"
             rule = ["rule=mars"] if takes_rule(report) else []
             plan = plan_of(report, hydra, [chosen, *rule, "engine.device=cpu"])
-            cells = [[*at, cell.named(cell.identity({}, {})), cell.n, cell.timed] for at, cell in plan.cells.items()]
-            yield f"report={name} {chosen} {digest(sorted(cells, key=str))}"
+            yield f"report={name} {chosen} {digest([said(point, plan) for point in plan.spec.points()])}"
 
 
 @pytest.mark.slow
