@@ -189,20 +189,24 @@ def test_what_does_not_fit_says_what_to_shorten(case: str) -> None:
     assert "max_new_tokens" not in str(refused.value), "no limit on the answer helps here"
 
 
+@pytest.mark.parametrize("sample", [True, False])
 @pytest.mark.parametrize("name", ["model", "early_exit"])
-def test_the_distribution_behind_the_last_token(name: str) -> None:
-    """is that of one forward over everything committed and drafted; without `bonus_q` it is not computed."""
-    target = language_model(layers=3)
+def test_the_distributions_of_a_chain(name: str, sample: bool) -> None:
+    """are those of one forward over everything committed and drafted, q that of the tokens; without `bonus_q` the one
+    behind the last token is not computed."""
+    target, warm = language_model(layers=3), Sampling(0.5)
     model = language_model(layers=1) if name == "model" else None
     reader = model or target.first_layers(2)
     rows = [[1, 2, 3, 4], [3, 1, 2, 5]]
     for bonus_q in (True, False):
-        drafter = registry.drafter(name)()
-        proposer = drafter.start(target, model, DraftSettings(3, Sampling(1.0), True, bonus_q=bonus_q), rows, 32)
+        drafter = registry.drafter(name)(sample=sample)
+        proposer = drafter.start(target, model, DraftSettings(3, warm, True, bonus_q=bonus_q), rows, 32)
         cache = target.new_cache(2, 32)
         target.prefill([row[:-1] for row in rows], cache)
         proposer.attach_target_cache(cache)
         draft = proposer.propose(rows, torch.tensor([[0.1, 0.5, 0.9], [0.3, 0.2, 0.7]]))
+        own = (warm.probs(draft.logits) if sample else draft.logits.softmax(-1))[:, :3]
+        torch.testing.assert_close(draft.q[:, 1:], own.gather(2, draft.tokens[:, 1:, None])[..., 0])
         for row, tokens, logits in zip(rows, draft.tokens.tolist(), draft.logits, strict=True):
             ids = torch.tensor([row + tokens[1:]])
             whole = reader.forward(ids, reader.new_cache(1, 32)).logits[0]
