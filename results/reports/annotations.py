@@ -81,7 +81,7 @@ class Annotator:
             return ""
         named = " and ".join(map(self._named, held.sessions))
         return Note(f"timed in session {named}: speeds of different sessions do not compare",
-                    "the cells were timed in several sessions, whose speeds do not compare")
+                    "timed in several sessions, whose speeds do not compare")
 
     def _named(self, session: TimingSession) -> str:
         return f"{self.sessions.index(session) + 1} ({session.text})"

@@ -45,7 +45,7 @@ def render_table(spec: TableSpec, grid: Grid, out_dir: str | Path) -> list[Path]
     """Write <name>.md, .tex, .csv and .html (a fragment) into `out_dir` and return their paths. A second table of the
     report follows the first in each."""
     tables = lay_out_all(spec, grid)
-    few = [table for parts in wholes(tables) for table in with_few_notes(parts)]
+    few = [table for parts in wholes(tables) for table in with_few_notes(parts, marked_all=True)]
     texts = {"md": markdown_of(for_people(tables)), "tex": "\n".join(map(latex, few)),
              "csv": long_csv(tables), "html": html(tables)}
     folder = Path(out_dir)

@@ -116,9 +116,9 @@ def _with_short_names(parts: Sequence[Table]) -> list[Table]:
     return [replace(part, names=short, caption=(*part.caption, *told) if part is last else ()) for part in parts]
 
 
-def with_few_notes(parts: Sequence[Table]) -> list[Table]:
-    """The parts of a table with the notes that their cells refer to. Notes of one kind are one; what most cells share,
-    and what names its rows, is a line of the caption."""
+def with_few_notes(parts: Sequence[Table], marked_all: bool = False) -> list[Table]:
+    """The parts of a table with the notes that their cells refer to. Notes of one kind are one; what names its rows,
+    and what most cells share, is a line of the caption, the latter unless `marked_all`: then a mark stands at each."""
     *_, last = parts
     used = _notes_of_cells(parts)
     numbers = sorted({note for _, notes, _ in used for note in notes})
@@ -134,7 +134,7 @@ def with_few_notes(parts: Sequence[Table]) -> list[Table]:
         shared = sum(bool(notes & own) for _, notes, _ in used)
         if rows:
             below.append(f"{text}: {'; '.join(rows)}.")
-        elif 2 * shared > sum(measured for *_, measured in used) > 1:
+        elif not marked_all and 2 * shared > sum(measured for *_, measured in used) > 1:
             below.append(f"Of most cells: {text}.")
         else:
             marked.append(text)

@@ -12,7 +12,7 @@ from results.reports.annotations import Note
 from results.reports.columns import Column
 from results.reports.formats import html, latex, markdown, markdown_of
 from results.reports.frame import Table, lay_out, lay_out_all
-from results.reports.reading import MOST_COLUMNS, for_people
+from results.reports.reading import MOST_COLUMNS, for_people, with_few_notes
 from results.reports.spec import TableSpec, parse_report
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
@@ -110,6 +110,9 @@ def test_notes_of_one_kind_are_one_and_what_most_cells_share_is_a_line() -> None
     assert taken.count("K = ") == len(grid) - 2
     marks = short.frame["marks"].tolist()
     assert marks.count((0,)) == 2 and marks.count(()) == len(grid) - 2
+    [everywhere] = with_few_notes([full], marked_all=True)
+    shared = everywhere.notes.index("same everywhere")
+    assert sum(shared in marks for marks in everywhere.frame["marks"]) == len(grid), "LaTeX marks each cell"
 
 
 def test_every_shipped_table_fits_and_has_short_names() -> None:
