@@ -86,7 +86,7 @@ def documented() -> dict[str, list[str]]:
     commands = {}
     for path in sorted((PROJECT / "conf").glob("*/*.yaml")):
         line = next((line for line in path.read_text().splitlines()[:3] if "python -m bench " in line), "")
-        words = shlex.split(line.partition("python -m bench ")[2])
+        words = shlex.split(line.partition("python -m bench ")[2], comments=True)
         if words and not any(re.match(r"report=|\+sweep=", word) for word in words):
             commands[shlex.join(words)] = words
     return commands
