@@ -15,8 +15,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from tasks.base import Prompt, TaskError
-from tasks.jsonl import parse_json
-from tasks.sources import DATA
+from tasks.sources import DATA, parse_json
 
 MT_BENCH = DATA / "mt_bench"
 """Questions, GPT-4's reference answers and judge prompts, as FastChat publishes them."""

@@ -1,4 +1,4 @@
-"""prompts: a user's own prompts from a JSONL file. They have no right answer, so there is no score.
+"""prompts: a user's own prompts from a file of rows. They have no right answer, so there is no score.
 
 A row has an `id` and one of
     prompt      text, tokenised as it stands
@@ -17,17 +17,17 @@ from functools import cache
 from itertools import takewhile
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tasks.base import MOST_NEW_TOKENS, ControlTokens, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
-from tasks.jsonl import read_rows
+from tasks.sources import Source
 
 log = logging.getLogger(__name__)
 Text = Annotated[str, Field(min_length=1)]
 
 
 class PromptsOptions(TaskOptions):
-    """`path`: the JSONL file. `control_tokens`: what the string of a control token in a message is."""
+    """`path`: the file. `control_tokens`: what the string of a control token in a message is."""
 
     path: LocalFile
     control_tokens: ControlTokens = Field("refuse", exclude_if=lambda given: given == "refuse")  # later, as `date`
@@ -88,10 +88,14 @@ class Prompts(Task):
         """The first `n` rows (all when None) in the order of the file. The whole file is checked. Raises TaskError."""
         seen: dict[str, int] = {}
         prompts, unread = [], set()
-        for line, row in read_rows(self._file, _Row):
+        for number, given in enumerate(Source(path=self._file).rows("the prompts"), start=1):
+            try:
+                row = _Row.model_validate(given)
+            except ValidationError as error:
+                raise TaskError(f"{self.path}, row {number}: {faults(error)}") from error
             if row.id in seen:
-                raise TaskError(f"{self.path}, line {line}: id {row.id!r} is already used on line {seen[row.id]}")
-            seen[row.id] = line
+                raise TaskError(f"{self.path}, row {number}: id {row.id!r} is already used in row {seen[row.id]}")
+            seen[row.id] = number
             prompts.append(row.as_prompt(self._control_tokens, self._date))
             unread |= set(row.model_extra or ())
         if unread:
@@ -101,6 +105,16 @@ class Prompts(Task):
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:
         """No score: the file holds no right answers."""
         return Score(None)
+
+
+def faults(error: ValidationError) -> str:
+    """Pydantic's complaints about one row, in one line."""
+    complaints = []
+    for item in error.errors():
+        field = ".".join(str(part) for part in item["loc"])
+        text = "missing" if item["type"] == "missing" else item["msg"].removeprefix("Value error, ")
+        complaints.append(f"{field}: {text}" if field else text)
+    return " ".join("; ".join(complaints).split())
 
 
 @cache

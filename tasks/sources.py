@@ -9,6 +9,7 @@ Every error is one line: which file or dataset, what is wrong with it, what to g
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
@@ -19,7 +20,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from tasks.base import DataMissing, LocalFile, TaskError
-from tasks.jsonl import parse_json
 
 DATA = Path(__file__).parent / "data"
 """The rows that are shipped: see its ATTRIBUTION.md."""
@@ -136,7 +136,7 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
 def _whole(path: Path, text: str) -> list[dict[str, Any]] | None:
     """The rows of a text that is one object or a list of them; None where it is something else. Raises TaskError."""
     try:
-        found = _parsed(text, lambda line: f"{path}, line {line}") if text.strip() else []
+        found = parse_json(text, lambda line: f"{path}, line {line}") if text.strip() else []
     except TaskError as error:
         if getattr(error.__cause__, "msg", "") == "Extra data":  # one value a line
             return None
@@ -146,15 +146,23 @@ def _whole(path: Path, text: str) -> list[dict[str, Any]] | None:
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    found = _parsed(line, lambda _: f"{path}, line {number}")
+    found = parse_json(line, lambda _: f"{path}, line {number}")
     if not isinstance(found, dict):
         raise TaskError(f"{path}, line {number}: must be a JSON object, got {type(found).__name__}")
     return found
 
 
-def _parsed(text: str, place: Callable[[int], str]) -> Any:
-    """NaN and infinities are no values: "nan" must not get into a question. Raises TaskError."""
-    return parse_json(text, place, parse_constant=lambda _: None)
+def parse_json(text: str, place: Callable[[int], str]) -> Any:
+    """The value of a JSON text; NaN and infinities are no values: "nan" must not get into a question. Raises TaskError;
+    `place` names, of a line of the text from 1, where it stands."""
+    try:
+        return json.loads(text, parse_constant=lambda _: None)
+    except json.JSONDecodeError as error:
+        raise TaskError(f"{place(error.lineno)}: not valid JSON ({error.msg}, column {error.colno})") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise TaskError(f"{place(1)}: not valid JSON ({error})") from error
+    except RecursionError:
+        raise TaskError(f"{place(1)}: not valid JSON (nested too deeply)") from None
 
 
 def _line(error: BaseException) -> str:
