@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from bench.config.compose import composer
 from bench.config.section import parse
@@ -57,8 +58,10 @@ def load(hydra):
 
 def yamls() -> set[str]:
     """The tasks whose YAML builds on conf/task/dataset.yaml, or on one that does."""
-    texts = {path.stem: path.read_text() for path in (ROOT / "conf" / "task").glob("*.yaml")}
-    return {name for name, text in texts.items() if re.search(r"\n  - (dataset|eagle|\w+_eagle|livecodebench)\n", text)}
+    found = {path.stem: yaml.safe_load(path.read_text()).get("defaults", [])
+             for path in (ROOT / "conf" / "task").glob("*.yaml")}
+    return {name for name, bases in found.items() for base in bases
+            if re.fullmatch(r"dataset|eagle|\w+_eagle|livecodebench", str(base))}
 
 
 def test_every_yaml_is_tried():
