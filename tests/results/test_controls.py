@@ -145,25 +145,45 @@ def test_no_control_of_a_committed_table_is_a_gain(path: Path) -> None:
         assert not judged["verdict"].eq("gain").any(), judged[judged["verdict"].eq("gain")]["Rule"].tolist()
 
 
+def beside_curve(rows: dict[str, dict[str, Estimate]], names: list[str]) -> dict[str, Judged]:
+    """Rows of one kind of drafts beside the lossless curve without them. On the same drafts a cycle costs the same, so
+    that the ratio of τ is that of the speeds by the token."""
+    curve = {name: row for name, row in rows.items() if name.startswith("lossless, T")}
+    greedy, judged = curve["lossless, T = 0"]["distortion"], {}
+    for name in names:
+        row = rows[name]
+        others = sorted((one["distortion"].value, one["tau"]) for other, one in curve.items() if other != name)
+        nats = row["distortion"].value
+        below = [tau.value for at, tau in others if at <= nats]
+        best = max([*below, float(np.interp(nats, [at for at, _ in others], [tau.value for _, tau in others]))])
+        error = float(np.hypot(row["tau"].error, max(tau.error for _, tau in others)))
+        beyond = 1 - norm.cdf((greedy.value - nats) / max(1e-9, np.hypot(greedy.error, row["distortion"].error)))
+        judged[name] = Judged(speed=Estimate(row["tau"].value / best, error, row["tau"].freedom), beyond=beyond,
+                              n=int(row["tau"].freedom) + 1)
+    return judged
+
+
 @pytest.mark.parametrize("path", sorted(MEASURED.glob("*/limit*.csv")), ids=lambda path: path.parent.name)
 def test_no_control_among_the_committed_numbers_is_a_gain(path: Path) -> None:
-    """Lossless decoding at another temperature beside the lossless curve without it, and random acceptance: on the same
-    drafts, where a cycle costs the same, the ratio of τ is that of the speeds by the token."""
+    """Lossless decoding at another temperature, and random acceptance."""
     for drafts, rows in committed(path).items():
-        curve = {name: row for name, row in rows.items() if name.startswith("lossless, T")}
-        greedy, judged = curve["lossless, T = 0"]["distortion"], {}
-        for name, row in rows.items():
-            if not name.startswith(("lossless, T", "random")) or name in ("lossless, T = 1", "lossless, T = 0"):
-                continue
-            others = sorted((one["distortion"].value, one["tau"]) for other, one in curve.items() if other != name)
-            nats = row["distortion"].value
-            below = [tau.value for at, tau in others if at <= nats]
-            best = max(*below, float(np.interp(nats, [at for at, _ in others], [tau.value for _, tau in others])))
-            error = float(np.hypot(row["tau"].error, max(tau.error for _, tau in others)))
-            beyond = 1 - norm.cdf((greedy.value - nats) / np.hypot(greedy.error, row["distortion"].error))
-            judged[name] = Judged(speed=Estimate(row["tau"].value / best, error, row["tau"].freedom), beyond=beyond,
-                                  n=int(row["tau"].freedom) + 1)
+        names = [name for name in rows if name.startswith(("lossless, T", "random"))]
+        judged = beside_curve(rows, [name for name in names if name not in ("lossless, T = 1", "lossless, T = 0")])
         found = {name: one.kind for name, one in verdicts(judged).items()}
         assert found and "gain" not in found.values(), (drafts, found)
         assert found.get("random, 50%", "beyond greedy") == "beyond greedy"
         assert all(found.get(f"random, {rate}%", "no gain") == "no gain" for rate in (1, 2, 5)), found
+
+
+@pytest.mark.parametrize("path", sorted(MEASURED.glob("*/limit*.csv")), ids=lambda path: path.parent.name)
+def test_findings_say_how_many_rows_more_prompts_would_decide(path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "findings.md").read_text()
+    for drafts, rows in committed(path).items():
+        names = [name for name in rows if not name.startswith(("lossless, T", "tilted", "random"))]
+        found = verdicts(beside_curve(rows, names))
+        needed = [0 if one.kind != "undecided" else one.needed or np.inf for one in found.values()]
+        counts = [sum(n <= most for n in needed) for most in (0, 64, 128, 256)]
+        model, n = ("pair", 32) if path.parent.name == "embedded_cpu" else ("SmolLM2", 8)
+        said = f"| {model}, {drafts.partition(',')[0]} | {n} | {counts[0]} of {len(names)} | " + " | ".join(
+            map(str, counts[1:]))
+        assert said in page, (said, needed)
