@@ -23,9 +23,8 @@ from bench.config.paths import PROJECT
 from bench.reports.overrides import Selection
 from bench.reports.render import kept_lines
 from bench.reports.run import load_report
-from results.reports.conditions import FIELDS, Conditions
 from results.reports.figures import Traced
-from results.reports.grid import Grid, Outcome
+from results.reports.grid import FIELDS, Conditions, Grid, Outcome
 from results.reports.spec import FigureSpec, TableSpec
 from results.store.files import copy_file
 

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from plots.data import At, Data
-from plots.histogram import LIGHT_TO_BLUE
 from plots.style import INK, SOFT, panel_grid
+from plots.traced import LIGHT_TO_BLUE
 from results.reports.grid import panels
 
 TITLES = {"sentence": "cosine similarity", "entailment": "entailment", "bertscore": "BERTScore F1"}

@@ -17,9 +17,8 @@ from results.metrics.catalog import JUDGED, METRICS, TIMED
 from results.metrics.cost import cycle_sizes, stated
 from results.metrics.tau_gain import PARTS
 from results.metrics.trace_metrics import trace_metrics
-from results.reports.conditions import Conditions, TimingSession, machine
 from results.reports.figures import Own
-from results.reports.grid import Outcome
+from results.reports.grid import Conditions, Outcome, TimingSession, machine
 from results.reports.spec import FigureSpec
 from results.store.sample import Compared
 from results.store.traces import TraceFolder

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.reports.plan import Plan
     from bench.run.session import Session
-    from results.reports.answers import Messages
+    from results.reports.answers import Messages, Texts
     from results.reports.grid import Grid
-    from results.reports.tokens import Texts
     from results.store.cells import Store
     from tasks.base import Prompt
 

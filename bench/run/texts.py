@@ -12,7 +12,7 @@ from methods.engine.texts import token_texts
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from results.reports.tokens import Texts
+    from results.reports.answers import Texts
 
 
 def texts_of(cell: Cell) -> Texts | None:

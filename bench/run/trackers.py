@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from bench.run.locks import is_timing
 from bench.run.texts import texts_of
 from results.metrics.adds import SoFar
-from results.reports.tokens import COLUMNS, answers_page, by_turn, coloured, turns_of
+from results.reports.answers import COLUMNS, answers_page, by_turn, coloured, turns_of
 from results.store.cells import Store
 from results.store.errors import StoreError, one_line
 from results.store.sample import FailedSample

@@ -8,8 +8,7 @@ from results.metrics.delta import LEAST_FREEDOM
 from results.metrics.summary import Summary
 from results.metrics.verdict import verdicts
 from results.reports.columns import Column
-from results.reports.conditions import Conditions, TimingSession, counted, drifts
-from results.reports.grid import Grid, Outcome, conditions, outcome
+from results.reports.grid import Conditions, Grid, Outcome, TimingSession, conditions, counted, drifts, outcome
 from results.reports.spec import Coords, TableSpec
 
 ABSOLUTE = ("tok/s", "ms")

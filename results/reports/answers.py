@@ -1,21 +1,55 @@
-"""The answers of cells as data for a page: groups of cells that answer the same prompts."""
+"""The answers of cells as data for a page: groups of cells that answer the same prompts; and the tokens of an answer:
+how each came, cycle by cycle, with the numbers of its trace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from results.metrics.summary import Summary
-from results.reports.tokens import COLUMNS, Texts, TracedTurn, by_turn, turns_of
 from results.store.errors import printable
 from results.store.sample import Sample
-from results.store.traces import TraceFolder
+from results.store.traces import EMITTED, KEPT, Clause, TraceFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHOWN = 32
 """Prompts of a group whose answers a page holds: the first of the task."""
 Messages = Sequence[tuple[str, str]]
 """(role, text) of a prompt, in order; the role is empty for a raw prompt."""
+CODES: Final[dict[str, str]] = {
+    Clause.STRICT: "s", Clause.ARGMAX: "a", Clause.RELAXED: "r", Clause.DRAWN: "d", "kept": "k"}
+"""Letter of each way a token can come; "kept": a draft token of an answer that was not traced."""
+TOP = 5
+NUMBERS = ("p0", "p1", "p", "q", "u", "score")
+COLUMNS = ("prompt", "turn", "cycle", "node", "parent", "depth", "token", "clause", *NUMBERS, "top1", "top2", "p2",
+           *(f"{name}{place}" for name in ("top", "p") for place in range(3, TOP + 1)),
+           *(f"draft_{name}{place}" for name in ("top", "q") for place in range(1, TOP + 1)))
+"""The columns of a trace that are read, where they exist."""
+_PLACE = ("prompt", "turn", "cycle", "parent")
+Texts = Callable[[Sequence[int]], list[str]]
+NUMBERED = ("p", "max p", "processed p", "q", "u", "score")
+"""Names of the numbers of a traced token, in the order of `turns_of`."""
+KINDS: Mapping[str, tuple[str, str]] = {
+    "s": ("background:#cfe8d9", "drafted, the lossless test keeps it"),
+    "a": ("background:#cfe0f2;text-decoration:underline dashed 1px", "drafted, kept as the target's first choice"),
+    "r": ("background:rgba(213,94,0,{alpha:.2f});text-decoration:underline 2px #d55e00",
+          "drafted, kept by the relaxation alone"),
+    "k": ("background:#dcebe0", "drafted and kept, not traced"),
+    "d": ("", "drawn by the target"),
+}
+"""Letter of `CODES` -> style and words, those of the page."""
+FAR = 0.3
+"""How far a relaxed token is taken to be from the target's first choice where p(x) ÷ max p is not known."""
+STYLE = ("body{font:14px/1.6 sans-serif;color:#1b1b1b;background:#fff}table{border-collapse:collapse}"
+         "th,td{text-align:left;vertical-align:top;padding:.4em .8em .4em 0;border-bottom:1px solid #ddd}"
+         "td:last-child{white-space:pre-wrap;overflow-wrap:anywhere}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +140,143 @@ def line_on(sample: Sample) -> str:
              "" if sample.nll is None or not tokens else f"{sample.nll / tokens:.3g} nats a token",
              "cut at the length limit" if "length" in sample.finish else ""]
     return " · ".join(filter(None, parts))
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTurn:
+    """The emitted tokens of one turn as its trace holds them, the first one excepted, which no trace records.
+
+    ids      of the tokens
+    letters  a letter of `CODES` for each
+    numbers  for each, what `turns_of` gives under `m`
+    """
+
+    ids: list[int]
+    letters: str
+    numbers: list[list[Any]]
+
+
+def by_turn(trace: pd.DataFrame, texts: Texts) -> dict[tuple[str, int], TracedTurn]:
+    """(prompt, turn) -> its emitted tokens, and with each the proposals rejected in its place, in draft order."""
+    shown = trace[trace["clause"].isin([*EMITTED, Clause.REJECTED])]
+    order = shown["node"].where(shown["node"] >= 0, np.iinfo(np.int32).max)
+    shown = shown.assign(order=order).sort_values(["prompt", "turn", "cycle", "depth", "order"], kind="stable")
+    refused = shown[shown["clause"] == Clause.REJECTED]
+    rejected: dict[tuple[Any, ...], list[Any]] = {}
+    for *place, text, p0, q in zip(*(refused[name] for name in _PLACE), _texts(refused["token"], texts),
+                                   _rounded(refused["p0"]), _rounded(refused["q"]), strict=True):
+        rejected.setdefault(tuple(place), []).extend((text, p0, q))
+    emitted = shown[shown["clause"] != Clause.REJECTED]
+    clauses, places = emitted["clause"].tolist(), zip(*(emitted[name] for name in _PLACE), strict=True)
+    behind = [[] if clause in KEPT else rejected.get(place, []) for clause, place in zip(clauses, places, strict=True)]
+    columns = [_rounded(emitted[name]) if name in emitted else [None] * len(emitted) for name in NUMBERS]
+    likeliest = [_likeliest(emitted, token, number, texts)
+                 for token, number in (("top", "p"), ("draft_top", "draft_q"))]
+    numbers = [list(row) for row in zip(*columns, behind, *likeliest, strict=True)]
+    ids, turns = emitted["token"].tolist(), dict[tuple[str, int], TracedTurn]()
+    grouped: Any = emitted.groupby(["prompt", "turn"], sort=False)
+    for (prompt, number), rows in grouped.indices.items():
+        own = slice(rows[0], rows[-1] + 1)  # sorted by prompt and turn
+        letters = "".join(CODES[clause] for clause in clauses[own])
+        turns[str(prompt), int(number)] = TracedTurn(ids[own], letters, numbers[own])
+    return turns
+
+
+def _likeliest(rows: pd.DataFrame, token: str, number: str, texts: Texts) -> list[list[Any]]:
+    """For each row [text, probability, …] of the likeliest tokens that the trace holds."""
+    found: list[list[Any]] = [[] for _ in range(len(rows))]
+    for place in range(1, TOP + 1):
+        if f"{number}{place}" not in rows:
+            continue
+        shares = _rounded(rows[f"{number}{place}"])
+        held = [at for at, share in enumerate(shares) if share is not None]
+        for at, text in zip(held, _texts(rows[f"{token}{place}"].iloc[held], texts), strict=True):
+            found[at] += [text, shares[at]]
+    return found
+
+
+def _texts(tokens: pd.Series[Any], texts: Texts) -> list[str]:
+    """The text of each token by itself."""
+    single = {token: printable(texts([int(token)])[0]) for token in tokens.unique().tolist()}
+    return [single[token] for token in tokens.tolist()]
+
+
+def _rounded(values: pd.Series[Any]) -> list[float | None]:
+    """Three significant digits; None for what does not exist."""
+    return [float(f"{value:.3g}") if math.isfinite(value) else None for value in values.astype(float).tolist()]
+
+
+def turns_of(sample: Sample, trace: Mapping[tuple[str, int], TracedTurn], texts: Texts) -> list[dict[str, Any]]:
+    """One mapping per turn, plain data:
+
+    t   the text of each token
+    k   a letter of `CODES` for each token
+    c   tokens committed in each cycle; the first token of a turn belongs to none
+    m   one list per token of a traced turn: p(x), largest p, processed p, q, u, score; then the proposals that were
+        rejected in its place, the likeliest tokens of the target and those of the draft, each [text, number, …]
+    """
+    turns, start, cycles = [], 0, iter(zip(sample.committed, sample.accepted, strict=True))
+    for turn, length in enumerate(sample.turn_tokens):
+        ids = sample.output_ids[start:start + length]
+        committed, accepted = _cycles_of(length, cycles)
+        shown = {"t": [printable(text) for text in texts(ids)], "c": committed}
+        traced = trace.get((sample.id, turn))
+        if traced is None or traced.ids != ids[1:]:  # the trace is of other tokens
+            turns.append(shown | {"k": _untraced(committed, accepted, length)})
+        else:
+            turns.append(shown | {"k": CODES[Clause.DRAWN] + traced.letters, "m": [[], *traced.numbers]})
+        start += length
+    return turns
+
+
+def _cycles_of(length: int, cycles: Iterator[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The committed and accepted tokens of the cycles of one turn; its first token comes from the prefill."""
+    committed: list[int] = []
+    accepted: list[int] = []
+    while 1 + sum(committed) < length:
+        tokens, kept = next(cycles)
+        committed.append(tokens)
+        accepted.append(min(kept, tokens))
+    return committed, accepted
+
+
+def _untraced(committed: Sequence[int], accepted: Sequence[int], length: int) -> str:
+    """Letters from the counts of each cycle alone: its draft tokens come first."""
+    kept, drawn = CODES["kept"], CODES[Clause.DRAWN]
+    return (drawn + "".join(kept * own + drawn * (all_ - own)
+                            for all_, own in zip(committed, accepted, strict=True)))[:length]
+
+
+def coloured(turns: Sequence[Mapping[str, Any]]) -> str:
+    """The turns of `turns_of` as spans with their own style, turns separated by a rule; everything is escaped."""
+    return "<hr>".join("".join(_span(text, kind, numbers) for text, kind, numbers in
+                               zip(turn["t"], turn["k"], turn.get("m") or [[]] * len(turn["t"]), strict=True))
+                       for turn in turns)
+
+
+def answers_page(columns: Sequence[str], rows: Sequence[tuple[Sequence[Any], str]]) -> str:
+    """A document: what the colours mean, and a table of (values, coloured answer), one row per answer."""
+    legend = " ".join(f'<span style="{style.format(alpha=0.25 + 0.6 * FAR)}">{words}</span><br>'
+                      for style, words in KINDS.values())
+    head = "".join(f"<th>{escape(name)}</th>" for name in [*columns, "answer"])
+    body = "".join("<tr>" + "".join(f"<td>{escape(_shown(value))}</td>" for value in values) + f"<td>{html}</td></tr>"
+                   for values, html in rows)
+    return (f'<!doctype html><html><head><meta charset="utf-8"><style>{STYLE}</style></head>'
+            f"<body><p>{legend}</p><table><tr>{head}</tr>{body}</table></body></html>")
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _span(text: str, kind: str, numbers: Sequence[Any]) -> str:
+    style, words = KINDS[kind]
+    shown = [f"{name} = {value:g}" for name, value in zip(NUMBERED, numbers, strict=False) if value is not None]
+    title = escape(", ".join([words, *shown]))
+    return f'<span style="{style.format(alpha=0.25 + 0.6 * _far(numbers))}" title="{title}">{escape(text)}</span>'
+
+
+def _far(numbers: Sequence[Any]) -> float:
+    """1 − p(x) ÷ max p of a traced token."""
+    p, most = (*numbers[:2], None, None)[:2]
+    return FAR if p is None or not most else 1 - min(1.0, p / most)

@@ -7,8 +7,7 @@ from typing import Any
 
 from results.metrics.catalog import CLOCKED
 from results.reports.choice import Choice
-from results.reports.conditions import stated
-from results.reports.grid import Grid, conditions, outcome, sizes, unmeasured
+from results.reports.grid import Grid, conditions, outcome, sizes, stated, unmeasured
 from results.reports.spec import ReportSpec, TableSpec
 
 INTERVAL_OF_MEAN = "from the standard errors of the averaged columns"
@@ -33,8 +32,7 @@ def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], lines: Sequence[Ma
     if spec.published and any(line["published"] is not None for line in lines):
         how += [f"paper: as printed{f', on {spec.published.hardware}' * bool(spec.published.hardware)}; the difference "
                 "of ours behind it"]
-    where = [*stated(conditions(grid)), *(engine(grid) if any("speedup" in name for name in named) else [])]
-    first, *others = ("; ".join(part for part in parts if part) for parts in (what, how, where))
+    first, *others = ("; ".join(part for part in parts if part) for parts in (what, how, stated(conditions(grid))))
     return tuple(f"{line}." for line in (first, *(line[:1].upper() + line[1:] for line in others)) if line)
 
 
@@ -46,21 +44,6 @@ def figure_caption(spec: ReportSpec, grid: Grid, metrics: Iterable[str], bars: s
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         parts.append(f"not measured: {first} ({missing.state}: {missing.reason}){more}")
     return "; ".join(filter(None, parts))
-
-
-def engine(grid: Grid) -> list[str]:
-    """`drafts and forwards take 71% to 88% of a cycle`, `baseline at 41% of the copy bandwidth`: what a speedup is
-    worth, as far as it was measured."""
-    summaries = [held.summary for held in grid.values() if held.summary is not None]
-    efficiencies = [one.efficiency for one in summaries if one.efficiency is not None and one.accept_len]
-    shares = [one.roofline for one in summaries if one.roofline is not None]
-    parts = [f"drafts and forwards take {_span(efficiencies)} of a cycle"] if efficiencies else []
-    return parts + ([f"baseline at {_span(shares)} of the copy bandwidth"] if shares else [])
-
-
-def _span(shares: Sequence[float]) -> str:
-    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-    return low if low == high else f"{low} to {high}"
 
 
 def _is_untold(spec: TableSpec, axis: str, stub: Sequence[str]) -> bool:

@@ -23,9 +23,8 @@ from results.metrics.trace_metrics import quantities
 from results.reports.annotations import Annotator, Note, remarks, rivals
 from results.reports.captions import INTERVAL_OF_MEAN, caption
 from results.reports.columns import Column
-from results.reports.conditions import columns_of
 from results.reports.figures import Own, Traced
-from results.reports.grid import Grid, Outcome, outcome
+from results.reports.grid import Grid, Outcome, columns_of, outcome
 from results.reports.published import Place, by_place, doubts_of, load_published, place_in_paper
 from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
 

@@ -1,17 +1,143 @@
-"""The outcome of each point of a report: measured, failed or missing, the latter two with a reason."""
+"""The outcome of each point of a report: measured, failed or missing, the latter two with a reason; and under what
+conditions its cells were measured, as captions and files state it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 from results.metrics.summary import Summary
 from results.reports.axes import Entry
-from results.reports.conditions import Conditions
 from results.reports.spec import Coords, ReportSpec
 from results.store.traces import TraceFolder
+
+FIELDS = ("cell", "pair", "temperature", "seed", "repeats", "theta", "machine", "date", "session")
+"""The conditions as columns of a CSV file."""
+DRIFT = 0.1
+"""Relative change of the baseline's tokens/s within a session above which a table says so."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimingSession:
+    """One measuring session: clocks of different sessions do not compare.
+
+    started  when it began, ISO 8601 in UTC
+    host     the machine's name
+    boot     the machine's boot
+    shared   whether other workers of a launcher may have run on the machine meanwhile
+    threads  CPU threads of the process; 0 where that was not recorded
+    """
+
+    started: str
+    host: str
+    boot: str
+    shared: bool = False
+    threads: int = 0
+
+    @property
+    def text(self) -> str:
+        """`2026-11-21 20:12 on HOST`, and whether it was shared."""
+        text = f"{self.started[:16].replace('T', ' ')} on {self.host}"
+        return f"{text}, shared with other workers" if self.shared else text
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How one cell was measured.
+
+    pair          the pair's name
+    temperature   of the decoding
+    seed          of the prompts' random streams
+    repeats       measured repetitions, each with other streams
+    theta         the rule's θ; None for a rule without one
+    machine       model of processor or accelerator, and the CPU threads of its clock
+    date          day of the measurement, ISO 8601
+    lock          digest of the dependency lock, `sha256:…`; None if unknown
+    baseline      name of the cell of autoregressive decoding beside it, and the size of its batches
+    sessions      the sessions of its timed prompts
+    cell          name of the cell, which says what was measured; of a row over several their names, joined by " + "
+    proportion    whether its scores are 0 or 1, so that accuracy is a proportion of prompts
+    """
+
+    pair: str
+    temperature: float
+    seed: int
+    repeats: int
+    theta: float | None
+    machine: str
+    date: str
+    lock: str | None = None
+    baseline: str = ""
+    sessions: tuple[TimingSession, ...] = ()
+    cell: str = ""
+    proportion: bool = True
+
+    def plain(self) -> dict[str, Any]:
+        """`FIELDS` -> value."""
+        sessions = " + ".join(session.text for session in self.sessions)
+        named = (self.cell or None, self.pair, self.temperature, self.seed, self.repeats, self.theta)
+        return dict(zip(FIELDS, (*named, self.machine, self.date, sessions or None), strict=True))
+
+
+def columns_of(held: Conditions | None, axes: Collection[str]) -> dict[str, Any]:
+    """`FIELDS` -> value as columns of a CSV file; an axis of one of these names, such as theta, takes its column."""
+    values = dict.fromkeys(FIELDS) if held is None else held.plain()
+    return {name: value for name, value in values.items() if name not in axes}
+
+
+def machine(environment: dict[str, Any], threads: Iterable[int]) -> str:
+    """`AMD EPYC 7B13, 1 thread` or `2 × NVIDIA H200`, from an environment record and the numbers of CPU threads of the
+    clock (0: not recorded)."""
+    if accelerator := environment.get("accelerator"):
+        count = accelerator.get("count", 1)
+        return f"{count} × {accelerator['name']}" if count > 1 else str(accelerator["name"])
+    cpu = environment.get("cpu") or {}
+    model = str(cpu.get("model", "unknown processor"))
+    return ", ".join(part for part in (model, counted(threads)) if part)
+
+
+def counted(threads: Iterable[int]) -> str:
+    """`1 thread and 2 threads`: each number once, without those that were not recorded."""
+    return " and ".join(f"{count} thread{'s' * (count > 1)}" for count in sorted(set(threads)) if count)
+
+
+def stated(conditions: Iterable[Conditions]) -> list[str]:
+    """The conditions in words, each value once: pair, seeds, temperature, θ, machine, date, lock."""
+    cells = list(conditions)
+    if not cells:
+        return []
+    repeats, dates = max(cell.repeats for cell in cells), sorted({cell.date for cell in cells})
+    seeds = _values([cell.seed for cell in cells])
+    parts = [
+        f"pair {', '.join(dict.fromkeys(cell.pair for cell in cells))}",
+        f"{'seeds' if ',' in seeds else 'seed'} {seeds}" + (f", {repeats} repeats" if repeats > 1 else ""),
+        f"temperature {_values([cell.temperature for cell in cells])}",
+    ]
+    thetas = [cell.theta for cell in cells if cell.theta is not None]
+    parts += [f"θ = {_values(thetas)}"] if thetas else []
+    machines = dict.fromkeys(cell.machine for cell in cells)
+    # cells that were not timed have no number of threads: the name alone would only repeat that of the others
+    parts += [", ".join(one for one in machines if not any(other.startswith(f"{one}, ") for other in machines))]
+    parts += [dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"]
+    locks = sorted({cell.lock for cell in cells if cell.lock is not None})
+    parts += [f"lock {', '.join(lock[:len('sha256:') + 12] for lock in locks)}"] if locks else []
+    return parts
+
+
+def drifts(speeds: Sequence[tuple[Conditions, float | None]]) -> dict[str, float]:
+    """Baseline cell -> relative drift of its tokens/s within one session, where that is above `DRIFT`."""
+    held: dict[tuple[str, TimingSession], list[float]] = {}
+    for conditions, speed in speeds:
+        if speed and len(conditions.sessions) == 1:
+            held.setdefault((conditions.baseline, conditions.sessions[0]), []).append(speed)
+    changes = {name: max(speeds) / min(speeds) - 1 for (name, _), speeds in held.items()}
+    return {name: change for name, change in changes.items() if change > DRIFT}
+
+
+def _values(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:g}" for number in sorted(set(numbers)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,12 @@ from markupsafe import Markup
 from results.metrics.catalog import METRICS, metric
 from results.metrics.metric import Metric
 from results.reports import formats
-from results.reports.answers import SHOWN, Group, Viewed, parts_of
+from results.reports.answers import KINDS, SHOWN, Group, Viewed, parts_of
 from results.reports.columns import Column
 from results.reports.frame import Table, lay_out_all
 from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.published import Key, doubts_of, load_published
 from results.reports.spec import FigureSpec, TableSpec
-from results.reports.tokens import KINDS
 from results.store.errors import printable
 
 LARGE = 1_000_000
@@ -138,15 +137,17 @@ def figure_of(paths: Sequence[Path], name: str, title: str) -> Markup:
     if ".svg" not in files:
         return Markup("")
     if files[".svg"].stat().st_size > LARGE and ".png" in files:
-        return Markup('<img class="plot" src="{}" alt="{}">').format(data_address(files[".png"]), title)
+        return Markup('<div class="drawing"><img class="plot" src="{}" alt="{}"></div>').format(
+            data_address(files[".png"]), title)
     svg = files[".svg"].read_text(encoding="utf-8")
     svg = svg[svg.index("<svg"):]
     for pattern in (r'(\bid=")', r"(url\(#)", r'(href="#)'):
         svg = re.sub(pattern, rf"\g<1>{name}-", svg)
     svg = re.sub(r": #([0-9a-f]{6})\b", r": var(--c-\1, #\1)", svg)
     wide = re.search(r'\bwidth="([\d.]+pt)"', svg)
-    limit = f' style="max-width: calc(1.4 * {wide[1]})"' if wide else ""
-    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"{limit}', 1))
+    limit = f' style="--wide: calc(1.4 * {wide[1]})"' if wide else ""
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"{limit}', 1)
+    return Markup(f'<div class="drawing">{svg}</div>')
 
 
 def _label(name: str) -> str:

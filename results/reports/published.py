@@ -46,10 +46,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A number as a paper prints it: its digits, and whether it is bold."""
+    """A number as a paper prints it."""
 
     text: str
-    bold: bool = False
 
     @property
     def value(self) -> float:
@@ -58,16 +57,6 @@ class Printed:
     @property
     def decimals(self) -> int:
         return len(self.text.partition(".")[2])
-
-    @property
-    def step(self) -> float:
-        """One unit of the last digit."""
-        return 10.0**-self.decimals
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The least and the greatest number that rounds to this one."""
-        return self.value - self.step / 2, self.value + self.step / 2
 
     def in_unit(self, factor: float) -> str:
         """The number times a power of ten, all digits kept: 0.934 in per cent is 93.4."""
@@ -91,8 +80,7 @@ def load_published(file: str) -> Numbers:
     places = [tuple(row[name] for name in COLUMNS[:-1]) for row in rows] if known else []
     if not known or not all(row[name] for row in rows for name in COLUMNS) or len(set(places)) < len(rows):
         raise ValueError(f"{path}: needs the columns {','.join(COLUMNS)} and perhaps bold, no gaps and no line twice")
-    return {Key(*place): Printed(row["value"], row.get("bold") == "bold")
-            for place, row in zip(places, rows, strict=True)}
+    return {Key(*place): Printed(row["value"]) for place, row in zip(places, rows, strict=True)}
 
 
 def published_files() -> list[str]:

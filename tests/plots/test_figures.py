@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-from plots import arc_fig2, bars, dropmatch_fig3, gains, histogram, limit, pareto, sweep
+from plots import arc_fig2, bars, dropmatch_fig3, gains, limit, pareto, sweep, traced
 from plots.data import Data
 from plots.render import data_of, render, save
 from plots.style import COLOURS, look, panel_grid, style
@@ -203,8 +203,8 @@ def test_traced_values_in_one_and_two_dimensions(tmp_path):
     ratio, probability = rng.beta(8, 2, 2000), rng.beta(1, 3, 2000)
     with style():
         figure, (one, two) = panel_grid(2)
-        histogram.values(one, ratio, label="z2 / z1", mark=0.9)
-        histogram.plane(two, ratio, probability, labels=("z2 / z1", "p2 / p1"), chosen=ratio > 0.9)
+        traced.values(one, ratio, label="z2 / z1", mark=0.9)
+        traced.plane(two, ratio, probability, labels=("z2 / z1", "p2 / p1"), chosen=ratio > 0.9)
         paths = save(figure, tmp_path / "traces")
     assert sum(bar.get_height() for bar in one.patches) == pytest.approx(100)
     assert one.lines[0].get_xdata()[0] == 0.9

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.adds import SoFar
-from results.reports import tokens as module
-from results.reports.answers import SHOWN, parts_of
+from results.reports import answers as module
+from results.reports.answers import KINDS, SHOWN, answers_page, by_turn, coloured, parts_of, turns_of
 from results.reports.page import write_index
-from results.reports.tokens import KINDS, answers_page, by_turn, coloured, turns_of
 from tests.helpers.synthetic_cells import sample
 from tests.helpers.viewed_cells import HOSTILE, answer, group, texts, traces
 
