@@ -212,7 +212,7 @@ def run(config: Mapping[str, Any]) -> None:
             (kit / "SHA256SUMS").write_text("".join(f"{digest}  {part}\n" for part, digest in sums.items()))
             script = (CONF / "offline" / "install.sh").read_text().replace("@PYTHON@", settings.python)
             (kit / "install.sh").write_text(script)
-            (kit / "CONTENTS.md").write_text(contents(kit, settings, archives, wheels))
+            (kit / "CONTENTS.md").write_text(contents(kit, settings, wheels))
     print((settings.into / "CONTENTS.md").read_text(), end="")
     print(f"next: copy {settings.into} to the machine, then there: sh install.sh")
 
@@ -297,27 +297,16 @@ def new_folder(into: Path) -> Iterator[Path]:
         made.rename(into)
 
 
-def contents(kit: Path, settings: OfflineKit, archives: Mapping[str, Content], wheels: Sequence[Wheel]) -> str:
-    """CONTENTS.md: what the kit is for, and the size of each part and wheel."""
+def contents(kit: Path, settings: OfflineKit, wheels: Sequence[Wheel]) -> str:
+    """CONTENTS.md: what the kit is for, and the size of each part, and of each wheel in one."""
     state = checked_out() or {"commit": "unknown", "dirty": False}
-    rows = [(part.name, mib(part.stat().st_size), len(archives[part.name.partition(".")[0]]))
-            for part in sorted(kit.glob("*.tar.gz.*"))]
-    total = mib(sum(part.stat().st_size for part in kit.iterdir()))
-    parts = tabulate(rows, ["part", "MiB", "files in its archive"], tablefmt="github", floatfmt=".1f")
+    total = sum(part.stat().st_size for part in kit.iterdir())
+    files = [*sorted(kit.glob("*.tar.gz.*")), *(wheel.path for wheel in wheels)]
+    sizes = tabulate([(file.name, file.stat().st_size / 2**20) for file in files], ["file", "MiB"], tablefmt="github",
+                     floatfmt=".2f")
     return (f"# Leeway for Python {settings.python} on Linux {platform.machine()}, without a network\n\n"
-            f"Commit {state['commit']}{' with changes' * state['dirty']}. `sh install.sh [FOLDER]` installs it; "
-            f"`FOLDER/leeway/run -m bench …` runs it.\n\n{parts}\n\nTogether {total:.1f} MiB.\n\n"
-            f"{wheel_table(wheels)}\n")
-
-
-def wheel_table(wheels: Sequence[Wheel]) -> str:
-    rows = [(wheel.name, wheel.metadata["Version"], mib(wheel.path.stat().st_size)) for wheel in wheels]
-    rows.append(("together", "", sum(row[2] for row in rows)))
-    return tabulate(rows, ["wheel", "version", "MiB"], tablefmt="github", floatfmt=".2f", disable_numparse=[1])
-
-
-def mib(size: int) -> float:
-    return size / 2**20
+            f"Commit {state['commit']}{' with changes' * state['dirty']}, {total / 2**20:.1f} MiB. `sh install.sh "
+            f"[FOLDER]` installs it; `FOLDER/leeway/run -m bench …` runs it.\n\n{sizes}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

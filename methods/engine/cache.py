@@ -144,16 +144,6 @@ class SlotCache(Cache):
         return self.store.nbytes
 
     @property
-    def keys(self) -> Tensor:
-        """[layers, rows, G, slots, d], a view."""
-        return self.store[:, :, :, 0].transpose(2, 3)
-
-    @property
-    def values(self) -> Tensor:
-        """[layers, rows, G, slots, d], a view."""
-        return self.store[:, :, :, 1].transpose(2, 3)
-
-    @property
     def device(self) -> torch.device:
         return self.store.device
 

@@ -33,9 +33,8 @@ def dequantised(source: str, revision: str | None = None) -> str | None:
 
 def fingerprint(source: str, revision: str | None = None) -> str:
     """Hex digits that identify a checkpoint's contents. For a GGUF file its SHA-256; otherwise 12 digits: of a local
-    folder, of every file named by WEIGHTS and SMALL; of a hub name, of the commit it resolves to (which names the
-    SHA-256 of every file) and of files in its snapshot that were put there by hand. Of a hub checkpoint only the config
-    is downloaded; a package is fetched.
+    folder, of every file named by WEIGHTS and SMALL; of a hub name, of the commit it resolves to, which names the
+    SHA-256 of every file. Of a hub checkpoint only the config is downloaded; a package is fetched.
 
     Raises ModelError when there is no such checkpoint."""
     if Source.of(source).is_random:
@@ -47,8 +46,7 @@ def fingerprint(source: str, revision: str | None = None) -> str:
         if not (folder / "config.json").exists():
             raise ModelError(f"{source}: no config.json in this folder; give a folder in the Hugging Face format")
         return _of_folder(folder, _state(folder))
-    snapshot = _snapshot(source, revision)
-    return _of_snapshot(source, snapshot, _state(snapshot))
+    return _digest(f"{source}@{_snapshot(source, revision).name}", {})
 
 
 @memoise
@@ -57,13 +55,6 @@ def _of_folder(folder: Path, state: State) -> str:
     if not _files(folder, WEIGHTS):
         raise ModelError(f"{folder}: no weights ({' or '.join(WEIGHTS)}) in this folder; download the checkpoint again")
     return _digest("", _contents(folder, _files(folder, (*SMALL, *WEIGHTS))))
-
-
-@memoise
-def _of_snapshot(source: str, snapshot: Path, state: State) -> str:
-    """The fingerprint of a hub name, of its snapshot in this state. Raises ModelError."""
-    by_hand = [file for file in _files(snapshot, (*SMALL, *WEIGHTS)) if _blob(file) is None]
-    return _digest(f"{source}@{snapshot.name}", _contents(snapshot, by_hand))
 
 
 def _state(folder: Path) -> State:

@@ -141,17 +141,6 @@ class LanguageModel:
         return frozenset(i for i in ids if i is not None)
 
     @cached_property
-    def most_characters(self) -> int:
-        """No longer text fits the positions: each of its tokens would have to be the longest of the vocabulary."""
-        return self.max_positions * max(map(len, self.tokenizer.get_vocab()))
-
-    def _check_length(self, characters: int) -> None:
-        """Raises ModelError for a text that would take minutes to tokenise, only to be refused as too long."""
-        if characters > self.most_characters:
-            raise ModelError(f"{self.source}: a prompt of {characters} characters does not fit its "
-                             f"{self.max_positions} positions; shorten the prompt, or take a model with more positions")
-
-    @cached_property
     def control_tokens(self) -> ControlTokens:
         return ControlTokens(self.tokenizer)
 
@@ -160,7 +149,6 @@ class LanguageModel:
         """A conversation through the chat template, ready for the assistant's answer. Control tokens in the messages of
         the indices `plain` are broken into text. A template that prints the date prints `day`, by default
         `texts.DEFAULT_DATE`. Raises ModelError, also for a `day` that the template does not print."""
-        self._check_length(sum(len(message["content"]) for message in messages))
         template = getattr(self.tokenizer, "chat_template", None)
         if not template:
             raise ModelError(f"{self.source}: its tokenizer has no chat template; give "
@@ -176,7 +164,6 @@ class LanguageModel:
     def encode_text(self, text: str, plain: bool = False) -> list[int]:
         """Token ids of a text, as the tokenizer makes them; where `plain`, its control tokens are broken into text.
         Raises ModelError."""
-        self._check_length(len(text))
         return self._embedded(self.tokenizer.encode(self.control_tokens.broken(text) if plain else text))
 
     def _embedded(self, ids: Sequence[int]) -> list[int]:
