@@ -31,6 +31,7 @@ from rich.table import Table
 from bench.commands.arms import Arm, assisted, ours, stock, stock_generate, take_turns
 from bench.commands.command import Options, run_command
 from bench.commands.open_cell import OpenCell
+from bench.config.paths import PROJECT
 from methods.engine import gguf
 from methods.engine.source import Source
 from results.metrics.delta import clocked_interval
@@ -132,9 +133,10 @@ def run(options: Speed, overrides: Sequence[str]) -> None:
     title = (f"{pair.name}, {cell.task.name}, {options.n} prompts, at most {options.new} tokens, K = {options.length}, "
              f"T = 0, {cell.engine.dtype}, {threads} threads, one interleaved run")
     if options.before is not None:
-        for name in methods:
+        for name in methods:  # both in processes that sleep while others run: a busy machine treats them alike
             own = [f"drafter={METHODS[name][0]}", f"draft.length={options.length}", f"engine.threads={threads}"]
-            arms[f"{name}, before"] = elsewhere(options.before, [*base, *own], options.new)
+            arms |= {called: elsewhere(folder, [*base, *own], options.new)
+                     for called, folder in ((name, PROJECT), (f"{name}, before", options.before))}
         show(take_turns(arms, prompts), [(name, f"{name}, before") for name in methods], title)
         return
     arms[STOCK] = stock_generate(stock(target), eos, options.new)

@@ -23,7 +23,7 @@ from bench.config.environment import environment
 from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT, command_line, portable
 from bench.run.models import load_language_model
-from methods.engine import fingerprints, user_cache
+from methods.engine import user_cache
 from methods.engine.families import unapplied
 from methods.engine.fingerprints import fingerprint, unhashed
 from methods.engine.source import ModelError

@@ -169,40 +169,19 @@ def special_ids(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[int]
     return [number for number in ids if number in known]
 
 
-def test_without_control_tokens_the_ids_are_the_tokenizers_own(tokenizer: PreTrainedTokenizerFast) -> None:
-    tokens, messages = ControlTokens(tokenizer, "m"), say("Tom has 3 apples.", "A house at <the> sea", " and a tree ")
-    own = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    assert tokens.chat(messages, range(3)) == own
-    assert tokens.text("A house | at sea") == tokenizer.encode("A house | at sea")
-
-
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_plain_message_has_no_control_token(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
-    tokens = ControlTokens(tokenizer, "m")
-    ids = tokens.chat(say(text, text, "B"), range(3))
-    template = tokenizer.apply_chat_template(say("A", "C", "B"), add_generation_prompt=True, return_dict=False)
-    assert special_ids(tokenizer, ids) == special_ids(tokenizer, template)
-    assert special_ids(tokenizer, tokens.text(text)) == special_ids(tokenizer, tokenizer.encode("A"))
-    rendered = tokenizer.apply_chat_template(say(text, text, "B"), add_generation_prompt=True, tokenize=False)
-    if tokenizer.unk_token_id not in ids:
-        assert "".join(tokenizer.decode(ids).split()) == "".join(rendered.split())
-
-
-def test_only_the_messages_that_are_named_are_plain(tokenizer: PreTrainedTokenizerFast) -> None:
-    tokens, messages = ControlTokens(tokenizer, "m"), say("A<|end|>", "B<|end|>")
-    counts = [len(special_ids(tokenizer, tokens.chat(messages, plain))) for plain in ((), (0,), (1,), (0, 1))]
-    assert counts == [counts[3] + 2, counts[3] + 1, counts[3] + 1, counts[3]]
+def test_a_broken_text_has_no_control_token(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
+    broken = ControlTokens(tokenizer).broken(text)
+    ids, harmless = (tokenizer.apply_chat_template(say(*said), add_generation_prompt=True, return_dict=False)
+                     for said in ((broken, broken, "B"), ("A", "C", "B")))
+    assert special_ids(tokenizer, ids) == special_ids(tokenizer, harmless)
+    assert broken.replace("\u200b", "") == text
 
 
 @pytest.mark.parametrize(("text", "first"), [
     ("plain", None), ("<|end", None), ("a</s><s>", "</s>"), ("x<|user|>", "<|user|>"), ("<unk>", "<unk>")])
 def test_the_first_control_token_is_found(text: str, first: str | None) -> None:
-    assert ControlTokens(made("bytes"), "m").first(text) == first
-
-
-def test_no_text_can_forge_the_other_names() -> None:
-    with pytest.raises(ModelError, match=r"private characters .* remove them"):
-        ControlTokens(made("bytes"), "m").chat(say("\U000F00000\U000F0001 <|end|>"), (0,))
+    assert ControlTokens(made("bytes")).first(text) == first
 
 
 def padded(rows: int, seed: int) -> LanguageModel:
