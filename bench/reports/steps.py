@@ -107,9 +107,12 @@ def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | 
     pair, task, n = (point.config["pair"]["name"], point.config["task"]["name"], point.config["n"])
     file = (hydra.settings(plain).output.dir / "thresholds" / f"{pair}_{task}.json").absolute()
     if file.is_file():
-        found = json.loads(file.read_text(encoding="utf-8"))
-        numbers = {"length": found["length"], **found["levels"]}
-        chosen = {key: numbers[TUNED[value]] for key, value in asked.items()}
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            numbers = {"length": found["length"], **found["levels"]}
+            chosen = {key: numbers[TUNED[value]] for key, value in asked.items()}
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise ValueError(f"{file}: is not what bench.train thresholds writes; remove it to measure anew") from error
         note = ", ".join(f"{key.rpartition('.')[2]} {number:g}" for key, number in chosen.items())
         return [*plain, *(f"{key}={number}" for key, number in chosen.items())], None, f"chosen on its prompts: {note}"
     own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)

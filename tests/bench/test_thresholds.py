@@ -46,6 +46,9 @@ def test_reports_take_the_chosen_numbers_and_make_them_first(tmp_path: Path) -> 
         made.parent.mkdir()
         made.write_text(json.dumps({"length": 20, "levels": {"Low": 0.3, "Med.": 0.5, "High": 0.9}}))
         after = plan_of(spec, hydra, given)
+        made.write_text('{"length": 20')
+        with pytest.raises(ValueError, match=r"csqa_fsd.json: is not what .* remove it"):
+            plan_of(spec, hydra, given)
     assert len(before.cells) == 8 and len(steps) == 4  # M_D and M_T
     step = steps["qwen25_7b_32b_csqa_fsd.json"]
     assert {"pair=qwen25_7b_32b", "task=csqa_fsd", "scored=200", f"out={made}"} <= {*step.argv}
