@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.commands.command import run_command
+from bench.config.command import check_effects
 from bench.config.compose import composer, users_folder
 from bench.config.errors import ConfigError
 from bench.config.help import answered
 from bench.config.paths import PROJECT
-from bench.config.swept import check_effects
 
 if TYPE_CHECKING:
     from bench.config.command import Command

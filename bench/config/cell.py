@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from bench.config.engine import Engine
+from bench.config.engine import Engine, check_for_vllm
 from bench.config.environment import environment
-from bench.config.errors import LAST, ConfigError, NotHere
+from bench.config.errors import ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest, states
 from bench.config.paths import TINY, portable
 from bench.config.schema import ALL_TIMED, SECTIONS, Decoding, DraftLength, Pair
 from bench.config.section import Named, Section, parse
-from bench.config.vllm_here import check_for_vllm
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.families import check_division, check_generation_config, resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
 from methods.engine.source import ModelError, Source, check_objects, read_json
-from methods.engine.texts import declared_size, may_share_rows
+from methods.engine.texts import declared_size, may_share_rows, token_texts
 from methods.method import capabilities
 from methods.pruning import Pruning
 from methods.rules.base import Rule
@@ -40,6 +39,11 @@ NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive dec
 
 _READABLE: set[tuple[Any, ...]] = set()
 """Tasks with the state of their files, n and seed whose prompts were read: a report has many cells of one task."""
+
+
+@cache
+def _texts(source: str, revision: str | None) -> Callable[[Sequence[int]], list[str]]:
+    return token_texts(source, revision, TINY / "target" if Source.of(source).is_random else None).of
 
 
 class NoPruning(Section):
@@ -71,8 +75,6 @@ class Cell(Section):
     def parsed(cls, config: Mapping[str, Any]) -> Cell:
         """The cell of a composed configuration (its other keys are left alone), without `check`. Raises ConfigError,
         one line."""
-        if config.get("n") == "auto":
-            raise ConfigError(f"n=auto: gone, {LAST}; give the number of prompts, n=64")
         found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
         found |= {"timed": ALL_TIMED} if config.get("timed", 0) is None else {}
         found |= {
@@ -253,6 +255,15 @@ class Cell(Section):
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles if role in self.pair.causal_roles}
         return {role: resolve(found.source, config_of(found.source, found.revision), self.engine.decoder)
                 for role, found in checkpoints.items() if role == "target" or not Source.of(found.source).is_cut}
+
+    @property
+    def texts(self) -> Callable[[Sequence[int]], list[str]] | None:
+        """Splits answers into the texts of their tokens, by the target's tokenizer, without its model; None where that
+        is not on this machine."""
+        try:
+            return _texts(self.pair.target.source, self.pair.target.revision)
+        except ModelError:
+            return None
 
     def dequantised(self) -> dict[str, str]:
         """Role -> GGUF file whose dequantised weights are measured. Raises ModelError."""

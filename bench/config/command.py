@@ -1,16 +1,90 @@
-"""What a command line asks for: its points, or reports; and a point that may be one that cannot run."""
+"""What a command line asks for: its points, or reports; what a sweep may vary, and its editions."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from bench.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.compose import Point
     from bench.config.settings import Settings
+
+
+LENGTH, DEPTH = "draft.length", "drafter.depth"
+EMBEDDED = "embedded"
+
+
+def follow_length(config: Mapping[str, Any], given: Collection[str]) -> None:
+    """Give a dynamic tree K levels where draft.length=K was given: drafter.depth, which counts the rounds behind the
+    root's, becomes K - 1. A drafter.depth that was given stays."""
+    drafter, length = config.get("drafter"), config.get("draft", {}).get("length")
+    if isinstance(drafter, dict) and drafter.get("tree") == "dynamic" and "depth" in drafter and LENGTH in given and \
+            DEPTH not in given and isinstance(length, int):
+        drafter["depth"] = length - 1
+
+
+def check_effects(points: Sequence[Collection[str]], cells: Sequence[Cell]) -> None:
+    """Raises ConfigError for a swept option of the drafter that decides nothing there. `points`: the overrides of each
+    cell."""
+    values: dict[str, dict[str, None]] = {}
+    for point in points:
+        for line in point:
+            values.setdefault(line.partition("=")[0], {})[line.partition("=")[2]] = None
+    for key, swept in values.items():
+        option = "length" if key == LENGTH else key.removeprefix("drafter.")
+        if len(swept) < 2 or option == key:
+            continue
+        if idle := next((cell for cell in cells if option in cell.drafter.options.idle), None):
+            raise ConfigError(f"{key}={','.join(swept)}: drafter={idle.drafter.name} ignores it, for its drafts have "
+                              f"another shape ({idle.drafter.options.shaped_by}); sweep a key that it reads")
+
+
+def edition(section: Mapping[str, Any], sweep: str, scale: str, given: Collection[str]) -> list[str]:
+    """The overrides of a sweep's edition at a scale, without keys that the command gives. Raises ConfigError."""
+    known = section.get("editions") or {}
+    if scale == EMBEDDED:
+        return []
+    if scale not in known:
+        others = ", ".join(f"scale={name}" for name in (EMBEDDED, *known))
+        raise ConfigError(f"scale={scale}: +sweep={sweep} has no such edition; it has {others}; name models and task "
+                          "yourself: pair=NAME task=NAME")
+    return [line for line in known[scale] if line.partition("=")[0] not in given]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One experiment point: the overrides that name it and its resolved configuration, plain data.
+
+    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a rule or drafter are
+    typed by its class: `cell` imports torch, but only once what needs no torch was checked."""
+
+    overrides: tuple[str, ...]
+    config: dict[str, Any]
+
+    @cached_property
+    def cell(self) -> Cell:
+        if "bench.config.cell" not in sys.modules:  # which imports torch
+            from bench.config.schema import check_sections
+
+            check_sections(self.config)
+        from bench.config.cell import Cell
+
+        cell = Cell.parsed(self.config)
+        if (self.config.get("launch") or {}).get("name", "local") == "local":  # other launchers run on other machines
+            cell.engine.check_device()
+        cell.check()
+        return cell
+
+    @cached_property
+    def settings(self) -> Settings:
+        from bench.config.settings import Settings
+
+        return Settings.from_config(self.config)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import islice, product
 from math import prod
 from pathlib import Path
@@ -23,16 +21,14 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from bench.config.command import Candidate, Command
+from bench.config.command import EMBEDDED, Candidate, Command, Point, edition, follow_length
 from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import check_known, parse
-from bench.config.swept import EMBEDDED, check_lengths, edition, follow_length
 from methods import user_yaml
 from results.store.errors import one_line
 
 if TYPE_CHECKING:
-    from bench.config.cell import Cell
     from bench.config.schema import Pair
     from bench.config.settings import Settings
 
@@ -57,37 +53,6 @@ SCORER = "task.scorer."
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
 REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|([^{}]*))\}")
 """Interpolations: a path in the checkout, a key, or a key beside this one (`.split`)."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One experiment point: the overrides that name it and its resolved configuration, plain data.
-
-    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a rule or drafter are
-    typed by its class: `cell` imports torch, but only once what needs no torch was checked."""
-
-    overrides: tuple[str, ...]
-    config: dict[str, Any]
-
-    @cached_property
-    def cell(self) -> Cell:
-        if "bench.config.cell" not in sys.modules:  # which imports torch
-            from bench.config.schema import check_sections
-
-            check_sections(self.config)
-        from bench.config.cell import Cell
-
-        cell = Cell.parsed(self.config)
-        if (self.config.get("launch") or {}).get("name", "local") == "local":  # other launchers run on other machines
-            cell.engine.check_device()
-        cell.check()
-        return cell
-
-    @cached_property
-    def settings(self) -> Settings:
-        from bench.config.settings import Settings
-
-        return Settings.from_config(self.config)
 
 
 def users_folder(argv: Sequence[str]) -> str | None:
@@ -167,8 +132,6 @@ class Composer:
         else:
             points = [tuple(overrides)]
         composed = [self.point(point) for point in points]
-        for point, lines in zip(composed, points, strict=True):
-            check_lengths(point.config, [self._parse(line).key_or_group for line in lines])
         if any(GLOB in line for line in overrides):
             composed = runnable(composed)
         return Command(composed, overrides, sweep, ())

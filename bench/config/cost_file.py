@@ -10,8 +10,8 @@ import yaml
 
 from bench.config.errors import ConfigError
 from bench.config.section import parse, refusals
-from methods import registry, user_yaml
-from results.metrics.cost import ANY, DRAWN, Profile
+from methods import user_yaml
+from results.metrics.cost import Profile
 from results.metrics.cost_roofline import Roofline
 from results.store.files import replace_text
 
@@ -34,9 +34,7 @@ def profile_of(config: Mapping[str, Any]) -> Profile | None:
             return roofline.profile()
     if "units" not in given:
         raise ConfigError("cost.units: missing; give cost.units={time: s}, with all times in seconds")
-    profile = parse(Profile, {"cost": given}, "cost")
-    _check_models(profile)
-    return profile
+    return parse(Profile, {"cost": given}, "cost")
 
 
 def load(file: Path) -> Profile:
@@ -61,23 +59,6 @@ def _mapping(given: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise ConfigError(f"{key}={given}: must hold `key: value` lines")
     return given
-
-
-def _check_models(profile: Profile) -> None:
-    """Raises ConfigError for a drafter whose model would draft for nothing."""
-    for name, costs in (("sampled", profile.sampled), ("greedy", profile.greedy)):
-        for drafter, sizes in {} if costs is None else costs.drafts.items():
-            for batch, cost in sizes.items():
-                if not cost.forwards and _has_model(drafter.removesuffix(DRAWN)):
-                    raise ConfigError(f"cost.{name}.drafts.{drafter}.{batch}.forwards: holds none, but {drafter} runs "
-                                      "a model; give tokens of a forward and its seconds, such as {1: 0.002}")
-
-
-def _has_model(drafter: str) -> bool:
-    """Whether drafting takes forwards of a model; a drafter of another checkout is not known to."""
-    if drafter == ANY:
-        return True
-    return drafter in registry.names("drafters") and bool(registry.drafter(drafter)().forwards(1, 1))
 
 
 def _rounded(part: Any) -> Any:

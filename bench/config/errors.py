@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,9 +14,6 @@ WORDS = {"Input should be": "must be", "Input is not a valid path for <class 'pa
          "greater than": ">", "less than": "<"}
 NEAREST = 3
 """Names that an error proposes where it does not give all."""
-LAST = "0.2 was the last version that had it"
-REMOVED = {"half_width": f"gone with n=auto, {LAST}; give the number of prompts, n=64"}
-"""Keys and sections that are gone -> what to give in their place."""
 
 
 class ConfigError(ValueError):
@@ -30,9 +27,7 @@ class NotHere(ConfigError):
 
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
     """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are given in full; of
-    names that a choice lists, as report=list does, only the nearest. A removed key is told what replaces it."""
-    if gone := REMOVED.get(key) or REMOVED.get(key.partition(".")[0]):
-        return f"{key}: {gone}"
+    names that a choice lists, as report=list does, only the nearest."""
     tails = {re.split("[.=]", full)[-1]: full for full in sorted(allowed)}
     near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=NEAREST)]
     if "=" in key and (listing := tails.get("list")):
@@ -64,30 +59,12 @@ def _keys(item: Any, given: Any) -> tuple[int | str, ...]:
     return tuple(keys)
 
 
-def _booleans(given: Any, validated: Any, at: tuple[int | str, ...] = ()) -> Iterator[tuple[int | str, ...]]:
-    """The locations in `given`, plain data, whose boolean became a number in `validated`, what pydantic made of it: it
-    takes true and false for 1 and 0."""
-    if isinstance(given, bool):
-        if isinstance(validated, int | float) and not isinstance(validated, bool):
-            yield at
-    elif isinstance(given, Mapping):
-        for key, value in given.items():
-            if not isinstance(value, bool | Mapping | list | tuple):
-                continue
-            if isinstance(validated, BaseModel):
-                yield from _booleans(value, getattr(validated, str(key), None), (*at, key))
-            elif isinstance(validated, Mapping):
-                yield from _booleans(value, validated.get(key), (*at, key))
-    elif isinstance(given, list | tuple) and isinstance(validated, list | tuple):
-        for index, (value, one) in enumerate(zip(given, validated, strict=False)):
-            yield from _booleans(value, one, (*at, index))
-
-
-def refuse_booleans(given: Any, validated: Any, section: str) -> None:
-    """Raise ConfigError, naming every key, for true and false where a number belongs."""
-    if keys := [".".join(map(str, (*([section] if section else []), *at))) for at in
-                _booleans(given, validated)]:
-        raise ConfigError(f"{', '.join(keys)}: must be a number, not true or false")
+def refuse_booleans(given: Mapping[str, Any], validated: BaseModel, section: str) -> None:
+    """Raise ConfigError for true and false where a number belongs: pydantic takes them for 1 and 0."""
+    for key, value in given.items():
+        found = getattr(validated, str(key), None)
+        if isinstance(value, bool) and isinstance(found, int | float) and not isinstance(found, bool):
+            raise ConfigError(f"{section}{section and '.'}{key}: must be a number, not true or false")
 
 
 def _complaint(item: Any, location: tuple[int | str, ...], section: str, allowed: Iterable[str]) -> str:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -17,25 +15,12 @@ from typing import TYPE_CHECKING, Any
 from bench.config.errors import ConfigError
 from bench.config.paths import TINY
 from methods.engine.fingerprints import fingerprint
-from results.store.files import content_of
 
 if TYPE_CHECKING:
-    from results.store.cells import Store
+    pass
 
 IDENTITY_VERSION = 3
 """Raise it when the same settings come to mean another computation."""
-_RECORDED = re.compile(rb"^identity: (\d+)$", re.MULTILINE)
-
-
-def of_other_identities(store: Store) -> str:
-    """A line about cells that no command of this version reads, and which version does; empty where there are none."""
-    found = Counter(int(number[1]) for cell in store.cells()
-                    if (number := _RECORDED.search(content_of(cell.path / "cell.yaml") or b"")) is not None)
-    others = [f"{count} cells of identity {identity}" for identity, count in sorted(found.items())
-              if identity != IDENTITY_VERSION]
-    return "" if not others else (
-        f"{store.root}: {', '.join(others)}: this version reads cells of identity {IDENTITY_VERSION} alone; the commit "
-        "of Leeway that measured a cell, in its environment.json, reads it")
 
 
 def are_own(fingerprints: Iterable[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +15,6 @@ from methods.engine import packages
 from methods.engine.families import ParallelName
 from methods.engine.source import DType, Source
 from methods.sampling import Sampling
-from results.store.errors import one_line
 from tasks.base import MOST_NEW_TOKENS
 
 ALL_TIMED = 1 << 24
@@ -131,14 +129,6 @@ class Pair(Section):
     def _readable(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():
             raise ValueError("no such file; give a Jinja chat template, or null for that of the target's tokenizer")
-        if path is not None:
-            from jinja2 import Environment, TemplateError
-
-            try:
-                Environment(extensions=["jinja2.ext.loopcontrols"]).parse(
-                    re.sub(r"{%-?\s*(end)?generation\s*-?%}", "", path.read_text(encoding="utf-8")))
-            except (TemplateError, UnicodeDecodeError, RecursionError) as error:
-                raise ValueError(f"not a Jinja template: {one_line(error)}") from error
         return path
 
     @property

@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -38,12 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 POLL_S = 5.0
-"""Seconds between two queries of Slurm's queue."""
-LATE_S = 10.0
-"""Seconds after which a result is missing: on a shared file system it may appear after its task left the queue."""
-OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
-        "REVOKED", "TIMEOUT")
-GONE = "gone from the queue"
+"""Seconds between two looks for results of Slurm's tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +227,8 @@ class Task:
 def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, None]:
     """Complete the rotations in tasks, and wait for them. Tasks still running when the generator is closed, as by
     Ctrl-C, are cancelled. Raises ValueError if Slurm refuses the jobs."""
+    from submitit.helpers import as_completed
+
     if shutil.which("sbatch") is None:
         raise ValueError("launch=slurm: no sbatch on the PATH; run the command on a login node of the cluster")
     jobs: dict[Any, Work] = {}
@@ -240,7 +236,8 @@ def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, N
         for gpus_each in dict.fromkeys(work.gpus for work in works):
             own = [work for work in works if work.gpus == gpus_each]
             jobs |= dict(zip(submit(own, gpus_each, options), own, strict=True))
-        yield from wait(jobs)
+        for job in as_completed(list(jobs), poll_frequency=POLL_S):
+            yield outcome(job, jobs.pop(job))
     finally:
         if jobs:
             subprocess.run(["scancel", *(job.job_id for job in jobs)], check=False)
@@ -272,43 +269,18 @@ def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
         raise ValueError(f"launch=slurm: Slurm refuses the jobs: {one_line(error)}") from error
 
 
-def wait(jobs: dict[Any, Work]) -> Iterator[Ended]:
-    """Yield each rotation when its task has ended, and take its job out of `jobs`."""
-    over: dict[Any, float] = {}
-    while jobs:
-        states = queue(sorted({job.job_id.partition("_")[0] for job in jobs}))
-        for job, work in list(jobs.items()):
-            state = GONE if states is None else states.get(job.job_id, GONE)
-            if job.paths.result_pickle.exists():
-                del jobs[job]
-                yield outcome(job, work)
-            elif states is None or state not in (*OVER, GONE):
-                over.pop(job, None)
-            elif time.monotonic() - over.setdefault(job, time.monotonic()) > LATE_S:
-                del jobs[job]
-                yield Ended(work, failure=f"its Slurm task {job.job_id} ended without a result ({state.lower()}); log: "
-                                          f"{job.paths.stderr}")
-        if jobs:
-            time.sleep(POLL_S)
-
-
 def outcome(job: Any, work: Work) -> Ended:
-    """The result or the error of a task that wrote one."""
+    """The result or the error of a task that has ended."""
+    from submitit.core.utils import UncompletedJobError
+
     error = job.exception()
     if error is None:
         return Ended(work, job.result())
+    if isinstance(error, UncompletedJobError):
+        said = f"its Slurm task {job.job_id} ended without a result ({job.state.lower()})"
+        return Ended(work, failure=f"{said}; log: {job.paths.stderr}")
     trace = [line for line in str(error).splitlines() if line and not line.startswith((" ", "-", "You can"))]
     return Ended(work, failure=f"{one_line(trace[-1])} (Slurm task {job.job_id}, log: {job.paths.stderr})")
-
-
-def queue(arrays: Sequence[str]) -> dict[str, str] | None:
-    """Task -> its state, for these arrays; Slurm lists ended tasks for minutes. None while Slurm does not answer."""
-    asked = subprocess.run(["squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(arrays)}",
-                            "--format=%i %T"], capture_output=True, text=True, check=False)
-    if asked.returncode and "Invalid job id" not in asked.stderr:
-        log.warning("waiting for Slurm: %s", one_line(asked.stderr))
-        return None
-    return dict(line.split() for line in asked.stdout.splitlines())
 
 
 @cache

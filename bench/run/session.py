@@ -94,10 +94,6 @@ class Session:
         for name in names:
             self.store.cell(name).check()
         if not all(self.folder(cell).is_complete() for cell in asked.values()):
-            from bench.config.identity import of_other_identities  # only here: it imports torch
-
-            if note := of_other_identities(self.store):
-                log.warning(note)
             check_writable(self.store.root, "store.dir")
             self.settings.launch.options.check(self.settings.launch.name)
         if output is not None:

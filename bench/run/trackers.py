@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from bench.run.locks import is_timing
-from bench.run.texts import texts_of
 from results.metrics.adds import SoFar
 from results.reports.answers import COLUMNS, answers_page, by_turn, coloured, turns_of
 from results.store.cells import Store
@@ -47,7 +46,7 @@ PAGE_COLUMNS = ("id", "score", "tokens", "tau")
 def coloured_answers(folder: RequestedCell, records: Sequence[Compared | FailedSample]) -> str | None:
     """A page of these answers with coloured tokens; None where there are none, or where the target's tokenizer is not
     on this machine. Raises StoreError."""
-    good, texts = [record for record in records if not isinstance(record, FailedSample)], texts_of(folder.cell)
+    good, texts = [record for record in records if not isinstance(record, FailedSample)], folder.cell.texts
     if texts is None or not good:
         return None
     traces = TraceFolder(folder, [record.id for record in good])

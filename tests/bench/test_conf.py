@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from bench.config.cell import Cell
+from bench.config.command import check_effects
 from bench.config.compose import Composer, composer
 from bench.config.errors import ConfigError
 from bench.config.help import TEXT
 from bench.config.paths import CONF
 from bench.config.schema import ALL_TIMED, Pair
 from bench.config.settings import Settings
-from bench.config.swept import check_effects
 from bench.rehearsal.rows import ROWS, write_rows
 from bench.reports.plan import plan_of
 from bench.reports.run import ALL, EVERY, LIST, load_report
@@ -170,8 +170,6 @@ def test_draft_length_is_the_levels_of_a_tree(hydra) -> None:
     depths = {" ".join(words): hydra.point(["drafter=eagle3", *words]).config["drafter"]["depth"] for words in (
         [], ["draft.length=5"], ["draft.length=7", "drafter.depth=3"], ["drafter.depth=3"])}
     assert depths == {"": 7, "draft.length=5": 4, "draft.length=7 drafter.depth=3": 3, "drafter.depth=3": 3}
-    with pytest.raises(ConfigError, match=r"drafter.depth=7 beside draft.length=7: a tree of K levels has"):
-        hydra.command(["method=eagle3", "draft.length=7", "drafter.depth=7"])
 
 
 @pytest.mark.parametrize(("words", "idle"), [

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bench.config.engine import PROJECT, PYTHON
 from bench.config.errors import ConfigError
-from bench.config.vllm_here import PROJECT, PYTHON
 from bench.run.models import ModelPool
 from bench.run.pool import MOST_DEATHS, Died
 from bench.run.vllm.engine import Loaded, Vllm
@@ -223,7 +223,7 @@ def test_without_vllm_or_with_another_version(folder: str | None, words: str, tm
     python.touch()
     if folder is not None:
         (tmp_path / "lib" / "python3.11" / "site-packages" / f"{folder}.dist-info").mkdir(parents=True)
-    code = "from bench.config.vllm_here import vllm_version\nvllm_version()"
+    code = "from bench.config.engine import vllm_version\nvllm_version()"
     done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True,
                           env={**os.environ, "LEEWAY_VLLM_PYTHON": str(python)})
     assert done.returncode == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.config.vllm_here import PYTHON
+from bench.config.engine import PYTHON
 from bench.run.pool import Pool
 from bench.run.vllm.export import drafter_of, known, target_of
 from bench.run.vllm.server import Answer, Server

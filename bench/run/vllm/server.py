@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from bench.config.vllm_here import PROJECT, PYTHON
+from bench.config.engine import PROJECT, PYTHON
 from bench.run.pool import Died
 from methods.engine.source import ModelError
 
