@@ -30,7 +30,7 @@ setup: $(READY)  ## create .venv with every dependency at its locked version
 
 vllm: $(VLLM_READY)  ## create .venv-vllm, with vLLM for a CPU, for engine=vllm (docs/serving.md)
 
-demo: $(READY)  ## one figure and one answer with coloured tokens, in two minutes
+demo: $(READY)  ## an answer of the embedded pair, each token coloured
 	$(RUN) -m bench.demo
 
 tables: $(READY)  ## write each paper's main tables, MARS' Figure 4 and the controls to outputs/report/ (resumable); WITH='pair=…'

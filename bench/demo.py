@@ -1,8 +1,6 @@
-"""`python -m bench.demo`: one figure and one answer with coloured tokens, from the embedded pair, in two minutes.
+"""`python -m bench.demo`: an answer of the embedded pair, each token in the colour that says how it came.
 
-The figure is MARS' accuracy and speedup against its threshold on four prompts: an example of the output, too few to
-conclude anything from. The answer, the first one that relaxation changed, shows how each of its tokens came, and the
-last lines say what that means."""
+The answer is the first of a few that relaxation changed."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from bench.__main__ import main as run_bench
 from bench.commands.command import run_command
 from bench.commands.open_cell import OpenCell
 from bench.cycle import CycleRecorder
@@ -26,10 +23,7 @@ if TYPE_CHECKING:
     from methods.method import Method
     from results.store.traces import Cycle, Node
 
-FIGURE = ("+sweep=mars_theta", "method=mars", "task=mini_gsm", "n=4", "draft.length=7",
-          "rule.theta=0.5,0.8,0.9,0.95,1",
-          "output.dir=outputs/demo", "store.dir=outputs/demo/store")
-ANSWER = ("method=mars", "task=mini_gsm", "decoding.temperature=1", "rule.theta=0.7", "output.dir=outputs/demo")
+ANSWER = ("method=mars", "task=mini_gsm", "decoding.temperature=1", "rule.theta=0.7")
 TRIED = 8
 """Prompts whose answers are tried until relaxation shows."""
 STYLES = {
@@ -38,10 +32,6 @@ STYLES = {
     Clause.RELAXED: ("bold white on red", "drafted, and kept by the relaxation alone"),
     Clause.DRAWN: ("bright_blue", "drawn by the target"),
 }
-
-NEXT = """\
-  python -m bench report=my_rule rule=mars               is it a gain? With your rule: docs/adding_a_rule.md
-  python -m bench report=workload task.path=FILE.jsonl   is it worth it on your own prompts? docs/options.md"""
 
 
 def emitted(cycles: Sequence[Cycle], count: int) -> list[Node]:
@@ -53,23 +43,12 @@ def emitted(cycles: Sequence[Cycle], count: int) -> list[Node]:
 
 
 def coloured(nodes: Sequence[Node]) -> Text:
-    """An answer, each token in the style of its clause."""
-    return Text.assemble(*((node.text, STYLES[node.clause][0]) for node in nodes))
-
-
-def legend(nodes: Sequence[Node]) -> Text:
-    """A line for each clause: how many tokens, and what it means."""
-    counts = {clause: sum(node.clause == clause for node in nodes) for clause in STYLES}
-    return Text("\n").join(Text.assemble((f" {counts[clause]:3} ", style), f"  {meaning}")
-                           for clause, (style, meaning) in STYLES.items())
-
-
-def takeaway(nodes: Sequence[Node]) -> str:
-    """What an answer shows of the question whether a relaxed rule is better, in one sentence."""
-    argmax, relaxed = (sum(node.clause == clause for node in nodes) for clause in (Clause.ARGMAX, Clause.RELAXED))
-    return (f"Of these {len(nodes)} tokens, {argmax + relaxed} would not stand here without the relaxed rule: {argmax} "
-            f"are the target's first choice, as greedier decoding gives, {relaxed} are not even that. Such tokens buy "
-            "the speed; what they cost, one answer cannot tell.")
+    """An answer, each token in the style of its clause, and a line for each clause: how many tokens, what it means."""
+    text = Text.assemble(*((node.text, STYLES[node.clause][0]) for node in nodes), "\n\n")
+    for clause, (style, meaning) in STYLES.items():
+        text.append_text(Text.assemble((f" {sum(node.clause == clause for node in nodes):3} ", style),
+                                       f"  {meaning}\n"))
+    return text
 
 
 def answer(method: Method, request: Request, limits: Limits, caption: dict[str, str]) -> list[Node]:
@@ -79,33 +58,23 @@ def answer(method: Method, request: Request, limits: Limits, caption: dict[str, 
     return emitted(recorder.cycles, len(generation.output_ids))
 
 
-def shown_answer(opened: OpenCell) -> tuple[Request, dict[str, str], list[Node]]:
-    """The first answer of a few that relaxation changed, with its request and caption; the last one if none was."""
+def demo() -> None:
+    """Print the first answer of a few that relaxation changed, or the last one, below its prompt and settings."""
+    opened = OpenCell.compose(ANSWER)
     for number in range(TRIED):
         prompt = opened.prompt(number)
         request, caption = opened.request(prompt), opened.caption(prompt)
         nodes = answer(opened.method, request, opened.limits, caption)
         if any(node.clause == Clause.RELAXED for node in nodes):
             break
-    return request, caption, nodes
-
-
-def demo() -> int:
-    """Run the sweep, print the answer. Returns the exit status."""
-    status = run_bench(FIGURE)
-    opened, terminal = OpenCell.compose(ANSWER), console()
-    request, caption, nodes = shown_answer(opened)
+    terminal = console()
+    terminal.print(Text(", ".join(f"{name} {value}" for name, value in caption.items()), "dim"))
     terminal.print(Text(opened.method.target.decode(request.input_ids), "dim"), soft_wrap=True)
     terminal.print(coloured(nodes), soft_wrap=True)
-    terminal.print(Text("\n" + ", ".join(f"{name} {value}" for name, value in caption.items()), "dim"))
-    terminal.print(legend(nodes))
-    terminal.print(Text("\n" + takeaway(nodes), "bold"), soft_wrap=True)
-    terminal.print(NEXT, soft_wrap=True)
-    return status
 
 
 def main() -> int:
-    """Exit status: as of `python -m bench`."""
+    """Exit status: 0 done, 2 the command is wrong."""
     return run_command(demo)
 
 

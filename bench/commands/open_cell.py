@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,14 +33,10 @@ class OpenCell:
         self._pool = ModelPool()
 
     @classmethod
-    def compose(cls, overrides: Sequence[str], defaults: Mapping[str, str] | None = None) -> OpenCell:
-        """The cell of a command line of `python -m bench`; `defaults`: key -> value where it names none. Raises
-        ConfigError."""
-        given = {line.partition("=")[0] for line in overrides}
-        base = [f"{key}={value}" for key, value in (defaults or {}).items()
-                if key not in given and not (key == "method" and "drafter" in given)]
+    def compose(cls, overrides: Sequence[str]) -> OpenCell:
+        """The cell of a command line of `python -m bench`. Raises ConfigError."""
         with composer() as hydra:
-            point = hydra.point([*base, *overrides])
+            point = hydra.point(overrides)
             return cls(point.cell, point.settings.output.dir)
 
     @cached_property
