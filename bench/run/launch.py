@@ -27,7 +27,6 @@ from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
 from bench.run.requested_cell import RequestedCell
 from results.store.cells import Store
 from results.store.errors import StoreError, format_exception, log_to_stderr, one_line, redacted_word
-from tasks.base import TaskError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -67,15 +66,6 @@ class Work:
         """GPUs that a worker needs for it."""
         engine = self.cells[0].engine
         return engine.devices if engine.device == "cuda" else 0
-
-    @property
-    def tokens(self) -> int:
-        """The most tokens that its cells may emit; 0 for prompts that cannot be read, which its worker reports."""
-        most = max(self.cells, key=lambda cell: float("inf") if cell.n is None else cell.n)
-        try:
-            return len(self.cells) * most.max_new_tokens * len(most.load_task().prompts(most.n, most.seed))
-        except TaskError:
-            return 0
 
     def __str__(self) -> str:
         return title(self.cells)
@@ -144,8 +134,7 @@ def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
 
 
 def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
-    """The rotations of these cells: those that need the most GPUs first, then pair by pair, the longest rotation of a
-    pair first. Raises ValueError."""
+    """The rotations of these cells: those that need the most GPUs first, then pair by pair. Raises ValueError."""
     for cell in cells:
         if ":" in cell.engine.device:
             raise ValueError(f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
@@ -153,7 +142,7 @@ def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
     path, checkout, argv = store.root.absolute(), Path.cwd(), tuple(map(redacted_word, sys.argv))
     works = [Work(tuple(own), passes, path, checkout, argv) for own in by_rotation(cells).values()]
     pairs = list(dict.fromkeys(work.pair for work in works))
-    return sorted(works, key=lambda work: (-work.gpus, pairs.index(work.pair), -work.tokens))
+    return sorted(works, key=lambda work: (-work.gpus, pairs.index(work.pair)))
 
 
 def complete(work: Work, engine: Engine) -> tuple[str, ...]:
