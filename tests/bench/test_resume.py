@@ -64,6 +64,19 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, .
     assert lines(killed) == len(resumed.store.cells()) * N
 
 
+def test_killed_between_two_measuring_sessions(command, pair, tmp_path: Path) -> None:
+    given = ("method=sps", "n=4", "timed=4", "sessions=2", "sessions_gap_s=600", "decoding.max_new_tokens=8")
+    process = started("bench", *pair, *given, f"store.dir={tmp_path / 'store'}", f"output.dir={tmp_path}",
+                      dies_waiting=600)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    [file] = (tmp_path / "store").glob("*/timed.jsonl")
+    before = file.read_bytes()
+    result = command(*given, store=tmp_path / "store")
+    assert result.status == 0 and before.count(b"\n") == 2 and file.read_bytes().startswith(before)
+    assert len({row.started for row in result.cell.timed()}) == 2 and len(result.cell.timed()) == 4
+
+
 def measured(result, *names: str) -> list:
     """Numbers of the command's summary: decoded ones, which do not depend on the clock."""
     return [result.last_line[name] for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -47,20 +48,23 @@ def run(module: str, *words: object) -> Ended:
     return Ended(status, out.getvalue(), err.getvalue())
 
 
-def started(*words: object, dies_after: int = 0) -> ForkServerProcess:
+def started(*words: object, dies_after: int = 0, dies_waiting: float = 0) -> ForkServerProcess:
     """Start `python -m WORDS` in a process whose parent has imported transformers; its exit code is the command's
-    status. `dies_after`: kill -9 when so many samples are stored."""
+    status. `dies_after`: kill -9 when so many samples are stored; `dies_waiting`: when it sleeps for so many seconds."""
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=_child, args=(dict(os.environ), words, dies_after))
+    process = context.Process(target=_child, args=(dict(os.environ), words, dies_after, dies_waiting))
     process.start()
     return process
 
 
-def _child(environment: Mapping[str, str], words: tuple[object, ...], dies_after: int) -> None:
+def _child(environment: Mapping[str, str], words: tuple[object, ...], dies_after: int,
+           dies_waiting: float) -> None:
+    from tests.helpers import dying
+
     os.environ.update(environment)
     if dies_after:
-        from tests.helpers import dying
-
         dying.after(dies_after, lambda: dying.kill("self"))
+    if dies_waiting:
+        time.sleep = lambda seconds: dying.kill("self") if seconds == dies_waiting else None
     sys.exit(run(*map(str, words)).status)
