@@ -50,7 +50,7 @@ def run(module: str, *words: object) -> Ended:
 
 def started(*words: object, dies_after: int = 0, dies_waiting: float = 0) -> ForkServerProcess:
     """Start `python -m WORDS` in a process whose parent has imported transformers; its exit code is the command's
-    status. `dies_after`: kill -9 when so many samples are stored; `dies_waiting`: when it sleeps for so many seconds."""
+    status. `dies_after`: kill -9 when so many samples are stored; `dies_waiting`: when it sleeps so many seconds."""
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     process = context.Process(target=_child, args=(dict(os.environ), words, dies_after, dies_waiting))
