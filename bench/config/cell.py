@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from bench.config.engine import Engine, check_for_vllm
 from bench.config.environment import environment
 from bench.config.errors import ConfigError, NotHere
-from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest, states
+from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest
 from bench.config.paths import TINY, portable
 from bench.config.schema import ALL_TIMED, SECTIONS, Decoding, DraftLength, Pair
 from bench.config.section import Named, Section, parse
@@ -38,7 +38,7 @@ LARGEST_BATCH = 1 << 16
 NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
 
 _READABLE: set[tuple[Any, ...]] = set()
-"""Tasks with the state of their files, n and seed whose prompts were read: a report has many cells of one task."""
+"""Tasks, n and seed whose prompts were read: a report has many cells of one task."""
 
 
 @cache
@@ -145,7 +145,7 @@ class Cell(Section):
         """Raises TaskError where prompts of a file on this machine cannot be read."""
         if (task := self.load_task()).path is None:
             return
-        key = (self.task.model_dump_json(), states(self.task.options.model_dump()), self.n, self.seed)
+        key = (self.task.model_dump_json(), self.n, self.seed)
         if key not in _READABLE:
             task.prompts(self.n, self.seed)
             _READABLE.add(key)

@@ -10,14 +10,11 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.config.errors import ConfigError
 from bench.config.paths import TINY
 from methods.engine.fingerprints import fingerprint
-
-if TYPE_CHECKING:
-    pass
 
 IDENTITY_VERSION = 3
 """Raise it when the same settings come to mean another computation."""
@@ -59,17 +56,6 @@ def by_content(plain: Any, values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [by_content(one, value) for one, value in zip(plain, values, strict=True)]
     return plain
-
-
-def states(values: Any) -> tuple[tuple[str, int, int], ...]:
-    """Path, time of the last change and size of every file that `values`, as in `by_content`, name or hold in a
-    folder; nothing for a path that leads nowhere."""
-    if isinstance(values, Path):
-        files = [values] if values.is_file() else sorted(file for file in values.rglob("*") if file.is_file())
-        return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    if isinstance(values, Mapping):
-        values = tuple(values.values())
-    return tuple(state for value in values for state in states(value)) if isinstance(values, list | tuple) else ()
 
 
 def digest(plain: Mapping[str, Any]) -> str:

@@ -64,19 +64,15 @@ class Done:
     records    one per prompt, in the job's order.
     traces     of a traced job: id of an answered prompt -> the columns of each turn, as `TraceFolder.add` takes them.
     threshold  the rule's, of a traced job.
-    untraced   why a prompt could be decoded, but not while it was traced.
     failure    why the cell cannot be decoded at all, in one line; there are no records then.
     seconds    wall time.
-    cpu_s      processor time, all threads and the programs that scores ran.
     """
 
     records: list[Record] = field(default_factory=list)
     traces: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     threshold: Threshold | None = None
-    untraced: str | None = None
     failure: str | None = None
     seconds: float = 0.0
-    cpu_s: float = 0.0
 
 
 def loaded_worker() -> Callable[[Job], Done]:
@@ -88,7 +84,7 @@ def loaded_worker() -> Callable[[Job], Done]:
 def done_here(job: Job, engine: Engine) -> Done:
     """Decode and score a job. Nothing is raised: what concerns a prompt alone becomes its record, the rest the job's
     `failure`."""
-    began, cpu_began, done = time.perf_counter(), _cpu_seconds(), Done()
+    began, done = time.perf_counter(), Done()
     try:
         engine.keep_only([job.cell])
         method = engine.load(job.cell)
@@ -97,12 +93,8 @@ def done_here(job: Job, engine: Engine) -> Done:
             _decode(job, method, done)
     except Exception as error:  # no model, no memory for it: the cell's folder will say why
         done.failure = format_exception(error)
-    done.seconds, done.cpu_s = time.perf_counter() - began, _cpu_seconds() - cpu_began
+    done.seconds = time.perf_counter() - began
     return done
-
-
-def _cpu_seconds() -> float:
-    return sum(os.times()[:4])  # of the process and of its children, user and system
 
 
 def _decode(job: Job, method: LoadedMethod, done: Done) -> None:
@@ -127,11 +119,7 @@ def _decode(job: Job, method: LoadedMethod, done: Done) -> None:
             answers |= ask(some, method.generate_traced if job.traced else method.generate_with_nll, laws)
     for prompt in job.prompts if job.traced else ():
         turns = answers[prompt.id]
-        if isinstance(turns, FailedSample):  # as if it were not traced
-            answers |= ask([prompt], method.generate_with_nll)
-            if not isinstance(answers[prompt.id], FailedSample):
-                done.untraced = f"{prompt.id}: {turns.error}"
-        else:
+        if not isinstance(turns, FailedSample):
             done.traces[prompt.id] = []
             for turn, trace in enumerate(one.trace for one in turns if one.trace is not None):
                 if trace.threshold is not None:

@@ -153,9 +153,8 @@ class CellWork:
             self.open.clear()
         return not self.failed
 
-    def store(self, done: Done) -> tuple[int, int]:
-        """Append the records of a job and write its traces, those of good prompts. Returns how many prompts were
-        traced, and the bytes of their traces on disk."""
+    def store(self, done: Done) -> None:
+        """Append the records of a job and write its traces, those of good prompts."""
         parted = None
         for record in done.records:
             before = self.good.get(record.id)
@@ -166,14 +165,12 @@ class CellWork:
             elif reason := difference(record, before):
                 parted = f"{record.id}: {reason}"
         if self.traces is None:
-            return 0, 0
-        if reason := parted or done.untraced:
-            self.traces.write_failure(f"trace: {reason}")
-        if ids := [prompt for prompt in done.traces if prompt in self.good and not parted]:
-            columns = [turn for prompt in ids for turn in done.traces[prompt]]
+            return
+        if parted:
+            self.traces.write_failure(f"trace: {parted}")
+        elif ids := [prompt for prompt in done.traces if prompt in self.good]:
             self.covered.update(ids)
-            return len(ids), self.traces.add(ids, columns, done.threshold)
-        return 0, 0
+            self.traces.add(ids, [turn for prompt in ids for turn in done.traces[prompt]], done.threshold)
 
 
 def difference(record: Record, before: Sample) -> str | None:
@@ -246,26 +243,16 @@ class QualityPass:
                             highlight=False)
 
     def run(self, workers: int, engine: Engine) -> None:
-        """Do all jobs, in so many processes, and print how busy they were."""
+        """Do all jobs, in so many processes, and print how long they took."""
         kinds, began = Counter[str](), time.perf_counter()
         for work in self._works.values():
             kinds[work.claim.cell.drafter.name] += len(work.open)
         devices = {work.claim.cell.engine.device for work in self._works.values()}
-        cpu_s, traced, kept = 0.0, 0, 0
         with Bars(f"quality pass, {counted(workers, 'worker')}", kinds) as self._bars:
             for job, done in results(workers, devices, engine, self.next_job):
-                more, their_bytes = self.take(job, done)
-                cpu_s, traced, kept = cpu_s + done.cpu_s, traced + more, kept + their_bytes
-        seconds = time.perf_counter() - began
-        lines = [f"quality pass: {counted(kinds.total(), 'prompt')} in {seconds:.0f} s, {counted(workers, 'worker')} "
-                 f"{cpu_s / (workers * seconds):.0%} busy"]
-        if unchecked := sum(sample.prompt_sha256 is None for work in self._works.values()
-                            for sample in work.good.values()):
-            lines.append(f"{counted(unchecked, 'earlier sample')} without a hash of the prompt: taken as they are")
-        if traced:
-            lines.append(f"traced: {counted(traced, 'prompt')}, {kept / traced / 1e3:.1f} kB a prompt")
-        for line in lines:
-            console().print(line, highlight=False)
+                self.take(job, done)
+        console().print(f"quality pass: {counted(kinds.total(), 'prompt')} in {time.perf_counter() - began:.0f} s, "
+                        f"{counted(workers, 'worker')}", highlight=False)
 
     def next_job(self) -> Job | None:
         """The next batch of prompts: cell by cell, prompts of similar length together and the longest first. None while
@@ -305,22 +292,21 @@ class QualityPass:
                     return Job(user.claim.cell, (), answered=user.answered)
         return None
 
-    def take(self, job: Job, done: Done) -> tuple[int, int]:
-        """Store the result of a job. Returns as `CellWork.store`."""
+    def take(self, job: Job, done: Done) -> None:
+        """Store the result of a job."""
         work = self._works[job.cell.name]
         work.loading = False
         if done.failure is not None:
             work.give_up(done.failure)
-            return 0, 0
+            return
         try:
-            traced = work.store(done)
+            work.store(done)
         except Exception as error:  # a full disk, say
             work.give_up(error)
-            return 0, 0
+            return
         if work.row is not None:
             samples = [record for record in done.records if isinstance(record, Sample)]
             work.row.advance(len(job.prompts), samples, done.seconds)
-        return traced
 
     def _length(self, work: CellWork) -> Callable[[Prompt], tuple[int, int]]:
         """How long a prompt will take: its answer by the baseline, where that is known, then the prompt itself."""

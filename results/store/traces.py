@@ -179,8 +179,8 @@ class TraceFolder:
         return {prompt for part in self.path.glob("*.parquet") for prompt in _meta(part)["prompts"]}
 
     def add(self, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
-            threshold: Threshold | None) -> int:
-        """Write a further file, and return its bytes. `columns` holds a mapping for each prompt and turn: name -> array
+            threshold: Threshold | None) -> None:
+        """Write a further file. `columns` holds a mapping for each prompt and turn: name -> array
         [positions], or one value for all positions; a name that a mapping lacks is NaN there."""
         import pandas as pd
         import pyarrow as pa
@@ -198,7 +198,6 @@ class TraceFolder:
         part = self.part(max((int(part.stem) for part in self.path.glob("*.parquet")), default=-1) + 1)
         with replacing(part) as temporary:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-        return part.stat().st_size
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """All rows, with those of `columns` that exist (None: all). Raises StoreError for a cell without traces."""

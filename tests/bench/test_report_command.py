@@ -68,7 +68,6 @@ def test_a_report_traces_what_it_decodes(command, own_conf: Path, trace: str, is
     assert not TraceFolder(known).exists(), "without a report, only trace=true"
     result = command("report=own_table", "n=2", f"trace={trace}", flags=flags)
     assert result.status == 0 and not result.err
-    assert bool(re.search(r"traced: 4 prompts, \d+\.\d kB a prompt", result.out)) == is_traced
     for cell in result.store.cells():
         wanted = {one.id for one in cell.good_samples()} if is_traced and cell.key not in (
             known.key, known.config()["baseline"]) else set()
