@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bench.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.config.compose import Point
     from bench.config.settings import Settings
 
 
+log = logging.getLogger(__name__)
 LENGTH, DEPTH = "draft.length", "drafter.depth"
 EMBEDDED = "embedded"
 
@@ -56,35 +57,21 @@ def edition(section: Mapping[str, Any], sweep: str, scale: str, given: Collectio
     return [line for line in known[scale] if line.partition("=")[0] not in given]
 
 
-@dataclass(frozen=True)
-class Point:
-    """One experiment point: the overrides that name it and its resolved configuration, plain data.
-
-    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a rule or drafter are
-    typed by its class: `cell` imports torch, but only once what needs no torch was checked."""
-
-    overrides: tuple[str, ...]
-    config: dict[str, Any]
-
-    @cached_property
-    def cell(self) -> Cell:
-        if "bench.config.cell" not in sys.modules:  # which imports torch
-            from bench.config.schema import check_sections
-
-            check_sections(self.config)
-        from bench.config.cell import Cell
-
-        cell = Cell.parsed(self.config)
-        if (self.config.get("launch") or {}).get("name", "local") == "local":  # other launchers run on other machines
-            cell.engine.check_device()
-        cell.check()
-        return cell
-
-    @cached_property
-    def settings(self) -> Settings:
-        from bench.config.settings import Settings
-
-        return Settings.from_config(self.config)
+def runnable(points: Sequence[Point]) -> list[Point]:
+    """The points that can run; a warning names the others. Raises ConfigError where none can."""
+    kept, refused = [], dict[str, ConfigError]()
+    for point in points:
+        try:
+            point.cell  # noqa: B018, composed on first use
+        except ConfigError as error:
+            refused[str(error)] = error
+        else:
+            kept.append(point)
+    if not kept:
+        raise next(iter(refused.values()))
+    for reason in refused:
+        log.warning("left out: %s", reason)
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ overrides."""
 
 from __future__ import annotations
 
-import logging
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import islice, product
 from math import prod
 from pathlib import Path
@@ -21,7 +22,7 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from bench.config.command import EMBEDDED, Candidate, Command, Point, edition, follow_length
+from bench.config.command import EMBEDDED, Candidate, Command, edition, follow_length, runnable
 from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import check_known, parse
@@ -29,10 +30,10 @@ from methods import user_yaml
 from results.store.errors import one_line
 
 if TYPE_CHECKING:
+    from bench.config.cell import Cell
     from bench.config.schema import Pair
     from bench.config.settings import Settings
 
-log = logging.getLogger(__name__)
 Data = dict[str, Any]
 Choices = dict[str, str | None]
 """Group -> the option chosen."""
@@ -53,6 +54,37 @@ SCORER = "task.scorer."
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
 REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|([^{}]*))\}")
 """Interpolations: a path in the checkout, a key, or a key beside this one (`.split`)."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One experiment point: the overrides that name it and its resolved configuration, plain data.
+
+    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a rule or drafter are
+    typed by its class: `cell` imports torch, but only once what needs no torch was checked."""
+
+    overrides: tuple[str, ...]
+    config: dict[str, Any]
+
+    @cached_property
+    def cell(self) -> Cell:
+        if "bench.config.cell" not in sys.modules:  # which imports torch
+            from bench.config.schema import check_sections
+
+            check_sections(self.config)
+        from bench.config.cell import Cell
+
+        cell = Cell.parsed(self.config)
+        if (self.config.get("launch") or {}).get("name", "local") == "local":  # other launchers run on other machines
+            cell.engine.check_device()
+        cell.check()
+        return cell
+
+    @cached_property
+    def settings(self) -> Settings:
+        from bench.config.settings import Settings
+
+        return Settings.from_config(self.config)
 
 
 def users_folder(argv: Sequence[str]) -> str | None:
@@ -155,9 +187,9 @@ class Composer:
         return list(dict.fromkeys(tuple(line for line in point if line.partition("=")[0] not in lacks - everywhere)
                                   for point, lacks in zip(points, lacking, strict=True)))
 
-    def unresolved(self, overrides: Sequence[str]) -> tuple[Data, list[Override]]:
-        """The configuration of a point before its interpolations are replaced, and its overrides, parsed. Of repeated
-        keys the last wins. Raises ConfigError."""
+    def point(self, overrides: Sequence[str], *, resolve: bool = True) -> Point:
+        """One point, unless not `resolve` with every interpolation replaced. Of repeated keys the last wins. Raises
+        ConfigError."""
         parsed = list({one.key_or_group: one for one in map(self._parse, overrides)}.values())
         base, _ = self._base(*(str(one.input_line) for one in parsed if self._chooses(one)))
         config = merge({}, {key: value for key, value in base.items() if key != "hydra"})
@@ -166,13 +198,9 @@ class Composer:
             if not self._chooses(one):
                 put(config, path, one.value(), force=one.is_add() or one.is_force_add())
         follow_length(config, [one.key_or_group for one in parsed])
-        return config, parsed
-
-    def point(self, overrides: Sequence[str]) -> Point:
-        """One point, every interpolation replaced. Raises ConfigError."""
-        config, parsed = self.unresolved(overrides)
         try:
-            return Point(tuple(str(one.input_line) for one in parsed), resolved(config, config))
+            return Point(tuple(str(one.input_line) for one in parsed),
+                         resolved(config, config) if resolve else config)
         except RecursionError:
             circle = next((str(one.input_line) for one in parsed if "${" in str(one.input_line)), "${…}")
             raise ConfigError(f"{circle}: interpolations in a circle; give a value") from None
@@ -334,23 +362,6 @@ def _values(override: Override) -> list[str]:
         raise ConfigError(f"{override.input_line}: the list of values is empty; give KEY=a,b,c, KEY=range(1,9), or a "
                           "KEY=glob(PATTERN) that a name fits")
     return [f"{override.get_key_element()}={value}" for value in values]
-
-
-def runnable(points: Sequence[Point]) -> list[Point]:
-    """The points that can run; a warning names the others. Raises ConfigError where none can."""
-    kept, refused = [], dict[str, ConfigError]()
-    for point in points:
-        try:
-            point.cell  # noqa: B018, composed on first use
-        except ConfigError as error:
-            refused[str(error)] = error
-        else:
-            kept.append(point)
-    if not kept:
-        raise next(iter(refused.values()))
-    for reason in refused:
-        log.warning("left out: %s", reason)
-    return kept
 
 
 def _has(config: Data, key: str) -> bool:

@@ -96,7 +96,7 @@ def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
         known, overrides = sys.argv, [word for word in argv if "=" in word and word[0] != "-"]
         if not {*MULTIRUN} & set(argv):  # what Hydra refuses it says in many lines
             with composer(users_folder(argv), name) as conf:
-                conf.unresolved(overrides)
+                conf.point(overrides, resolve=False)
         sys.argv = [known[0], *(word for word in argv if word not in overrides), *overrides]
         try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
             hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(lambda _: None)()
