@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from bench.config.errors import ConfigError
 from bench.run.console import display_names
-from bench.run.texts import texts_of
 from results.metrics.summary import summary_of
 from results.reports.answers import Group, Viewed
 from results.reports.axes import AS_GIVEN
@@ -230,7 +229,7 @@ def _group(key: str, members: Sequence[Stored], store: Store, names: Mapping[str
             known = names.get(stored.key) or name.removeprefix(f"{cell.task.name} ")
             viewed.append(Viewed(stored.key, known, cell.is_autoregressive, samples, TraceFolder(folder),
                                  summary_of(folder, store.cell(key), task.metric, task.proportion)))
-    texts = texts_of(first)
+    texts = first.texts
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     decoding = first.decoding
     about = [f"pair {first.pair.name}", f"T = {decoding.temperature:g}",
