@@ -238,8 +238,8 @@ class Rehearsal(Composer):
         super().__init__("config", hydra.config_dir)
         self.folder, self._judge = folder, judge
 
-    def point(self, overrides: Sequence[str]) -> Point:
-        point = super().point(overrides)
+    def point(self, overrides: Sequence[str], *, resolve: bool = True) -> Point:
+        point = super().point(overrides, resolve=resolve)
         config = point.config
         for role in ROLES:
             config["pair"] |= {role: self._source(config["pair"].get(role)), f"{role}_revision": None}
