@@ -62,7 +62,7 @@ def ask(judge: Judge, body: Mapping[str, Any]) -> str:
             time.sleep(judge.wait_s * 2 ** (attempt - 1))
         try:
             reply = httpx.post(**address(judge.base_url or "", key), json=body, timeout=judge.timeout_s)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:  # no connection, or a reply that breaks off
+        except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:  # or a proxy that is none
             reason = _redacted(one_line(error), key)
             continue
         if reply.is_success:
