@@ -212,12 +212,13 @@ exec "$@"
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Stands in for Slurm: `task` is what sbatch does for each task of an array, `state` what squeue says of it."""
+    """Stands in for Slurm: `task` is what sbatch does for each task of an array, `state` what sacct says of it."""
     monkeypatch.setattr(launch, "POLL_S", 0.5)
 
     def put(task: str, state: str) -> None:
         programs = {"sbatch": SBATCH.format(task=task), "srun": SRUN, "scancel": "#!/bin/sh\n",
-                    "squeue": f"#!/bin/sh\nfor task in 0 1 2 3; do echo 7_$task {state}; done\n"}
+                    "sacct": f"#!/bin/sh\necho 'JobID|State|NodeList'\n"
+                             f"for task in 0 1 2 3; do echo \"7_$task|{state}|\"; done\n"}
         (tmp_path / "bin").mkdir(exist_ok=True)
         for name, text in programs.items():
             (tmp_path / "bin" / name).write_text(text)
@@ -230,7 +231,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.skipif(NO_SUBMITIT, reason=SUBMITIT)
 def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(command, tmp_path: Path, slurm,
                                                                            monkeypatch) -> None:
-    monkeypatch.setattr(launch, "LATE_S", 0.0)
+    monkeypatch.setattr("submitit.Job._results_timeout_s", 0)
     cells = "method=sps", "task=mini_gsm,mini_chat", "n=2", "timed=0", "decoding.max_new_tokens=8"
     given = (*cells, "launch=slurm", "launch.parallel=2")
     slurm("true", "CANCELLED")
