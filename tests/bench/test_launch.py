@@ -1,16 +1,12 @@
-"""Rotations as units of work: their order, the pool of processes and its retry rule, workers here, Ray and Slurm."""
+"""Rotations as units of work: their order, workers of this machine, Ray, and Slurm's commands as scripts."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
-from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-import psutil
 import pytest
 
 from bench.config import settings as launchers
@@ -19,77 +15,11 @@ from bench.run import launch, pool
 from bench.run.complete import Passes
 from bench.run.launch import complete, works_of
 from bench.run.models import ModelPool
-from bench.run.pool import MOST_DEATHS, Child, Died, Pool, TaskError
 from results.store.cells import Store
 from results.store.files import rotation_held
 from tests.helpers import dying
 from tests.helpers.stores import Decoded, decoded, difference, doubled
 from tests.helpers.summaries import written
-
-Letters = str
-
-
-def speller() -> Callable[[Letters], tuple[str, str]]:
-    """Spells letters; dies of an x, and cannot spell an e."""
-    def spell(letters: Letters) -> tuple[str, str]:
-        if "x" in letters:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if "e" in letters:
-            raise ValueError(f"no {letters}")
-        return letters.upper(), os.environ["SHARE"]
-
-    return spell
-
-
-@pytest.fixture
-def two() -> Iterator[Pool[Letters]]:
-    starts = [partial(Child, "spawn", f"worker {number}", {"SHARE": str(number)}, speller) for number in (1, 2)]
-    with Pool(starts, lambda letters: f"spelling {letters} again", list) as made:
-        yield made
-
-
-def tasks_of(*tasks: Letters) -> Callable[[Letters | None], Letters | None]:
-    left = iter(tasks)
-    return lambda before: next(left, None)
-
-
-def test_tasks_are_spread_and_errors_are_of_their_task_alone(two: Pool[Letters]) -> None:
-    done = dict(two.run(tasks_of("ab", "e", "cd")))
-    assert [done[name][0] for name in ("ab", "cd")] == ["AB", "CD"] and {done["ab"][1], done["cd"][1]} <= {"1", "2"}
-    assert isinstance(done["e"], TaskError) and str(done["e"]).startswith("ValueError: no e")
-
-
-def test_what_kills_processes_fails_alone(two: Pool[Letters], caplog: pytest.LogCaptureFixture) -> None:
-    done = dict(two.run(tasks_of("axb", "cd")))
-    assert {name: done[name][0] for name in ("a", "b", "cd")} == {"a": "A", "b": "B", "cd": "CD"}
-    assert isinstance(done["x"], Died) and done["x"].cause == "signal 9" and set(done) == {"a", "b", "x", "cd"}
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == MOST_DEATHS - 1 and all("died, signal 9: spelling axb again" in line for line in said)
-
-
-def test_a_process_learns_what_it_did_before_until_it_dies() -> None:
-    asked: list[Letters | None] = []
-    tasks = tasks_of("ab", "x")
-    with Pool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, speller)], str) as one:
-        done = [name for name, _ in one.run(lambda before: asked.append(before) or tasks(before))]
-        assert done == ["ab", "x"] and asked == [None, "ab", None]
-        assert one.call("cd") == ("CD", "1"), "a pool goes on after a task that has failed"
-        with pytest.raises(TaskError, match="no e"):
-            one.call("e")
-        assert one.call("f")[0] == "F"
-        with pytest.raises(Died, match=r"^worker 1 \(process \d+\) died, signal 9$"):
-            one.call("x")
-
-
-def test_a_process_that_died_while_it_was_idle_is_replaced() -> None:
-    with Pool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, speller)], str) as one:
-        one.start()
-        alive = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-        [process] = [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
-        process.kill()
-        process.wait()
-        assert one.call("ab") == ("AB", "1")
-
 
 SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat"
 SIZE = "n=8", "timed=2", "decoding.max_new_tokens=24"
