@@ -13,7 +13,7 @@ from results.reports.spec import FigureSpec, TableSpec, parse_report
 from tests.helpers.synthetic_cells import table_spec
 
 REPORTS = [path for path in sorted((Path(__file__).parents[2] / "conf" / "report").glob("*.yaml"))
-           if "defaults:" not in path.read_text(encoding="utf-8").splitlines()]
+           if "defaults" not in yaml.safe_load(path.read_text(encoding="utf-8"))]
 SWEEP = {
     "name": "s", "title": "S", "kind": "figure",
     "axes": {"theta": {"override": "rule.theta={}", "values": [0.8, 0.9], "label": "θ = {}"}},
