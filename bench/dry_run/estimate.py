@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PROMPT = 1024
 """Tokens assumed for the longest prompt."""
+DRAWN = 16
+"""Prompts whose laws are averaged over draws."""
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
@@ -39,8 +41,8 @@ class Model(BaseModel):
 
 class Known(BaseModel):
     """known.yaml. `gpu`: name and bytes_per_s; `cpu`: pair -> pass -> plain or drafted -> tokens per second of one
-    core; `data`: bytes that a task downloads, and rows of the split that it reads, where they are known; `lengths`:
-    task -> tokens of an answer, and whose mean that is."""
+    core, and `times` -> what multiplies the time of answers; `data`: bytes that a task downloads, and rows of the split
+    that it reads, where they are known; `lengths`: task -> tokens of an answer, and whose mean that is."""
 
     gpu: dict[str, Any]
     cpu: dict[str, dict[str, dict[str, float]]]
@@ -189,28 +191,37 @@ def per_token(cell: Cell, tau: float | None, rows: int) -> tuple[str, dict[str, 
     return "GPU", {"clock": clock, "answers": {how: second / rows for how, second in clock.items()}}
 
 
-def seconds(points: Iterable[tuple[Cell, float | None]], lengths: Lengths, batch: int) -> dict[str, list[float]]:
+def raised(cell: Cell, prompts: int, traced: bool) -> float:
+    """Times what an answer under `lossless` costs in the quality pass on a core, as far as it is known."""
+    times, rule = known().cpu.get(cell.pair.name, {}).get("times", {}), cell.rule.options
+    name = rule.model_dump().get("of", {}).get("name", cell.rule.name)
+    drawn = times.get("drawn", 0.0) * min(1.0, DRAWN / max(1, prompts)) if rule.own_randomness else 0.0
+    return (times.get(name, 1.0) + drawn) * (times.get("traced", 1.0) if traced else 1.0)
+
+
+def seconds(points: Iterable[tuple[Cell, float | None, bool]], lengths: Lengths, batch: int) -> dict[str, list[float]]:
     """core and GPU -> seconds of the quality pass, plain decoding once for the cells that share it, and of the timed
-    pass, each cell beside plain decoding; with the paper's τ of each cell (None: 1). Cells of which a size is not known
-    take none."""
+    pass, each cell beside plain decoding; with the paper's τ of each cell (None: 1), and whether it is traced. Cells
+    of which a size is not known take none."""
     found, plain = {"core": [0.0, 0.0], "GPU": [0.0, 0.0]}, set()
-    for cell, tau in points:
+    for cell, tau, traced in points:
         prompts, answers = counted(cell)
         costs = per_token(cell, tau, min(batch, prompts or 1))
         if costs is None or prompts is None or answers is None:
             continue
         (unit, cost), tokens = costs, answers * lengths.of(cell)[0]
+        times = raised(cell, prompts, traced)
         shared = cell.pair.target.source, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat
         if shared not in plain:
             plain.add(shared)
-            found[unit][0] += tokens * cost["answers"]["plain"]
+            found[unit][0] += tokens * cost["answers"]["plain"] * (times if cell.is_autoregressive else 1.0)
         timed, clock = tokens * min(1.0, cell.timed_prompts / prompts), cost["clock"]
-        found[unit][0] += 0 if cell.is_autoregressive else tokens * cost["answers"]["drafted"]
+        found[unit][0] += 0 if cell.is_autoregressive else tokens * cost["answers"]["drafted"] * times
         found[unit][1] += timed * (clock["plain"] + clock["plain" if cell.is_autoregressive else "drafted"])
     return found
 
 
-def duration(points: Iterable[tuple[Cell, float | None]], lengths: Lengths, batch: int) -> str:
+def duration(points: Iterable[tuple[Cell, float | None, bool]], lengths: Lengths, batch: int) -> str:
     """`12 min of one core`, `5.9 GPU h`, both, or – where nothing is known."""
     both = {unit: sum(parts) for unit, parts in seconds(points, lengths, batch).items()}
     cores = f"{max(1, round(both['core'] / 60))} min of one core" if both["core"] else ""

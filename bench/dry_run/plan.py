@@ -143,7 +143,8 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
     session.print(f"{points} points{beside}, {len(looked) - len(missing)} complete{again}; "
                   f"{sum(count or 0 for count in prompts)} prompts in all{whole}", soft_wrap=True)
     lengths, batch = Lengths(session.store), session.settings.quality_batch
-    time = seconds([(one.planned.cell, one.planned.tau) for one in missing], lengths, batch)
+    costs = {id(one): (one.planned.cell, one.planned.tau, one.planned.traced) for one in missing}
+    time = seconds(costs.values(), lengths, batch)
     answers, clock = time["core"]
     if answers:
         session.print(f"time of one core for what is missing: {answers / 60:.0f} min for the answers, which all cores "
@@ -168,7 +169,7 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
         own = [one for one in looked if one.planned.cell.pair.name == name]
         table.add_row(name, str(len(own)), str(sum(one not in missing for one in own)),
                       max(own, key=lambda one: one.held).total,
-                      duration([(one.planned.cell, one.planned.tau) for one in own if one in missing], lengths, batch))
+                      duration([costs[id(one)] for one in own if id(one) in costs], lengths, batch))
     if table.row_count:
         session.print(table)
 

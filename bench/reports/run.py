@@ -280,7 +280,8 @@ def announce(plans: Sequence[Plan], session: Session) -> None:
     cells = {(cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()}.values()
     traced = {name for plan in plans for name in plan.traced()}
     if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
-        time = duration([(cell, None) for cell in missing], Lengths(session.store), session.settings.quality_batch)
+        points = [(cell, None, cell.name in traced) for cell in missing]
+        time = duration(points, Lengths(session.store), session.settings.quality_batch)
         takes = "" if time == "–" else f"; they take about {time}"
         session.print(f"missing: {len(missing)} of {len(cells)} cells{takes}. An interrupted run resumes",
                       soft_wrap=True)
