@@ -205,3 +205,8 @@ def test_every_report_is_listed_with_its_points(command, own_conf: Path) -> None
             .out.splitlines() if line.startswith("│")}
     assert "MARS, Figure 5" in rows["mars_fig5"] and "its name, every  " in rows["mars_fig5"]
     assert "its name, every, all" in rows["own_table"] and rows["own_table"].split("│")[-2].strip() == "4"
+
+
+def test_several_reports_are_one_command_and_ask_for_no_cell_that_they_do_not_show(command, own_conf: Path) -> None:
+    dry = command("report=[own_table,own_figure]", "n=2", "dry_run=true", flags=["-cd", str(own_conf)])
+    assert dry.status == 0 and "8 points" in dry.out, dry.err
