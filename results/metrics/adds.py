@@ -9,7 +9,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from results.metrics.answer_speed import addends
-from results.store.sample import Compared, Sample, is_rated
+from results.store.sample import Compared, Sample
 
 LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS = 200, 64, 4
 """Longest period of a loop, and its shortest length: so many tokens, and so many periods."""
@@ -79,14 +79,6 @@ def answer_seconds(pair: Compared) -> Addends:
 def priced(pair: Compared) -> Addends:
     """As `answer_speed.Priced` takes them."""
     return tuple(addends(pair, [""], ""))
-
-
-def token_ms(pair: Compared) -> Addends:
-    """Decode milliseconds and passes of the baseline, where both took a cycle."""
-    if pair.timed is None or not is_rated(pair.timed):
-        return None
-    base = pair.timed.runs[1]
-    return 1e3 * base.decode_s, base.cycles
 
 
 def repeated(pair: Compared) -> Addends:

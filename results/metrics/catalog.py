@@ -10,7 +10,6 @@ from results.metrics import adds
 from results.metrics.answer_speed import COMMON, adjusted_speedup, answer_speedup, token_speedup
 from results.metrics.delta import double_ratio
 from results.metrics.distortion import DISTORTION, T
-from results.metrics.intervals import edit_similarity
 from results.metrics.metric import (
     ALONE,
     DELTA,
@@ -54,9 +53,6 @@ _SPEED = (
            "both; Welch and Satterthwaite's degrees of freedom.",
            adds=adds.priced, statistic=token_speedup, estimator=DELTA, relative="ratio", compared=True, timed=TIMED_SUM,
            clock="needed"),
-    Metric("token_ms", "Autoregressive token", "ms", 2, None,
-           "Decode time of the baseline per token, pooled over the timed prompts.",
-           adds=adds.token_ms, estimator=ALONE, clock="needed"),
     Metric("repeatable", "Repeatable", "%", 0, None,
            "Timed prompts whose tokens equal those of the quality pass.",
            adds=adds.repeated, estimator=ALONE, clock="needed"),
@@ -210,9 +206,6 @@ _QUALITY = (
            "Share of prompts whose output equals the baseline's token for token, under the same settings and seed.",
            adds=lambda pair: (pair.sample.output_ids == pair.baseline.output_ids, 1.0), estimator=WILSON,
            compared=True),
-    Metric("edit_similarity", "Edit similarity", "%", 1, "higher",
-           "1 − token edit distance to the baseline's output over the longer length, mean over prompts.",
-           adds=lambda pair: (edit_similarity(pair.sample.output_ids, pair.baseline.output_ids), 1.0), compared=True),
 )
 _ANSWER = (
     Metric("answer_speedup", "Answer speedup, timed prompts", "×", 2, "higher",

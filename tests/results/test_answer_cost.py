@@ -68,7 +68,7 @@ def test_answer_speedup_by_hand():
     low, high = found.answer_speedup_modelled_ci95
     assert low < modelled < high
     untimed = costs([timed("a", 3, 11)])
-    assert untimed.answer_speedup is untimed.answer_speedup_modelled is untimed.token_ms is None
+    assert untimed.answer_speedup is untimed.answer_speedup_modelled is None
 
 
 def slow_loop(ids):
