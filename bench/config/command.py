@@ -30,8 +30,14 @@ def follow_length(config: Mapping[str, Any], given: Collection[str]) -> None:
 
 
 def check_effects(points: Sequence[Collection[str]], cells: Sequence[Cell]) -> None:
-    """Raises ConfigError for a swept option of the drafter that decides nothing there. `points`: the overrides of each
-    cell."""
+    """Raises ConfigError for a swept option of the drafter that decides nothing there, and for a tree's depth beside a
+    draft length that it contradicts. `points`: the overrides of each cell."""
+    for point, cell in zip(points, cells, strict=True):
+        tree, length = cell.drafter.options.model_dump(), cell.draft.length
+        given = {line.partition("=")[0] for line in point}
+        if {LENGTH, DEPTH} <= given and tree.get("tree") == "dynamic" and tree["depth"] != length - 1:
+            raise ConfigError(f"{DEPTH}={tree['depth']} beside {LENGTH}={length}: a tree of K levels has {DEPTH}=K-1; "
+                              f"give {LENGTH} alone")
     values: dict[str, dict[str, None]] = {}
     for point in points:
         for line in point:

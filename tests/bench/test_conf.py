@@ -174,6 +174,7 @@ def test_draft_length_is_the_levels_of_a_tree(hydra) -> None:
 
 @pytest.mark.parametrize(("words", "idle"), [
     (["method=medusa", "draft.length=5,7"], "draft.length=5,7: drafter=medusa ignores it"),
+    (["method=eagle3", "drafter.depth=4", "draft.length=5,7"], "drafter.depth=4 beside draft.length=7: a tree"),
     (["method=sps,lookahead", "draft.length=5,7"], "draft.length=5,7: drafter=lookahead ignores it"),
     (["method=eagle3", "drafter.tree=chain", "drafter.total=8,16"], "drafter.total=8,16: drafter=eagle3 ignores it"),
     (["method=ar,sps", "draft.length=5,7"], ""), (["method=eagle3", "drafter.total=8,16"], "")])
