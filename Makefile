@@ -21,7 +21,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables rehearse every reports measured pictures plots test test-fast test-all attack lint structure oracles engine-speed gpu models heads derived offline-kit measured-real lock clean
+.PHONY: help setup vllm demo tables rehearse every reports measured pictures plots test test-fast test-all attack lint structure engine-speed gpu models heads derived offline-kit measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -77,9 +77,6 @@ lint: $(READY)  ## ruff and mypy
 
 structure: $(READY)  ## check sizes of files and functions, import order, import cycles
 	$(RUN) -m tests.structure
-
-oracles: $(READY)  ## what the code gives, against what it gave before the rebuilding (tests/oracles/README.md)
-	$(RUN) -m tests.oracles
 
 engine-speed: $(READY)  ## compare with transformers; SmolLM2 also with llama.cpp
 	$(RUN) -m bench.speed
