@@ -63,6 +63,8 @@ class Source(BaseModel):
             wanted = f"{task}'s {self.split} data" if self.splits else task
             raise DataMissing(f"{key}={self.path}: no such file or folder; give {wanted} as {', '.join(SUFFIXES)}")
         files = self._files(path, key) if path.is_dir() else [path]
+        if pipe := next((file for file in files if not file.is_file()), None):
+            raise TaskError(f"{key}={self.path}: {pipe.name} is no regular file; give one of {', '.join(SUFFIXES)}")
         kind = _reader(files[0])
         if kind is None or (kind != "json" and any(file.suffix not in (".gz", *READERS) for file in files)):
             raise TaskError(f"{key}={self.path}: not a file of rows; give one of {', '.join(SUFFIXES)}")
