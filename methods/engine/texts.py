@@ -83,12 +83,16 @@ class TokenTexts:
 
     def of(self, ids: Sequence[int]) -> list[str]:
         """One text per token; joined they are the text of all. A token that ends in the middle of a character is empty:
-        its character belongs to the token that completes it."""
+        its character belongs to the token that completes it. Of bytes that are no text, each token's text out of
+        context."""
         texts = [self.alone(token) for token in ids]
         if UNKNOWN not in "".join(texts) and "".join(texts) == self._tokenizer.decode(ids, skip_special_tokens=False):
             return texts
         stream = DecodeStream(skip_special_tokens=False)
-        return [stream.step(self._tokenizer, token) or "" for token in ids]
+        try:
+            return [stream.step(self._tokenizer, token) or "" for token in ids]
+        except Exception:  # "Invalid prefix", which has no class: a later byte changed how earlier ones are shown
+            return texts
 
     def count(self, text: str) -> int:
         """Tokens of a text, including special tokens that the tokenizer adds."""

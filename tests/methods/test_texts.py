@@ -232,3 +232,14 @@ def test_a_pair_of_two_sizes_is_accepted(pair_folder: Path, tmp_path: Path) -> N
         method = pool.load(cell).method
         assert method.target.vocab_size == method.model.vocab_size == size
         assert pool.load(cell).method.model is method.model
+
+
+def test_bytes_that_are_no_text_still_have_a_text_per_token() -> None:
+    """A later byte can change how earlier ones are shown, which the stream of `tokenizers` refuses."""
+    vocabulary = {"<unk>": 0, "▁a": 1, "i": 2, "(": 3} | {f"<0x{byte:02X}>": 4 + byte for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    ids = [4 + 0xC3, 4 + 0xAC, 4 + 0xAC, 2, 3, 4 + 0xC3, 4 + 0x82, 1]
+    split = texts.TokenTexts(tokenizer)
+    assert split.of(ids) == [split.alone(token) for token in ids] and split.of(ids)[-1] == " a"
+    assert split.of([2, 4 + 0xC3, 4 + 0xAC, 1]) == ["i", "", "ì", " a"], "whole characters stand with their last byte"
