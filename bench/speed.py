@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -102,13 +103,14 @@ for line in sys.stdin:
 """
 
 
-def elsewhere(folder: Path, overrides: Sequence[str], new: int) -> Arm:
-    """A method of another checkout, in a process that ends with this one. Raises ValueError where it does not run."""
+def elsewhere(folder: Path, overrides: Sequence[str], new: int, processes: ExitStack) -> Arm:
+    """A method of another checkout, in a process that ends with `processes`. Raises ValueError where it does not
+    run."""
     if not (folder / "bench" / "commands").is_dir():
         raise ValueError(f"--before {folder}: no checkout of Leeway; give the folder of one")
-    process = subprocess.Popen([sys.executable, "-c", ELSEWHERE, json.dumps([overrides, new])], text=True, cwd=folder,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               env={**os.environ, "PYTHONPATH": str(folder.resolve())})
+    process = processes.enter_context(subprocess.Popen(
+        [sys.executable, "-c", ELSEWHERE, json.dumps([overrides, new])], text=True, cwd=folder, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(folder.resolve())}))
 
     def run(ids: list[int]) -> tuple[int, float]:
         assert process.stdin is not None and process.stdout is not None
@@ -133,11 +135,13 @@ def run(options: Speed, overrides: Sequence[str]) -> None:
     title = (f"{pair.name}, {cell.task.name}, {options.n} prompts, at most {options.new} tokens, K = {options.length}, "
              f"T = 0, {cell.engine.dtype}, {threads} threads, one interleaved run")
     if options.before is not None:
-        for name in methods:  # both in processes that sleep while others run: a busy machine treats them alike
-            own = [f"drafter={METHODS[name][0]}", f"draft.length={options.length}", f"engine.threads={threads}"]
-            arms |= {called: elsewhere(folder, [*base, *own], options.new)
-                     for called, folder in ((name, PROJECT), (f"{name}, before", options.before))}
-        show(take_turns(arms, prompts), [(name, f"{name}, before") for name in methods], title)
+        with ExitStack() as processes:  # both sides sleep while others run: a busy machine treats them alike
+            for name in methods:
+                own = [f"drafter={METHODS[name][0]}", f"draft.length={options.length}", f"engine.threads={threads}"]
+                arms |= {called: elsewhere(folder, [*base, *own], options.new, processes)
+                         for called, folder in ((name, PROJECT), (f"{name}, before", options.before))}
+            runs = take_turns(arms, prompts)
+        show(runs, [(name, f"{name}, before") for name in methods], title)
         return
     arms[STOCK] = stock_generate(stock(target), eos, options.new)
     if SPS in methods:
