@@ -100,7 +100,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
         return 0
     plans = plans_of(reports, hydra, request)
     if session.settings.cost is None and not request.asks(ALL, EVERY):  # a profile prices every prompt
-        check_selection(list(plans.values()))
+        check_selection(plans.values())
     if session.settings.dry_run:
         check_creatable(folder, "output.dir")
         if not any(plan.cells or plan.steps for plan in plans.values()) and not (
@@ -118,11 +118,15 @@ def run_reports(command: Command, hydra: Composer) -> int:
         check_writable(keep, "output.keep")
     announce(list(plans.values()), session)
     judged = run_plans(list(plans.values()), session)
-    items = render_plans(list(plans.values()), [request.command(name) for name in plans], folder, session)
-    log_items(items, session)
-    print_verdicts(items, session)
-    if keep is not None:
-        keep_reports(list(plans.values()), items, keep, session)
+    if drawn := {name: plan for name, plan in plans.items() if not awaits_clock(plan, session)}:
+        items = render_plans(list(drawn.values()), [request.command(name) for name in drawn], folder, session)
+        log_items(items, session)
+        print_verdicts(items, session)
+        if keep is not None:
+            keep_reports(list(drawn.values()), items, keep, session)
+    for name in sorted(set(plans) - set(drawn)):
+        session.print(f"not drawn: report={name} selects settings by their speed: the same command without timed=0 "
+                      "times its prompts and draws it", soft_wrap=True)
     return max(judged, print_status(list(plans.values()), session))
 
 
@@ -173,13 +177,26 @@ def runnable(plans: Mapping[str, Plan], request: Request, session: Session) -> d
     return {name: plan for name, plan in plans.items() if plan.cells}
 
 
-def check_selection(plans: Sequence[Plan]) -> None:
-    """Raises ValueError where rows select their setting by speed and fewer than two prompts are timed."""
+def fewest_timed(plan: Plan) -> int | None:
+    """Of a report whose rows select their setting by speed, the fewest prompts that one of its cells times; else
+    None."""
+    if getattr(plan.spec, "choice", None) is None:
+        return None
+    return min((cell.timed for coords, cell in plan.cells.items()
+                if cell.timed is not None and not plan.is_untimed(coords)), default=None)
+
+
+def awaits_clock(plan: Plan, session: Session) -> bool:
+    """Whether its rows select their setting by speed and `timed=0` asks for the answers alone."""
+    return session.settings.cost is None and fewest_timed(plan) == 0
+
+
+def check_selection(plans: Iterable[Plan]) -> None:
+    """Raises ValueError where rows select their setting by the speed of a single prompt."""
     for plan in plans:
-        timed = [cell.timed for coords, cell in plan.cells.items() if not plan.is_untimed(coords)]
-        if getattr(plan.spec, "choice", None) is not None and min(timed, default=2) < 2:
-            raise ValueError(f"timed={min(timed)}: {plan.spec.title} selects settings by their speed on one half of "
-                             "the prompts and reports the other: give at least timed=2")
+        if fewest_timed(plan) == 1:
+            raise ValueError(f"timed=1: {plan.spec.title} selects settings by their speed on one half of the prompts "
+                             "and reports the other: give at least timed=2, or timed=0 for the answers alone")
 
 
 def run_plans(plans: Sequence[Plan], session: Session) -> int:

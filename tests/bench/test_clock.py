@@ -223,5 +223,5 @@ def test_rows_that_select_by_speed_need_two_timed_prompts() -> None:
         return SimpleNamespace(spec=spec, cells={("a",): SimpleNamespace(timed=timed)}, is_untimed=lambda coords: False)
 
     check_selection([plan(2)])
-    with pytest.raises(ValueError, match=r"^timed=1: MARS beside .* give at least timed=2$"):
+    with pytest.raises(ValueError, match=r"^timed=1: MARS beside .* give at least timed=2, or timed=0 for the"):
         check_selection([plan(1)])

@@ -191,7 +191,7 @@ def test_names_of_conf_scale_stand_for_entries_of_each_edition():
                   "scale": "paper"}],
         "T": [{"label": "1", "overrides": ["decoding.temperature=1"], "value": 1, "scale": ["real"]},
               {"label": "as it is", "scale": ["paper"]}]}
-    assert made["base_at"] == {"embedded": [], "real": ["decoding.max_new_tokens=64"],
+    assert made["base_at"] == {"embedded": [], "real": ["decoding.max_new_tokens=512"],
                                "paper": ["pair.nodes=9", "timed=null", "decoding.max_new_tokens=512"]}
     with pytest.raises(ValueError, match=r"poetry: neither a pair nor a task of conf/scale; it has chat, .*, tiny"):
         with_editions({"axes": {"Task": ["poetry"]}})
