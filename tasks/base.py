@@ -142,5 +142,5 @@ class Task(ABC):
     def caution(self) -> str | None:
         """What a run says once of how answers are scored on this machine."""
         fault = self.unscorable()
-        return fault and (f"{self.name}: answers are stored without a score, for programs cannot be run: {fault}; the "
-                          "same command gives the scores where they can")
+        return fault and (f"{self.name}: answers are stored without a score: {fault}; the same command gives the "
+                          "scores on a machine that can")

@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import redirect_stderr
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,7 +40,17 @@ class Header:
 
 
 def read_header(file: Path) -> Header:
-    """Check that a file is a whole GGUF file of a language model. Raises ModelError, one line."""
+    """Check that a file is a whole GGUF file of a language model; a file that has not changed is read once. Raises
+    ModelError, one line."""
+    try:
+        state = file.stat()
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read: {error.strerror or error}; give a readable GGUF file") from error
+    return _header(file, state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _header(file: Path, changed: int, length: int) -> Header:
     import numpy as np
     from gguf import GGUFReader  # a few tenths of a second
 

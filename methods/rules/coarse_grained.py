@@ -30,7 +30,7 @@ the target's input embeddings: around every token one group, of the tokens whose
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -53,16 +53,21 @@ class Groups:
     of      [V, M] int64  group numbers below `count`; unused places hold 0.
     member  [V, M] bool   the used places.
     count   number of groups.
+    share   [V, M] float32: the part of a token's mass that each of its groups gets, 0 in unused places.
+    pairs   the used places as three lists: token, group, share. Few tokens are in more than one group.
     """
 
     of: Tensor
     member: Tensor
     count: int
+    share: Tensor = field(init=False)
+    pairs: tuple[Tensor, Tensor, Tensor] = field(init=False)
 
-    @property
-    def share(self) -> Tensor:
-        """[V, M] float32: the part of a token's mass that each of its groups gets, 0 in unused places."""
-        return self.member / self.member.sum(-1, keepdim=True)
+    def __post_init__(self) -> None:
+        token, place = self.member.nonzero(as_tuple=True)
+        share = self.member / self.member.sum(-1, keepdim=True)
+        object.__setattr__(self, "share", share)
+        object.__setattr__(self, "pairs", (token, self.of[token, place], share[token, place]))
 
     @classmethod
     def from_lists(cls, groups: list[list[int]], vocab: int, device: torch.device | str = "cpu") -> Groups:
@@ -116,18 +121,14 @@ class Groups:
 
     def mass(self, p: Tensor) -> Tensor:
         """Token probabilities [..., V] -> group probabilities [..., count]."""
-        mass = p.new_zeros(*p.shape[:-1], self.count)
-        for of, share in zip(self.of.unbind(1), self.share.unbind(1), strict=True):
-            mass.index_add_(-1, of, p * share)
-        return mass
+        token, group, share = self.pairs
+        return p.new_zeros(*p.shape[:-1], self.count).index_add_(-1, group, p[..., token] * share)
 
     def spread(self, weight: Tensor, p: Tensor) -> Tensor:
         """Group weights [..., count] -> token weights [..., V]: each group's weight over its tokens as p has it."""
+        token, group, share = self.pairs
         density = weight / self.mass(p).clamp(min=torch.finfo(p.dtype).tiny)
-        total = torch.zeros_like(p)
-        for of, share in zip(self.of.unbind(1), self.share.unbind(1), strict=True):
-            total = total + density[..., of] * share
-        return p * total
+        return p * torch.zeros_like(p).index_add_(-1, token, density[..., group] * share)
 
 
 _KNOWN: WeakKeyDictionary[torch.nn.Module, dict[tuple[float, ...], Groups]] = WeakKeyDictionary()

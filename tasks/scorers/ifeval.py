@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 from tasks.base import Score, TaskError
@@ -33,6 +34,10 @@ class IFEval(Scorer):
     @property
     def proportion(self) -> bool:
         return self.by.startswith("prompt")
+
+    def unscorable(self) -> str | None:
+        absent = [name for name in ("lm_eval", "langdetect") if find_spec(name) is None]
+        return f"{', '.join(absent)}: not installed" if absent else None
 
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
         """Raises TaskError if an instruction counts sentences and nltk's sentence model is not installed."""

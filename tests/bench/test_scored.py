@@ -37,7 +37,7 @@ def test_stored_answers_are_scored_by_the_same_command(command, tmp_path, path, 
     path(str(tmp_path))
     first = command(*words)
     assert first.status == 0, first.err
-    assert caplog.text.count("answers are stored without a score, for programs cannot be run: there is no `bwrap`") == 1
+    assert caplog.text.count("answers are stored without a score: there is no `bwrap`") == 1
     stored, summary = first.cell.samples(), written(first.cell)
     assert [(one.unscored, one.score, one.answer) for one in stored] == [(True, None, None)] * 2
     assert summary.accuracy is None and summary.unscored == 4, "those of the baseline too"
