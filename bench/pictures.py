@@ -6,6 +6,7 @@ file. What only helps to read a figure and is not in that file, such as the leve
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import shlex
 import sys
@@ -67,14 +68,14 @@ def draw(folder: Path, spec: TableSpec | FigureSpec) -> None:
     from plots.planes import render_planes  # matplotlib, which a wrong command should not cost
     from plots.render import render
 
-    csv = folder / f"{spec.name}.csv"
+    csv = next(csv for csv in (folder / f"{spec.name}.csv", folder / f"{spec.name}.csv.gz") if csv.exists())
     frame = pd.read_csv(csv, dtype=dict.fromkeys(spec.axes, str), keep_default_na=False, na_values=[""])
     later = {axis: entries[:1] for axis, entries in spec.axes.items() if axis not in frame}
     frame = frame.assign(**{axis: entries[0].label for axis, entries in later.items()})
     spec = spec.model_copy(update={"axes": {**spec.axes, **later}})
-    grid = grid_of(spec, frame) if "state" in frame else positions_of(spec, csv.with_suffix(".environment.json"))
+    grid = grid_of(spec, frame) if "state" in frame else positions_of(spec, folder / f"{spec.name}.environment.json")
     with TemporaryDirectory() as made:
-        copy_file(csv, Path(made) / csv.name)
+        (Path(made) / f"{spec.name}.csv").write_bytes(content(csv))
         if isinstance(spec, TableSpec):
             assert spec.planes is not None
             png, *_ = render_planes(spec.planes, spec, grid, Path(made), frame)
@@ -83,6 +84,11 @@ def draw(folder: Path, spec: TableSpec | FigureSpec) -> None:
                 frame["place"] = frame["view"].map({view.title or view.x: i for i, view in enumerate(figure.views)})
             png, *_ = render(spec, grid, made, frame)
         copy_file(png, folder / png.name)
+
+
+def content(csv: Path) -> bytes:
+    """A kept CSV file, unpacked."""
+    return gzip.decompress(csv.read_bytes()) if csv.suffix == ".gz" else csv.read_bytes()
 
 
 def grid_of(spec: ReportSpec, frame: pd.DataFrame) -> Grid:

@@ -3,9 +3,12 @@ cells, their prompts, the texts of their tokens and their traces."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import re
+import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +27,7 @@ from results.reports.grid import labels_of
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec, TableSpec
 from results.store.errors import StoreError, format_exception, redacted
-from results.store.files import copy_file, replace_text
+from results.store.files import copy_file, replace_text, replacing
 from results.store.traces import TraceFolder
 from tasks.base import TaskError
 
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KEPT = (".md", ".csv", ".tex", ".png")
+LARGE = 2**20
+"""Bytes of a CSV file above which it is kept compressed."""
 """Endings of the files that `output.keep` keeps; PDF, SVG and HTML are made from the store again."""
 QUALITY = ("accuracy", "nll", "precision")
 """Metrics that a trade-off shows against the speed: the first that cells have."""
@@ -120,23 +125,35 @@ def keep_reports(plans: Sequence[Plan], items: Sequence[Item], folder: Path, ses
     of_name = {plan.spec.name: plan for plan in plans}
     for item in items:
         name, shown = item.spec.name, "md" if item.spec.kind == "table" else "png"
-        lines[name] = (f"- [{item.spec.title}]({name}.{shown}): [numbers]({name}.csv), "
+        copies = [keep(path, folder) for path in item.paths if path.suffix in KEPT]
+        numbers = next(copy.name for copy in copies if ".csv" in copy.suffixes)
+        lines[name] = (f"- [{item.spec.title}]({name}.{shown}): [numbers]({numbers}), "
                        f"[environment]({name}.environment.json), `{item.command}`")
-        record = json.dumps({"command": item.command, **latest_environment([of_name[name]], session)}, indent=1,
+        record = json.dumps({"command": item.command, **measured_on(of_name[name], session)}, indent=1,
                             ensure_ascii=False)
         replace_text(folder / f"{name}.environment.json", f"{record}\n")
-        for path in item.paths:
-            if path.suffix in KEPT:
-                copy_file(path, folder / path.name)
     replace_text(listing, "\n".join(["# Tables and figures", "", *(lines[name] for name in sorted(lines)), ""]))
     session.print(f"kept in {folder}: {', '.join(item.spec.name for item in items)}", soft_wrap=True)
+
+
+def keep(path: Path, folder: Path) -> Path:
+    """Copy a file of a report into `folder`, a large CSV file compressed. Returns the copy."""
+    plain, packed = folder / path.name, folder / f"{path.name}.gz"
+    if path.suffix == ".csv" and path.stat().st_size > LARGE:
+        with replacing(packed) as temporary:
+            temporary.write_bytes(gzip.compress(path.read_bytes(), mtime=0))  # the same bytes whenever it is written
+        plain.unlink(missing_ok=True)
+        return packed
+    copy_file(path, plain)
+    packed.unlink(missing_ok=True)
+    return plain
 
 
 def kept_lines(folder: Path) -> dict[str, str]:
     """Name of a kept report -> its line of TABLES.md."""
     listing = folder / "TABLES.md"
     lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
-    return {found[1]: line for line in lines if (found := re.search(r"\[numbers\]\((\w+)\.csv\)", line))}
+    return {found[1]: line for line in lines if (found := re.search(r"\[numbers\]\((\w+)\.csv(\.gz)?\)", line))}
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
@@ -150,6 +167,33 @@ def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
     from plots.render import render  # matplotlib, which a dry run or a refused command should not cost
 
     return render(spec, grid, folder)
+
+
+def measured_on(plan: Plan, session: Session) -> dict[str, Any]:
+    """What is kept of where a report was measured: the record of its cell that ran last; `machines`, every processor,
+    torch, commit and digest of the code that decoded or timed one of its cells, with the number of cells; and `clock`,
+    in milliseconds, what a token of plain decoding took in each measuring session."""
+    cells = {each.name: each for cell in plan.cells.values() for each in (cell, cell.baseline())}.values()
+    used, clock = Counter[str](), dict[str, dict[str, list[float]]]()
+    for cell in cells:
+        folder = session.folder(cell)
+        found = folder.environment() or {"earlier": []}
+        used.update({json.dumps(_machine(record)) for record in (found, *found["earlier"]) if "cpu" in record})
+        if cell.is_autoregressive:
+            for row in folder.timed():
+                clock.setdefault(f"{cell.pair.name}, {cell.task.name}", {}).setdefault(row.started, []).append(
+                    1000 * row.own.decode_s / max(1, row.own.tokens))
+    return {**latest_environment([plan], session),
+            "machines": [{**json.loads(machine), "cells": count} for machine, count in sorted(used.items())],
+            "clock": {name: {began: round(statistics.median(times), 3) for began, times in sorted(sessions.items())}
+                      for name, sessions in sorted(clock.items())}}
+
+
+def _machine(record: Mapping[str, Any]) -> dict[str, Any]:
+    cpu, git, accelerator = record["cpu"], record.get("git") or {}, record.get("accelerator")
+    return {"cpu": f"{cpu['model']}, {cpu.get('family', 'microarchitecture unknown')}",
+            "accelerator": accelerator and accelerator["name"], "torch": record["packages"].get("torch"),
+            "commit": git.get("commit"), "dirty": git.get("dirty"), "code": record.get("code")}
 
 
 def latest_environment(plans: Sequence[Plan], session: Session) -> dict[str, Any]:

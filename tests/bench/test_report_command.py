@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shutil
 from pathlib import Path
@@ -88,6 +89,9 @@ def test_reports_are_kept_from_one_store_and_one_session(command, own_conf: Path
         (kept / name).write_text("mine")
     own = {f"own_table.{ending}" for ending in ("md", "csv", "tex", "environment.json")}
     assert own | {"TABLES.md"} <= files
+    record = json.loads((kept / "own_table.environment.json").read_text())
+    assert {machine["cells"] for machine in record["machines"]} == {len(list(first.store.cells()))}, "one machine"
+    assert all(len(sessions) == 1 and min(sessions.values()) > 0 for sessions in record["clock"].values())
     rows = list(csv.DictReader((kept / "own_table.csv").open()))
     assert {row["cell"] for row in rows} <= {cell.key for cell in first.store.cells()} and rows
     samples = {cell.key: (cell.samples(), cell.timed()) for cell in first.cells}
@@ -100,6 +104,21 @@ def test_reports_are_kept_from_one_store_and_one_session(command, own_conf: Path
         assert len(cell.timed()) == len(times) == 2
         assert not times or "fresh=true" in cell.environment()["argv"], "where it was timed is on record"
         assert [row.own.decode_s for row in cell.timed()] != [row.own.decode_s for row in times]
+
+
+def test_answers_come_first_and_times_later(command, own_conf: Path, tmp_path: Path) -> None:
+    lossless = {"label": "best lossless", "overrides": ["method=sps"], "variants": [
+        {"label": f"K = {length}", "overrides": [f"draft.length={length}"]} for length in (2, 3)]}
+    alone = {"label": "AR", "overrides": ["method=ar"], "baseline": True}
+    chosen = {"name": "chosen", "title": "Chosen", "kind": "table", "base": ["n=2", "task=mini_chat"], "rows": ["Rule"],
+              "axes": {"Rule": [alone, lossless]}, "values": ["tau"],
+              "choice": {"axes": ["Setting"], "lossless": "best lossless", "frontier": ["K = 2", "K = 3"]}}
+    (own_conf / "report" / "chosen.yaml").write_text(yaml.safe_dump(chosen))
+    flags, table = ["-cd", str(own_conf)], tmp_path / "out" / "report" / "chosen.md"
+    answers = command("report=chosen", "timed=0", "decoding.max_new_tokens=6", flags=flags)
+    assert answers.status == 0 and "not drawn: report=chosen" in answers.out and not table.exists()
+    assert len(answers.store.cells()) > 2 and not any(cell.timed() for cell in answers.store.cells())
+    assert command("report=chosen", "decoding.max_new_tokens=6", flags=flags).status == 0 and table.exists()
 
 
 def test_report_goes_on_when_cells_fail(command, own_conf: Path, tmp_path: Path,
