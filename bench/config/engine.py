@@ -164,10 +164,8 @@ class Engine(Section):
         return {"mode": self.parallel, "devices": self.devices, **version}
 
     def identity(self, decoders: Callable[[], dict[str, str]]) -> dict[str, Any]:
-        """What the tokens depend on. In float32 a GPU gives the answers of a CPU (`python -m bench.gpu` compares them),
-        so that either may decode what the other times. Raises ConfigError, ModelError."""
-        portable = self.name == "lab" and self.dtype == "float32"
-        kind = {"device": "cpu" if portable else self.device.partition(":")[0], "dtype": self.dtype}
+        """What the tokens depend on. Raises ConfigError, ModelError."""
+        kind = {"device": self.device.partition(":")[0], "dtype": self.dtype}
         if self.name == "lab":
             return kind | {"decoder": decoders()}
         return kind | {"name": self.name, "version": vllm_version(), "devices": self.devices}
