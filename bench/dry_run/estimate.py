@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 from pydantic import BaseModel
@@ -173,6 +173,16 @@ class Lengths:
         return known().lengths[max(names, key=len)] if names else None
 
 
+class Point(NamedTuple):
+    """A cell to measure. tau: the paper's, None: 1; traced: whether its answers are traced; answered: how many of its
+    prompts have an answer in the store."""
+
+    cell: Cell
+    tau: float | None = None
+    traced: bool = False
+    answered: int = 0
+
+
 def per_token(cell: Cell, tau: float | None, rows: int) -> tuple[str, dict[str, dict[str, float]]] | None:
     """core or GPU, and its seconds for a token: pass -> plain or drafted -> seconds. On a GPU each forward reads its
     weights once, for `rows` answers in the quality pass; a cycle is a forward of the target and one of the draft for
@@ -199,30 +209,33 @@ def raised(cell: Cell, prompts: int, traced: bool) -> float:
     return (times.get(name, 1.0) + drawn) * (times.get("traced", 1.0) if traced else 1.0)
 
 
-def seconds(points: Iterable[tuple[Cell, float | None, bool]], lengths: Lengths, batch: int) -> dict[str, list[float]]:
+def seconds(points: Iterable[Point], lengths: Lengths, batch: int, sessions: int = 1) -> dict[str, list[float]]:
     """core and GPU -> seconds of the quality pass, plain decoding once for the cells that share it, and of the timed
-    pass, each cell beside plain decoding; with the paper's τ of each cell (None: 1), and whether it is traced. Cells
-    of which a size is not known take none."""
+    pass, each cell beside plain decoding, warmed up in every measuring session. Cells of which a size is not known
+    take none."""
     found, plain = {"core": [0.0, 0.0], "GPU": [0.0, 0.0]}, set()
-    for cell, tau, traced in points:
+    for cell, tau, traced, answered in points:
         prompts, answers = counted(cell)
         costs = per_token(cell, tau, min(batch, prompts or 1))
         if costs is None or prompts is None or answers is None:
             continue
         (unit, cost), tokens = costs, answers * lengths.of(cell)[0]
+        left = tokens * max(0.0, 1 - answered / max(1, prompts))
+        start = known().cpu.get(cell.pair.name, {}).get("start", {}).get("cell", 0.0)
         times = raised(cell, prompts, traced)
         shared = cell.pair.target.source, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat
         if shared not in plain:
             plain.add(shared)
-            found[unit][0] += tokens * cost["answers"]["plain"] * (times if cell.is_autoregressive else 1.0)
+            found[unit][0] += left * cost["answers"]["plain"] * (times if cell.is_autoregressive else 1.0)
         timed, clock = tokens * min(1.0, cell.timed_prompts / prompts), cost["clock"]
-        found[unit][0] += 0 if cell.is_autoregressive else tokens * cost["answers"]["drafted"] * times
+        found[unit][0] += 0 if cell.is_autoregressive else left * cost["answers"]["drafted"] * times
+        found[unit][1] += start * sessions if cell.timed_prompts else 0.0
         found[unit][1] += timed * (clock["plain"] + clock["plain" if cell.is_autoregressive else "drafted"])
     return found
 
 
-def duration(points: Iterable[tuple[Cell, float | None, bool]], lengths: Lengths, batch: int) -> str:
+def duration(points: Iterable[Point], lengths: Lengths, batch: int, sessions: int = 1) -> str:
     """`12 min of one core`, `5.9 GPU h`, both, or – where nothing is known."""
-    both = {unit: sum(parts) for unit, parts in seconds(points, lengths, batch).items()}
+    both = {unit: sum(parts) for unit, parts in seconds(points, lengths, batch, sessions).items()}
     cores = f"{max(1, round(both['core'] / 60))} min of one core" if both["core"] else ""
     return ", ".join(filter(None, (cores, f"{both['GPU'] / 3600:.3g} GPU h" if both["GPU"] else ""))) or "–"

@@ -12,7 +12,17 @@ import yaml
 from rich.table import Table
 
 from bench.dry_run.downloads import config_folder, listing, size
-from bench.dry_run.estimate import Lengths, Memory, counted, duration, known, known_model, memory_of, seconds
+from bench.dry_run.estimate import (
+    Lengths,
+    Memory,
+    Point,
+    counted,
+    duration,
+    known,
+    known_model,
+    memory_of,
+    seconds,
+)
 from methods.engine.families import check_generation_config
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, Source
@@ -143,8 +153,10 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
     session.print(f"{points} points{beside}, {len(looked) - len(missing)} complete{again}; "
                   f"{sum(count or 0 for count in prompts)} prompts in all{whole}", soft_wrap=True)
     lengths, batch = Lengths(session.store), session.settings.quality_batch
-    costs = {id(one): (one.planned.cell, one.planned.tau, one.planned.traced) for one in missing}
-    time = seconds(costs.values(), lengths, batch)
+    sessions = session.settings.sessions or 1
+    costs = {id(one): Point(one.planned.cell, one.planned.tau, one.planned.traced, one.state.done if one.state else 0)
+             for one in missing}
+    time = seconds(costs.values(), lengths, batch, sessions)
     answers, clock = time["core"]
     if answers:
         session.print(f"time of one core for what is missing: {answers / 60:.0f} min for the answers, which all cores "
@@ -169,7 +181,7 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
         own = [one for one in looked if one.planned.cell.pair.name == name]
         table.add_row(name, str(len(own)), str(sum(one not in missing for one in own)),
                       max(own, key=lambda one: one.held).total,
-                      duration([costs[id(one)] for one in own if id(one) in costs], lengths, batch))
+                      duration([costs[id(one)] for one in own if id(one) in costs], lengths, batch, sessions))
     if table.row_count:
         session.print(table)
 

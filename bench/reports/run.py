@@ -13,7 +13,7 @@ from rich.table import Table
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
-from bench.dry_run.estimate import Lengths, duration
+from bench.dry_run.estimate import Lengths, Point, duration
 from bench.dry_run.plan import Planned, show_plan
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
@@ -297,8 +297,9 @@ def announce(plans: Sequence[Plan], session: Session) -> None:
     cells = {(cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()}.values()
     traced = {name for plan in plans for name in plan.traced()}
     if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
-        points = [(cell, None, cell.name in traced) for cell in missing]
-        time = duration(points, Lengths(session.store), session.settings.quality_batch)
+        points = [Point(cell, None, cell.name in traced, session.state(cell, traced).done) for cell in missing]
+        sessions = session.settings.sessions or max(plan.spec.sessions for plan in plans)
+        time = duration(points, Lengths(session.store), session.settings.quality_batch, sessions)
         takes = "" if time == "–" else f"; they take about {time}"
         session.print(f"missing: {len(missing)} of {len(cells)} cells{takes}. An interrupted run resumes",
                       soft_wrap=True)

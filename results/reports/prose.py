@@ -9,7 +9,8 @@ A block is a comment with a template, what it says, and a closing comment:
     <!-- end -->
 
 A place in double braces names a file of results/measured, the labels of the row with `;` between them, and a metric;
-after a fourth bar, `value` leaves out the interval, `±` shortens it, and `n` gives the number of prompts."""
+after a fourth bar, `value` leaves out the interval, `±` shortens it, `n` gives the number of prompts, and `verdict` what the
+report's judge says of the row."""
 
 from __future__ import annotations
 
@@ -64,6 +65,8 @@ def _text(row: Mapping[Any, Any], name: str, form: str) -> str:
     column = Column(metric=metric(name))
     if form == "n":
         return str(int(row["n"]))
+    if form == "verdict":
+        return str(row["verdict"])
     unit = metric(name).unit
     value = f"{column.text(row['value'])}{f' {unit}' if unit not in ('', '×', '%') else unit}"
     interval = {"": column.interval_text(ends), "±": column.short_interval_text(row["value"], ends), "value": ""}[form]

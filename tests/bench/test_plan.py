@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -14,7 +15,7 @@ from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import CONF
 from bench.dry_run.downloads import chosen, config_folder, listing
-from bench.dry_run.estimate import Lengths, counted, known, memory_of, seconds
+from bench.dry_run.estimate import Lengths, Point, counted, known, memory_of, seconds
 from methods.engine.loading import load_model, nbytes
 from results.store.cells import Store
 
@@ -103,10 +104,10 @@ def test_seconds_follow_from_bytes_lengths_and_tau(tmp_path: Path) -> None:
                    "engine.device=cpu")
     target, head, tokens = 2 * 8030261248 / 3.35e12, 2 * 425000000 / 3.35e12, 10 * cell.max_new_tokens
     own, lengths = (target + 7 * head) / 4, Lengths(Store(tmp_path))
-    assert seconds([(cell, 4.0, False)] * 2, lengths, 2)["GPU"] == pytest.approx(
+    assert seconds([Point(cell, 4.0)] * 2, lengths, 2)["GPU"] == pytest.approx(
         [tokens * (target + 2 * own) / 2, tokens * (target + own)])
     words = ["pair=smollm2", "task=csqa", "n=8", "timed=4", "engine.device=cpu"]
-    points = [(cell_of(*words, f"method={method}"), None, False) for method in ("ar", "pld")]
+    points = [Point(cell_of(*words, f"method={method}")) for method in ("ar", "pld")]
     time = seconds(points, lengths, 64)["core"]
     quick, slow, tokens = known().cpu["smollm2"]["answers"], known().cpu["smollm2"]["clock"], 8 * cell.max_new_tokens
     assert time == pytest.approx([tokens / quick["plain"] + tokens / quick["drafted"],
@@ -118,10 +119,15 @@ def test_seconds_follow_from_bytes_lengths_and_tau(tmp_path: Path) -> None:
         for traced in (False, True):
             cell = cell_of(*words, f"rule={rule}")
             tokens, more = 64 * lengths.of(cell)[0], factor * (times["traced"] if traced else 1)
-            assert seconds([(cell, None, traced)], lengths, 64)["core"][0] == pytest.approx(
+            assert seconds([Point(cell, traced=traced)], lengths, 64)["core"][0] == pytest.approx(
                 tokens / base["plain"] + tokens / base["drafted"] * more)
+        assert seconds([Point(cell, answered=48)], lengths, 64)["core"][0] == pytest.approx(
+            seconds([Point(cell)], lengths, 64)["core"][0] / 4), "a quarter of the answers is left"
+    clock = cell_of(*words, "timed=4")
+    more = np.subtract(*(seconds([Point(clock)], lengths, 64, sessions)["core"] for sessions in (3, 1)))
+    assert more == pytest.approx([0, 2 * known().cpu["tiny"]["start"]["cell"]])
     big = cell_of("pair=llama33_70b", "method=ar", "n=1", "timed=0", "task=csqa", "engine.device=cpu")
-    assert seconds([(big, None, False)], lengths, 1)["GPU"][0] == pytest.approx(
+    assert seconds([Point(big)], lengths, 1)["GPU"][0] == pytest.approx(
         big.engine.devices * 2 * 70553706496 / 3.35e12 * big.max_new_tokens), "all devices wait for one"
     assert counted(cell_of("task=alpaca_eagle", "engine.device=cpu"))[0] == 80
 

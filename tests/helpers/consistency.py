@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-IDENTITY = ["cell", "seed", "n", "value_name"]
-"""What names a number: the cell, over how many prompts, and the metric."""
+IDENTITY = ["cell", "seed", "n", "date", "value_name"]
+"""What names a number: the cell, over how many prompts, measured when, and the metric."""
 VALUES = ["value", "ci_low", "ci_high"]
 OF_TABLE = ("over_best", "frontier_")
 """Metrics that begin so compare a cell with what is best in its own table: they are the same within one file alone."""
@@ -44,7 +44,7 @@ def contradictions(paths: Iterable[Path]) -> list[Contradiction]:
     every["table"] = every["file"].where(every["value_name"].str.startswith(OF_TABLE), "")
     for identity, rows in every.groupby([*IDENTITY, "table"], dropna=False):
         if len(rows[VALUES].drop_duplicates()) > 1:
-            cell, _, n, name, _ = identity
+            cell, _, n, _, name, _ = identity
             numbers = ", ".join(f"{row.value:.6g} in {row.file}" for row in rows.itertuples())
             found.append(Contradiction(f"{name} of {cell}, n = {n}: {numbers}", frozenset(rows["file"])))
     return found
