@@ -9,8 +9,8 @@ A block is a comment with a template, what it says, and a closing comment:
     <!-- end -->
 
 A place in double braces names a file of results/measured, the labels of the row with `;` between them, and a metric;
-after a fourth bar, `value` leaves out the interval, `±` shortens it, `n` gives the number of prompts, and `verdict` what the
-report's judge says of the row."""
+after a fourth bar, `value` leaves out the interval, `±` shortens it, `n` gives the number of prompts, and
+`verdict` what the report's judge says of the row."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_the_component_between_sessions_is_found() -> None:
 
 @pytest.mark.slow
 def test_block_verification_commits_more_of_drawn_chains(tmp_path: Path) -> None:
-    """A theorem (Sun et al. 2024), seen in the archive: EAGLE-3, chains of seven, mini_chat, T = 1, n = 256."""
+    """A theorem (Sun et al. 2024), seen in the archive: EAGLE-3, chains of seven, mini_chat, T = 1, n = 512."""
     cells = ("tiny-eagle3-block-mini_chat-88d847b1fc", "tiny-eagle3-lossless-mini_chat-588286c729")
     with tarfile.open(MEASURED / "embedded_cpu" / "store.tar.xz") as archive:
         archive.extractall(tmp_path, [one for one in archive if one.name.split("/")[1:2] in [[name] for name in cells]],
@@ -120,7 +120,7 @@ def test_block_verification_commits_more_of_drawn_chains(tmp_path: Path) -> None
     store = Store(tmp_path / "store")
     block, standard = ({one.id: one for one in store.cell(name).samples() if isinstance(one, Sample)} for name in cells)
     found = gain(block, standard)
-    assert len(block) == len(standard) == 256 and found["tau_gain_ci95"][0] > 0 and found["tau_gain"] > 0.05
+    assert len(block) == len(standard) == 512 and found["tau_gain_ci95"][0] > 0 and found["tau_gain"] > 0.05
 
 
 def committed(path: Path) -> dict[str, dict[str, dict[str, Estimate]]]:
