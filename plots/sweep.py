@@ -86,7 +86,6 @@ def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str
             found |= levels
     for level in sorted(found):
         ax.axhline(level, color=scale.colour, lw=1, ls=_BASELINE_DASH, zorder=1.5)
-    ax.set_ylim(ax.get_ylim())  # the points choose it: bands of few prompts would leave them a line at the bottom
     for shape, points in lines:
         ax.fill_between(list(points), [y.low for y in points.values()], [y.high for y in points.values()],
                         color=scale.of(shape)["color"], alpha=0.1, lw=0)
