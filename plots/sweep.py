@@ -86,9 +86,13 @@ def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str
             found |= levels
     for level in sorted(found):
         ax.axhline(level, color=scale.colour, lw=1, ls=_BASELINE_DASH, zorder=1.5)
+    low, high = ax.get_ylim()
     for shape, points in lines:
         ax.fill_between(list(points), [y.low for y in points.values()], [y.high for y in points.values()],
                         color=scale.of(shape)["color"], alpha=0.1, lw=0)
+    # whole bands, but few prompts may have one that would leave the points a line at the bottom
+    with_bands = ax.get_ylim()
+    ax.set_ylim(max(with_bands[0], 2 * low - high), min(with_bands[1], 2 * high - low))
     ax.set_ylabel(metric(scale.metric).axis, color=scale.colour)
     ax.tick_params(axis="y", colors=scale.colour)
 
