@@ -15,12 +15,9 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from email import message_from_bytes
-from email.message import Message
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -30,7 +27,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import BeforeValidator
-from tabulate import tabulate
 
 from bench.commands.command import Options, run_yaml_command
 from bench.config.compose import composer
@@ -47,34 +43,6 @@ LOCKED = re.compile(r"^([\w.-]+)==(?:.*\\\n)*.*$", re.MULTILINE)
 """A package in the lock: its name, its version, and on continued lines its hashes."""
 LIBCS = [f"manylinux_2_{minor}" for minor in range(28, 16, -1)] + ["manylinux2014"]
 """Wheels that run on any Linux with glibc 2.28, of 2018, or a later one."""
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """A wheel on disk.
-
-    path      the file.
-    metadata  what it says of itself: name, version, licence, requirements.
-    """
-
-    path: Path
-    metadata: Message
-
-    @classmethod
-    def read(cls, path: Path) -> Wheel:
-        with zipfile.ZipFile(path) as archive:
-            name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-            return cls(path, message_from_bytes(archive.read(name)))
-
-    @property
-    def name(self) -> str:
-        return canonicalize_name(self.metadata["Name"])
-
-    def requirements(self, environment: Mapping[str, Any], extra: str) -> list[Requirement]:
-        """What it needs: with an extra, what that adds to the rest."""
-        needed = map(Requirement, self.metadata.get_all("Requires-Dist", []))
-        values = {**environment, "extra": extra}
-        return [each for each in needed if (not extra if each.marker is None else each.marker.evaluate(values))]
 
 
 def read_have(file: Path) -> dict[str, Version | None]:
@@ -100,38 +68,39 @@ def dependencies() -> list[Requirement]:
     return list(map(Requirement, project["dependencies"]))
 
 
-def gather(needed: Iterable[Requirement], have: Mapping[str, Version | None], python: str, folder: Path
-           ) -> tuple[list[Wheel], list[str]]:
-    """Fetch into `folder` the wheels of what is needed and not there, with all that they need in turn.
+def lacking(needed: Iterable[Requirement], have: Mapping[str, Version | None], python: str
+            ) -> tuple[list[str], list[str]]:
+    """The packages that a machine lacks, by name, with all that they need in turn as their installed versions here
+    say; and the requirements that the machine's own packages have to meet. A package that may be too old there is
+    lacking.
 
     needed  requirements of the harness.
-    have    the machine's packages, as `read_have`. A package that may be too old there is fetched.
+    have    the machine's packages, as `read_have`.
     python  its Python, such as 3.12.
 
-    Returns the wheels by name, and the requirements that the machine's own packages have to meet. Raises ValueError,
-    one line."""
-    locked = {canonicalize_name(block[1]): block[0] for block in LOCKED.finditer(LOCK.read_text(encoding="utf-8"))}
-    versions = {"python_version": python, "python_full_version": f"{python}.0"}
-    environment: dict[str, Any] = {**default_environment(), **versions}
-    wheels: dict[str, Wheel] = {}
-    followed: set[tuple[str, str]] = set()
+    Raises ValueError, one line, for a package that is not installed here."""
+    environment: dict[str, Any] = {**default_environment(), "python_version": python,
+                                   "python_full_version": f"{python}.0"}
+    found: dict[str, set[str]] = {}
     relied: set[str] = set()
     open_ = list(needed)
     while open_:
-        lacking = [each for each in open_ if not meets(have, each)]
-        relied |= {f"{each.name}{each.specifier}" for each in open_ if meets(have, each)}
-        new = {canonicalize_name(each.name) for each in lacking} - wheels.keys()
-        for each in lacking:
-            if canonicalize_name(each.name) not in locked:
-                raise ValueError(f"{each.name}: not in {LOCK.name}, so the machine must have it and have= must list "
-                                 f"it, as {each.name}{each.specifier}")
-        if new:
-            _fetch([locked[name] for name in sorted(new)], python, folder)
-            wheels = {wheel.name: wheel for wheel in map(Wheel.read, sorted(folder.glob("*.whl")))}
-        asked = {(canonicalize_name(each.name), extra) for each in lacking for extra in ("", *each.extras)} - followed
-        followed |= asked
-        open_ = [each for name, extra in sorted(asked) for each in wheels[name].requirements(environment, extra)]
-    return list(wheels.values()), sorted(relied)
+        each = open_.pop()
+        if meets(have, each):
+            relied.add(f"{each.name}{each.specifier}")
+            continue
+        name = canonicalize_name(each.name)
+        new = {"", *each.extras} - found.setdefault(name, set())
+        found[name] |= new
+        try:
+            asked = [Requirement(text) for text in requires(name) or ()] if new else []
+        except PackageNotFoundError:
+            raise ValueError(f"{each.name}: not installed here, so what it needs is unknown; run make setup, or list "
+                             f"it in have=, as {each.name}{each.specifier}, if the machine has it") from None
+        for extra in new:  # with an extra, what that adds to the rest
+            open_ += [more for more in asked if (not extra if more.marker is None else
+                                                 more.marker.evaluate({**environment, "extra": extra}))]
+    return sorted(found), sorted(relied)
 
 
 def meets(have: Mapping[str, Version | None], needed: Requirement) -> bool:
@@ -142,9 +111,16 @@ def meets(have: Mapping[str, Version | None], needed: Requirement) -> bool:
                                                                                                   prereleases=True)
 
 
-def _fetch(blocks: Iterable[str], python: str, folder: Path) -> None:
-    """Fetch these packages of the lock, checked by their hashes; one that has only its source is built, which must give
-    a wheel for any machine. Raises ValueError, one line."""
+def fetch(names: Iterable[str], python: str, folder: Path) -> list[Path]:
+    """The wheels of these packages at their locked versions, checked by their hashes, in `folder`. One that has only
+    its source is built, which must give a wheel for any machine. Raises ValueError, one line."""
+    locked: dict[str, str] = {canonicalize_name(block[1]): block[0]
+                              for block in LOCKED.finditer(LOCK.read_text(encoding="utf-8"))}
+    if missing := [name for name in names if name not in locked]:
+        raise ValueError(f"{missing[0]}: not in {LOCK.name}, so the machine must have it and have= must list it")
+    blocks = [locked[name] for name in names]
+    if not blocks:
+        return []
     listed = folder / "requirements.txt"
     listed.write_text("\n".join(blocks) + "\n", encoding="utf-8")
     platforms = [f"--platform={libc}_{platform.machine()}" for libc in LIBCS]
@@ -155,10 +131,12 @@ def _fetch(blocks: Iterable[str], python: str, folder: Path) -> None:
         _pip("wheel", "--no-deps", "--no-build-isolation", "--use-pep517", "--no-index", f"--wheel-dir={folder}",
              str(source), wanted=f"a wheel of {source.name}")
         source.unlink()
-    for wheel in folder.glob("*.whl"):
+    wheels = sorted(folder.glob("*.whl"))
+    for wheel in wheels:
         if not wheel.stem.endswith(("-any", platform.machine())) or "-linux_" in wheel.name:
             raise ValueError(f"{wheel.name}: built for this machine alone, as its package has no wheel for Python "
                              f"{python}; install it on the machine and list it in have=")
+    return wheels
 
 
 def _pip(command: str, *options: str, wanted: str) -> None:
@@ -200,20 +178,21 @@ def run(config: Mapping[str, Any]) -> None:
     if any(Source.of(model.source).is_gguf for pair in pairs.values() for model in pair.checkpoints.values()):
         without.discard(canonicalize_name("gguf"))  # it converts the file, once
     needed = [each for each in dependencies() if canonicalize_name(each.name) not in without]
-    with TemporaryDirectory() as folder:
+    names, relied = lacking(needed, have, settings.python)
+    with TemporaryDirectory() as folder, new_folder(settings.into) as kit:
         scratch = Path(folder)
-        with new_folder(settings.into) as kit:
-            weights = {f"weights_{name}": weights_of(pair) for name, pair in pairs.items()}
-            wheels, relied = gather(needed, have, settings.python, scratch)
-            archives = {"wheels": packed(wheels, relied, scratch), "checkout": checkout(scratch), **weights}
-            sums: dict[str, str] = {}
-            for name, content in archives.items():
-                sums |= write_archive(kit / f"{name}.tar.gz", content)
-            (kit / "SHA256SUMS").write_text("".join(f"{digest}  {part}\n" for part, digest in sums.items()))
-            script = (CONF / "offline" / "install.sh").read_text().replace("@PYTHON@", settings.python)
-            (kit / "install.sh").write_text(script)
-            (kit / "CONTENTS.md").write_text(contents(kit, settings, wheels))
-    print((settings.into / "CONTENTS.md").read_text(), end="")
+        weights = {f"weights_{name}": weights_of(pair) for name, pair in pairs.items()}
+        wheels = fetch(names, settings.python, scratch)
+        archives = {"wheels": packed(wheels, relied, scratch), "checkout": checkout(scratch), **weights}
+        sums: dict[str, str] = {}
+        for name, content in archives.items():
+            sums |= write_archive(kit / f"{name}.tar.gz", content)
+        (kit / "SHA256SUMS").write_text("".join(f"{digest}  {part}\n" for part, digest in sums.items()))
+        script = (CONF / "offline" / "install.sh").read_text().replace("@PYTHON@", settings.python)
+        (kit / "install.sh").write_text(script)
+        size = sum(part.stat().st_size for part in kit.iterdir()) / 2**20
+    print(f"{settings.into}: {size:.1f} MiB for Python {settings.python} on Linux {platform.machine()}, with "
+          f"{len(wheels)} packages: {', '.join(wheel.name.partition('-')[0] for wheel in wheels)}")
     print(f"next: copy {settings.into} to the machine, then there: sh install.sh")
 
 
@@ -258,9 +237,9 @@ def checkout(scratch: Path) -> Content:
             "run": CONF / "offline" / "run.sh"}
 
 
-def packed(wheels: Sequence[Wheel], relied: Sequence[str], scratch: Path) -> Content:
+def packed(wheels: Sequence[Path], relied: Sequence[str], scratch: Path) -> Content:
     """The wheels, and the check of what the machine has to hold itself."""
-    content = {f"wheels/{wheel.path.name}": wheel.path for wheel in wheels}
+    content = {f"wheels/{wheel.name}": wheel for wheel in wheels}
     needs = scratch / "needs.txt"
     needs.write_text("".join(f"{line}\n" for line in relied))
     return {**content, "needs.txt": needs, "check.py": CONF / "offline" / "check.py"}
@@ -295,18 +274,6 @@ def new_folder(into: Path) -> Iterator[Path]:
         made.mkdir()
         yield made
         made.rename(into)
-
-
-def contents(kit: Path, settings: OfflineKit, wheels: Sequence[Wheel]) -> str:
-    """CONTENTS.md: what the kit is for, and the size of each part, and of each wheel in one."""
-    state = checked_out() or {"commit": "unknown", "dirty": False}
-    total = sum(part.stat().st_size for part in kit.iterdir())
-    files = [*sorted(kit.glob("*.tar.gz.*")), *(wheel.path for wheel in wheels)]
-    sizes = tabulate([(file.name, file.stat().st_size / 2**20) for file in files], ["file", "MiB"], tablefmt="github",
-                     floatfmt=".2f")
-    return (f"# Leeway for Python {settings.python} on Linux {platform.machine()}, without a network\n\n"
-            f"Commit {state['commit']}{' with changes' * state['dirty']}, {total / 2**20:.1f} MiB. `sh install.sh "
-            f"[FOLDER]` installs it; `FOLDER/leeway/run -m bench …` runs it.\n\n{sizes}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,9 +18,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from bench import offline_kit
-from bench import offline_kit as wheels
 from bench.config.paths import CONF, PROJECT
-from bench.offline_kit import Wheel, dependencies, gather, main, meets, read_have
+from bench.offline_kit import dependencies, fetch, lacking, main, meets, read_have
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 STOCK = CONF / "offline" / "stock_pytorch.txt"
@@ -29,79 +28,76 @@ NOT_NEEDED = ("datasets", "evalplus", "gguf", "immutabledict", "langdetect", "lm
 """Modules that a measurement of the embedded pair must not import."""
 
 
-def write_wheel(folder: Path, name: str, tag: str = "py3-none-any", requires: tuple[str, ...] = ()) -> Path:
+def write_wheel(folder: Path, name: str, tag: str = "py3-none-any") -> None:
     """An empty package NAME, version 1.0."""
-    stem = f"{name.replace('-', '_')}-1.0"
-    info = "".join(f"Requires-Dist: {each}\n" for each in requires)
-    path = folder / f"{stem}-{tag}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
-                                                       f"License-Expression: MIT\n{info}")
-        archive.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
-        archive.writestr(f"{stem}.dist-info/RECORD", "")
-    return path
+    with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as archive:
+        archive.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{name}-1.0.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        archive.writestr(f"{name}-1.0.dist-info/RECORD", "")
 
 
-def write_source(folder: Path, name: str, setup: str = "") -> Path:
+def install_here(folder: Path, name: str, *needs: str) -> None:
+    """The metadata of an installed package NAME, version 1.0."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+                                   + "".join(f"Requires-Dist: {each}\n" for each in needs))
+
+
+def write_source(folder: Path, name: str) -> None:
     """A source archive of package NAME, version 1.0."""
     root = folder / f"{name}-1.0"
     root.mkdir()
     (root / f"{name}.py").write_text("")
-    (root / "setup.py").write_text(f"from setuptools import Extension, setup\nsetup(name={name!r}, version='1.0', "
-                                   f"py_modules=[{name!r}]{setup})\n")
+    (root / "setup.py").write_text(f"from setuptools import setup\nsetup(name={name!r}, version='1.0', "
+                                   f"py_modules=[{name!r}])\n")
     (root / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     with tarfile.open(folder / f"{name}-1.0.tar.gz", "w:gz") as archive:
         archive.add(root, root.name)
     shutil.rmtree(root)
-    return folder / f"{name}-1.0.tar.gz"
 
 
-@pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that pip fetches from in place of an index; `lock_all` locks what lies in it."""
-    folder = tmp_path / "index"
-    folder.mkdir()
-    for name, value in (("PIP_CONFIG_FILE", os.devnull), ("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(folder))):
-        monkeypatch.setenv(name, value)
-    return folder
-
-
-def lock_all(index: Path, monkeypatch: pytest.MonkeyPatch, damage: str = "") -> None:
-    """The lock: every package of the folder, with the hashes of all its files; wrong ones for `damage`."""
-    files: dict[str, list[Path]] = {}
-    for file in sorted(index.iterdir()):
-        files.setdefault(file.name.split("-")[0], []).append(file)
-    lock = index.parent / "requirements.lock"
-    with lock.open("w") as opened:
-        for name, found in files.items():
-            digests = ["0" * 64 if name == damage else hashlib.sha256(file.read_bytes()).hexdigest() for file in found]
-            opened.write(" \\\n    ".join([f"{name}==1.0", *(f"--hash=sha256:{digest}" for digest in digests)]) + "\n")
-    monkeypatch.setattr(wheels, "LOCK", lock)
-
-
-def collect(tmp_path: Path, needed: str, have: dict[str, Version | None], python: str = "3.12"
-            ) -> tuple[list[Wheel], list[str]]:
-    folder = tmp_path / "fetched"
-    folder.mkdir()
-    return gather(map(Requirement, needed.split()), have, python, folder)
-
-
-def test_the_closure_of_what_a_machine_lacks(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Extras, markers and versions decide what is fetched; wheels are those of the other Python."""
-    write_wheel(index, "top", requires=("there>=2", "old>=3", "unsure>=1", "any", "deep[fast]",
-                                        "optional; extra == 'more'", "elsewhere; python_version < '3.12'"))
-    write_wheel(index, "deep", "cp312-cp312-manylinux_2_28_x86_64", requires=("quick; extra == 'fast'",))
-    write_wheel(index, "deep", "cp311-cp311-manylinux_2_28_x86_64")
-    for name in ("old", "unsure", "any", "optional", "elsewhere", "there", "unasked"):
-        write_wheel(index, name)
-    write_source(index, "quick")
-    lock_all(index, monkeypatch)
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+def test_the_closure_of_what_a_machine_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extras, markers and versions decide."""
+    site = tmp_path / "site"
+    install_here(site, "top", "there>=2", "old>=3", "unsure>=1", "any", "deep[fast]", "optional; extra == 'more'",
+                 "elsewhere; python_version < '3.12'")
+    install_here(site, "deep", "quick; extra == 'fast'")
+    for name in ("old", "unsure", "quick"):
+        install_here(site, name)
+    monkeypatch.syspath_prepend(site)
     have = {"there": Version("2.1+local"), "old": Version("2.9"), "unsure": None, "any": None}
-    found, relied = collect(tmp_path, "top", have)
-    assert [wheel.name for wheel in found] == ["deep", "old", "quick", "top", "unsure"]
-    assert found[0].path.name == "deep-1.0-cp312-cp312-manylinux_2_28_x86_64.whl"
-    assert relied == ["any", "there>=2"]
+    assert lacking([Requirement("top")], have, "3.12") == (["deep", "old", "quick", "top", "unsure"],
+                                                           ["any", "there>=2"])
+    with pytest.raises(ValueError, match=r"^elsewhere: not installed here"):
+        lacking([Requirement("top")], have, "3.11")
+
+
+def test_wheels_of_the_other_python_are_fetched_by_their_hashes(tmp_path: Path,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that pip fetches from stands for an index."""
+    index, fetched = tmp_path / "index", tmp_path / "fetched"
+    for folder in (index, fetched):
+        folder.mkdir()
+    for name, value in (("PIP_CONFIG_FILE", os.devnull), ("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(index))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    for python in ("cp311", "cp312"):
+        write_wheel(index, "deep", f"{python}-{python}-manylinux_2_28_x86_64")
+    write_source(index, "quick")
+    lock = {name: [f"--hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+                   for file in sorted(index.glob(f"{name}-*"))] for name in ("deep", "quick")}
+    monkeypatch.setattr(offline_kit, "LOCK", tmp_path / "requirements.lock")
+    offline_kit.LOCK.write_text("".join(" \\\n    ".join([f"{name}==1.0", *hashes]) + "\n"
+                                        for name, hashes in lock.items()))
+    found = fetch(["deep", "quick"], "3.12", fetched)
+    assert [wheel.name for wheel in found] == ["deep-1.0-cp312-cp312-manylinux_2_28_x86_64.whl",
+                                               "quick-1.0-py3-none-any.whl"]
+    offline_kit.LOCK.write_text(f"deep==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(ValueError, match=r"^pip cannot fetch the wheels for Python 3\.12"):
+        fetch(["deep"], "3.12", tmp_path / "index")
+    with pytest.raises(ValueError, match=r"^quick: not in requirements\.lock"):
+        fetch(["quick"], "3.12", fetched)
 
 
 def test_the_list_of_a_machines_packages(tmp_path: Path) -> None:
@@ -137,11 +133,9 @@ def install(kit: Path, into: Path, **variables: str) -> subprocess.CompletedProc
                           env=os.environ | {"PYTHON": sys.executable} | variables)
 
 
-def test_a_kit_lists_its_parts_and_holds_no_picture(kit: Path) -> None:
+def test_a_kit_comes_in_parts_and_holds_no_picture(kit: Path) -> None:
     parts = sorted(kit.glob("*.tar.gz.*"))
     assert len(parts) > 3 and all(part.stat().st_size <= 2**20 for part in parts)
-    listed = (kit / "CONTENTS.md").read_text()
-    assert all(f"| {part.name} " in listed for part in parts)
     whole = b"".join(part.read_bytes() for part in parts if part.name.startswith("checkout"))
     with tarfile.open(fileobj=io.BytesIO(whole)) as archive:
         names = archive.getnames()
