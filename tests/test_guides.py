@@ -66,16 +66,14 @@ def test_the_guides_are_true(tmp_path: Path) -> None:
     checkout = shutil.copytree(ROOT, tmp_path / "checkout", ignore=left_out)
     (checkout / "models").symlink_to(ROOT / "models")
     asked = []
-    for name in ("docs/adding_a_rule", "docs/adding", "docs/reports", "README"):
-        page = (ROOT / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("adding_a_rule", "adding", "reports"):
+        page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
         paste(page, checkout)
-        asked += commands(page) if name != "README" else []
-    asked += [[word.replace("floor", "mine") for word in words] for words in asked if "rule=floor" in words]
-    assert (checkout / "methods/rules/mine.py").exists() and (checkout / "conf/rule/mine.yaml").exists()
+        asked += commands(page)
     tests = [words[1:] for words in asked if words[0] == "pytest"]
     assert len(tests) == 5 and len(asked) > 10
     chosen = [words[:words.index("-k")] for words in tests if "-k" in words]
-    words = " or ".join(["rule/mine", *(words[-1] for words in tests if "-k" in words)])
+    words = " or ".join(words[-1] for words in tests if "-k" in words)
     whole = [file for words in tests if "-k" not in words for file in words]
     asked = [words for words in asked if words[0] != "pytest"] + [
         ["pytest", "-n", "0", "-q", *sorted({file for files in chosen for file in files}), "-k", words],
@@ -83,6 +81,12 @@ def test_the_guides_are_true(tmp_path: Path) -> None:
     given = [sys.executable, "-c", PROGRAM, json.dumps(asked)]
     done = subprocess.run(given, cwd=checkout, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+
+
+def test_the_rule_of_the_readme_is_that_of_its_guide() -> None:
+    [shown] = re.findall(BLOCK.format("python"), (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    guide = (ROOT / "docs" / "adding_a_rule.md").read_text(encoding="utf-8").splitlines()
+    assert set(shown.splitlines()) <= set(guide)
 
 
 def test_every_key_of_the_report_language_is_explained() -> None:
