@@ -39,16 +39,14 @@ def test_every_part_writes_its_tables(measured: Path) -> None:
     assert "no GPU" in (measured / "README.md").read_text(), "a CPU's page must not read as a GPU's"
 
 
+    rows = found(measured, "controls")[controls.TITLE]
+    assert all(row["τ on a CPU"] == pytest.approx(row["τ"], rel=0.1) for row in rows), "committed, of another CPU"
+
+
 def test_a_second_run_into_the_same_folder_is_refused(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (measured / "forward.json").read_bytes()
     assert gpu.main(["device=cpu", "parts=forward", f"into={measured}"]) == 2
     assert "holds forward already" in capsys.readouterr().err and (measured / "forward.json").read_bytes() == before
-
-
-def test_an_answer_on_the_reference_cpu_is_the_same(measured: Path) -> None:
-    """The committed answers are those of another CPU with the same code."""
-    rows = found(measured, "controls")[controls.TITLE]
-    assert all(row["τ on a CPU"] == pytest.approx(row["τ"], rel=0.1) for row in rows)
 
 
 def test_a_part_that_fails_leaves_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -135,6 +133,9 @@ def test_the_figure_of_batches(measured: Path, tmp_path: Path, capsys: pytest.Ca
 def test_what_ends_a_step(error: Exception, listed: str, tmp_path: Path) -> None:
     """A model without memory is no failure of the program; a device that fails is one, and the exit status says so."""
     result = Found(tmp_path / "exact.json")
-    with result.step(Machine(torch.device("cpu"), float("inf"), print), "a step"):
+
+    def fail() -> None:
         raise error
+
+    result.step(Machine(torch.device("cpu"), float("inf"), print), "a step", fail)
     assert len(getattr(result, listed)) == 1 == len(result.failures) + len(result.skipped)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,12 +34,13 @@ def measure(machine: Machine, found: Found) -> None:
     known = _reference()
     for method in METHODS:
         for dtype in ("float32",) if machine.tiny else ("float32", "bfloat16"):
-            with found.step(machine, f"{method}, {dtype}") as go:
-                if go:
-                    answers = decoded(machine, [*COMMON, *method.split(), f"engine.dtype={dtype}"], count)
-                    reference = known.get(method)
-                    found.add(TITLE, [{"method": method, "dtype": dtype, **_beside(answers, reference)}])
-                    found.add(ANSWERS, [{"method": method, "dtype": dtype, **answer} for answer in answers])
+            overrides = [*COMMON, *method.split(), f"engine.dtype={dtype}"]
+            answers = found.step(machine, f"{method}, {dtype}", partial(decoded, machine, overrides, count))
+            if answers is not None:
+                name = {"method": method, "dtype": dtype}
+                found.tables.setdefault(TITLE, []).append({**name, **_beside(answers, known.get(method))})
+                found.tables.setdefault(ANSWERS, []).extend({**name, **answer} for answer in answers)
+                found.write()
 
 
 def decoded(machine: Machine, overrides: Sequence[str], count: int) -> list[Row]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,14 +18,13 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from bench.commands.arms import ours, stock_generate
 from bench.commands.gpu.exact import use_graphs
 from bench.commands.gpu.forward import random_head, random_model
 from bench.config.paths import PROJECT
 from bench.run.profiling import Bursts, Phases
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.method import Method, autoregressive, build_method
+from methods.method import Method, build_method
 from methods.rules.base import Rule
 from methods.rules.verification import State, Verification
 from methods.sampling import Sampling
@@ -39,7 +39,7 @@ TARGET, DRAFT = "llama31_8b", "llama32_1b"
 SAMPLING = Sampling(1.0)
 TREE = {"total": 60, "depth": 7, "top_k": 10}
 CONTEXT, NEW, LENGTH = 512, 64, 5
-CYCLE, SERVED, STOCK = "where a cycle's time goes", "batches", "beside transformers"
+CYCLE, SERVED = "where a cycle's time goes", "batches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,39 +96,26 @@ class Replayed:
 
 def measure(machine: Machine, found: Found) -> None:
     """Fill `found`; see the module."""
-    target = None
-    with found.step(machine, "weights of the shapes") as go:
-        target = random_model(machine, "tiny" if machine.tiny else TARGET) if go else None
+    target = found.step(machine, "weights of the shapes",
+                        lambda: random_model(machine, "tiny" if machine.tiny else TARGET))
     if target is None:
         return
     ids = [1 + place % (target.vocab_size - 1) for place in range(64 if machine.tiny else CONTEXT)]
     traces = json.loads(ACCEPTED.read_text(encoding="utf-8"))["cells"]
-    models: dict[str, Any] = {}
+    method = partial(_method, machine, target, {}, traces)
     for graphs in (False,) if machine.tiny else (True, False):
         for arm in ARMS if graphs or machine.tiny else ARMS[:2]:
-            with found.step(machine, f"{arm.name}, graphs {'on' if graphs else 'off'}") as go:
-                if go:
-                    method = _method(machine, arm, target, models, traces)
-                    use_graphs(method, graphs)
-                    found.add(CYCLE, [_cycle(machine, arm, method, ids, graphs)])
-    use_graphs(autoregressive(target), False)
-    with found.step(machine, STOCK) as go:
-        if go:
-            found.add(STOCK, list(_stock(machine, target, ids)))
+            found.rows(machine, f"{arm.name}, graphs {'on' if graphs else 'off'}", CYCLE,
+                       partial(_cycle, machine, arm, method, ids, graphs))
     for arm in ARMS[:2]:
         for rows in (1, 2) if machine.tiny else (1, 4, 16, 64):
-            with found.step(machine, f"{arm.name}, batch {rows}") as go:
-                if go:
-                    method = _method(machine, arm, target, models, traces)
-                    use_graphs(method, not machine.tiny)
-                    found.add(SERVED, [_served(arm, method, ids, rows)])
+            found.rows(machine, f"{arm.name}, batch {rows}", SERVED,
+                       partial(_served, machine, arm, method, ids, rows))
 
 
-def _method(machine: Machine, arm: Arm, target: LanguageModel, models: dict[str, Any],
-            traces: dict[str, Any]) -> Method:
+def _method(machine: Machine, target: LanguageModel, models: dict[str, Any], traces: dict[str, Any], arm: Arm,
+            graphs: bool) -> Method:
     """The arm's method; its drafter's model is made once. Raises ModelError, ValueError."""
-    if arm.drafter == "none":
-        return autoregressive(target, SAMPLING)
     if arm.drafter not in models:
         models[arm.drafter] = (random_head(machine, "tiny" if machine.tiny else TARGET, target)
                                if arm.drafter == "eagle3" else
@@ -141,6 +128,7 @@ def _method(machine: Machine, arm: Arm, target: LanguageModel, models: dict[str,
         rule = registry.rule(arm.rule)(**settings.get(arm.rule, {}))
         drafter = registry.drafter(arm.drafter)(**options)
         method = build_method(target, models[arm.drafter], drafter, rule, SAMPLING, LENGTH)
+    use_graphs(method, graphs)
     if arm.trace is None:
         return method
     replayed = Replayed(method.rule, traces[arm.trace]["accepted"], machine.device)
@@ -156,10 +144,10 @@ def _constants(folder: Path, target: LanguageModel) -> Path:
     return file
 
 
-def _cycle(machine: Machine, arm: Arm, method: Method, ids: list[int], graphs: bool) -> Row:
+def _cycle(machine: Machine, arm: Arm, make: Callable[[Arm, bool], Method], ids: list[int], graphs: bool) -> list[Row]:
     """Milliseconds of a cycle and of its parts. The whole is timed without a probe; the parts, in a run of their own,
     wait for the device after each."""
-    limits = Limits(16 if machine.tiny else NEW, frozenset())
+    method, limits = make(arm, graphs), Limits(16 if machine.tiny else NEW, frozenset())
     generate(method, [Request(ids, "cycle")], limits)  # records graphs, warms up
     answers = [generate(method, [Request(ids, "cycle")], limits)[0] for _ in range(3)]
     whole = statistics.median(answer.decode_s / len(answer.committed) for answer in answers)
@@ -168,45 +156,23 @@ def _cycle(machine: Machine, arm: Arm, method: Method, ids: list[int], graphs: b
     parts = {name: 1e3 * statistics.median(phases.times[name]) for name in ("draft", "verify", "accept", "commit")}
     host = parts["accept"] + parts["commit"]
     tau = sum(answers[0].committed) / len(answers[0].committed)
-    return {"arm": arm.name, "graphs": "on" if graphs else "off", "τ": tau,
-            "nodes": round(statistics.mean(answers[0].nodes)),
-            "ms": 1e3 * whole, **{f"{name} ms": value for name, value in parts.items()},
-            "rule and host": host / sum(parts.values()),
-            "tokens/s": tau / whole}
+    return [{"arm": arm.name, "graphs": "on" if graphs else "off", "τ": tau,
+             "nodes": round(statistics.mean(answers[0].nodes)),
+             "ms": 1e3 * whole, **{f"{name} ms": value for name, value in parts.items()},
+             "rule and host": host / sum(parts.values()), "tokens/s": tau / whole}]
 
 
-def _stock(machine: Machine, target: LanguageModel, ids: list[int]) -> Iterator[Row]:
-    """Plain greedy decoding, prompt included, by transformers and by this loop on the same weights: the median of three
-    runs after one that warms up."""
-    new = 8 if machine.tiny else 32
-    model, own = target.model, target.model.config._attn_implementation
-
-    def row(name: str, run: Callable[[list[int]], tuple[int, float]]) -> Row:
-        return {"arm": name, "tokens/s": statistics.median(tokens / seconds for tokens, seconds in
-                                                           [run(ids) for _ in range(4)][1:])}
-
-    model.set_attn_implementation("sdpa")
-    try:
-        yield row("transformers, generate", stock_generate(model, [], new))
-    finally:
-        model.set_attn_implementation(own)
-    for graphs in (False,) if machine.tiny else (False, True):
-        plain = autoregressive(target)
-        use_graphs(plain, graphs)
-        yield row(f"this loop, plain, graphs {'on' if graphs else 'off'}", ours(plain, new))
-
-
-def _served(arm: Arm, method: Method, ids: list[int], rows: int) -> Row:
+def _served(machine: Machine, arm: Arm, make: Callable[[Arm, bool], Method], ids: list[int], rows: int) -> list[Row]:
     """Tokens/s of a batch, time to the first token, and the 95th percentile of a token's time."""
-    limits, device = Limits(16 if method.target.device.type == "cpu" else 64, frozenset()), method.target.device
+    method, limits = make(arm, not machine.tiny), Limits(16 if machine.tiny else 64, frozenset())
     requests = [Request(ids, f"served/{row}") for row in range(rows)]
     generate(method, requests, Limits(4, frozenset()))
     answers = generate(method, requests, limits)
-    bursts = Bursts(device)
+    bursts = Bursts(machine.device)
     probed = generate(method, requests, limits, bursts)
     a_token = [(late - early) / max(1, tokens) for (early, late), tokens in
                zip(pairwise(bursts.times), probed[0].committed, strict=False)]
     tokens, seconds = sum(sum(answer.committed) for answer in answers), sum(answer.decode_s for answer in answers)
-    return {"arm": arm.name, "batch": rows, "tokens/s": tokens / seconds,
-            "first token ms": 1e3 * rows * answers[0].prefill_s,
-            "p95 of a token ms": 1e3 * float(torch.tensor(a_token).quantile(0.95))}
+    return [{"arm": arm.name, "batch": rows, "tokens/s": tokens / seconds,
+             "first token ms": 1e3 * rows * answers[0].prefill_s,
+             "p95 of a token ms": 1e3 * float(torch.tensor(a_token).quantile(0.95))}]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ PAIR = {"plain": "drafter=none", "chain": "drafter=model draft.length=5",
         "lookup": "drafter=prompt_lookup draft.length=5",
         "tree": "drafter=eagle3 drafter.total=16 drafter.depth=6 drafter.top_k=3", "medusa": "drafter=medusa"}
 """Arm -> how the embedded pair drafts in it."""
+EMBEDDED = "pair tiny"
 NEW = {True: 16, False: 32}
 """New tokens of an answer, on tiny shapes or not."""
 
@@ -78,22 +80,20 @@ class Subject:
 
 def measure(machine: Machine, found: Found) -> None:
     """Fill `found`; see the module."""
-    few = 2 if machine.tiny else 6
     for dtype in DTYPES:
-        for name, make in _subjects(machine, dtype, few).items():
-            with found.step(machine, f"{name}, {dtype}: greedy tokens beside generate") as go:
-                if go:
-                    found.add("greedy tokens beside transformers.generate", list(_beside(make(), found)))
+        for name in (EMBEDDED, *SHAPES):
+            found.rows(machine, f"{name}, {dtype}: greedy tokens beside generate",
+                       "greedy tokens beside transformers.generate", partial(_compared, machine, found, name, dtype))
     for dtype in DTYPES:
         for name in ("plain", "chain", "tree"):
-            with found.step(machine, f"batches and graphs, {name}, {dtype}") as go:
-                if go:
-                    found.add("batches and graphs", list(_together(machine, found, name, dtype)))
+            found.rows(machine, f"batches and graphs, {name}, {dtype}", "batches and graphs",
+                       partial(_together, machine, found, name, dtype))
 
 
-def _subjects(machine: Machine, dtype: str, few: int) -> dict[str, Callable[[], Subject]]:
-    made: dict[str, Callable[[], Subject]] = {"pair tiny": lambda: _pair(machine, dtype, few)}
-    return made | {f"random {kind}": lambda kind=kind: _random(machine, kind, dtype, few) for kind in SHAPES}
+def _compared(machine: Machine, found: Found, name: str, dtype: str) -> Iterator[Row]:
+    few = 2 if machine.tiny else 6
+    subject = _pair(machine, dtype, few) if name == EMBEDDED else _random(machine, name, dtype, few)
+    return _beside(subject, found)
 
 
 def embedded(machine: Machine, dtype: str, arm: str, count: int) -> tuple[Method, list[list[int]]]:
@@ -105,7 +105,7 @@ def embedded(machine: Machine, dtype: str, arm: str, count: int) -> tuple[Method
 
 def _pair(machine: Machine, dtype: str, few: int) -> Subject:
     arms = {name: embedded(machine, dtype, name, few) for name in PAIR}
-    return Subject("pair tiny", dtype, _stock_tiny(machine, dtype), arms["plain"][1],
+    return Subject(EMBEDDED, dtype, _stock_tiny(machine, dtype), arms["plain"][1],
                    {name: method for name, (method, _) in arms.items()}, NEW[machine.tiny])
 
 
@@ -152,9 +152,7 @@ def _beside(subject: Subject, found: Found) -> Iterator[Row]:
         yield {"model": subject.name, "dtype": subject.dtype, "arm": name, "answers": len(theirs),
                "equal": len(theirs) - len(gaps), "widest gap": None if widest is None else widest.logits,
                "in steps": None if widest is None else widest.steps}
-        found.failures += [f"{subject.name}, {subject.dtype}, {name}: token {gap.at} differs from generate where the "
-                           f"two largest logits are {gap.logits:.3g} apart; rounding moves them by at most "
-                           f"{gap.rounding:.2g}"
+        found.failures += [f"{subject.name}, {subject.dtype}, {name}, beside generate: {gap}"
                            for gap in gaps if gap.is_failure]
 
 
@@ -178,6 +176,10 @@ class Gap:
     @property
     def is_failure(self) -> bool:
         return self.steps > 1 and self.logits > 2 * self.rounding
+
+    def __str__(self) -> str:
+        return (f"token {self.at} differs where the two largest logits are {self.logits:.3g} apart; rounding moves "
+                f"them by at most {self.rounding:.2g}")
 
 
 @torch.inference_mode()
@@ -221,13 +223,10 @@ def _together(machine: Machine, found: Found, drafter: str, dtype: str) -> Itera
             usual = usual or answers
             gaps = [_gap(method, stock, ids, own, other)
                     for ids, own, other in zip(some, answers, usual, strict=False) if own != other]
-            wrong = [gap for gap in gaps if gap.is_failure]
             yield {"draft": drafter, "dtype": dtype, "batch": rows, "graphs": "on" if graphs else "off",
                    "answers": len(some), "other tokens": len(gaps),
                    "widest gap in steps": max((gap.steps for gap in gaps), default=None)}
-            found.failures += [f"{drafter}, {dtype}, batch {rows}, graphs {'on' if graphs else 'off'}: token {gap.at} "
-                               f"differs at a gap of {gap.logits:.3g}; rounding moves logits by at most "
-                               f"{gap.rounding:.2g}"
-                               for gap in wrong]
+            found.failures += [f"{drafter}, {dtype}, batch {rows}, graphs {'on' if graphs else 'off'}: {gap}"
+                               for gap in gaps if gap.is_failure]
 
 

@@ -22,7 +22,7 @@ from methods.engine.probe import probe
 from methods.engine.roofline import measured_bandwidth, step_bytes
 
 if TYPE_CHECKING:
-    from bench.commands.gpu.part import Found, Machine
+    from bench.commands.gpu.part import Found, Machine, Row
     from methods.engine.language_model import LanguageModel
 
 SHAPES = ("llama31_8b", "qwen3_8b", "vicuna_7b")
@@ -33,16 +33,11 @@ TITLE = "one forward of k tokens"
 
 def measure(machine: Machine, found: Found) -> None:
     """Fill `found`; see the module."""
-    with found.step(machine, "bandwidth of a copy") as go:
-        if not go:
-            return
-        copy = measured_bandwidth(machine.device)
-    for name in ("tiny",) if machine.tiny else SHAPES:
-        target = None
-        with found.step(machine, f"{name}: random weights") as go:
-            target = random_model(machine, name) if go else None
+    copy = found.step(machine, "bandwidth of a copy", partial(measured_bandwidth, machine.device))
+    for name in () if copy is None else ("tiny",) if machine.tiny else SHAPES:
+        target = found.step(machine, f"{name}: random weights", partial(random_model, machine, name))
         if target is not None:
-            _shape(machine, found, name, target, copy)
+            _shape(machine, found, name, target, copy or 0.0)
         del target
 
 
@@ -56,11 +51,8 @@ def _shape(machine: Machine, found: Found, name: str, target: LanguageModel, cop
     tokens, batches, contexts = ((TINY_TOKENS, TINY_BATCHES, TINY_CONTEXTS) if machine.tiny
                                  else (TOKENS, BATCHES, CONTEXTS))
     weights, entry = step_bytes(target)
-    with found.step(machine, f"{name}: the probe of a model that is loaded for the first time") as go:
-        if go:
-            began = now(machine.device)
-            probe(target)
-            found.add("the probe of a model", [{"shape": name, "s": now(machine.device) - began}])
+    found.rows(machine, f"{name}: the probe of a model that is loaded for the first time", "the probe of a model",
+               lambda: [{"shape": name, "s": probe(target).seconds}])
     for context, rows in product(contexts, batches):
         need = 1.15 * rows * (context + max(tokens) + 64) * entry + rows * max(tokens) * target.vocab_size * 8
         what = f"{name}: batch {rows} behind {context} tokens"
@@ -68,15 +60,17 @@ def _shape(machine: Machine, found: Found, name: str, target: LanguageModel, cop
             found.skipped.append(f"{what}: needs {need / 1e9:.0f} GB beside the weights; {machine.free() / 1e9:.0f} GB "
                                  "are free")
             continue
-        with found.step(machine, what) as go:
-            if not go:
-                continue
-            moved = weights + rows * entry * context
-            found.add(TITLE, [
-                {"shape": name, "mode": mode, "context": context, "batch": rows, "k": count, "ms": 1e3 * seconds,
-                 "GB/s": moved / seconds / 1e9, "of the copy": moved / seconds / copy}
-                for mode in (("eager",) if machine.tiny else ("eager", "graphs") if rows == 1 else ("graphs",))
-                for count, seconds in forwards(target, rows, context, tokens, mode == "graphs").items()])
+        modes = ("eager",) if machine.tiny else ("eager", "graphs") if rows == 1 else ("graphs",)
+        moved = weights + rows * entry * context
+        found.rows(machine, what, TITLE, partial(_rows, name, target, context, rows, modes, tokens, moved, copy))
+
+
+def _rows(name: str, target: LanguageModel, context: int, rows: int, modes: Sequence[str], tokens: Sequence[int],
+          moved: float, copy: float) -> list[Row]:
+    return [{"shape": name, "mode": mode, "context": context, "batch": rows, "k": count, "ms": 1e3 * seconds,
+             "GB/s": moved / seconds / 1e9, "of the copy": moved / seconds / copy}
+            for mode in modes
+            for count, seconds in forwards(target, rows, context, tokens, mode == "graphs").items()]
 
 
 @torch.inference_mode()

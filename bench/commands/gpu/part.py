@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +15,7 @@ from results.store.files import replace_text
 from results.store.records import json_text
 
 Row = dict[str, Any]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +61,22 @@ class Found:
     skipped: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def add(self, title: str, rows: Sequence[Row]) -> None:
-        """Add rows to a table."""
-        self.tables.setdefault(title, []).extend(rows)
-        self.write()
-
     def write(self) -> None:
         """Write the file. Raises StoreError where that is impossible."""
         content = {name: value for name, value in asdict(self).items() if name != "file"}
         replace_text(self.file, json_text(content, indent=1) + "\n")
 
-    @contextmanager
-    def step(self, machine: Machine, what: str) -> Iterator[bool]:
-        """One piece of the part. Gives False where no time is left. No memory for it, or a model that is refused
-        (ModelError, a ValueError), skips this piece alone; a device or library that fails in it is a failure."""
+    def step(self, machine: Machine, what: str, work: Callable[[], Made]) -> Made | None:
+        """What one piece of the part gives; None where no time is left, or it ended early. No memory for it, or a model
+        that is refused (ModelError, a ValueError), skips this piece alone; a device or library that fails in it is a
+        failure."""
         if machine.left <= 0:
             self.skipped.append(f"{what}: no time was left")
             self.write()
-            yield False
-            return
+            return None
         machine.say(what)
         try:
-            yield True
+            return work()
         except torch.OutOfMemoryError as error:
             self.skipped.append(f"{what}: too little memory on {machine.device}: {one_line(error)}")
         except ValueError as error:
@@ -93,3 +87,8 @@ class Found:
             self.write()
             if machine.device.type == "cuda":
                 torch.cuda.empty_cache()
+        return None
+
+    def rows(self, machine: Machine, what: str, title: str, work: Callable[[], Iterable[Row]]) -> None:
+        """Add the rows that a step gives to a table."""
+        self.step(machine, what, lambda: self.tables.setdefault(title, []).extend(work()))

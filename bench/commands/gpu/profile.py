@@ -33,15 +33,18 @@ def measure(machine: Machine, found: Found) -> None:
             found.write()
             return
         tables |= json.loads(file.read_text(encoding="utf-8"))["tables"]
-    with found.step(machine, "profile") as go:
-        if go:
-            profile = _profile(found, tables)
-            found.add(PREDICTED, _predicted(profile, tables))
-            ratios = [row["predicted ÷ measured"] for row in found.tables[PREDICTED]]
-            low, high = np.quantile(ratios, (0.05, 0.95))
-            profile = profile.model_copy(update={"check": Check(
-                cells=len(ratios), median=statistics.median(ratios), low=float(low), high=float(high))})
-            save(found.file.with_name("profile.yaml"), profile)
+    found.rows(machine, "profile", PREDICTED, lambda: _saved(found, tables))
+
+
+def _saved(found: Found, tables: dict[str, list[Row]]) -> list[Row]:
+    """Write the profile. Returns how well it predicts the cycles."""
+    profile = _profile(found, tables)
+    predicted = _predicted(profile, tables)
+    ratios = [row["predicted ÷ measured"] for row in predicted]
+    low, high = np.quantile(ratios, (0.05, 0.95))
+    save(found.file.with_name("profile.yaml"), profile.model_copy(update={"check": Check(
+        cells=len(ratios), median=statistics.median(ratios), low=float(low), high=float(high))}))
+    return predicted
 
 
 def _rows(tables: dict[str, list[Row]]) -> dict[str, Row]:
