@@ -1,4 +1,4 @@
-"""One cell outside a rotation: composed from overrides, its models loaded on first use."""
+"""One cell outside a group: composed from overrides, its models loaded on first use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What is not part of a point's identity: where results go, how they are shown, judged, compared and tracked, and where
-rotations run."""
+groups of cells run."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.run.console import console, counted
-from bench.run.locks import Claim, Stamp, claim, claim_rotations, machine_alone, machine_shared
+from bench.run.locks import Claim, Stamp, by_rotation, claim, machine_alone, machine_shared
 from bench.run.quality import QualityPass, Tracing, worker_count
 from bench.run.requested_cell import RequestedCell
-from bench.run.timed import needs_clock, rotations, time_rotation
+from bench.run.timed import needs_clock, time_rotation
 from results.store.errors import StoreError
 from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
@@ -51,8 +51,8 @@ class Passes:
 def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine) -> list[Cell]:
     """Complete the cells in two passes: all prompts without a clock, then the timed ones.
 
-    A cell that fails does not stop the others: its folder says why. Returns the cells of rotations that another process
-    works on, and those that it writes: they are left alone."""
+    A cell that fails does not stop the others: its folder says why. Returns the cells of groups that another process
+    works on: they are left alone."""
     remaining = [cell for cell in cells if not is_current(RequestedCell(cell, store), cell.name in passes.traced)]
     with ExitStack() as locks:
         planned = plan(remaining, store, locks)
@@ -103,13 +103,15 @@ class Plan:
 
 
 def plan(cells: Sequence[Cell], store: Store, locks: ExitStack) -> Plan:
-    """Hold rotations and cells that no other process holds."""
-    mine, refused = claim_rotations(cells, store, locks)
+    """Hold the groups and baselines that no other process holds."""
+    claims: dict[str, Claim] = {}
+    refused = claim(by_rotation(cells), claims, store, locks)
+    mine = [cell for cell in cells if cell.name not in refused]
     needed = {(baseline.name, baseline.n): baseline for baseline in (
         cell.baseline().replace(timed=0) for cell in mine if not cell.is_autoregressive)}
     baselines = [one for one in needed.values() if lacks(one, store)]
-    claims, written = claim([*baselines, *mine], store, locks)
-    return Plan(claims, {cell.name for cell in mine}, refused | written, baselines)
+    refused |= claim([[one] for one in baselines], claims, store, locks)
+    return Plan(claims, {cell.name for cell in mine}, refused, baselines)
 
 
 def lacks(cell: Cell, store: Store) -> bool:
@@ -150,7 +152,8 @@ def await_baselines(planned: Plan, passes: Passes, store: Store, engine: Engine)
         said = False
         while lacks(baseline, store):
             with ExitStack() as locks:
-                claims, refused = claim([baseline], store, locks)
+                claims: dict[str, Claim] = {}
+                refused = claim([[baseline]], claims, store, locks)
                 if claims:
                     quality_pass(claims, (), passes, store, engine)
                     break
@@ -161,18 +164,18 @@ def await_baselines(planned: Plan, passes: Passes, store: Store, engine: Engine)
 
 
 def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> None:
-    """Time what is not timed of the cells that are wanted for themselves, rotation after rotation."""
-    asked = [held for name, held in planned.claims.items() if name in planned.asked]
-    groups = rotations(held for held in asked if is_untimed(held, store))
+    """Time what is not timed of the cells that are wanted for themselves, group after group."""
+    asked = {name: held for name, held in planned.claims.items() if name in planned.asked and is_untimed(held, store)}
+    groups = by_rotation(held.cell for held in asked.values())
     if not groups:
         return
     with machine_shared() if passes.shared else machine_alone():
         stamp = Stamp.now(passes.shared)
-        for number, rotation in enumerate(groups, start=1):
+        for number, group in enumerate(groups, start=1):
             if len(groups) > 1:
-                name = title([held.cell for held in rotation])
-                console().print(f"timed pass, {number} of {len(groups)}: {name}", highlight=False)
-            if started := [held for held in rotation if held.start()]:  # the clock's machine may be another one
+                console().print(f"timed pass, {number} of {len(groups)}: {title(group)}", highlight=False)
+            held = [asked[cell.name] for cell in group]
+            if started := [one for one in held if one.start()]:  # the clock's machine may be another one
                 time_rotation(started, store, engine, stamp, passes.sessions)
 
 
@@ -201,6 +204,6 @@ def check(held: Claim, store: Store) -> None:
 
 
 def title(cells: Sequence[Cell]) -> str:
-    """A rotation in words: `tiny, mini_gsm, temperature 0, 3 points`."""
+    """A group in words: `tiny, mini_gsm, temperature 0, 3 points`."""
     first, points = cells[0], counted(len(cells), "point")
     return f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}, {points}"

@@ -1,9 +1,9 @@
-"""Complete the cells of a command: hand their rotations to the launcher until all are complete.
+"""Complete the cells of a command: hand their groups to the launcher until all are complete.
 
 `launch=local`: processes on this machine, one for each GPU, or for each group of GPUs that a model needs; a single
-process is the command itself. `launch=slurm`: job arrays with one task per rotation, through submitit; Slurm throttles,
-logs and requeues them. `launch=ray`: tasks on this machine or on a cluster, one per rotation. Ray does a task again
-whose process dies, and the rotation resumes; a process that it keeps has the models of the last rotation loaded."""
+process is the command itself. `launch=slurm`: job arrays with one task per group, through submitit; Slurm throttles,
+logs and requeues them. `launch=ray`: tasks on this machine or on a cluster, one per group. Ray does a task again
+whose process dies, and the group resumes; a process that it keeps has the models of the last group loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.run.complete import Passes, complete_cells, forget_times, is_current, title
 from bench.run.console import console
-from bench.run.locks import await_holder, by_rotation
+from bench.run.locks import by_rotation
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
 from bench.run.requested_cell import RequestedCell
 from results.store.cells import Store
@@ -41,9 +41,9 @@ POLL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A rotation with what a worker needs to complete it. Results go only to the store.
+    """A group of cells, with what a worker needs to complete it. Results go only to the store.
 
-    cells     of one rotation; at least one.
+    cells     of one group; at least one.
     passes    how they are completed.
     store     the store's folder, absolute.
     checkout  the folder to which paths of the cells are relative.
@@ -58,7 +58,7 @@ class Work:
 
     @property
     def pair(self) -> Pair:
-        """The pair whose models the rotation needs."""
+        """The pair whose models the group needs."""
         return self.cells[0].pair
 
     @property
@@ -73,7 +73,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a rotation.
+    """What became of a group.
 
     left     names of its cells that another process works on.
     failure  why its worker could not complete it; empty on success, or if the cells' folders say why.
@@ -89,7 +89,7 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: E
     """Complete the cells through the launcher. Cells named in `traced` are traced even without trace=true. Of cells
     named in `shown`, the answers that are decoded anyway are traced, unless trace=false.
 
-    Failures are recorded in the cells' folders. Rotations that another process works on come last; if that process ends
+    Failures are recorded in the cells' folders. Groups that another process works on come last; if that process ends
     without completing them, they are completed here."""
     names = frozenset(cell.name for cell in cells if settings.trace is True or cell.name in traced)
     along = frozenset(shown) if settings.trace else frozenset[str]()
@@ -101,7 +101,8 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: E
     while remaining := [cell for cell in remaining if not is_current(RequestedCell(cell, store), cell.name in names)]:
         remaining = launch(remaining, passes, settings, store, engine)
         for cell in remaining:
-            await_holder(cell, store)
+            with store.cell(cell.name).lock(wait=True):
+                pass
 
 
 def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, engine: Engine) -> list[Cell]:
@@ -110,11 +111,11 @@ def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Sto
     if name == "local" and processes(options, cells) == 1:
         return complete_cells(cells, passes, store, engine)
     works, left = works_of(cells, replace(passes, shared=not options.has_own_machines), store), set[str]()
-    console().print(f"launch={name}: {len(works)} rotations", highlight=False)
+    console().print(f"launch={name}: {len(works)} groups", highlight=False)
     with closing(LAUNCHERS[name](works, options)) as ended:
         for number, end in enumerate(ended, start=1):
             state = f"failed: {end.failure}" if end.failure else "is being measured elsewhere" if end.left else "done"
-            console().print(f"{number} of {len(works)} rotations: {end.work}: {state}", highlight=False)
+            console().print(f"{number} of {len(works)} groups: {end.work}: {state}", highlight=False)
             left.update(end.left)
             if end.failure:
                 record_failure(end, passes, store)
@@ -122,7 +123,7 @@ def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Sto
 
 
 def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
-    """Record why a rotation could not be completed in the folders of its open cells."""
+    """Record why a group could not be completed in the folders of its open cells."""
     for cell in ended.work.cells:
         folder = RequestedCell(cell, store)
         try:
@@ -134,20 +135,19 @@ def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
 
 
 def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
-    """The rotations of these cells: those that need the most GPUs first, then pair by pair. Raises ValueError."""
+    """The groups of these cells: those that need the most GPUs first, then pair by pair. Raises ValueError."""
     for cell in cells:
         if ":" in cell.engine.device:
             raise ValueError(f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
                              "engine.device=cuda")
     path, checkout, argv = store.root.absolute(), Path.cwd(), tuple(map(redacted_word, sys.argv))
-    works = [Work(tuple(own), passes, path, checkout, argv) for own in by_rotation(cells).values()]
-    pairs = list(dict.fromkeys(work.pair for work in works))
-    return sorted(works, key=lambda work: (-work.gpus, pairs.index(work.pair)))
+    works = [Work(tuple(own), passes, path, checkout, argv) for own in by_rotation(cells)]
+    return sorted(works, key=lambda work: -work.gpus)
 
 
 def complete(work: Work, engine: Engine) -> tuple[str, ...]:
-    """Complete a rotation in this process, with the models that `engine` has loaded. Returns the names of the cells
-    that another process works on. Raises ConfigError where this process has fewer GPUs than the rotation needs."""
+    """Complete a group in this process, with the models that `engine` has loaded. Returns the names of the cells
+    that another process works on. Raises ConfigError where this process has fewer GPUs than the group needs."""
     os.chdir(work.checkout)
     sys.argv = list(work.argv)
     work.cells[0].engine.check_device()
@@ -156,18 +156,17 @@ def complete(work: Work, engine: Engine) -> tuple[str, ...]:
 
 def processes(options: Launcher, cells: Sequence[Cell]) -> int:
     """How many processes: `launch.parallel`, or one for each group of `engine.devices` GPUs, on a CPU one; at most one
-    for each rotation."""
-    rotations = {cell.rotation_key for cell in cells}
+    for each group."""
     asked = options.parallel
     if asked is None:
         on_gpus = all(cell.engine.device == "cuda" for cell in cells)
         asked = len(gpus()) // min(cell.engine.devices for cell in cells) if on_gpus else 1
-    return max(1, min(asked, len(rotations)))
+    return max(1, min(asked, len(by_rotation(cells))))
 
 
 def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None, None]:
-    """Complete the rotations in processes, those that need the same number of GPUs at a time. Each goes on with the
-    pair that it has loaded; a rotation whose process dies is resumed by another one."""
+    """Complete the groups in processes, those that need the same number of GPUs at a time. Each goes on with the
+    pair that it has loaded; a group whose process dies is resumed by another one."""
     for gpus_each in dict.fromkeys(work.gpus for work in works):
         waiting = [work for work in works if work.gpus == gpus_each]
         count = processes(options, [cell for work in waiting for cell in work.cells])
@@ -190,7 +189,7 @@ def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None
 
 
 def worker() -> Callable[[Work], tuple[str, ...]]:
-    """Completes rotations in a process of `launch=local`; the models of the last one stay loaded."""
+    """Completes groups in a process of `launch=local`; the models of the last one stay loaded."""
     from bench.run.engine import Engines
 
     return partial(complete, engine=Engines())
@@ -198,7 +197,7 @@ def worker() -> Callable[[Work], tuple[str, ...]]:
 
 class Task:
     """A task of Slurm's array. If Slurm is about to end it, because of its time limit or pre-emption, it is requeued,
-    and the rotation resumes."""
+    and the group resumes."""
 
     def __call__(self, work: Work) -> tuple[str, ...]:
         from bench.run.engine import Engines
@@ -214,7 +213,7 @@ class Task:
 
 
 def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, None]:
-    """Complete the rotations in tasks, and wait for them. Tasks still running when the generator is closed, as by
+    """Complete the groups in tasks, and wait for them. Tasks still running when the generator is closed, as by
     Ctrl-C, are cancelled. Raises ValueError if Slurm refuses the jobs."""
     from submitit.helpers import as_completed
 
@@ -233,7 +232,7 @@ def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, N
 
 
 def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
-    """One array for rotations that need the same number of GPUs. Raises ValueError, also for a secret in `setup` or
+    """One array for groups that need the same number of GPUs. Raises ValueError, also for a secret in `setup` or
     `sbatch`, which submitit writes into its script."""
     from submitit import SlurmExecutor
 
@@ -280,13 +279,13 @@ def _engines() -> Engines:
 
 
 def work_of_ray(work: Work) -> tuple[str, ...]:
-    """As `complete`, in a process that Ray keeps: the models of its last rotation stay loaded."""
+    """As `complete`, in a process that Ray keeps: the models of its last group stay loaded."""
     log_to_stderr()
     return complete(work, _engines())
 
 
 def run_ray(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]:
-    """Complete the rotations in tasks of Ray. Raises ValueError where the cluster is lost or lacks what one needs."""
+    """Complete the groups in tasks of Ray. Raises ValueError where the cluster is lost or lacks what one needs."""
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics unless the user enables them
@@ -332,4 +331,4 @@ def _ray_tasks(works: Sequence[Work], options: Ray) -> Iterator[Ended]:
 
 LAUNCHERS: Mapping[str, Callable[[Sequence[Work], Any], Generator[Ended, None, None]]] = {
     "local": run_local, "slurm": run_slurm, "ray": run_ray}
-"""launch=NAME -> yields each rotation when it has ended."""
+"""launch=NAME -> yields each group when it has ended."""

@@ -1,4 +1,4 @@
-"""What this process holds: rotations, cells with the numbers of prompts that are asked of each, and the machine."""
+"""What this process holds: cells, with the numbers of prompts that are asked of each, and the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from bench.config.errors import ConfigError
 from results.store.errors import Locked, format_exception
-from results.store.files import rotation_held
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.config.schema import Pair
     from results.store.cells import CellFolder, Store
 
 log = logging.getLogger(__name__)
@@ -75,54 +75,38 @@ class Claim:
         log.debug("%s failed", self.cell.name, exc_info=True)
 
 
-def by_rotation(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """The rotations of these cells, in the order of their first cell."""
-    rotations: dict[str, list[Cell]] = {}
+def by_rotation(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """The groups that can be timed beside one baseline, those of one pair together, so that its models are loaded
+    once; else in the order of their first cell."""
+    groups: dict[str, list[Cell]] = {}
+    pairs: dict[Pair, int] = {}
     for cell in cells:
-        rotations.setdefault(cell.rotation_key, []).append(cell)
-    return rotations
+        groups.setdefault(cell.rotation_key, []).append(cell)
+        pairs.setdefault(cell.pair, len(pairs))
+    return sorted(groups.values(), key=lambda group: pairs[group[0].pair])
 
 
-def claim_rotations(cells: Iterable[Cell], store: Store, locks: ExitStack) -> tuple[list[Cell], dict[str, str]]:
-    """Hold the rotations of these cells, so that no other process works on a part of one. Returns the cells that are
-    held, and why the others are left alone, by the cell's name. Raises StoreError."""
-    mine: list[Cell] = []
+def claim(groups: Iterable[Sequence[Cell]], claims: dict[str, Claim], store: Store, locks: ExitStack) -> dict[str, str]:
+    """Lock the cells of each group, all or none of them, and add them to `claims`, by name. Returns why the others are
+    left alone, by name. Raises StoreError."""
     refused: dict[str, str] = {}
     _allow_open_files()
-    for rotation, own in by_rotation(cells).items():
-        names = list(dict.fromkeys(cell.name for cell in own))
-        try:
-            locks.enter_context(rotation_held(store.root, rotation, names))
-        except Locked as error:
-            refused |= dict.fromkeys(names, str(error))
-            continue
-        mine += own
-    return mine, refused
-
-
-def await_holder(cell: Cell, store: Store) -> None:
-    """Wait until no other process works on the cell's rotation, nor writes the cell for another one."""
-    with rotation_held(store.root, cell.rotation_key, [cell.name], wait=True), store.cell(cell.name).lock(wait=True):
-        pass
-
-
-def claim(cells: Iterable[Cell], store: Store, locks: ExitStack) -> tuple[dict[str, Claim], dict[str, str]]:
-    """Lock each of these cells. Returns the claims, and why the others are left alone, both by the cell's name."""
-    by_name: dict[str, list[Cell]] = {}
-    for cell in cells:
-        by_name.setdefault(cell.name, []).append(cell)
-    claims, refused = {}, {}
-    _allow_open_files()
-    for name, same in by_name.items():
-        folder = store.cell(name)
-        try:
-            locks.enter_context(folder.lock())
-        except Locked as error:
-            refused[name] = str(error)
-            continue
-        folder.clear_failure()
-        claims[name] = Claim(same, folder)
-    return claims, refused
+    for group in groups:
+        folders = {name: store.cell(name) for name in sorted({cell.name for cell in group} - claims.keys())}
+        with ExitStack() as own:
+            try:
+                for folder in folders.values():  # every process takes them in this order
+                    own.enter_context(folder.lock())
+            except Locked as error:
+                refused |= dict.fromkeys((cell.name for cell in group), str(error))
+                continue
+            locks.enter_context(own.pop_all())
+        for name, folder in folders.items():
+            folder.clear_failure()
+            claims[name] = Claim([], folder)
+        for cell in group:
+            claims[cell.name].cells.append(cell)
+    return refused
 
 
 def _allow_open_files() -> None:

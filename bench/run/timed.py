@@ -20,7 +20,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -36,7 +36,6 @@ from results.store.sample import FailedSample, FirstDifference, Stalled, Timed, 
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.schema import Pair
     from bench.run.engine import Engine, LoadedMethod
     from bench.run.locks import Claim, Stamp
     from methods.engine.language_model import LanguageModel
@@ -81,17 +80,6 @@ class MethodRun:
     @property
     def cell(self) -> Cell:
         return self.claim.cell
-
-
-def rotations(claims: Iterable[Claim]) -> list[list[Claim]]:
-    """Group cells that can share prompts and baseline, in the order of their first cell, those of one pair together, so
-    that its models are loaded once."""
-    groups: dict[str, list[Claim]] = {}
-    pairs: dict[Pair, int] = {}
-    for claim in claims:
-        groups.setdefault(claim.cell.rotation_key, []).append(claim)
-        pairs.setdefault(claim.cell.pair, len(pairs))
-    return sorted(groups.values(), key=lambda group: pairs[group[0].cell.pair])
 
 
 def untimed(claim: Claim, baseline: CellFolder, sessions: int = 1) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from results.store.errors import StoreError, one_line
-from results.store.files import append_line, content_of, held, remove, replace_text
+from results.store.files import Holder, append_line, content_of, held, holder, remove, replace_text
 from results.store.records import (
     KEY,
     RECORDS,
@@ -50,7 +50,7 @@ class Entry:
     """What one look at a cell's folder tells: prompts are counted, no record is parsed.
 
     key       its folder
-    title     `tiny, mini_gsm, T = 0.6`: what its rotation has in common; the key where that cannot be read
+    title     `tiny, mini_gsm, T = 0.6`: what its group has in common; the key where that cannot be read
     baseline  the cell of its autoregressive baseline; empty for a cell without a configuration
     batch     prompts decoded together in its timed pass
     damage    which file cannot be read, and why, in one line; then only `key` and `title` are set
@@ -132,6 +132,10 @@ class CellFolder:
                 yield self
             finally:
                 self._locked = False
+
+    def holder(self) -> Holder | None:
+        """The process that writes the cell now."""
+        return holder(self.path / ".lock")
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write cell.yaml: the schema of the cell's files, plain data in the order given, and their digest."""

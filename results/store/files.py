@@ -1,11 +1,8 @@
 """Files and locks of a store. A crash leaves the old content of a file or the new one; a lock ends with its process.
 
-    <root>/<key>/.lock                  held by the process that writes the cell
-    <root>/rotations/<rotation>.json    held by the process that completes the rotation
-
-`filelock` holds them with `flock`. The content of a lock file is its last `Holder`. These locks hold across the hosts
-that share an NFSv4 mount (where the server releases those of a lost client after its lease, 90 s by default) or a
-Lustre mount with `-o flock`. A file system that refuses them is an error."""
+`filelock` holds the lock of a cell, <root>/<key>/.lock, with `flock`. The file's content is its last `Holder`. These
+locks hold across the hosts that share an NFSv4 mount (where the server releases those of a lost client after its lease,
+90 s by default) or a Lustre mount with `-o flock`. A file system that refuses them is an error."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import logging
 import os
 import shutil
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -32,7 +29,6 @@ from results.store.errors import Locked, StoreError
 log = logging.getLogger(__name__)
 PROBE = bytes(4096)
 """Written to find out whether a file system has room: a page, less than any sample, trace or table."""
-ROTATIONS = "rotations"
 
 
 @contextmanager
@@ -203,13 +199,11 @@ class Holder:
     host     the machine's name
     process  its id there
     since    when it took the lock, ISO 8601 in UTC
-    cells    names of the rotation's cells that it completes; empty for the lock of a cell
     """
 
     host: str
     process: int
     since: str
-    cells: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host} since {self.since}"
@@ -227,12 +221,12 @@ _HOLDER = TypeAdapter(Holder)
 
 
 @contextmanager
-def held(path: Path, what: str, cells: Sequence[str] = (), *, wait: bool = False) -> Iterator[None]:
+def held(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock file `path`, so that only this process writes `what`.
 
     If another process holds it: with `wait`, log that and wait until it ends; otherwise raise Locked. Raises StoreError
     for a folder that cannot be written or a file system without locks."""
-    own = Holder(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"), tuple(cells))
+    own = Holder(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     def acquired(descriptor: int) -> None:
         os.truncate(descriptor, 0)
@@ -255,25 +249,14 @@ def held(path: Path, what: str, cells: Sequence[str] = (), *, wait: bool = False
         lock.release()
 
 
-@contextmanager
-def rotation_held(root: Path, rotation: str, cells: Sequence[str], *, wait: bool = False) -> Iterator[None]:
-    """Hold a rotation of the store `root`, of which `cells` are to be completed; as `held`."""
-    what = f"the rotation of {cells[0]}" + (f" and {len(cells) - 1} more cells" if len(cells) > 1 else "")
-    with held(root / ROTATIONS / f"{rotation}.json", what, cells, wait=wait):
-        yield
-
-
-def holders(root: Path) -> dict[str, Holder]:
-    """Rotation -> the process that works on it now. Raises StoreError for a store that cannot be locked."""
-    return {path.stem: holder for path in sorted((root / ROTATIONS).glob("*.json"))
-            if _is_held(path) and (holder := Holder.of(path)) is not None}
-
-
-def _is_held(path: Path) -> bool:
-    """Whether a process holds the lock file now; it need not be writable."""
+def holder(path: Path) -> Holder | None:
+    """The process that holds the lock file now; the file need not be there, nor be writable. Raises StoreError for a
+    file system without locks."""
+    if not path.exists():
+        return None
     with writing(path), open(path, encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
-    return False
+            return Holder.of(path)
+    return None

@@ -230,7 +230,7 @@ class Timed:
 
     id        the prompt's id
     own       the cell's own run
-    baseline  the autoregressive run of the same rotation; None in the autoregressive cell
+    baseline  the autoregressive run of the same group; None in the autoregressive cell
     host      the machine's name
     boot      the machine's boot, as the kernel names it: clocks and frequencies of one boot compare
     started   when the measuring session began, ISO 8601 in UTC

@@ -1,4 +1,4 @@
-"""Rotations as units of work: their order, workers of this machine, Ray, and Slurm's commands as scripts."""
+"""Groups as units of work: their order, workers of this machine, Ray, and Slurm's commands as scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from bench.run.complete import Passes
 from bench.run.launch import complete, works_of
 from bench.run.models import ModelPool
 from results.store.cells import Store
-from results.store.files import rotation_held
 from tests.helpers import dying
 from tests.helpers.stores import Decoded, decoded, difference, doubled
 from tests.helpers.summaries import written
@@ -43,7 +42,7 @@ def test_rotations_of_a_pair_come_together(cells, tmp_path: Path) -> None:
 
 def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Path) -> None:
     [work] = works_of(cells("method=sps,mars", "n=1", "decoding.max_new_tokens=8"), PASSES, Store(tmp_path))
-    with rotation_held(tmp_path, work.cells[0].rotation_key, ["x"]):
+    with Store(tmp_path).cell(work.cells[1].name).lock():
         assert set(complete(work, ModelPool())) == {cell.name for cell in work.cells}
     assert Store(tmp_path).cells() == [], "not a part of it is measured here"
     assert complete(work, ModelPool()) == ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import pytest
 
 from bench import exchange, status, view
 from results.store.cells import Store
-from results.store.files import rotation_held
 from tests.helpers.commands import run
 from tests.helpers.generated_store import Writer
 
@@ -34,13 +33,6 @@ def began(store: Store, key: str, **run: int) -> None:
     store.cell(key).write_environment({"run": run})
 
 
-@contextmanager
-def held(store: Store, *keys: str) -> Iterator[None]:
-    """Hold the rotation of these cells, as a run does from its start."""
-    with rotation_held(store.root, "rotation", keys):
-        yield
-
-
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     assert status.main(words) == 0
     return capsys.readouterr().out.splitlines()
@@ -48,7 +40,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Cells of one rotation: a baseline, one complete, one failed, one left open."""
+    """Cells of one group: a baseline, one complete, one failed, one left open."""
     root = tmp_path / "store"
     write(root, BASE, timed=0)
     write(root, "tiny-mars-1")
@@ -60,18 +52,20 @@ def store(tmp_path: Path) -> Store:
 
 def test_what_is_done_failed_and_open(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     first, *rest = shown(capsys, f"store.dir={store.root}")
-    assert first == f"{store.root}: 4 cells in 1 rotations: 2 complete, 1 failed, 1 open"
+    assert first == f"{store.root}: 4 cells in 1 group: 2 complete, 1 failed, 1 open"
     assert "failed: tiny-mars-3: CUDA out of memory" in rest
     [row] = [line for line in rest if "tiny, mini_gsm, T = 0.5" in line]
     assert [word for word in row.split() if word.isdigit()] == ["4", "2", "1", "1", "21", "23", "4", "4"]
 
 
-def test_who_works_on_a_rotation(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    with held(store, "tiny-mars-2", "tiny-mars-9"):
+def test_who_works_on_a_group(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as locks:
+        for key in ("tiny-mars-2", "tiny-mars-9"):
+            locks.enter_context(store.cell(key).lock())
         began(store, "tiny-mars-2", prompts=8, timed=4)
-        [line] = shown(capsys, f"store.dir={store.root}", "summary=json")
-    row = json.loads(line)
-    assert row["running"] == 1 and row["not begun"] == 1 and row["complete"] == 2 and row["failed"] == 1
+        row, other = map(json.loads, shown(capsys, f"store.dir={store.root}", "summary=json"))
+    assert (other["group"], other["not begun"], other["held by"].split()[1]) == ("not begun", 1, str(os.getpid()))
+    assert row["running"] == 1 and row["complete"] == 2 and row["failed"] == 1
     assert row["held by"].startswith("process ") and " since " in row["held by"]
     assert (row["answers"], row["of"]) == (21, 27) and (row["timed"], row["of timed"]) == (4, 6)
     assert json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])["held by"] is None

@@ -26,7 +26,6 @@ from results.store import sample as stored
 from results.store import traces
 from results.store.cells import Store
 from results.store.errors import Locked, StoreError
-from results.store.files import holders, rotation_held
 from results.store.merge import difference
 from results.store.records import line_of, read_config
 from results.store.sample import FailedSample, to_plain
@@ -197,15 +196,6 @@ def test_a_kill_while_appending_loses_no_line_and_frees_the_cell(cell):
     assert [record.id for record in cell.samples()] == ["p0", "p1", "p2", "p3"]
 
 
-def test_who_finds_a_cell_held_gets_one_line_naming_the_holder(cell):
-    again = Store(cell.path.parent).cell("abc123")
-    with cell.lock(), pytest.raises(StoreError, match=f"^{cell.path} is being written by process {os.getpid()} on "), \
-            again.lock():
-        pass
-    with again.lock():
-        assert again.samples() == []
-
-
 def test_the_environment_keeps_the_history_of_runs(cell):
     assert cell.environment() is None
     for gpu in ("A", "B", "C"):
@@ -236,47 +226,29 @@ def test_a_summary_is_replaced_whole_or_not_at_all(cell):
         assert not cell.has_latest_summary(), "it is about other samples"
 
 
-PROJECT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys
-from pathlib import Path
-from results.store.files import rotation_held
-with rotation_held(Path(sys.argv[1]), "abc", ["a-cell", "b-cell"]):
+from results.store.cells import Store
+with Store(sys.argv[1]).cell("abc123").lock():
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
-@pytest.fixture
-def other(tmp_path: Path):
-    """A process that holds the rotation `abc` of the store."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=PROJECT,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"held\n"
-    yield process
-    process.kill()
-    process.communicate()
-
-
-def test_a_rotation_is_held_by_one_process_and_says_by_which(tmp_path: Path, other) -> None:
-    [(rotation, holder)] = holders(tmp_path).items()
-    assert rotation == "abc" and holder.process == other.pid and holder.host == os.uname().nodename
-    assert holder.cells == ("a-cell", "b-cell") and holder.since.endswith("+00:00")
-    with pytest.raises(Locked, match=f"a-cell and 1 more .* by process {other.pid} on "), \
-            rotation_held(tmp_path, "abc", ["a-cell", "b-cell"]):
+def test_a_lock_says_who_holds_it_and_does_not_survive_its_holder(cell) -> None:
+    assert cell.holder() is None
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(cell.path.parent)], cwd=ROOT, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE)
+    assert other.stdout.readline() == b"held\n"
+    holder = cell.holder()
+    assert (holder.process, holder.host) == (other.pid, os.uname().nodename) and holder.since.endswith("+00:00")
+    with pytest.raises(Locked, match=f"by process {other.pid} on "), cell.lock():
         pass
-    with rotation_held(tmp_path, "def", ["c-cell"]):
-        assert {holder.process for holder in holders(tmp_path).values()} == {other.pid, os.getpid()}
-    assert set(holders(tmp_path)) == {"abc"}
-
-
-def test_a_claim_does_not_survive_its_holder(tmp_path: Path, other) -> None:
-    other.send_signal(signal.SIGKILL)
-    other.wait()
-    assert holders(tmp_path) == {} and "a-cell" in (tmp_path / "rotations" / "abc.json").read_text()
-    with rotation_held(tmp_path, "abc", ["a-cell"]):
-        assert holders(tmp_path)["abc"].process == os.getpid()
-    assert holders(tmp_path) == {}
+    other.kill()
+    other.communicate()
+    assert cell.holder() is None and str(other.pid) in (cell.path / ".lock").read_text()
+    with cell.lock():
+        assert cell.holder().process == os.getpid()
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
@@ -285,10 +257,9 @@ def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch, nu
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    for lock in (lambda: rotation_held(tmp_path, "abc", ["a"]), lambda: Store(tmp_path).cell("abc").lock()):
-        with pytest.raises(StoreError, match="cannot be written: ") as error, lock():
-            pass
-        assert not isinstance(error.value, Locked) and "\n" not in str(error.value)
+    with pytest.raises(StoreError, match="cannot be written: ") as error, Store(tmp_path).cell("abc").lock():
+        pass
+    assert not isinstance(error.value, Locked) and "\n" not in str(error.value)
 
 
 PATH = Path("cell.yaml")
