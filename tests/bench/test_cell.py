@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bench import cost, merge
+from bench import merge
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.environment import environment
@@ -241,7 +241,6 @@ def test_changed_settings_are_refused_in_one_line_wherever_they_are_read(
         return result.status
 
     commands: dict[str, Callable[[], int]] = {
-        "cost": lambda: cost.main(["cost=epyc_tiny", f"store.dir={tmp_path / 'other'}"]),
         "merge": lambda: merge.main([f"store.dir={tmp_path / 'into'}", f"from={tmp_path / 'other'}"]),
         "resume": resumed}
     for name, run in commands.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tarfile
 from collections.abc import Callable
 from copy import deepcopy
@@ -13,12 +12,13 @@ import pytest
 import yaml
 
 from bench import cost
+from bench.__main__ import main as bench_main
 from bench.config.compose import Composer, composer
 from bench.config.cost_file import load, profile_of, save
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF
 from bench.run import cost_profile
-from bench.run.cost_fit import Size, Times, costs_of, drafting, rising, verification
+from bench.run.cost_profile import Size, Times, costs_of, drafting, rising, verification
 from bench.run.session import Session
 from results.metrics.cost import Check, Clock, Rest, check_of, stated
 from results.store.cells import Store
@@ -106,7 +106,7 @@ def test_a_wrong_file(text: str, said: str, tmp_path: Path, capsys: pytest.Captu
     with pytest.raises(ValueError, match=said):
         load(file)
     if text:
-        assert cost.main(["--config-dir", str(tmp_path), "cost=x", f"store.dir={tmp_path}"]) == 2
+        assert bench_main(["--config-dir", str(tmp_path), "cost=x"]) == 2
         [line] = capsys.readouterr().err.splitlines()
         assert said in line
 
@@ -216,7 +216,7 @@ def test_a_profile_of_this_machine(command: Command, pair: list[str], tmp_path: 
     monkeypatch.setattr(cost_profile, "JUDGED", (" ".join(CHAIN),))
     monkeypatch.setattr(Composer, "options", lambda self, group: ["lossless", "mars", "arc"])
     file = tmp_path / "mine.yaml"
-    assert cost.measure_profile([f"to={file}", *pair, *task, "--prompts", "1", "--check", str(store)]) == 0
+    assert cost.main([f"to={file}", *pair, *task, "--prompts", "1", "--check", str(store)]) == 0
     assert "predicted ÷ measured there: median" in capsys.readouterr().out
     profile = profile_of({"cost": yaml.safe_load(file.read_text())})
     assert profile is not None and profile.check is not None and profile.check.cells == 1
@@ -232,26 +232,19 @@ CELL = ("drafter=eagle3", "drafter.tree=chain", "draft.length=3", "task=mini_gsm
         "decoding.max_new_tokens=12", "decoding.temperature=1")
 
 
-def test_a_cell_on_another_machine(command: Command, pair: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_on_another_machine(command: Command, pair: list[str]) -> None:
     """Its clock is the profile's alone: other speeds than those measured here, the same τ, over all prompts."""
     result = command(*pair, *CELL, "rule=lossless")
     store = f"store.dir={result.store.root}"
-    capsys.readouterr()
-    plot, here = result.store.root / "predicted.png", f"cost.machine={cost.processor(result.cell.environment())}"
-    assert cost.main(["cost=epyc_tiny", here, store, "summary=json", f"plot={plot}"]) == 0
-    [row] = map(json.loads, capsys.readouterr().out.splitlines())
-    assert row["predicted"] is not None and row["measured"] == pytest.approx(written(result.cell).answer_speedup)
-    assert cost.main(["cost=h100_llama31_8b", store, "summary=json"]) == 0
-    assert all(plot.with_suffix(suffix).stat().st_size > 2000 for suffix in (".png", ".pdf", ".svg"))
-    [row] = map(json.loads, capsys.readouterr().out.splitlines())
-    assert row["lossless"] and row["tau"] == written(result.cell).tau
-    assert row["predicted"] is row["measured"] is None, "timings of this machine say nothing of an H100"
-    assert row["range"][0] <= row["modelled"] < row["range"][1], "over the profiles of the machine"
+    here = load(CONF / "cost" / "epyc_tiny.yaml").model_copy(
+        update={"machine": cost.processor(result.cell.environment())})
+    [(_, measured)] = cost.predictions(result.store, here, "local")
+    assert measured == pytest.approx(written(result.cell).answer_speedup)
     with composer() as hydra:
         line = [*pair, *CELL, "rule=lossless", store]
         there = Session(hydra.settings([*line, "cost=h100_llama31_8b"])).compared(hydra.point(line).cell)
     assert there is not None and there.timed == there.n == 4 and there.phases is None
-    assert there.tau == row["tau"] and there.answer_speedup == pytest.approx(row["modelled"])
+    assert there.tau == written(result.cell).tau
     assert there.answer_speedup_ci95[0] < there.answer_speedup < there.answer_speedup_ci95[1]
     assert written(result.cell).timed == 2, "what was measured stays as it is"
 
@@ -266,6 +259,6 @@ def test_a_check_is_that_of_the_archive(tmp_path: Path) -> None:
     with tarfile.open(CONF.parent / "results" / "measured" / "smollm2_cpu" / "store.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     profile = load(CONF / "cost" / "epyc_smollm2.yaml")
-    found = check_of([(row.predicted, row.measured) for row in cost.rows(Store(tmp_path / "store"), profile, "")])
+    found = check_of(list(cost.predictions(Store(tmp_path / "store"), profile, "smollm2")))
     assert found is not None and profile.check is not None and found.cells == profile.check.cells
     assert found.model_dump() == pytest.approx(profile.check.model_dump(), abs=6e-4) and profile.check.misses
