@@ -5,23 +5,21 @@ The answer is the first of a few that relaxation changed."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from bench.commands.command import run_command
 from bench.commands.open_cell import OpenCell
-from bench.cycle import CycleRecorder
 from bench.run.console import console
-from methods.decode import generate
-from results.store.traces import KEPT, Clause
+from methods.rules import walk
+from methods.trace import generate_traced
+from results.store.traces import EMITTED, Clause
 
 if TYPE_CHECKING:
     from methods.decode import Limits, Request
     from methods.method import Method
-    from results.store.traces import Cycle, Node
 
 ANSWER = ("method=mars", "task=mini_gsm", "decoding.temperature=1", "rule.theta=0.7")
 TRIED = 8
@@ -32,45 +30,43 @@ STYLES = {
     Clause.RELAXED: ("bold white on red", "drafted, and kept by the relaxation alone"),
     Clause.DRAWN: ("bright_blue", "drawn by the target"),
 }
+Token = tuple[int, Clause]
+"""A token of an answer, and how it came."""
 
 
-def emitted(cycles: Sequence[Cycle], count: int) -> list[Node]:
-    """The first `count` tokens of an answer in order. The first one, the root of the first cycle, is drawn."""
-    nodes = [replace(cycle.nodes[0], clause=Clause.DRAWN) for cycle in cycles[:1]]
-    for cycle in cycles:
-        nodes += [node for node in cycle.nodes if node.clause in KEPT] + [cycle.follow]
-    return nodes[:count]
+def answer(method: Method, request: Request, limits: Limits) -> list[Token]:
+    """Decode one prompt; the tokens of its answer. The first one is drawn, from the prefill."""
+    [generation] = generate_traced(method, [request], limits)
+    assert generation.trace is not None
+    columns = generation.trace.columns
+    clauses = [Clause(walk.Clause(code).word) for code in columns.get("clause", ())]
+    path = [token for token in zip(columns.get("token", ()), clauses, strict=True) if token[1] in EMITTED]
+    return [(generation.output_ids[0], Clause.DRAWN), *((int(token), clause) for token, clause in path)]
 
 
-def coloured(nodes: Sequence[Node]) -> Text:
+def coloured(tokens: Sequence[Token], text_of: Callable[[int], str]) -> Text:
     """An answer, each token in the style of its clause, and a line for each clause: how many tokens, what it means."""
-    text = Text.assemble(*((node.text, STYLES[node.clause][0]) for node in nodes), "\n\n")
+    text = Text.assemble(*((text_of(token), STYLES[clause][0]) for token, clause in tokens), "\n\n")
     for clause, (style, meaning) in STYLES.items():
-        text.append_text(Text.assemble((f" {sum(node.clause == clause for node in nodes):3} ", style),
-                                       f"  {meaning}\n"))
+        text.append_text(Text.assemble((f" {sum(own == clause for _, own in tokens):3} ", style), f"  {meaning}\n"))
     return text
-
-
-def answer(method: Method, request: Request, limits: Limits, caption: dict[str, str]) -> list[Node]:
-    """Decode one prompt; the tokens of its answer."""
-    recorder = CycleRecorder(method.target, request.input_ids, caption)
-    [generation] = generate(method, [request], limits, observers=[recorder])
-    return emitted(recorder.cycles, len(generation.output_ids))
 
 
 def demo() -> None:
     """Print the first answer of a few that relaxation changed, or the last one, below its prompt and settings."""
     opened = OpenCell.compose(ANSWER)
+    target = opened.method.target
     for number in range(TRIED):
         prompt = opened.prompt(number)
-        request, caption = opened.request(prompt), opened.caption(prompt)
-        nodes = answer(opened.method, request, opened.limits, caption)
-        if any(node.clause == Clause.RELAXED for node in nodes):
+        request = opened.request(prompt)
+        tokens = answer(opened.method, request, opened.limits)
+        if any(clause == Clause.RELAXED for _, clause in tokens):
             break
     terminal = console()
-    terminal.print(Text(", ".join(f"{name} {value}" for name, value in caption.items()), "dim"))
-    terminal.print(Text(opened.method.target.decode(request.input_ids), "dim"), soft_wrap=True)
-    terminal.print(coloured(nodes), soft_wrap=True)
+    terminal.print(Text(f"{', '.join(ANSWER)}, prompt {prompt.id}", "dim"))
+    terminal.print(Text(target.decode(request.input_ids), "dim"), soft_wrap=True)
+    terminal.print(coloured(tokens, lambda token: target.tokenizer.decode([token], skip_special_tokens=False)),
+                   soft_wrap=True)
 
 
 def main() -> int:

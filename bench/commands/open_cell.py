@@ -60,14 +60,8 @@ class OpenCell:
         return limits_of(self.cell, self.method.target, self.task)
 
     def prompt(self, number: int) -> Prompt:
-        """The task's prompt of that number, from 0. Raises ValueError, TaskError."""
-        if number < 0:
-            raise ValueError(f"--prompt {number}: must be ≥ 0")
-        prompts = self.task.prompts(number + 1, self.cell.seed)
-        if len(prompts) <= number:
-            raise ValueError(f"--prompt {number}: task={self.cell.task.name} has {len(prompts)} prompts; "
-                             f"give 0 to {len(prompts) - 1}")
-        return prompts[number]
+        """The task's prompt of that number, from 0. Raises TaskError."""
+        return self.task.prompts(number + 1, self.cell.seed)[number]
 
     def request(self, prompt: Prompt) -> Request:
         """The prompt's first turn, with the random stream that the runner gives it. Raises ModelError, TaskError."""
@@ -76,10 +70,3 @@ class OpenCell:
     def context(self, prompt: Prompt) -> list[int]:
         """Token ids of the prompt's first turn. Raises ModelError, TaskError."""
         return context(self.method.target, prompt, [])
-
-    def caption(self, prompt: Prompt) -> dict[str, str]:
-        """The settings shown above a figure."""
-        cell = self.cell
-        options = ", ".join(f"{key} {value}" for key, value in cell.rule.options.model_dump(mode="json").items())
-        return {"pair": cell.pair.name, "drafter": cell.drafter.name, "rule": cell.rule.name, "options": options,
-                "temperature": f"{cell.decoding.temperature:g}", "task": cell.task.name, "prompt": prompt.id}

@@ -1,5 +1,5 @@
-"""What became of the positions of verified draft trees: a file of one draft–verify cycle, and the traces of a cell, one
-Parquet file per batch of prompts in the cell's folder.
+"""What became of the positions of verified draft trees: the traces of a cell, one Parquet file per batch of prompts in
+the cell's folder.
 
     <cell>/trace/00000.parquet   one row per verified position, columns as in methods/trace.py, and `prompt` and `turn`;
                                  its metadata hold the prompts it covers and the threshold of the run
@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from results.store.cells import CellFolder
-from results.store.errors import StoreError, first_fault, one_line
+from results.store.errors import StoreError, one_line
 from results.store.files import remove, replace_text, replacing
 from results.store.records import from_json, json_text
 
@@ -59,84 +58,6 @@ TESTED = (*KEPT, Clause.REJECTED)
 """Draft tokens that were tested."""
 
 
-class CycleError(ValueError):
-    """A file that holds no cycle. The message is one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One token of a draft tree.
-
-    token   token id
-    text    the token as text
-    parent  index of the parent node; -1 for the root
-    draft   probability given the parent under the drafter; None where it has no distribution, and for the root
-    target  the same under the target at the decoding temperature (at temperature 1 for greedy decoding)
-    rank    place in the target's order of probability, from 0; None for the root
-    clause  what became of the token
-    """
-
-    token: int
-    text: str
-    parent: int
-    draft: float | None
-    target: float | None
-    rank: int | None
-    clause: Clause
-
-
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    """One draft–verify round of an answer.
-
-    settings  what ran, for the caption
-    number    which cycle of the answer, from 1
-    before    the text that ends with the root's token
-    nodes     root first, parents before children, siblings in draft order
-    follow    the token drawn after the kept path; its parent is the last kept node
-    """
-
-    settings: dict[str, str]
-    number: int
-    before: str
-    nodes: tuple[Node, ...]
-    follow: Node
-
-    @property
-    def accepted(self) -> int:
-        """Draft tokens kept."""
-        return sum(node.clause in KEPT for node in self.nodes)
-
-    @property
-    def relaxed(self) -> int:
-        """Draft tokens kept that the lossless test rejects and that are not the target's argmax."""
-        return sum(node.clause == Clause.RELAXED for node in self.nodes)
-
-    @property
-    def complete(self) -> bool:
-        """Was the path kept to a leaf, so that the token after it is a bonus rather than a correction?"""
-        return all(node.parent != self.follow.parent for node in self.nodes)
-
-    def write(self, file: Path) -> Path:
-        """Write the cycle as JSON; `read_cycle` reads it back. Returns the file."""
-        replace_text(file, json_text(asdict(self), indent=1) + "\n")
-        return file
-
-
-def read_cycle(file: Path) -> Cycle:
-    """The cycle in a file that `Cycle.write` wrote. Raises CycleError, one line."""
-    try:
-        cycle = _CYCLE.validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        reason = first_fault(error) if isinstance(error, ValidationError) else error.strerror
-        raise CycleError(f"{file}: holds no cycle ({reason}); python -m bench.cycle writes one") from error
-    for i, node in enumerate(cycle.nodes):
-        if not (node.parent == -1 if i == 0 else 0 <= node.parent < i):
-            raise CycleError(f"{file}: node {i} has parent {node.parent}: parents come before their children")
-    return cycle
-
-
-_CYCLE = TypeAdapter(Cycle)
 META = b"leeway"
 BOOLS = ("accept", "strict", "argmax", "by_threshold", "inside", "outside")
 WORDS = ("prompt", "clause")
