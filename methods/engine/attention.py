@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import and_masks, causal_mask_function, eager_mask, sliding_window_overlay
+from transformers.masking_utils import causal_mask_function, eager_mask
 
 from methods.engine.cache import SlotCache
 
@@ -69,10 +69,6 @@ def additive(blocked: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 NAME = "leeway"
-BY_TABLE = "attention_by_table"
-"""Attribute of a model whose classes of attention were chosen when it was made: they cannot be switched."""
-
-
 _layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
 
 
@@ -105,18 +101,6 @@ def narrow_masks() -> Iterator[list[int]]:
         _narrow.reset(token)
 
 
-_BOTH, _NEAR = and_masks().__code__, sliding_window_overlay(1).__code__
-
-
-def _window(mask_function: Any) -> int | None:
-    """The window of transformers' causal mask with one, which its parts tell; None for another mask."""
-    if mask_function.__code__ is not _BOTH:
-        return None
-    near, *others = mask_function.__closure__[0].cell_contents
-    found: int | None = near.__closure__[0].cell_contents if near.__code__ is _NEAR else None
-    return found if others == [causal_mask_function] else None
-
-
 def mask(batch_size: int, *, mask_function: Callable[..., Any], dtype: torch.dtype = torch.float32,
          **others: Any) -> Tensor | None:
     """[B, 1, N, L] additive: what the model's own rule, `mask_function` of row, head and the positions of query and
@@ -125,8 +109,8 @@ def mask(batch_size: int, *, mask_function: Callable[..., Any], dtype: torch.dty
         narrow.append(others["local_size"])
     if (layout := _layout.get()) is None:
         return eager_mask(batch_size, mask_function=mask_function, dtype=dtype, **others)
-    if mask_function is causal_mask_function or _window(mask_function) is not None:  # in fewer operations
-        return layout.mask(dtype, _window(mask_function))
+    if mask_function is causal_mask_function:  # in fewer operations
+        return layout.mask(dtype)
     queries, keys = layout.positions[:, None, :, None], layout.slot_positions[:, None, None]
     rows: Any = torch.arange(len(queries), device=queries.device)[:, None, None, None] if len(queries) > 1 else 0
     blocked = ~mask_function(rows, 0, queries, keys)
@@ -179,18 +163,3 @@ AttentionMaskInterface.register(NAME, mask)
 def configs(model: nn.Module) -> list[Any]:
     """The configurations of a model's parts, each once."""
     return list({id(part.config): part.config for part in model.modules() if hasattr(part, "config")}.values())
-
-
-def installed(make: Callable[[str], Any]) -> Any:
-    """The model that `make` makes for the name of an implementation of attention: this one. An architecture that takes
-    its attention's class from a table keeps transformers' plain one, under this engine's masks."""
-    try:
-        return make(NAME)
-    except KeyError as error:
-        if error.args != (NAME,):
-            raise
-    model = make("eager")
-    for config in configs(model):
-        config._attn_implementation = NAME
-    setattr(model, BY_TABLE, True)
-    return model

@@ -76,14 +76,21 @@ def from_shape(source: str, *, dtype: str, device: str, tokenizer: Path | None =
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         with torch.random.fork_rng(), torch.device(device):
             torch.manual_seed(0)
-            model = attention.installed(lambda implementation: AutoModelForCausalLM.from_config(
-                config, dtype=getattr(torch, dtype), attn_implementation=implementation,
-                trust_remote_code=trust_remote_code))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{source}: its config.json describes no causal language model: "
-                         f"{str(error).splitlines()[0]}; give a folder whose config.json does") from error
+            model: Any = AutoModelForCausalLM.from_config(
+                config, dtype=getattr(torch, dtype), attn_implementation=attention.NAME,
+                trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{source}: its config.json describes no causal language model: {_said(error)}; give a folder "
+                         "whose config.json does") from error
     borrowed = None if tokenizer is None else AutoTokenizer.from_pretrained(tokenizer)
     return LanguageModel(source, model.eval(), borrowed, fingerprint_of_shape(source), decoder)
+
+
+def _said(error: Exception) -> str:
+    """What an exception of transformers says, in one line. Some old architectures look attention up in a table."""
+    if error.args == (attention.NAME,):
+        return "its attention cannot be replaced by this engine's, though perhaps by that of engine=vllm"
+    return str(error).splitlines()[0]
 
 
 def nbytes(module: torch.nn.Module, beside: torch.nn.Module | None = None) -> int:
@@ -204,12 +211,32 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
     (`methods/engine/tensor.py`). `devices`: spread its layers over so many. `weights=False`: tokenizer and sizes alone,
     on the meta device. `check=False`: who asks has settings to make before `probe.check`. Raises ModelError, one
     line."""
-    load: dict[str, Any] = {
-        "source": source, "dtype": dtype, "device": device, "revision": revision, "chat_template": chat_template,
-        "trust_remote_code": trust_remote_code, "thinking": thinking, "shape_tokenizer": shape_tokenizer,
-        "decoder": decoder, "ranks": ranks, "devices": devices, "weights": weights}
-    divided = tensor.divide(load | {"check": check}) if ranks > 1 else None
-    model = _load(**load)
+    given, origin = locals(), Source.of(source)
+    if ranks > 1 and (origin.is_random or origin.is_cut):
+        raise ModelError(f"{source}: engine.parallel=tensor divides weights of files; give engine.parallel=layers")
+    divided = tensor.divide(given) if ranks > 1 else None
+    if origin.is_random:
+        model = from_shape(source, dtype=dtype, device="cpu" if devices > 1 else device, tokenizer=shape_tokenizer,
+                           trust_remote_code=trust_remote_code, decoder=decoder)
+        if devices > 1:
+            spread_out(source, model.model, device, devices)
+    elif origin.is_cut:
+        base, base_revision = origin.origin
+        model = load_cut(source, load_model(**given | {"source": base, "revision": base_revision, "weights": True,
+                                                       "check": False}))
+    else:
+        place = str(gguf.converted(gguf.file_of(source, revision))) if origin.is_gguf else source
+        hub = {"revision": revision, "trust_remote_code": trust_remote_code}
+        try:
+            module = (_whole(source, place, hub, getattr(torch, dtype), device, devices, ranks) if weights else
+                      _shape(place, hub, getattr(torch, dtype)))
+            tokenizer = _tokenizer(source, place, hub, chat_template, thinking)
+        except ModelError:
+            raise
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(f"{source}: cannot be loaded as a causal language model: {_said(error)}") from error
+        model = LanguageModel(source, module.eval(), tokenizer, fingerprint(source, revision), decoder,
+                              revision=revision)
     if ranks > 1:
         model.seen  # noqa: B018  a forward that all ranks make together
         model.divided = divided
@@ -218,79 +245,42 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
     return model
 
 
-def _load(source: str, dtype: str, device: str, revision: str | None, trust_remote_code: bool,
-          chat_template: Path | None, thinking: bool | None, shape_tokenizer: Path | None, decoder: DecoderName,
-          ranks: int, devices: int, weights: bool) -> LanguageModel:
-    """As `load_model`, unchecked."""
-    if Source.of(source).is_random:
-        if ranks > 1:
-            raise ModelError(f"{source}: engine.parallel=tensor divides weights of files; give engine.parallel=layers")
-        whole = from_shape(source, dtype=dtype, device="cpu" if devices > 1 else device,
-                           tokenizer=shape_tokenizer, trust_remote_code=trust_remote_code, decoder=decoder)
-        if devices > 1:
-            spread_out(source, whole.model, device, devices)
-        return whole
-    if Source.of(source).is_cut:
-        base, base_revision = Source.of(source).origin
-        return load_cut(source, _load(base, dtype, device, base_revision, trust_remote_code, chat_template, thinking,
-                                      None, decoder, ranks, devices, weights=True))
-    place = str(gguf.converted(gguf.file_of(source, revision))) if Source.of(source).is_gguf else source
-    try:
-        if not weights:
-            model = _shape(place, revision, getattr(torch, dtype), trust_remote_code)
-        else:
-            model = _whole(source, place, revision, getattr(torch, dtype), device, devices, ranks, trust_remote_code)
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
-        if (Path(place) / "generation_config.json").is_file():
-            GenerationConfig.from_pretrained(place)  # the end of an answer is in it; above, a broken one is passed over
-    except ModelError:
-        raise
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"{source}: cannot be loaded as a causal language model: {reason}") from error
+def _tokenizer(source: str, place: str, hub: Mapping[str, Any], chat_template: Path | None,
+               thinking: bool | None) -> Any:
+    tokenizer: Any = AutoTokenizer.from_pretrained(place, **hub)
+    if (Path(place) / "generation_config.json").is_file():
+        GenerationConfig.from_pretrained(place)  # a model passes over a broken one, with the end of its answers
     if chat_template is not None:
         tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
     if thinking is not None:
         tokenizer.chat_template = switched(source, tokenizer.chat_template, thinking)
-    return LanguageModel(source, model.eval(), tokenizer, fingerprint(source, revision), decoder,
-                         revision=revision)
+    return tokenizer
 
 
-def _whole(source: str, place: str, revision: str | None, dtype: torch.dtype, device: str, devices: int, ranks: int,
-           trust_remote_code: bool) -> Any:
+def _whole(source: str, place: str, hub: Mapping[str, Any], dtype: torch.dtype, device: str, devices: int,
+           ranks: int) -> Any:
     """The model on one device, its layers on several, or this rank's part of it."""
     spread: dict[str, Any] = {}
     if ranks > 1:
-        config = AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
-        spread = {"distributed_config": DistributedConfig(tp_plan=tensor.plan_of(config), tp_size=ranks)}
+        plan = tensor.plan_of(AutoConfig.from_pretrained(place, **hub))
+        spread = {"distributed_config": DistributedConfig(tp_plan=plan, tp_size=ranks)}
     if devices > 1:
-        config = AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
-        with torch.device("meta"):
-            shape = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-        spread = {"device_map": device_map(source, shape, device, devices)}
-    info: dict[str, Any] = {}
-
-    def make(implementation: str) -> Any:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            place, dtype=dtype, revision=revision, trust_remote_code=trust_remote_code,
-            attn_implementation=implementation, ignore_mismatched_sizes=True, output_loading_info=True, **spread)
-        info.update(loaded[1])
-        return loaded[0]
-
-    model = attention.installed(make)
+        spread = {"device_map": device_map(source, _shape(place, hub, dtype), device, devices)}
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        place, dtype=dtype, attn_implementation=attention.NAME, ignore_mismatched_sizes=True, output_loading_info=True,
+        **hub, **spread)
+    model, info = loaded
     check_loaded(source, model, info)
-    if not spread:
-        return model.to(device)
     if devices > 1:
         mark_stages(model, devices)
-    return model
+    return model if spread else model.to(device)
 
 
-def _shape(place: str, revision: str | None, dtype: torch.dtype, trust_remote_code: bool) -> Any:
+def _shape(place: str, hub: Mapping[str, Any], dtype: torch.dtype) -> Any:
     """The model on the meta device, with the settings that end its answers."""
-    config = AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=trust_remote_code)
+    config = AutoConfig.from_pretrained(place, **hub)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trust_remote_code)
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=hub["trust_remote_code"])
     with suppress(OSError):  # it has no generation_config.json
-        model.generation_config = GenerationConfig.from_pretrained(place, revision=revision or "main")
+        model.generation_config = GenerationConfig.from_pretrained(place, revision=hub["revision"] or "main")
     return model

@@ -113,7 +113,7 @@ def _versions() -> str:
 def probe(model: LanguageModel) -> Findings:
     """What the engine does right with a model. Raises ModelError where it does not decode it right."""
     began = perf_counter()
-    if recurrent(model.model):
+    if _recurrent(model.model):
         raise ModelError(f"{model.source}: it keeps a recurrent state (linear attention, Mamba, a convolution), from "
                          "which this engine cannot take back a rejected draft; give engine=vllm, or another model")
     try:
@@ -122,15 +122,14 @@ def probe(model: LanguageModel) -> Findings:
         raise
     except Exception as error:
         raise ModelError(f"{model.source}: transformers' own forward of it fails: {_said(error)}") from error
-    try:
-        trial.chain(model)
-    except Exception as error:
-        raise ModelError(f"{model.source}: {_refusal(model, trial, error)}") from error
-    trees, states = (_reason(part, model) for part in (trial.tree, trial.states))
+    chains, trees, states = (_reason(part, model) for part in (trial.chain, trial.tree, trial.states))
+    if chains:
+        slower = "" if model.lean is None else "engine.decoder=transformers, which is slower, or "
+        raise ModelError(f"{model.source}: {chains}; give {slower}engine=vllm, or another model")
     return Findings(trial.longest, trees, states, round(perf_counter() - began, 2))
 
 
-def recurrent(model: Any) -> bool:
+def _recurrent(model: Any) -> bool:
     """Whether layers of a model of transformers keep more of the past than keys and values."""
     config = model.config.get_text_config(decoder=True)
     if model._is_stateful or not getattr(config, "layer_types", None):
@@ -138,26 +137,15 @@ def recurrent(model: Any) -> bool:
     return any(DynamicCache(config=config).is_linear)
 
 
-def _refusal(model: LanguageModel, trial: _Trial, error: Exception) -> str:
-    """Why it cannot be decoded, and what remains possible."""
-    why = _line(error)
-    if model.lean is not None and not _reason(trial.chain, replace(model, decoder="transformers", graphs=None)):
-        return f"{why}; give engine.decoder=transformers, which is slower"
-    return f"{why}; give engine=vllm, or another model"
-
-
-def _reason(part: Any, model: LanguageModel) -> str:
+def _reason(part: Callable[[LanguageModel], None], model: LanguageModel) -> str:
+    """Why a part of the trial fails; empty where it does not."""
     try:
         part(model)
-    except Exception as error:  # whatever a model's code raises on a cache that is not its own
-        return _line(error)
-    return ""
-
-
-def _line(error: Exception) -> str:
-    if isinstance(error, Difference | ModelError):
+    except (Difference, ModelError) as error:
         return str(error)
-    return f"transformers' code for it does not run on this engine's cache ({_said(error)})"
+    except Exception as error:  # whatever a model's code raises on a cache that is not its own
+        return f"transformers' code for it does not run on this engine's cache ({_said(error)})"
+    return ""
 
 
 def _said(error: Exception) -> str:
@@ -167,7 +155,7 @@ def _said(error: Exception) -> str:
 @contextmanager
 def unmodified(model: Any, implementation: str = "") -> Iterator[None]:
     """The model's forward as transformers has it. `implementation`: of attention, by default its best."""
-    chosen = implementation or ("sdpa" if model._supports_sdpa and not _by_table(model) else "eager")
+    chosen = implementation or ("sdpa" if model._supports_sdpa else "eager")
     before = [(config, config._attn_implementation) for config in attention.configs(model)
               if getattr(config, "_attn_implementation", None) == attention.NAME]
     try:
@@ -240,7 +228,7 @@ class _Trial:
     def _tolerance(self) -> float:
         """At least four times what lies between two implementations of attention that transformers has."""
         least, model = TOLERANCE[self.model.model.dtype], self.model.model
-        if not model._supports_sdpa or _by_table(model):
+        if not model._supports_sdpa:
             return least
         with unmodified(model, "eager"):
             other = self._whole(self.prompts[1], self.second[1])
@@ -323,8 +311,3 @@ def off(got: Tensor, want: Tensor) -> Tensor:
     scale = (want - want.mean(-1, keepdim=True)).norm(dim=-1).clamp(min=1e-30)
     off: Tensor = (got - want).norm(dim=-1) / scale
     return off
-
-
-def _by_table(model: Any) -> bool:
-    """Whether its attention classes were chosen when it was made: they cannot be switched."""
-    return bool(getattr(model, attention.BY_TABLE, False))

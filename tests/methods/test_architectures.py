@@ -17,7 +17,7 @@ LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_e
 
 
 @pytest.mark.parametrize(("kind", "words"), [
-    ("gpt_oss", "right"), ("deepseek_v3", "right"), ("llama4_text", "right"), ("falcon", "right"), ("gptj", "right"),
+    ("gpt_oss", "right"), ("deepseek_v3", "right"), ("llama4_text", "right"),
     ("bloom", "right, but no trees"), ("gemma3n_text", "right, but no hidden states"),
     ("recurrent_gemma", "refused: it keeps a recurrent state"), ("mamba", "refused: it keeps a recurrent state"),
     ("bert", "refused: the engine's logits")])
