@@ -1,4 +1,4 @@
-"""What a command line asks for: its points, or reports; what a sweep may vary, and its editions."""
+"""What a command line asks for: its points, or reports; what a sweep may vary, and its scales."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def check_effects(points: Sequence[Collection[str]], cells: Sequence[Cell]) -> N
 
 
 def edition(section: Mapping[str, Any], sweep: str, scale: str, given: Collection[str]) -> list[str]:
-    """The overrides of a sweep's edition at a scale, without keys that the command gives. Raises ConfigError."""
-    known = section.get("editions") or {}
+    """A sweep's own overrides at a scale, without keys that the command gives. Raises ConfigError."""
+    known = section.get("scales") or {}
     if scale == EMBEDDED:
         return []
     if scale not in known:
         others = ", ".join(f"scale={name}" for name in (EMBEDDED, *known))
-        raise ConfigError(f"scale={scale}: +sweep={sweep} has no such edition; it has {others}; name models and task "
+        raise ConfigError(f"scale={scale}: +sweep={sweep} does not have it, it has {others}; name models and task "
                           "yourself: pair=NAME task=NAME")
     return [line for line in known[scale] if line.partition("=")[0] not in given]
 

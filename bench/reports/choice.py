@@ -52,7 +52,7 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
             for coords, settings in points.items()}
     for coords, row in rows.items():
         entries = spec.chosen().entries(coords).values()
-        row.asked = next((entry.asked for entry in entries if entry.asked is not None), None)
+        row.asked = next((entry.judged_at for entry in entries if entry.judged_at is not None), None)
         if any(entry.frontier for entry in entries):
             row.clock = rows.get(reference(spec, coords, choice.lossless))
         elif row.asked is not None:  # a control is a setting of another temperature, as a row of the frontier is

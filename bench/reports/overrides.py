@@ -1,4 +1,4 @@
-"""Overrides as text: the edition of a report that they choose, and the rule that they name for its rows."""
+"""Overrides as text: the scale of a report that they choose, and the rule that they name for its rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 Spec = TypeVar("Spec", bound=ReportSpec)
 
 LAYOUT = ("pairs", "scale")
-"""Keys that choose the edition of a report and are no part of a point."""
+"""Keys that choose the scale of a report and are no part of a point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which edition of a report is asked for: its pairs, or all of a scale."""
+    """The pairs of a report that are wanted, or all of a scale."""
 
     pairs: tuple[str, ...]
     scale: Scale
@@ -51,12 +51,12 @@ class Selection:
         return cls(tuple(dict.fromkeys(pairs)), scale)
 
     def edition(self, spec: Spec) -> Spec:
-        """The edition of this report. Raises ValueError where it has none."""
+        """This report on them. Raises ValueError where it has none."""
         return spec.edition(self.pairs, self.scale)
 
 
 def of_points(overrides: Sequence[str]) -> list[str]:
-    """The overrides without those that only choose the edition."""
+    """The overrides without those that only choose the scale."""
     return [line for line in overrides if key_of(line) not in LAYOUT]
 
 

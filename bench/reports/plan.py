@@ -195,7 +195,7 @@ def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
 
 def asked_of(spec: ReportSpec, coords: Coords) -> float | None:
     """The temperature that the row is judged at in place of its own."""
-    return next((entry.asked for entry in spec.entries(coords).values() if entry.asked is not None), None)
+    return next((entry.judged_at for entry in spec.entries(coords).values() if entry.judged_at is not None), None)
 
 
 def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: float | None = None) -> Outcome:

@@ -136,7 +136,7 @@ def plans_of(reports: Mapping[str, AnyReport], hydra: Composer, request: Request
 
 
 def load_reports(request: Request, hydra: Composer) -> dict[str, AnyReport]:
-    """The requested reports by name, those that have the edition asked for. Raises ValueError for an unknown or a
+    """The requested reports by name, those that have the scale or the pairs. Raises ValueError for an unknown or a
     malformed report."""
     for name in request.reports:
         hydra.check_option("report", name, ALL, EVERY, LIST)

@@ -23,11 +23,11 @@ SHORT = {"draft.length": "K", "decoding.temperature": "T"}
 
 class Layout(Section):
     """The section `sweep`: the title, and a figure whose axes are swept keys. Other swept keys get a panel each.
-    `editions`: scale -> overrides that make the sweep the paper's own."""
+    `scales`: scale -> overrides that make the sweep the paper's own."""
 
     title: str
     figure: Figure
-    editions: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    scales: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 def plan_of_sweep(command: Command) -> Plan:

@@ -38,9 +38,9 @@ class Entry(Frozen):
     published   its name in the published file, if that differs from the label.
     baseline    a reference, never marked as best.
     only        limits the entry to some entries of other axes: {axis: labels}.
-    scale       the editions that have the entry, one or several; all of them unless given.
+    scale       the scales that have the entry, one or several; all of them unless given.
     no_cell     why the project cannot run what the paper has here: the cell stays in the table with this reason.
-    asked       the temperature that the row is judged at in place of its own: a control, lossless decoding at another
+    judged_at   the temperature that the row is judged at in place of its own: a control, lossless decoding at another
                 temperature presented as a rule.
     frontier    a row of lossless decoding at one temperature, made by `choice.frontier`; where it is not timed
                 itself, it takes the clock of its settings at the temperature asked for.
@@ -57,7 +57,7 @@ class Entry(Frozen):
     only: dict[str, tuple[str, ...]] = {}
     scale: Annotated[tuple[Scale, ...], BeforeValidator(_as_tuple)] = ()
     no_cell: str = ""
-    asked: float | None = Field(default=None, gt=0)
+    judged_at: float | None = Field(default=None, gt=0)
     frontier: bool = False
     variants: Annotated[tuple[Entry, ...], BeforeValidator(_spell_out)] = ()
 

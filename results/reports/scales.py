@@ -1,4 +1,4 @@
-"""The editions of a report: which pairs and tasks stand for an entry, how many prompts, and how long the answers are.
+"""A report at each scale: which pairs and tasks stand for an entry, how many prompts, and how long the answers are.
 conf/scale/*.yaml hold them, once for all reports."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import yaml
 
 FOLDER = Path(__file__).parents[2] / "conf" / "scale"
 Scale = Literal["embedded", "real", "paper"]
-"""An edition: on the embedded pair, on a real model that needs no hub, on the pairs of a paper."""
+"""On the embedded pair, on a real model that needs no hub, on the pairs of a paper."""
 SCALES: tuple[Scale, ...] = ("embedded", "real", "paper")
 Plain = dict[str, Any]
 
@@ -23,23 +23,23 @@ def scales() -> Mapping[str, Plain]:
     return {name: yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")) for name in SCALES}
 
 
-def with_editions(section: Mapping[str, Any]) -> Plain:
+def at_all_scales(section: Mapping[str, Any]) -> Plain:
     """A report's YAML with each name of conf/scale in its axes replaced by entries, and the base of each scale among
-    those of `base_at`, where the report names its `editions`. Raises ValueError for an unknown name."""
-    editions, axes, full = section.get("editions", ""), section.get("axes"), dict(section)
+    those of `base_at`, where the report gives `settings_of`. Raises ValueError for an unknown name."""
+    whose, axes, full = section.get("settings_of", ""), section.get("axes"), dict(section)
     known = scales()["paper"]["papers"]
-    if editions and editions not in known:
-        raise ValueError(f"editions={editions}: unknown; one of {', '.join(known)}")
+    if whose and whose not in known:
+        raise ValueError(f"settings_of={whose}: unknown; one of {', '.join(known)}")
     if isinstance(axes, Mapping):
-        full["axes"] = {name: list(_entries(axis, SCALES, editions)) if _is_listed(axis) else axis
+        full["axes"] = {name: list(_entries(axis, SCALES, whose)) if _is_listed(axis) else axis
                         for name, axis in axes.items()}
-    if editions:
-        paper = known[editions]
+    if whose:
+        paper = known[whose]
         full.setdefault("not_printed", paper.get("not_printed", ""))
         if isinstance(published := section.get("published"), Mapping):
             full["published"] = {"hardware": paper.get("hardware", ""), **published}
         own = section.get("base_at") or {}
-        full["base_at"] = {scale: _filled(own.get(scale, ()), section.get("base", ()), _base(scale, editions))
+        full["base_at"] = {scale: _filled(own.get(scale, ()), section.get("base", ()), _base(scale, whose))
                            for scale in SCALES}
     return full
 
@@ -49,17 +49,17 @@ def _is_listed(axis: Any) -> bool:
     return isinstance(axis, list | tuple) or (isinstance(axis, Mapping) and bool(axis) and set(axis) <= set(SCALES))
 
 
-def _entries(axis: Any, of: Sequence[str], editions: str) -> Iterator[Any]:
+def _entries(axis: Any, of: Sequence[str], whose: str) -> Iterator[Any]:
     """The entries of an axis as YAML gives it, those of these scales."""
     if isinstance(axis, Mapping):
         for scale, entries in axis.items():
-            yield from _entries([entries] if isinstance(entries, Mapping) else entries, [scale], editions)
+            yield from _entries([entries] if isinstance(entries, Mapping) else entries, [scale], whose)
         return
     for item in axis:
         name = item if isinstance(item, str) else item.get("use") if isinstance(item, Mapping) else None
         if name is not None:
             given = {} if isinstance(item, str) else {key: value for key, value in item.items() if key != "use"}
-            yield from _named(name, given, of, editions)
+            yield from _named(name, given, of, whose)
         elif isinstance(item, Mapping) and "values" in item:
             yield from (_limited(entry, of) for entry in spelled_out(item))
         else:
@@ -70,11 +70,11 @@ def _limited(entry: Mapping[str, Any], of: Sequence[str]) -> Plain:
     return dict(entry) if len(of) == len(SCALES) else {**entry, "scale": list(of)}
 
 
-def _named(name: str, given: Mapping[str, Any], of: Sequence[str], editions: str) -> Iterator[Plain]:
+def _named(name: str, given: Mapping[str, Any], of: Sequence[str], whose: str) -> Iterator[Plain]:
     """The entry of this name at each scale that has one. `given` replaces its keys; overrides are added."""
-    found = {scale: entry for scale in of if (entry := _entry(name, scale, editions)) is not None}
+    found = {scale: entry for scale in of if (entry := _entry(name, scale, whose)) is not None}
     if not found:
-        known = sorted({key for scale in of for part in _parts(scale, editions)
+        known = sorted({key for scale in of for part in _parts(scale, whose)
                         for group in ("pairs", "tasks") for key in part.get(group, ())})
         raise ValueError(f"{name}: neither a pair nor a task of conf/scale; it has {', '.join(known)}")
     for scale, entry in found.items():
@@ -82,9 +82,9 @@ def _named(name: str, given: Mapping[str, Any], of: Sequence[str], editions: str
         yield {**entry, **given, "overrides": overrides, "scale": scale}
 
 
-def _entry(name: str, scale: str, editions: str) -> Plain | None:
+def _entry(name: str, scale: str, whose: str) -> Plain | None:
     """The entry of a pair or of the task that has a role."""
-    for part in reversed(_parts(scale, editions)):
+    for part in reversed(_parts(scale, whose)):
         if name in part.get("tasks", ()):
             task = part["tasks"][name]
             task = {"label": task, "task": task} if isinstance(task, str) else task
@@ -96,18 +96,18 @@ def _entry(name: str, scale: str, editions: str) -> Plain | None:
     return None
 
 
-def _parts(scale: str, editions: str) -> list[Plain]:
+def _parts(scale: str, whose: str) -> list[Plain]:
     """What a scale has for all reports and, behind it, for those of one paper."""
     whole = scales()[scale]
-    return [whole, whole.get("papers", {}).get(editions, {})]
+    return [whole, whole.get("papers", {}).get(whose, {})]
 
 
-def _base(scale: str, editions: str) -> list[str]:
-    return [line for part in _parts(scale, editions) for line in part.get("base", ())]
+def _base(scale: str, whose: str) -> list[str]:
+    return [line for part in _parts(scale, whose) for line in part.get("base", ())]
 
 
 def _filled(own: Sequence[str], base: Sequence[str], of_scale: Sequence[str]) -> list[str]:
-    """The overrides of an edition with those of its scale that neither it nor the report gives."""
+    """The overrides of a scale with those of its scale that neither it nor the report gives."""
     given = {line.partition("=")[0] for line in (*own, *base)}
     return [*own, *(line for line in of_scale if line.partition("=")[0] not in given)]
 
@@ -118,7 +118,7 @@ def spelled_out(axis: Mapping[str, Any]) -> list[Plain]:
     rest = {key: value for key, value in axis.items() if key not in ("override", "values", "label")}
     if not {"override", "values"} <= set(axis):
         raise ValueError("an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' (optional)}"
-                         ", or one of these for each edition, {embedded: ..., real: ..., paper: ...}")
+                         ", or one of these for each scale, {embedded: ..., real: ..., paper: ...}")
     label, override = axis.get("label", "{}"), axis["override"]
     return [{**rest, "label": label.format(value), "overrides": [override.format(value)] if override else [],
              "value": value if isinstance(value, int | float) else None} for value in dict.fromkeys(axis["values"])]

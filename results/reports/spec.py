@@ -30,7 +30,7 @@ from results.reports.choice import Choice, Sweep, with_frontier
 from results.reports.columns import Column
 from results.reports.figures import Figure, Planes
 from results.reports.further import first_table, further_tables
-from results.reports.scales import SCALES, Scale, with_editions
+from results.reports.scales import SCALES, Scale, at_all_scales
 from results.store.sample import Opponent
 
 OWN_MODELS = "local"
@@ -41,7 +41,7 @@ Coords = tuple[str, ...]
 
 class Published(Frozen):
     """Numbers of a paper: a file in results/published, the axis whose entries are the paper's model pairs, and on what
-    machine the paper measured them (that of its `editions`)."""
+    machine the paper measured them (that of its `settings_of`)."""
 
     file: str
     pair: str
@@ -64,10 +64,10 @@ class ReportSpec(Frozen):
     name         the report's name, that of its files.
     title        its heading.
     about        a paragraph under the heading.
-    not_printed  what the paper leaves out and what is taken here, for editions on its pairs.
+    not_printed  what the paper leaves out and what is taken here, on its pairs.
     base         overrides that all points share, but for those that an entry replaces (`replaced`).
-    base_at      edition -> overrides of its own, in place of those of `base` with the same keys.
-    editions     whose pairs, tasks, numbers of prompts and answer lengths conf/scale gives: those of a paper, or own;
+    base_at      scale -> overrides of its own, in place of those of `base` with the same keys.
+    settings_of  whose pairs, tasks, numbers of prompts and answer lengths conf/scale gives: those of a paper, or own;
                  empty: the report gives its own.
     axes         axis name -> entries.
     on_request   left out of report=all.
@@ -84,7 +84,7 @@ class ReportSpec(Frozen):
     not_printed: str = ""
     base: tuple[str, ...] = ()
     base_at: dict[Scale, tuple[str, ...]] = Field(default_factory=dict)
-    editions: str = ""
+    settings_of: str = ""
     axes: Annotated[Axes, Field(min_length=1), AfterValidator(spell_variants), AfterValidator(check_axes)]
     on_request: bool = False
     trace: bool = False
@@ -103,7 +103,7 @@ class ReportSpec(Frozen):
         if pairs:
             scale = self._scale_of(pairs, by_scale)
         elif scale != "embedded" and not by_scale[scale]:
-            raise ValueError(f"report={self.name}: has no edition of scale={scale}")
+            raise ValueError(f"report={self.name}: does not have scale={scale}; `report=list` shows the scales of each")
         axes = {name: at_scale(axis, scale) for name, axis in self.axes.items()}
         own = self._own(scale)
         if scale == "embedded":
@@ -127,7 +127,7 @@ class ReportSpec(Frozen):
         if not scales:
             every = list(dict.fromkeys(name for names in known.values() for name in names))
             other = [pair for pair in pairs if pair not in every]
-            fault = f"has no edition for pair={other[0]}" if other else f"pairs=[{','.join(pairs)}] are of two scales"
+            fault = f"does not have pair={other[0]}" if other else f"pairs=[{','.join(pairs)}] are of two scales"
             raise ValueError(f"report={self.name}: {fault}; it has {', '.join(every)}, and pair={OWN_MODELS} for "
                              "models of your own")
         return scales[0]
@@ -244,7 +244,7 @@ class TableSpec(ReportSpec):
 class FigureSpec(ReportSpec):
     """A figure; `figure` says of which kind, and which part each axis plays in it.
 
-    figure_at    edition -> options of its own, in place of those of `figure`.
+    figure_at    scale -> options of its own, in place of those of `figure`.
     """
 
     kind: Literal["figure"]
@@ -284,7 +284,7 @@ _ADAPTER: TypeAdapter[AnyReport] = TypeAdapter(Annotated[AnyReport, Field(discri
 def parse_report(section: Mapping[str, Any]) -> AnyReport:
     """Validate a report's YAML, its editions filled in. Raises ValidationError, whose locations begin with the
     kind; ValueError for a name that conf/scale does not have."""
-    return _ADAPTER.validate_python(with_editions(section))
+    return _ADAPTER.validate_python(at_all_scales(section))
 
 
 def report_keys(kind: str) -> Iterable[str]:

@@ -194,7 +194,7 @@ def test_a_sweep_has_the_edition_of_its_paper(hydra) -> None:
     assert {(cell.timed, cell.n, cell.task.name) for cell in cells} == {
         (12, None, "humaneval_mars"), (12, None, "gsm8k_mars_release")}
     assert Cell.parsed(hydra.command(["+sweep=mars_theta", "scale=paper"]).points[0].config).timed == ALL_TIMED
-    with pytest.raises(ConfigError, match=r"scale=paper: \+sweep=arc_theta has no such edition; it has"):
+    with pytest.raises(ConfigError, match=r"scale=paper: \+sweep=arc_theta does not have it, it has"):
         hydra.command(["+sweep=arc_theta", "scale=paper"])
 
 

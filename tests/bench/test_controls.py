@@ -114,8 +114,9 @@ axes:
     - {label: Target alone, overrides: [drafter=none, rule=lossless], baseline: true}
     - {label: best lossless, variants: [{label: tree, overrides: [rule=lossless]}]}
     - {label: EAGLE-3, overrides: [rule=lossless]}
-    - {label: "control: top-p 0.8", overrides: [rule=lossless, decoding.top_p=0.8], asked: 1}
-    - {label: "control: lossless at T = 0.5", overrides: [rule=lossless, decoding.temperature=0.5, repeat=1], asked: 1}
+    - {label: "control: top-p 0.8", overrides: [rule=lossless, decoding.top_p=0.8], judged_at: 1}
+    - {label: "control: lossless at T = 0.5", overrides: [rule=lossless, decoding.temperature=0.5, repeat=1],
+       judged_at: 1}
     - {label: "random, 50%", overrides: [rule=random, rule.rate=0.5]}
 rows: [Model, Task, Rule]
 choice: {axes: [Setting], lossless: best lossless, frontier: [tree]}

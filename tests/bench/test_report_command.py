@@ -168,7 +168,7 @@ def test_several_pairs_of_a_paper_in_one_table(command) -> None:
         spec = parse_report(hydra.section("report", "arc_table6"))
         plan = plan_of(spec, hydra, ["pairs=[vicuna_13b,llama31_8b]", "n=80", "engine.device=cpu"])
         single = plan_of(spec, hydra, ["pair=vicuna_13b", "n=80", "engine.device=cpu"])
-        with pytest.raises(ValueError, match="report=mars_table2: has no edition for pair=llama31_8b; it has tiny"):
+        with pytest.raises(ValueError, match="report=mars_table2: does not have pair=llama31_8b; it has tiny"):
             plan_of(parse_report(hydra.section("report", "mars_table2")), hydra, ["pair=llama31_8b"])
     assert plan.spec.name == "arc_table6_vicuna_13b_llama31_8b"
     assert {cell.pair.name for cell in plan.cells.values()} == {"vicuna_13b", "llama31_8b"}

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from results.metrics.tau_gain import TEMPERATURES
 from results.reports.published import by_place, load_published, place_in_paper
-from results.reports.scales import SCALES, with_editions
+from results.reports.scales import SCALES, at_all_scales
 from results.reports.spec import FigureSpec, TableSpec, parse_report
 from tests.helpers.synthetic_cells import table_spec
 
@@ -142,7 +142,7 @@ def test_editions_keep_what_belongs_to_their_scale():
     assert both.name == "demo_huge_big" and both.points() == spec.edition((), "paper").points()
     assert edition("laptop") == ("demo_laptop", [("Laptop", "AR", "GSM8K"), ("Laptop", "SpS", "GSM8K")])
     assert [p.coords for p in spec.edition((), "real").points()] == edition("laptop")[1]
-    with pytest.raises(ValueError, match="has no edition for pair=other; it has alpha, laptop, big, huge, and"):
+    with pytest.raises(ValueError, match="does not have pair=other; it has alpha, laptop, big, huge, and"):
         spec.edition(["other"])
     with pytest.raises(ValueError, match=r"pairs=\[alpha,big\] are of two scales"):
         spec.edition(["alpha", "big"])
@@ -177,11 +177,11 @@ def test_published_names_exist_in_the_paper(path):
 
 
 def test_names_of_conf_scale_stand_for_entries_of_each_edition():
-    section = {"editions": "mars", "base": ["n=8"], "base_at": {"paper": ["pair.nodes=9"]}, "axes": {
+    section = {"settings_of": "mars", "base": ["n=8"], "base_at": {"paper": ["pair.nodes=9"]}, "axes": {
         "Model": ["tiny", {"use": "qwen3_8b", "label": "Q3"}],
         "Task": {"embedded": ["maths"], "paper": [{"use": "maths", "settings": ["n=3"], "overrides": ["seed=1"]}]},
         "T": {"real": {"override": "decoding.temperature={}", "values": [1]}, "paper": [{"label": "as it is"}]}}}
-    made = with_editions(section)
+    made = at_all_scales(section)
     assert made["axes"] == {
         "Model": [{"label": "Tiny", "overrides": ["pair=tiny"], "scale": "embedded"},
                   {"label": "Q3", "settings": ["decoding.max_new_tokens=4096"], "overrides": ["pair=qwen3_8b"],
@@ -194,6 +194,6 @@ def test_names_of_conf_scale_stand_for_entries_of_each_edition():
     assert made["base_at"] == {"embedded": [], "real": ["decoding.max_new_tokens=512"],
                                "paper": ["pair.nodes=9", "timed=null", "decoding.max_new_tokens=512"]}
     with pytest.raises(ValueError, match=r"poetry: neither a pair nor a task of conf/scale; it has chat, .*, tiny"):
-        with_editions({"axes": {"Task": ["poetry"]}})
-    with pytest.raises(ValueError, match="editions=eagle: unknown; one of mars, fsd, dropmatch, arc, own"):
-        with_editions({"editions": "eagle"})
+        at_all_scales({"axes": {"Task": ["poetry"]}})
+    with pytest.raises(ValueError, match="settings_of=eagle: unknown; one of mars, fsd, dropmatch, arc, own"):
+        at_all_scales({"settings_of": "eagle"})
