@@ -10,6 +10,7 @@ import pytest
 from huggingface_hub.errors import DryRunError
 
 from bench.__main__ import main
+from bench.config.compose import Composer, composer
 from bench.dry_run.downloads import config_folder, listing
 from bench.run import timed as stalls
 from methods.engine import roofline
@@ -44,6 +45,13 @@ class Result:
 
 
 Command = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def hydra() -> Iterator[Composer]:
+    """What composes conf/config.yaml."""
+    with composer() as composing:
+        yield composing
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,21 @@ import yaml
 
 from bench import merge
 from bench.config.cell import Cell
-from bench.config.compose import composer
+from bench.config.compose import Composer
 from bench.config.environment import environment
 from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT, command_line, portable
 from bench.run.models import load_language_model
 from methods.engine import user_cache
-from methods.engine.families import unapplied
 from methods.engine.fingerprints import fingerprint, unhashed
 from methods.engine.source import ModelError
-from results.store.cells import Store
 from tasks.base import TaskError
 
 
-@pytest.fixture(scope="module")
-def cell_of(pair_folder: Path):
+@pytest.fixture
+def cell_of(hydra: Composer, pair_folder: Path):
     pair = ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}"]
-    with composer() as hydra:
-        yield lambda *overrides: hydra.point([*pair, "method=mars", "n=3", *overrides]).cell
+    return lambda *overrides: hydra.point([*pair, "method=mars", "n=3", *overrides]).cell
 
 
 def test_name_is_readable_and_repeats(cell_of) -> None:
@@ -45,13 +41,18 @@ def test_name_is_readable_and_repeats(cell_of) -> None:
     assert cell_of("method=ar").name.startswith("local-ar-mini_gsm-")
 
 
-@pytest.mark.parametrize("override", [
-    "store.dir=elsewhere", "output.dir=elsewhere", "summary=json", "tracker=wandb", "dry_run=true", "method=mars",
-    "engine.device=cpu", "rule.theta=0.90", "n=4", "n=null", "engine.threads=1", "engine.decoder=lean",
-    "engine.graphs=auto",
-])
-def test_name_ignores(cell_of, override: str) -> None:
-    assert cell_of(override).name == cell_of().name
+IGNORED = ("store.dir=elsewhere", "output.dir=elsewhere", "summary=json", "tracker=wandb", "dry_run=true",
+           "method=mars", "engine.device=cpu", "rule.theta=0.90", "n=4", "n=null", "engine.threads=1",
+           "engine.decoder=lean", "engine.graphs=auto")
+COUNTED = ("rule.theta=0.91", "rule.variant=sampling", "rule=lossless", "drafter.sample=false", "draft.length=6",
+           "method=ar", "seed=1", "repeat=1", "batch=2", "task=mini_chat", "decoding.temperature=1",
+           "decoding.top_p=0.9", "decoding.min_p=0.1", "decoding.top_k=5", "decoding.max_new_tokens=9",
+           "engine.dtype=bfloat16", "engine.decoder=transformers")
+
+
+def test_the_name_depends_on_what_decides_tokens_alone(cell_of) -> None:
+    names = {override: cell_of(override).name for override in (*IGNORED, *COUNTED)}
+    assert {override for override, name in names.items() if name == cell_of().name} == {*IGNORED}
 
 
 def test_limit_counts_wherever_it_is_set(cell_of) -> None:
@@ -59,16 +60,6 @@ def test_limit_counts_wherever_it_is_set(cell_of) -> None:
     assert limit == cell_of().task.options.max_new_tokens
     assert cell_of(f"decoding.max_new_tokens={limit}").name == cell_of().name
     assert cell_of("decoding.max_new_tokens=9").name == cell_of("task.max_new_tokens=9").name != cell_of().name
-
-
-@pytest.mark.parametrize("override", [
-    "rule.theta=0.91", "rule.variant=sampling", "rule=lossless", "drafter.sample=false", "draft.length=6", "method=ar",
-    "seed=1", "repeat=1", "batch=2", "task=mini_chat", "decoding.temperature=1", "decoding.top_p=0.9",
-    "decoding.min_p=0.1", "decoding.top_k=5", "decoding.max_new_tokens=9", "engine.dtype=bfloat16",
-    "engine.decoder=transformers",
-])
-def test_name_depends_on(cell_of, override: str) -> None:
-    assert cell_of(override).name != cell_of().name
 
 
 def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of) -> None:
@@ -86,24 +77,6 @@ def test_one_rotation_shares_all_but_the_method(cell_of) -> None:
     assert cell_of("n=4", "timed=0").name == cell_of().name, "numbers of prompts extend a cell"
 
 
-def test_contents_count_and_places_do_not(cell_of, pair_folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(pair_folder, tmp_path / "copy")
-    file = tmp_path / "a.jsonl"
-    file.write_text('{"id": "1", "prompt": "Hello"}\n')
-    (tmp_path / "b.jsonl").write_text(file.read_text())
-    (tmp_path / "c.jsonl").write_text('{"id": "1", "prompt": "Goodbye"}\n')
-
-    def name(folder: Path, prompts: str) -> str:
-        return cell_of("task=prompts", f"task.path={tmp_path / prompts}", f"pair.target={folder / 'target'}").name
-
-    original = name(pair_folder, "a.jsonl")
-    assert name(tmp_path / "copy", "b.jsonl") == original
-    assert name(pair_folder, "c.jsonl") != original
-    config = tmp_path / "copy" / "target" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"rms_norm_eps": 0.1}))
-    assert name(tmp_path / "copy", "a.jsonl") != original
-
-
 @pytest.mark.parametrize("changed", ["model.safetensors", "tokenizer.json", "chat_template.jinja",
                                      "generation_config.json", "config.json"])
 def test_any_byte_of_a_checkpoint_counts(cell_of, pair_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -111,8 +84,8 @@ def test_any_byte_of_a_checkpoint_counts(cell_of, pair_folder: Path, tmp_path: P
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     target = tmp_path / "target"
     shutil.copytree(pair_folder / "target", target)
-    name = cell_of("method=ar", f"pair.target={target}").name
-    assert cell_of("method=ar", f"pair.target={target}").name == name
+    name = cell_of("method=ar").name
+    assert cell_of("method=ar", f"pair.target={target}").name == name, "its place does not count"
     file = target / changed
     content, status = bytearray(file.read_bytes()), file.stat()
     content[len(content) // 2] ^= 1
@@ -143,6 +116,7 @@ def test_of_a_hub_snapshot_the_names_of_the_blobs_count(tmp_path: Path, pair_fol
 
 @pytest.mark.parametrize(("overrides", "option"), [
     (["task=prompts"], "task.path={}.jsonl"),
+    (["method=ar"], "pair.chat_template={}.jinja"),
     (["task=mt_bench"], "task.references={}.jsonl"),
     (["task=gsm8k"], "task.shots.source={}.jsonl"),
     (["method=eagle", "drafter.tree=eagle_25"], "drafter.tree={}.yaml"),
@@ -161,15 +135,6 @@ def test_every_file_counts_by_its_content(cell_of, pair_folder: Path, tmp_path: 
     heads = [f"pair.{head}=random:{pair_folder / head}" for head in ("eagle", "medusa")]
     same, moved, changed = (cell_of(*heads, *overrides, option.format(tmp_path / name)).name for name in "abc")
     assert same == moved != changed
-
-
-def test_the_chat_template_counts_and_its_place_does_not(cell_of, tmp_path: Path) -> None:
-    for name, text in (("a", "{{ messages }}"), ("b", "{{ messages }}"), ("c", "{{ messages[0] }}")):
-        (tmp_path / name).write_text(text)
-    names = [cell_of(f"pair.chat_template={tmp_path / name}").name for name in "abc"]
-    assert names[0] == names[1] != names[2] and cell_of().name not in names
-    with pytest.raises(ConfigError, match=r"pair\.chat_template.*no such file"):
-        cell_of(f"pair.chat_template={tmp_path / 'd'}")
 
 
 ARCHIVES = sorted((PROJECT / "results" / "measured").glob("*/store.tar.xz"))
@@ -225,130 +190,81 @@ def test_an_added_option_counts_where_it_is_set(
     assert key in named(default) and named(other) and key not in named(other)
 
 
-def test_changed_settings_are_refused_in_one_line_wherever_they_are_read(
-        command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measured = command("method=mars", "timed=0", "decoding.temperature=1")
-    key = measured.cell.key
-    shutil.copytree(measured.store.root, tmp_path / "other")
-    file = tmp_path / "other" / key / "cell.yaml"
+def test_changed_settings_are_refused_in_one_line(command, capsys: pytest.CaptureFixture[str]) -> None:
+    cell = command("method=mars", "timed=0", "decoding.temperature=1").cell
+    file, samples = cell.path / "cell.yaml", (cell.path / "samples.jsonl").read_bytes()
     text = file.read_text()
     assert "temperature: 1.0" in text
     file.write_text(text.replace("temperature: 1.0", "temperature: 2.0"))
-
-    def resumed() -> int:
-        result = command("method=mars", "timed=0", "decoding.temperature=1", "n=4", store=tmp_path / "other")
-        print(result.err, file=sys.stderr)
-        return result.status
-
-    commands: dict[str, Callable[[], int]] = {
-        "merge": lambda: merge.main([f"store.dir={tmp_path / 'into'}", f"from={tmp_path / 'other'}"]),
-        "resume": resumed}
-    for name, run in commands.items():
-        capsys.readouterr()
-        status, said = run(), capsys.readouterr().err
-        assert status in (1, 2) and sum(str(file) in line for line in said.splitlines()) == 1, (name, said)
-        assert "Traceback" not in said
-    assert len(Store(tmp_path / "other").cell(key).samples()) == 3, "nothing was added to it"
-    assert not (tmp_path / "into" / key).exists()
-
-
-def test_environment_is_plain_and_keeps_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_very_secret")
-    monkeypatch.setenv("WANDB_API_KEY", "wandb_very_secret")
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-    monkeypatch.setenv("HOME_ADDRESS", "private")
-    found = environment(["bench", "n=3"], "cpu", {"mode": "none"}, {"target": "abc"}, {"target": "one.gguf"})
-    written = json.dumps(found)
-    assert "very_secret" not in written and "private" not in written
-    assert "HF_TOKEN" not in found["variables"] and found["variables"]["TOKENIZERS_PARALLELISM"] == "false"
-    assert found["packages"]["transformers"] and found["cpu"]["model"] and found["cpu"]["cores"] >= 1
-    assert found["accelerator"] is None and found["models"] == {"target": "abc"} and found["argv"] == ["bench", "n=3"]
-    assert found["dequantised"] == {"target": "one.gguf"}
-    assert found["code"].startswith("sha256:") and found["code"] == environment([], "cpu", {}, {}, {})["code"]
+    resumed = command("method=mars", "timed=0", "decoding.temperature=1", "n=4")
+    into = cell.path.parents[1] / "into"
+    assert resumed.status == 2 and merge.main([f"store.dir={into}", f"from={resumed.store.root}"]) == 1
+    for said in (resumed.err, capsys.readouterr().err):
+        assert sum(str(file) in line for line in said.splitlines()) == 1 and "Traceback" not in said
+    assert (cell.path / "samples.jsonl").read_bytes() == samples, "nothing was added to it"
+    assert not (into / cell.key).exists()
 
 
 @pytest.mark.parametrize(("program", "kept"), [
     ("bench/__main__.py", ["python", "-m", "bench"]), ("bench/merge.py", ["python", "-m", "bench.merge"])])
-def test_commands_and_paths_name_no_folder_above_the_checkout(program: str, kept: list[str],
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_of_an_environment_holds_nothing_private(program: str, kept: list[str],
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME_ADDRESS", "private")
     monkeypatch.setenv("XDG_CACHE_HOME", "/home/ada/cache")
     monkeypatch.setenv("HF_HOME", "/home/ada/cache/huggingface")
     words = [str(PROJECT / program), f"store.dir={PROJECT}/outputs/store", "pair.target=/home/ada/cache/leeway/x",
              "data=/data"]
-    found = environment(words, "cpu", {}, {}, {})
+    found = environment(words, "cpu", {}, {"target": "abc"}, {"target": "one.gguf"})
+    assert (found["accelerator"], found["models"], found["dequantised"]) == (None, {"target": "abc"},
+                                                                            {"target": "one.gguf"})
+    assert found["code"].startswith("sha256:") and found["code"] == environment([], "cpu", {}, {}, {})["code"]
     assert found["argv"] == [*kept, "store.dir=outputs/store", "pair.target=~/.cache/leeway/x", "data=/data"]
     assert found["variables"]["HF_HOME"] == "~/.cache/huggingface"
     assert str(PROJECT) not in json.dumps(found) and "/home/ada" not in json.dumps(found)
+    assert "private" not in json.dumps(found)
     assert command_line(["/usr/bin/leeway", "n=3"]) == ["/usr/bin/leeway", "n=3"]
 
 
-def test_a_recorded_cell_holds_paths_of_the_checkout() -> None:
-    from bench.config.cell import Cell
-    from bench.config.compose import composer
-
-    with composer() as hydra:
-        cell = hydra.point(["pair=tiny", "method=mars"]).cell
+def test_a_recorded_cell_holds_paths_of_the_checkout(hydra: Composer) -> None:
+    cell = hydra.point(["pair=tiny", "method=mars"]).cell
     record = cell.record()
     assert record["pair"]["target"] == "models/tiny/target" and str(PROJECT) not in json.dumps(record)
     assert Cell.parsed({**record, "n": None, "timed": 0}).name == cell.name, "it is read back as the same cell"
     assert portable({"a": [1, f"{PROJECT}/x"]}) == {"a": [1, "x"]}
 
 
-@pytest.mark.parametrize(("values", "asked"), [
-    ({"repetition_penalty": 1.05}, {"repetition_penalty": 1.05}),
-    ({"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_new_tokens": None, "bad_words_ids": []}, {}),
-    ({"temperature": 0.6, "top_p": 0.95, "do_sample": True, "eos_token_id": [1, 2], "max_length": 4096}, {}),
-    ({"no_repeat_ngram_size": 3, "suppress_tokens": [1, 2], "begin_suppress_tokens": [4], "min_new_tokens": 5,
-      "bad_words_ids": [[3]], "forced_eos_token_id": 0, "forced_bos_token_id": 7},
-     {"no_repeat_ngram_size": 3, "suppress_tokens": [1, 2], "begin_suppress_tokens": [4], "min_new_tokens": 5,
-      "bad_words_ids": [[3]], "forced_eos_token_id": 0, "forced_bos_token_id": 7}),
-])
-def test_what_is_not_applied(values: dict, asked: dict) -> None:
-    assert unapplied(values) == asked
-
-
 @pytest.fixture
 def penalised(pair_folder: Path, tmp_path: Path) -> Path:
-    """A target that asks for a penalty."""
+    """A target that asks for a penalty, beside what is applied or changes nothing."""
     folder = tmp_path / "target"
     shutil.copytree(pair_folder / "target", folder)
     file = folder / "generation_config.json"
     given = json.loads(file.read_text()) if file.is_file() else {}
-    file.write_text(json.dumps(given | {"repetition_penalty": 1.5}))
+    neutral = {"no_repeat_ngram_size": 0, "min_new_tokens": None, "bad_words_ids": [], "temperature": 0.6, "top_k": 9}
+    file.write_text(json.dumps(given | neutral | {"repetition_penalty": 1.5}))
     return folder
 
 
-@pytest.mark.parametrize("dry_run", ["true", "false"])
-def test_a_penalty_is_refused_before_anything_runs(penalised: Path, dry_run: str) -> None:
-    with composer() as hydra, pytest.raises(ConfigError) as error:
-        assert hydra.point(["pair=local", f"pair.target={penalised}", "method=ar", "task=mini_gsm",
-                            f"dry_run={dry_run}"]).cell
+def test_a_penalty_is_refused_before_anything_runs(cell_of, penalised: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        cell_of("method=ar", f"pair.target={penalised}")
     assert str(error.value) == (f"{penalised}: its generation_config.json asks for repetition_penalty=1.5, which no "
                                 "method here applies; pair.ignore_generation_config=true decodes without")
 
 
-def test_it_can_be_ignored_and_changes_no_name(penalised: Path, pair_folder: Path) -> None:
-    with composer() as hydra:
-        def cell(*more: str) -> Cell:
-            return hydra.point(["pair=local", "method=ar", "task=mini_gsm", *more]).cell
-
-        ignoring = cell(f"pair.target={penalised}", "pair.ignore_generation_config=true")
-        assert ignoring.record()["pair"]["ignore_generation_config"] is True
-        plain = cell(f"pair.target={pair_folder / 'target'}")
-        assert plain.name == cell(f"pair.target={pair_folder / 'target'}", "pair.ignore_generation_config=true").name
-        assert "ignore_generation_config" not in plain.record()["pair"]
-        assert load_language_model(ignoring.pair, ignoring.engine, "target").vocab_size
+def test_it_can_be_ignored_and_changes_no_name(cell_of, penalised: Path) -> None:
+    ignoring = cell_of("method=ar", f"pair.target={penalised}", "pair.ignore_generation_config=true")
+    assert ignoring.record()["pair"]["ignore_generation_config"] is True
+    plain = cell_of("method=ar")
+    assert plain.name == cell_of("method=ar", "pair.ignore_generation_config=true").name
+    assert "ignore_generation_config" not in plain.record()["pair"]
+    assert load_language_model(ignoring.pair, ignoring.engine, "target").vocab_size
 
 
-def test_the_day_of_a_task_names_the_cell_where_it_is_given(pair_folder: Path) -> None:
-    with composer() as hydra:
-        def cell(*more: str) -> Cell:
-            return hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", "method=ar",
-                                "task=mini_gsm", *more]).cell
-
-        plain, dated = cell(), cell("task.date=2025-01-02")
-        assert plain.name != dated.name and "date" not in plain.record()["task"]
-        assert dated.record()["task"]["date"] == "2025-01-02"
-        assert str(dated.load_task().prompts(1)[0].date) == "2025-01-02"
-        with pytest.raises(ConfigError, match=r"task\.date"):
-            cell("task.date=tomorrow")
+def test_the_day_of_a_task_names_the_cell_where_it_is_given(cell_of) -> None:
+    plain, dated = cell_of(), cell_of("task.date=2025-01-02")
+    assert plain.name != dated.name and "date" not in plain.record()["task"]
+    assert dated.record()["task"]["date"] == "2025-01-02"
+    assert str(dated.load_task().prompts(1)[0].date) == "2025-01-02"
+    with pytest.raises(ConfigError, match=r"task\.date"):
+        cell_of("task.date=tomorrow")
