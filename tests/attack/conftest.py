@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.conftest import bandwidth, no_stalls  # noqa: F401  for these tests too
+from tests.bench.conftest import no_clock  # noqa: F401  for these tests too
 from tests.helpers.commands import run
 from tests.helpers.stores import decoded
 

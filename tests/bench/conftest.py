@@ -12,6 +12,7 @@ from huggingface_hub.errors import DryRunError
 from bench.__main__ import main
 from bench.config.compose import Composer, composer
 from bench.dry_run.downloads import config_folder, listing
+from bench.run import console
 from bench.run import timed as stalls
 from methods.engine import roofline
 from results.store.cells import CellFolder, Store
@@ -62,14 +63,11 @@ def pair(pair_folder: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def no_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that run beside each other stall each other."""
+def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No stall by tests that run beside each other, no line that depends on how long a command takes, and a copy
+    bandwidth that takes no time and leaves no note in the user's cache."""
     monkeypatch.setattr(stalls, "MOST_IDLE", 1.0)
-
-
-@pytest.fixture(autouse=True)
-def bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy bandwidth that takes no time and leaves no note in the user's cache."""
+    monkeypatch.setattr(console, "EVERY_S", float("inf"))
     monkeypatch.setattr(roofline, "copy_bandwidth", lambda device, machine, threads: 1e10)
 
 

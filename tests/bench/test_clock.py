@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 import bench.run.console as progress
-from bench.reports.run import check_selection
 from bench.run import locks
 from bench.run import models as model_pool
 from bench.run import timed as rotation
@@ -24,7 +22,7 @@ from tests.helpers.summaries import written
 
 
 @pytest.fixture(autouse=True)
-def judged(no_stalls: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def judged(no_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests must not depend on how busy the machine is; these have a clock of their own."""
     monkeypatch.setattr(stalls, "MOST_IDLE", 0.1)
 
@@ -113,53 +111,18 @@ def test_the_record_of_a_cell_says_what_was_timed_again(command, monkeypatch: py
     assert (written(cell).timed, written(cell).retimed, written(cell).stalled) == (2, 1, 0)
 
 
-class Threads:
-    """A clock that runs by the threads in use: `seconds` of a product, from the number of threads and of the trial."""
-
-    def __init__(self, seconds: Callable[[int, int], float], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.used, self.trial, self.clock, self.seconds = 1, 0, 0.0, seconds
-        self.tried: set[int] = set()
-        monkeypatch.setattr(torch, "set_num_threads", self.use)
-        monkeypatch.setattr(torch, "bmm", self.work)
-        monkeypatch.setattr(model_pool.time, "perf_counter", lambda: self.clock)
-        monkeypatch.setattr(model_pool.time, "sleep", self.wait)
-
-    def use(self, count: int) -> None:
-        self.used = count
-        self.tried.add(count)
-
-    def work(self, *_: object) -> None:
-        self.clock += self.seconds(self.used, self.trial)
-
-    def wait(self, seconds: float) -> None:
-        self.trial += seconds > 0
-
-
-@pytest.mark.parametrize(("most", "quick"), [(6, 4), (6, 6), (6, 1), (1, 1)])
-def test_the_quickest_number_of_threads(most: int, quick: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Threads(lambda used, _: 1.0 if used == quick else 2.0, monkeypatch)
-    assert model_pool.quickest_threads.__wrapped__(most) == quick
-    assert machine.tried == ({1, 2, 4, 6} if most > 1 else set())
-
-
-def test_a_small_lead_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    Threads(lambda used, _: {1: 1.0, 2: 1.05}[used], monkeypatch)
-    assert model_pool.quickest_threads.__wrapped__(2) == 2
-
-
-def test_a_line_tells_how_much_of_the_whole_pass_is_done(monkeypatch: pytest.MonkeyPatch,
-                                                         capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "EVERY_S", 0.0)
-    with progress.Bars("quality pass, 2 workers", {"": 24}) as bars:
-        first, second = bars.row("mini_gsm mars", 20, done=4), bars.row("mini_gsm fsd", 8)
-        first.advance(16, [], 1.0)
-        second.advance(4, [], 1.0)
-        second.advance(4, [], 1.0)
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split(" ", 1)[1].split(", ")[1] for line in said] == [
-        "2 workers: 16 of 24 prompts", "2 workers: 20 of 24 prompts", "2 workers: 24 of 24 prompts"]
-    assert [line.split("; ")[1] for line in said] == ["mini_gsm mars", "mini_gsm fsd", "mini_gsm fsd"]
-    assert said[-1].endswith("0.0 min left; mini_gsm fsd")
+@pytest.mark.parametrize(("seconds", "chosen"), [
+    ({1: 2, 2: 2, 4: 1, 6: 2}, 4), ({1: 2, 2: 2, 4: 2, 6: 1}, 6), ({1: 1, 2: 2, 4: 2, 6: 2}, 1), ({1: 1}, 1),
+    ({1: 1.0, 2: 1.05}, 2)], ids=str)
+def test_the_quickest_number_of_threads(seconds: dict[int, float], chosen: int,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small lead is noise."""
+    machine = SimpleNamespace(used=1, now=0.0)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: setattr(machine, "used", count))
+    monkeypatch.setattr(torch, "bmm", lambda *_: setattr(machine, "now", machine.now + seconds[machine.used]))
+    monkeypatch.setattr(model_pool.time, "perf_counter", lambda: machine.now)
+    monkeypatch.setattr(model_pool.time, "sleep", lambda _: None)
+    assert model_pool.quickest_threads.__wrapped__(max(seconds)) == chosen
 
 
 def test_the_time_left_knows_that_trees_are_slower(monkeypatch: pytest.MonkeyPatch,
@@ -215,13 +178,3 @@ def test_a_wrong_variable_is_one_line(command, monkeypatch: pytest.MonkeyPatch) 
     result = command("method=ar", "timed=1")
     assert result.status == 2
     assert result.err == "error: LEEWAY_LOCK=/nowhere/lock: no such folder; give a file in a folder that exists\n"
-
-
-def test_rows_that_select_by_speed_need_two_timed_prompts() -> None:
-    def plan(timed: int) -> Any:
-        spec = SimpleNamespace(choice=object(), title="MARS beside the best lossless method")
-        return SimpleNamespace(spec=spec, cells={("a",): SimpleNamespace(timed=timed)}, is_untimed=lambda coords: False)
-
-    check_selection([plan(2)])
-    with pytest.raises(ValueError, match=r"^timed=1: MARS beside .* give at least timed=2, or timed=0 for the"):
-        check_selection([plan(1)])

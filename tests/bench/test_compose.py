@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-import hydra
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from bench.config.compose import Composer, composer
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
-
-
-@pytest.fixture(scope="module")
-def conf() -> Iterator[Composer]:
-    with composer() as composing:
-        yield composing
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +56,8 @@ def by_hydra(overrides: list[str], folder: Path | None = None) -> dict[str, Any]
     """The configuration as Hydra alone makes it."""
     OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
     further = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        made = hydra.compose("config", [*overrides, *further])
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        made = compose("config", [*overrides, *further])
     plain = OmegaConf.to_container(made, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
@@ -90,10 +83,10 @@ def same(found: Any, expected: Any) -> bool:
     ["task=cnn_dm", "pair=smollm2", "cost=epyc_tiny", "launch=slurm", "tracker=wandb", "engine=vllm"],
     ["+sweep=mars_theta", "task=mini_chat", "pair.thinking=True"],
     ["+pair.extra={a: [1, b]}", "++n=3", "rule=either"]], ids=lambda given: given[0])
-def test_a_point_is_what_hydra_makes_of_it(conf: Composer, overrides: list[str]) -> None:
+def test_a_point_is_what_hydra_makes_of_it(hydra: Composer, overrides: list[str]) -> None:
     expected = by_hydra(overrides)
     for _ in range(2):
-        found = conf.point(overrides).config
+        found = hydra.point(overrides).config
         assert same({key: found[key] for key in expected}, expected)
         assert found.keys() == expected.keys()
         found["pair"]["name"] = found["seed"] = "changed by its user"
@@ -134,8 +127,8 @@ def test_what_is_not_composed_is_one_line(user: Path, option: str, words: str) -
     (["+sweep=fsd_threshold", "rule.threshold=0.3,0.1", "draft.length=7"], [
         {"rule.threshold": value, "draft.length": 7, "task": "mini_gsm"} for value in (0.3, 0.1)])],
     ids=lambda given: " ".join(given) if isinstance(given[0], str) else "")
-def test_a_sweep_has_the_points_of_hydras_basic_sweeper(conf: Composer, words: list[str], points: list[dict]) -> None:
-    command = conf.command(words)
+def test_a_sweep_has_the_points_of_hydras_basic_sweeper(hydra: Composer, words: list[str], points: list[dict]) -> None:
+    command = hydra.command(words)
     found = [{key: value_at(point.config, key) for key in expected}
              for point, expected in zip(command.points, points, strict=True)]
     assert found == points
@@ -148,9 +141,9 @@ def value_at(config: dict[str, Any], key: str) -> Any:
     return config["name"] if isinstance(config, dict) else config
 
 
-def test_a_glob_leaves_out_what_cannot_run(conf: Composer, caplog: pytest.LogCaptureFixture) -> None:
-    command = conf.command(["-m", "rule=glob([judge,mars])"])
+def test_a_glob_leaves_out_what_cannot_run(hydra: Composer, caplog: pytest.LogCaptureFixture) -> None:
+    command = hydra.command(["-m", "rule=glob([judge,mars])"])
     assert [point.config["rule"]["name"] for point in command.points] == ["mars"]
     assert "left out: rule=judge needs a classifier" in caplog.text
     with pytest.raises(ConfigError, match="rule=judge needs a classifier"):
-        conf.command(["-m", "rule=glob(judge)"])
+        hydra.command(["-m", "rule=glob(judge)"])

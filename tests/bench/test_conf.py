@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from bench.config.cell import Cell
 from bench.config.command import check_effects
-from bench.config.compose import Composer, composer
+from bench.config.compose import Composer
 from bench.config.errors import ConfigError
 from bench.config.help import TEXT
-from bench.config.paths import CONF
+from bench.config.paths import CONF, PROJECT
 from bench.config.schema import ALL_TIMED, Pair
 from bench.config.settings import Settings
 from bench.rehearsal.rows import ROWS, write_rows
-from bench.reports.plan import plan_of
+from bench.reports.overrides import Selection
+from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import ALL, EVERY, LIST, load_report
+from bench.reports.steps import KINDS
 from bench.reports.sweep import plan_of_sweep
+from bench.schema import FOLDER, schemas
 from methods import registry
 from results.reports.spec import parse_report
 from tasks import registry as task_registry
@@ -38,12 +44,6 @@ FILES = sorted(path for path in CONF.rglob("*.yaml")
 
 def identify(path: Path) -> str:
     return str(path.relative_to(CONF))
-
-
-@pytest.fixture(scope="module")
-def hydra():
-    with composer() as composing:
-        yield composing
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +218,78 @@ def test_a_classifier_that_people_label_is_left_out(hydra) -> None:
     assert plan.cells and not plan.refused and not plan.steps
     assert {coords: "kind=judge labels=FILE" in reason for coords, reason in plan.absent.items()} == {
         coords: True for coords in (point.coords for point in plan.spec.points()) if "judge" in coords}
+
+
+MADE = schemas()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_schema_is_current(name: str) -> None:
+    held = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    assert held == json.loads(json.dumps(MADE[name])), "run `python -m bench.schema`"
+
+
+@pytest.mark.parametrize("path", [path for name in MADE for path in sorted((CONF / name).glob("*.yaml"))],
+                         ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_yaml_keeps_to_its_schema(path: Path) -> None:
+    made = Draft202012Validator(MADE[path.parent.name])
+    assert not [error.message for error in made.iter_errors(yaml.safe_load(path.read_text(encoding="utf-8")))]
+
+
+def test_editors_know_the_schemas() -> None:
+    settings = json.loads((CONF.parent / ".vscode" / "settings.json").read_text(encoding="utf-8"))
+    assert settings["yaml.schemas"] == {f"conf/schema/{name}.json": f"**/{name}/*.yaml" for name in sorted(MADE)}
+
+
+@pytest.mark.parametrize(("kind", "section"), [
+    ("report", {"name": "x", "kind": "table", "values": ["speedupp"]}), ("report", {"name": "x", "rowz": ["A"]}),
+    ("report", {"name": "x", "kind": "table", "axes": {"A": [{"labell": "a"}]}}), ("pair", {"nodes": "many"}),
+    ("rule", {"name": "mars", "thetta": 0.9}), ("drafter", {"name": "eagle3", "total": -1})])
+def test_a_mistake_does_not_keep_to_it(kind: str, section: dict) -> None:
+    assert not Draft202012Validator(MADE[kind]).is_valid(section)
+
+
+PAGE = (PROJECT / "docs" / "papers.md").read_text(encoding="utf-8")
+ABSENT = object()
+
+
+def presets() -> dict[str, list[tuple[str, Any, str]]]:
+    """Report -> (key, value, label of the points that have it, or empty for all)."""
+    found: dict[str, list[tuple[str, Any, str]]] = {}
+    for line in PAGE.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|") or cells[0] in ("report", ":--"):
+            continue
+        assert len(cells) == 5 and all(cells), line
+        for preset in cells[3].split("; "):
+            key, value, _, label = re.fullmatch(r"`([\w.]+)=([^`]+)`( at (.+))?", preset).groups()
+            for report in cells[0].split(", "):
+                found.setdefault(report, []).append((key, yaml.safe_load(value), label or ""))
+    return found
+
+
+def held(config: dict[str, Any], key: str) -> Any:
+    for part in key.split("."):
+        if part not in config:
+            return ABSENT
+        config = config[part]
+    return config.removeprefix(f"{PROJECT}/") if isinstance(config, str) else config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("report", sorted(presets()))
+def test_presets_are_those_of_the_page(report: str, hydra: Any) -> None:
+    spec = Selection.from_overrides(["scale=paper"]).edition(parse_report(hydra.section("report", report)))
+    with uncollected():
+        configs = [(point.coords, hydra.point(point.overrides).config) for point in spec.points()
+                   if not any(entry.no_cell for entry in spec.entries(point.coords).values())]
+    for key, value, label in presets()[report]:
+        values = [found for coords, config in configs if not label or label in coords
+                  if (found := held(config, key)) is not ABSENT]
+        assert values and all(found == value for found in values), (key, value, label, set(map(str, values)))
+
+
+def test_the_page_names_how_files_are_made() -> None:
+    commands = [KINDS["arc"].overrides, KINDS["autojudge"].overrides, *KINDS["autojudge"].of_task.values()]
+    text = " ".join(PAGE.split())
+    assert all(f"`{' '.join(words)}`" in text for words in commands)

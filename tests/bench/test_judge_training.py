@@ -82,20 +82,8 @@ class LastDigits:
         return Score(1.0, str(sum(i % 2 for i in ids) % self.modulus))
 
 
-class Words:
-    eos_token_id = None
-    chat_template = None
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        return [1]
-
-    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
-        return " ".join(map(str, ids))
-
-
 def miner(modulus: int, most: int = 9) -> Miner:
     target, draft = language_model(layers=3), language_model(layers=3, seed=1)
-    target.tokenizer = Words()
     method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
     return Miner(method, draft, LastDigits(modulus), Limits(12, frozenset()), most)
 

@@ -127,38 +127,27 @@ def test_a_changed_sample_is_refused_until_its_line_is_removed(command, caplog: 
     assert command("method=sps").status == 0 and samples_of(Store(first.store.root)) == before
 
 
-@pytest.mark.parametrize("change", ["damaged", "removed", "its configuration removed"])
+@pytest.mark.parametrize("change", ["samples.jsonl", "cell.yaml"])
 def test_a_complete_cell_notices_what_became_of_its_baseline(command, change: str) -> None:
     first = command("method=sps")
     [baseline] = [cell for cell in first.store.cells() if cell.key == first.cell.config()["baseline"]]
-    file, before = baseline.path / "samples.jsonl", samples_of(first.store)
-    whole = file.read_bytes()
-    if change == "damaged":
-        file.write_bytes(b"[]\n" + file.read_bytes())
-        refused = command("method=sps")
-        [line] = refused.err.splitlines()
-        assert refused.status == 2 and f"{file} line 1 is not a sample" in line
-    file.unlink()
-    if change == "its configuration removed":
-        file.write_bytes(whole)
-        (baseline.path / "cell.yaml").unlink()
+    before = samples_of(first.store)
+    (baseline.path / change).unlink()
     assert command("method=sps").status == 0 and samples_of(Store(first.store.root)) == before
 
 
-@pytest.mark.parametrize("change", ["removed", "emptied", "a line removed", "the last line torn"])
+@pytest.mark.parametrize("change", ["removed", "a line removed", "the last line torn"])
 def test_a_complete_cell_notices_samples_removed_behind_it(command, change: str) -> None:
     first = command("method=sps", "n=4")
     file, before = first.cell.path / "samples.jsonl", samples_of(first.store)
     rows = file.read_bytes().splitlines(keepends=True)
     left = {"a line removed": rows[:1] + rows[2:], "the last line torn": rows[:-1]}.get(change, [])
-    if change == "removed":
-        file.unlink()
-    else:
+    file.unlink()
+    if left:
         file.write_bytes(b"".join(left) + (rows[-1][:-9] if "torn" in change else b""))
     again = command("method=sps", "n=4")
-    assert again.status == 0
+    assert again.status == 0 and written(again.cell).n == 4
     assert samples_of(Store(first.store.root)) == before, "no sample lost, none twice"
-    assert written(again.cell).n == 4
     assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
 
 
@@ -167,18 +156,16 @@ GIVEN = ("-m", "method=sps,mars_sampling", "decoding.temperature=1", "decoding.m
 
 def test_tokens_do_not_depend_on_workers_or_their_batch(command, tmp_path: Path) -> None:
     stores = {}
-    for count, batch in ((1, 1), (1, 32), (2, 7)):
+    for count, batch in ((1, 32), (2, 7)):
         store = tmp_path / f"{count}-{batch}"
         result = command(*GIVEN[1:], "n=9", f"workers={count}", f"quality_batch={batch}", flags=["-m"], store=store)
         assert result.status == 0, result.err
         [line] = re.findall(r"quality pass: (\d+) prompts in \d+ s, (\d) workers?", result.out)
         assert line == ("27", str(count)), "both methods and their baseline"
         stores[count, batch] = samples_of(Store(store))
-        assert doubled(store) == ""
         assert {len(samples) for samples in stores[count, batch].values()} == {9}
         assert all(written(cell).repeatable == 1.0 for cell in result.cells)
-    first, *others = stores.values()
-    assert all(other == first for other in others)
+    assert stores[1, 32] == stores[2, 7]
 
 
 @pytest.mark.parametrize("victim", ["worker", "forkserver"])
@@ -195,9 +182,8 @@ def test_a_killed_process_of_workers_loses_nothing(command, tmp_path: Path, monk
 
 
 def test_how_many_workers() -> None:
-    assert worker_count(None, {"cpu"}, 1) == worker_count(None, {"cpu"}, 0) == 1
-    assert worker_count(None, {"cpu"}, 1000) == DEFAULT_THREADS
-    assert worker_count(4, {"cpu"}, 1000) == 4 and worker_count(4, {"cpu"}, 3) == 3
+    assert [worker_count(None, {"cpu"}, jobs) for jobs in (0, 1, 1000)] == [1, 1, DEFAULT_THREADS]
+    assert [worker_count(4, {"cpu"}, jobs) for jobs in (3, 1000)] == [3, 4]
 
 
 def test_a_prompt_that_kills_its_worker_fails_alone(command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,11 @@ from transformers import AutoTokenizer
 from bench.config.paths import PROJECT
 from bench.run import jobs as runner
 from bench.run import timed as rotation
-from bench.run.models import LabMethod, ModelPool
+from bench.run.models import LabMethod
 from methods.engine.loading import load_model
 from results.store.cells import Store
 from results.store.sample import timing_order
+from tasks.mini import MiniTask
 from tests.helpers.summaries import failed_samples, written
 
 DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "greedier", "finish", "score", "turn_tokens")
@@ -102,8 +103,6 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder: 
     vicuna = PROJECT / "conf" / "chat" / "vicuna.jinja"
     result = command(*given, f"pair.chat_template={vicuna}", store=tmp_path / "with")
     assert result.status == 0
-    from tasks.mini import MiniTask
-
     [sample], [prompt] = result.cell.samples(), MiniTask("mini_chat").prompts(1)
     tokenizer = AutoTokenizer.from_pretrained(bare)
     first = ("<|user|>A chat between a curious user and an artificial intelligence assistant. The assistant gives "
@@ -117,8 +116,6 @@ def test_second_turn_hears_the_first_answer(command, pair_folder: Path) -> None:
     result = command("method=sps", "task=mini_chat", "n=2")
     tokenizer = AutoTokenizer.from_pretrained(pair_folder / "target")
     target = load_model(str(pair_folder / "target"))
-    from tasks.mini import MiniTask
-
     for sample, prompt in zip(result.cell.samples(), MiniTask("mini_chat").prompts(2), strict=True):
         first, second = sample.texts
         talk = [{"role": "user", "content": prompt.turns[0]}]
@@ -164,39 +161,24 @@ def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_p
     assert ["error" in line for line in tail] == [True, False, True]
 
 
-def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks import mini
-
-    real = mini.MiniTask.score
-
-    def score(self, prompt, texts):
-        if prompt.id.endswith("00001"):
-            raise ZeroDivisionError("no right answer")
-        return real(self, prompt, texts)
-
-    monkeypatch.setattr(mini.MiniTask, "score", score)
-    result = command("method=sps")
-    assert result.status == 1 and "scoring: ZeroDivisionError: no right answer" in result.err
-    monkeypatch.undo()
-    assert [sample.id for sample in failed_samples(result.cell)] == ["mini_gsm-test-00001"]
-
-
-def test_a_prompt_that_failed_in_the_baseline_alone(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks import mini
-
-    real, scored = mini.MiniTask.score, []
+@pytest.mark.parametrize("arm", ["", "baseline: "])
+def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.MonkeyPatch, arm: str) -> None:
+    """In each cell, or in the baseline alone, which is decoded first."""
+    real, scored = MiniTask.score, []
 
     def score(self, prompt, texts):
         scored.append(prompt.id)
-        if len(scored) == 1:  # the baseline is decoded first
+        if prompt.id == scored[0] and (not arm or len(scored) == 1):
             raise ZeroDivisionError("no right answer")
         return real(self, prompt, texts)
 
-    monkeypatch.setattr(mini.MiniTask, "score", score)
+    monkeypatch.setattr(MiniTask, "score", score)
     result = command("method=sps")
-    assert result.status == 1 and not failed_samples(result.cell)
     [line] = result.err.splitlines()
-    assert f"1 of 3 prompts failed; first {scored[0]}: baseline: scoring: ZeroDivisionError" in line
+    assert result.status == 1
+    assert f"1 of 3 prompts failed; first {scored[0]}: {arm}scoring: ZeroDivisionError: no right answer" in line
+    assert [sample.id for sample in failed_samples(result.cell)] == ([] if arm else scored[:1])
+    monkeypatch.undo()
     assert command("method=sps").status == 0, "it is tried again"
 
 
@@ -216,36 +198,25 @@ def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.Monkey
     assert sizes == [7, 4, 2, 2, 3, 2, 1]
 
 
-@pytest.mark.parametrize(("place", "error"), [
-    ("model", MemoryError("no room")), ("decoding", torch.OutOfMemoryError("CUDA out of memory"))], ids=repr)
-def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.MonkeyPatch, place: str,
-                                                 error: Exception) -> None:
-    """Wherever in its rotation the memory ends."""
-    answered = []
-    real = {"model": ModelPool.load, "decoding": runner.answer}
+def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = runner.answer
 
     def exhausted(*args, **kw):
-        raise error
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
-    def model(pool, cell):
-        return exhausted() if place == "model" and cell.rule.name == "mars" else real["model"](pool, cell)
-
-    def decoding(method, *args, **kw):
-        answered.append(type(method.method.rule).__name__)
-        broken = {"decode": exhausted} if place == "decoding" and answered[-1] == "Mars" else {}
-        return real["decoding"](method, *args, **kw | broken)
+    def answer(method, *args, **kw):
+        broken = {"decode": exhausted} if method.method.rule.name == "mars" else {}
+        return real(method, *args, **kw | broken)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ModelPool, "load", model)
-        patch.setattr(runner, "answer", decoding)
+        patch.setattr(runner, "answer", answer)
         result = command("method=sps,mars", flags=["-m"])
     cells = {cell.config()["rule"]["name"]: cell for cell in result.store.cells() if "-ar-" not in cell.key}
     assert cells["lossless"].failure() is None and written(cells["lossless"]).n == 3
     [line] = result.err.splitlines()
-    assert result.status == 1 and line.startswith(f"failed: {cells['mars'].key}: ") and str(error) in line
+    assert result.status == 1 and line.startswith(f"failed: {cells['mars'].key}: ") and "CUDA out of memory" in line
     assert not cells["mars"].good_samples()
-    again = command("method=mars")
-    assert again.status == 0 and written(cells["mars"]).n == 3, "the same command tries again"
+    assert command("method=mars").status == 0 and written(cells["mars"]).n == 3, "the same command tries again"
 
 
 def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
         self._asked: list[dict] = []
-        self.left = 0.0
+        self.left, self.status = 0.0, 200
         Thread(target=self.serve_forever, daemon=True).start()
 
     def start(self, die_after: float = float("inf")) -> None:
@@ -52,7 +52,8 @@ class _Handler(BaseHTTPRequestHandler):
         dies = self.server.left < 0
         content = b'{"choices": [' if dies else self.server.reply(
             {"path": self.path, "key": self.headers.get("Authorization"), **body})
-        self.send_response(200)
+        self.send_response(self.server.status)
+        self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")  # read at a redirect
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", "1000" if dies else str(len(content)))
         self.end_headers()

@@ -119,11 +119,6 @@ def _other_words(folder: Path) -> None:
     _write(folder / "tokenizer.json", json.dumps(tokenizer))
 
 
-def _wide(path: Path) -> None:
-    """A prompt of 5 MB on one line."""
-    _write(path, json.dumps({"id": "a", "prompt": "word " * 1_000_000}) + "\n")
-
-
 def _yaml(text: str, group: str = "method", name: str = "own") -> Callable[[Path], None]:
     """A folder for --config-dir with one YAML."""
     def make(folder: Path) -> None:
@@ -137,7 +132,6 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
     "fifo.jsonl": os.mkfifo,
     "loop": lambda path: path.symlink_to(path.name),
     "dangling": lambda path: path.symlink_to("nowhere-at-all"),
-    "wide.jsonl": _wide,
     "config_brace": _with("config.json", "{"),
     "config_list": _with("config.json", "[]"),
     "config_deep": _with("config.json", DEEP),
@@ -147,6 +141,7 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
     "config_more": _config(num_hidden_layers=10),
     "config_zero": _config(num_hidden_layers=0),
     "config_vocabulary": _config(vocab_size=4096),
+    "config_few": _config(vocab_size=7),
     "config_remote": _config(model_type="own", auto_map={"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}),
     "weights_missing": _with(WEIGHTS, None),
     "weights_garbage": _with(WEIGHTS, bytes(range(256)) * 100),

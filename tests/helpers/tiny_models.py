@@ -23,10 +23,16 @@ ARCHITECTURES = {
 
 
 class NoTokenizer:
-    """Stands where a tokenizer would: the tests speak token ids."""
+    """Stands where a tokenizer would: the tests speak token ids, and a token's text is its number."""
 
     eos_token_id = None
     chat_template = None
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [1]
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        return " ".join(map(str, ids))
 
 
 @cache
