@@ -129,6 +129,7 @@ def test_the_time_left_knows_that_trees_are_slower(monkeypatch: pytest.MonkeyPat
                                                    capsys: pytest.CaptureFixture[str]) -> None:
     """8 chains in 80 s, then 2 of 12 trees in 200 s: 1,000 s of work are left where 280 s took 280 s."""
     clock = iter([0.0, 80.0, 80.0, 280.0, 280.0])
+    monkeypatch.setattr(progress, "EVERY_S", 10.0)
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     with progress.Bars("quality pass", {"model": 8, "eagle3": 12}) as bars:
         chains, trees = bars.row("sps", 8, kind="model"), bars.row("eagle3", 12, kind="eagle3")
