@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from bench.config.settings import Settings
 
 
-log = logging.getLogger(__name__)
 LENGTH, DEPTH = "draft.length", "drafter.depth"
 EMBEDDED = "embedded"
 
@@ -61,23 +59,6 @@ def edition(section: Mapping[str, Any], sweep: str, scale: str, given: Collectio
         raise ConfigError(f"scale={scale}: +sweep={sweep} does not have it, it has {others}; name models and task "
                           "yourself: pair=NAME task=NAME")
     return [line for line in known[scale] if line.partition("=")[0] not in given]
-
-
-def runnable(points: Sequence[Point]) -> list[Point]:
-    """The points that can run; a warning names the others. Raises ConfigError where none can."""
-    kept, refused = [], dict[str, ConfigError]()
-    for point in points:
-        try:
-            point.cell  # noqa: B018, composed on first use
-        except ConfigError as error:
-            refused[str(error)] = error
-        else:
-            kept.append(point)
-    if not kept:
-        raise next(iter(refused.values()))
-    for reason in refused:
-        log.warning("left out: %s", reason)
-    return kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from bench.config.command import EMBEDDED, Candidate, Command, edition, follow_length, runnable
+from bench.config.command import EMBEDDED, Candidate, Command, edition, follow_length
 from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import check_known, parse
@@ -48,7 +48,6 @@ MULTIRUN = ("-m", "--multirun")
 CONFIG_DIR = ("--config-dir", "-cd")
 AGENT = re.compile(r"--[A-Za-z_][\w./@]*=")
 """`--rule.theta=0.9`, as an agent of W&B's sweeps gives an override."""
-GLOB = "=glob("
 SCORER = "task.scorer."
 """Its keys depend on its name, which an override may choose; the scorer refuses those that it does not have."""
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
@@ -163,10 +162,7 @@ class Composer:
             raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
         else:
             points = [tuple(overrides)]
-        composed = [self.point(point) for point in points]
-        if any(GLOB in line for line in overrides):
-            composed = runnable(composed)
-        return Command(composed, overrides, sweep, ())
+        return Command([self.point(point) for point in points], overrides, sweep, ())
 
     def _sweep(self, params: Sequence[Override], given: Sequence[Override]) -> list[tuple[str, ...]]:
         """The points of a sweep, in the order of Hydra's basic sweeper, each without swept options that its own rule,

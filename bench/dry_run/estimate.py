@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -100,24 +99,22 @@ def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Me
 def model_in(folder: Path) -> Model | None:
     """What the headers of a folder's safetensors files and its config.json tell; None where a file is missing. Raises
     ModelError for a file that is not safetensors."""
-    from safetensors import SafetensorError, safe_open
+    from huggingface_hub import get_local_safetensors_metadata
+    from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
-    shapes: dict[str, list[int]] = {}
-    for file in folder.glob("*.safetensors"):
-        try:
-            with safe_open(file, "np") as opened:
-                shapes |= {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{file}: not safetensors: {one_line(error)}") from error
-    index, config = folder / "model.safetensors.index.json", read_json(folder / "config.json")
-    if not shapes or (index.is_file() and read_json(index)["weight_map"].keys() - shapes):
+    try:
+        found = get_local_safetensors_metadata(folder)
+    except (NotASafetensorsRepoError, FileNotFoundError):
         return None
+    except (OSError, ValueError, SafetensorsParsingError) as error:
+        raise ModelError(f"{folder}: not safetensors: {one_line(error)}") from error
+    config = read_json(folder / "config.json")
     heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
     width = config.get("head_dim") or (hidden // heads if heads and hidden else None)
     groups = config.get("num_key_value_heads") or heads
     layers = config.get("num_hidden_layers")
     kv = 2 * layers * groups * width if width and groups and layers else None
-    return Model(parameters=sum(map(math.prod, shapes.values())), kv=kv)
+    return Model(parameters=sum(found.parameter_count.values()), kv=kv)
 
 
 _COUNTED: dict[tuple[str, int | None], tuple[int | None, int | None]] = {}

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import yaml
 from rich.table import Table
 
 from bench.dry_run.downloads import config_folder, listing, size
@@ -77,16 +76,14 @@ class Looked:
 
 
 def show_plan(planned: Sequence[Planned], session: Session, needs: Sequence[str] = ()) -> None:
-    """Print one point in full; of several the sums, and each point where they are few or with verbose=true; then what
-    is needed before they start, `needs` among it."""
+    """Print the sums of all points, and each point where they are few or with verbose=true; then what is needed before
+    they start, `needs` among it."""
     looked = [look(one, session) for one in planned]
     open_ = [one for one in looked if one.state is None or not one.state.is_complete]
     if open_:
         check_creatable(session.store.root, "store.dir")
     shown = [one for one in looked if one.planned.label]
-    if len(looked) == 1:
-        _show_point(looked[0], session)
-    elif looked:
+    if looked:
         _show_totals(looked, open_, session)
     if 0 < len(shown) <= MOST_SHOWN or session.settings.verbose:
         table = Table("point", "folder", "in the store", "prompts", "memory",
@@ -124,24 +121,6 @@ def look(planned: Planned, session: Session) -> Looked:
         return Looked(planned, None, None, one_line(error))
 
 
-def _show_point(one: Looked, session: Session) -> None:
-    cell, memory = one.planned.cell, one.memory
-    print(yaml.safe_dump(cell.model_dump(mode="json"), sort_keys=False, allow_unicode=True), end="")
-    print("identity:", f"unknown: {one.problem}" if one.name is None else one.name.rpartition("-")[2])
-    if one.name is not None:
-        for role, fingerprint in cell.fingerprints().items():
-            print(f"fingerprint of {role}: {fingerprint}")
-    if memory is None:
-        return
-    title = f"memory in {cell.engine.dtype}: {memory.rows} × {memory.slots} tokens, {memory.nodes} of them a draft's"
-    table = Table("part", "weights", "KV cache", title=title, title_justify="left")
-    for role, part in memory.parts.items():
-        table.add_row(f"{role}: {cell.pair.checkpoint(role).source}",
-                      *("unknown" if held is None else size(held) for held in part))
-    table.add_row("total", one.total, "", style="bold")
-    session.print(table)
-
-
 def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: Session) -> None:
     """The sums of all points, then a line for each pair."""
     prompts = [counted(one.planned.cell)[0] for one in looked]
@@ -150,7 +129,7 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
     whole = "" if None not in prompts else " and all those of tasks without n"
     untraced = sum(one.state is not None and one.state.is_untraced for one in looked)
     again = f", {untraced} without the traces that are read, so their answers are decoded again" if untraced else ""
-    session.print(f"{points} points{beside}, {len(looked) - len(missing)} complete{again}; "
+    session.print(f"{points} point{'s' * (points != 1)}{beside}, {len(looked) - len(missing)} complete{again}; "
                   f"{sum(count or 0 for count in prompts)} prompts in all{whole}", soft_wrap=True)
     lengths, batch = Lengths(session.store), session.settings.quality_batch
     sessions = session.settings.sessions or 1

@@ -139,11 +139,3 @@ def value_at(config: dict[str, Any], key: str) -> Any:
     for name in key.split("."):
         config = config[name]
     return config["name"] if isinstance(config, dict) else config
-
-
-def test_a_glob_leaves_out_what_cannot_run(hydra: Composer, caplog: pytest.LogCaptureFixture) -> None:
-    command = hydra.command(["-m", "rule=glob([judge,mars])"])
-    assert [point.config["rule"]["name"] for point in command.points] == ["mars"]
-    assert "left out: rule=judge needs a classifier" in caplog.text
-    with pytest.raises(ConfigError, match="rule=judge needs a classifier"):
-        hydra.command(["-m", "rule=glob(judge)"])

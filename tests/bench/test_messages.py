@@ -60,7 +60,8 @@ def test_help_needs_nothing(command) -> None:
 
 def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:
     result = command("method=mars", "rule.theta=0.85", "dry_run=true")
-    assert result.status == 0 and "theta: 0.85" in result.out and "max_new_tokens: 12" in result.out
+    assert result.status == 0 and "1 point, 0 complete; 3 prompts" in result.out, result.out
+    assert "mars mini_gsm" in result.out
     assert not list(tmp_path.iterdir())
     several = command("method=sps,pld", "dry_run=true", flags=["-m"])
     assert several.status == 0 and "method=sps" in several.out and "method=pld" in several.out
