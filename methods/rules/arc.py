@@ -172,7 +172,7 @@ class Arc(Rule):
                              f"({constants.fingerprint}), the target is {target.source} ({target.fingerprint}); run "
                              "`python -m bench.train calibrate`")
         if constants.vacuous:
-            log.warning("rule.constants=%s: tau = %.2f is not below ln 2 = 0.69, so the bound on the next-step "
+            log.warning("rule.constants=%s: tolerance = %.2f is not below ln 2 = 0.69, so the bound on the next-step "
                         "divergence is vacuous", self.constants, max(bucket.tau for bucket in constants.buckets))
         return self.with_constants(constants, target.embedding)
 

@@ -137,9 +137,9 @@ def report(constants: Constants, out: Path) -> str:
              f"decides, at {held['u_min']:.1%} (sure: 1 - 2 delta = {1 - 2 * made['delta']:.0%})"]
     for number, b in enumerate(constants.buckets, start=1):
         name = f"  bucket {number}: " if constants.edges else "  "
-        lines.append(f"{name}c {b.c:.3g}  alpha kappa {b.alpha_kappa:.3g}  tau {b.tau:.3g}  (n {b.n})")
+        lines.append(f"{name}c {b.c:.3g}  alpha kappa {b.alpha_kappa:.3g}  tolerance {b.tau:.3g}  (n {b.n})")
     if constants.vacuous:
-        lines.append(f"  tau is not below ln 2 = {VACUOUS:.3f}: the certified bound on the divergence is vacuous")
+        lines.append(f"  the tolerance is not below ln 2 = {VACUOUS:.3f}: the bound on the divergence is vacuous")
     return "\n".join(lines)
 
 
