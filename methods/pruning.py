@@ -20,9 +20,8 @@ Source: section 3.2 and Appendix A.3.5; the paper's run has epsilon 0.05 per dep
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -30,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from methods.drafters.base import Proposer
+from methods.rules.arc import entropy
 from methods.rules.base import DraftCapabilities
 from methods.trees.draft import Draft
 
@@ -41,20 +41,6 @@ TIE = 1e-6
 """Scores that differ by less than this relative amount count as equal: draft probabilities are single precision."""
 TINY = 1e-30
 """Lower bound on draft probabilities, so that every path has a finite log-probability."""
-
-
-@dataclass(slots=True)
-class Pruned:
-    """A pruned draft, and how much was pruned (host integers).
-
-    draft    the smaller draft.
-    drafted  tokens drafted in each row, the root not counted.
-    dropped  how many of them were dropped.
-    """
-
-    draft: Draft
-    drafted: list[int]
-    dropped: list[int]
 
 
 class Pruning(BaseModel):
@@ -86,15 +72,16 @@ class Pruning(BaseModel):
                              f"{candidates.drafter} draws: use drafter=model_greedy, a tree of top-k tokens, or "
                              "pruning=none")
 
-    def prune(self, draft: Draft, entropy: Tensor) -> Pruned:
-        """Drop the nodes that score too low. `entropy` [B]: the target's at the root, over ln V.
+    def prune(self, draft: Draft, entropy: Tensor) -> tuple[Draft, list[int], list[int]]:
+        """The draft without the nodes that score too low, the tokens drafted in each row, and how many of these were
+        dropped. `entropy` [B]: the target's at the root, over ln V.
 
         Synchronises with the device once, to learn the new size."""
         kept = self.kept(draft, entropy)
         counts = torch.stack([draft.valid.sum(1), kept.sum(1)]).tolist()
         drafted, left = ([n - 1 for n in row] for row in counts)
         dropped = [n - m for n, m in zip(drafted, left, strict=True)]
-        return Pruned(select(draft, kept, max(left) + 1) if any(dropped) else draft, drafted, dropped)
+        return select(draft, kept, max(left) + 1) if any(dropped) else draft, drafted, dropped
 
     def kept(self, draft: Draft, entropy: Tensor) -> Tensor:
         """[B, N] bool: the valid nodes to keep; always includes the root."""
@@ -154,13 +141,13 @@ class PrunedProposer(Proposer):
 
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         assert self.entropy is not None, "on_logits comes first"
-        pruned = self.pruning.prune(self.proposer.propose(rows, u), self.entropy)
-        self.drafted.append(pruned.drafted)
-        self.dropped.append(pruned.dropped)
-        return pruned.draft
+        draft, drafted, dropped = self.pruning.prune(self.proposer.propose(rows, u), self.entropy)
+        self.drafted.append(drafted)
+        self.dropped.append(dropped)
+        return draft
 
     def on_logits(self, logits: Tensor, node: Tensor) -> None:
-        self.entropy = root_entropy(logits[torch.arange(len(node), device=node.device), node])
+        self.entropy = entropy(logits[torch.arange(len(node), device=node.device), node].softmax(-1))
         self.proposer.on_logits(logits, node)
 
     def keep(self, places: list[int]) -> None:
@@ -216,9 +203,3 @@ def select(draft: Draft, kept: Tensor, size: int) -> Draft:
     logits, q, hidden = (None if x is None else pick(x) for x in (draft.logits, draft.q, draft.hidden))
     return replace(draft, tokens=pick(draft.tokens), parents=parents, ancestors=ancestors, depth=pick(draft.depth),
                    valid=valid, logits=logits, q=q, hidden=hidden, sizes=None)
-
-
-def root_entropy(logits: Tensor) -> Tensor:
-    """Raw logits [B, V] -> entropy over ln V [B] in [0, 1] (eq. 2)."""
-    entropy: Tensor = torch.special.entr(logits.softmax(-1)).sum(-1)
-    return entropy / math.log(logits.shape[-1])

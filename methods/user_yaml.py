@@ -10,12 +10,10 @@ import yaml
 
 MOST_BYTES = 1 << 20
 """Of a file: two seconds' reading, and thirty times the largest YAML of conf/."""
-MOST_VALUES = 100_000
-"""Values of a text once its aliases are expanded."""
 DEEPEST = 64
 """Levels of a text: those of conf/ are eight at most, and a thousand need all of Python's stack."""
 _TAG = "tag:yaml.org,2002:"
-SCALARS = ("null", "bool", "int", "float", "str")
+PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
 _EXPONENT = re.compile(r"[-+]?\d+(_\d+)*(\.[\d_]*)?[eE][-+]?\d+$", re.ASCII)
 RESOLVERS = {first: [*((tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"),
                      *([(f"{_TAG}float", _EXPONENT)] if first in list("-+0123456789") else [])]
@@ -24,11 +22,14 @@ RESOLVERS = {first: [*((tag, pattern) for tag, pattern in resolvers if tag != f"
 
 
 class _Loader(yaml.SafeLoader):
-    """Bounded in depth."""
+    """Plain values, bounded in depth, without aliases: a few of these expand to billions of values."""
 
+    yaml_implicit_resolvers = RESOLVERS
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("an alias (*name); write the value itself")
         self.depth += 1
         if self.depth > DEEPEST:
             raise ValueError(f"nested more than {DEEPEST} levels deep; simplify it")
@@ -36,22 +37,33 @@ class _Loader(yaml.SafeLoader):
         self.depth -= 1
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        tag, place = node.tag.replace(_TAG, "!!"), f"line {node.start_mark.line + 1}"
+        if node.tag.removeprefix(_TAG) not in PLAIN:
+            raise ValueError(f"{place}: {tag}: only plain values are read; remove the tag")
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            if not isinstance(node, yaml.ScalarNode):
+                raise
+            raise ValueError(f"{place}: {tag} {node.value[:40]!r}: not a value of this tag") from error
 
-_Loader.yaml_implicit_resolvers = RESOLVERS
-
-
-def read(file: Path) -> Any:
-    """The value of a YAML file. Raises ValueError, one line, as `parse`, and OSError."""
-    if (size := file.stat().st_size) > MOST_BYTES:
-        raise ValueError(f"{size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read: simplify it")
-    return parse(file.read_text(encoding="utf-8"))
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if (word := (key.tag, str(key.value))) in seen:
+                raise ValueError(f"line {key.start_mark.line + 1}: {key.value[:60]} is given twice; give it once")
+            seen.add(word)
+        return super().construct_mapping(node, deep)
 
 
 def mapping(file: Path) -> dict[str, Any]:
     """The `key: value` lines of a YAML file. Raises ValueError, one line that names the file, for one that is not there
     or holds anything else."""
     try:
-        found = read(file)
+        if (size := file.stat().st_size) > MOST_BYTES:
+            raise ValueError(f"{size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read: simplify it")
+        found = parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
     if found is not None and not isinstance(found, dict):
@@ -66,59 +78,6 @@ def parse(text: str) -> Any:
     if len(text) > MOST_BYTES:
         raise ValueError(f"{len(text)} characters; at most {MOST_BYTES} are read: simplify it")
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        if node is not None and (values := _values(loader, node, {})) > MOST_VALUES:
-            raise ValueError(f"its aliases expand to {values} values; at most {MOST_VALUES} are read; simplify it")
-        return None if node is None else loader.construct_document(node)
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
-
-
-def _values(loader: _Loader, node: yaml.Node, known: dict[int, int | None]) -> int:
-    """Values below a node, aliases expanded. `known`: those of nodes seen before; None while one is being counted.
-    Raises ValueError."""
-    if id(node) in known:
-        if (found := known[id(node)]) is None:
-            raise ValueError("a recursive alias; remove it")
-        return found
-    known[id(node)] = None
-    parts: list[yaml.Node] = []
-    if isinstance(node, yaml.MappingNode):
-        _check_keys(loader, node)
-        parts = [part for pair in node.value for part in pair]
-    elif isinstance(node, yaml.SequenceNode):
-        parts = node.value
-    else:
-        _check_scalar(loader, node)
-    if node.tag.removeprefix(_TAG) not in (*SCALARS, "seq", "map", "merge", "value"):
-        raise ValueError(f"line {node.start_mark.line + 1}: {_shown(node)}: only plain values are read; remove the tag")
-    known[id(node)] = total = 1 + sum(_values(loader, part, known) for part in parts)
-    return total
-
-
-def _check_keys(loader: _Loader, node: yaml.MappingNode) -> None:
-    """Raises ValueError for a key that is no single value, or that is given twice."""
-    seen: set[tuple[str, str]] = set()
-    for key, _ in node.value:
-        place = f"line {key.start_mark.line + 1}"
-        if not isinstance(key, yaml.ScalarNode):
-            raise ValueError(f"{place}: a key must be a single value, not a list or mapping")
-        if (key.tag, key.value) in seen and key.tag != f"{_TAG}merge":
-            raise ValueError(f"{place}: {key.value[:60]} is given twice; give it once")
-        seen.add((key.tag, key.value))
-
-
-def _check_scalar(loader: _Loader, node: yaml.Node) -> None:
-    """Raises ValueError for a value that is none of its tag's, on which PyYAML's constructors fail in many ways."""
-    if node.tag.removeprefix(_TAG) not in SCALARS:
-        return
-    try:
-        loader.construct_object(node, deep=True)
-    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise ValueError(f"line {node.start_mark.line + 1}: {_shown(node)}: not a value of this tag") from error
-
-
-def _shown(node: yaml.Node) -> str:
-    tag = node.tag.replace(_TAG, "!!")
-    return f"{tag} {node.value[:40]!r}" if isinstance(node, yaml.ScalarNode) else tag

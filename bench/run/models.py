@@ -199,9 +199,8 @@ def _load_head(cell: Cell, role: str, target: LanguageModel) -> Head:
     from methods.heads.head import Head
 
     checkpoint = cell.pair.checkpoint(role)
-    head = cell.drafter.options.load(
-        checkpoint.source, target, revision=checkpoint.revision, dtype=cell.engine.dtype, device=cell.engine.device,
-        trust_remote_code=cell.pair.trust_remote_code)
+    head = cell.drafter.options.load(checkpoint.source, target, revision=checkpoint.revision, dtype=cell.engine.dtype,
+                                     device=cell.engine.device)
     if isinstance(head, Head) and target.divided is None:
         check_head(head)
     return head

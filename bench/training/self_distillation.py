@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from bench.config.section import Section
-from bench.run.answer import Answer, answer
+from bench.run.answer import answer
 from bench.run.models import LabMethod
 from bench.training.options import map_batches
 from methods.decode import Limits
-from methods.method import Method, autoregressive
+from methods.method import autoregressive
 from methods.sampling import Sampling
 from methods.training.heads.loop import ConversationSource
 from results.store.sample import FailedSample
@@ -66,9 +66,9 @@ def with_own_answers(source: ConversationSource, target: LanguageModel, settings
 
     def own_answers(batch: Sequence[Prompt]) -> list[list[tuple[str, str]]]:
         """The conversations with the target's answers; empty for one that it did not finish."""
-        found = answers(autoregressive(target, Sampling(settings.temperature)), batch,
-                        Limits(settings.max_new_tokens, target.eos_ids),
-                        lambda prompt, turn: f"{seed}/{prompt.id}/{turn}")
+        found = answer(LabMethod(autoregressive(target, Sampling(settings.temperature))), batch,
+                       Limits(settings.max_new_tokens, target.eos_ids),
+                       lambda prompt, turn: f"{seed}/{prompt.id}/{turn}")
         turns = [(prompt, found[prompt.id]) for prompt in batch]
         return [[] if isinstance(said, FailedSample) or not {turn.finish for turn in said} <= ENDED
                 else _conversation(prompt, [turn.text for turn in said]) for prompt, said in turns]
@@ -87,12 +87,6 @@ def with_own_answers(source: ConversationSource, target: LanguageModel, settings
             yield rng.choice(held)
 
     return ConversationSource(train, held_out)
-
-
-def answers(method: Method, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
-            turns: int | None = None) -> dict[str, Answer]:
-    """The answers of the native loop, decoded as one batch; `stream(prompt, turn)` names the random stream."""
-    return answer(LabMethod(method), prompts, limits, stream, turns)
 
 
 def _prompt(number: int, conversation: Conversation) -> Prompt:

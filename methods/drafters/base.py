@@ -5,13 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from methods.sampling import Sampling
+from methods.trees import static
 from methods.trees.draft import Draft
+from methods.trees.shaped import Branching
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.cache import SlotCache
@@ -94,14 +97,22 @@ class Drafter(BaseModel, ABC):
     """Role in the pair (`pair.<model_role>`) of the model that the drafter runs, or None."""
     has_q: ClassVar[bool] = False
     """Whether drafts carry a distribution."""
-    has_hidden: ClassVar[bool] = False
-    """Whether drafts can carry the hidden states of their tokens."""
     has_bonus_q: ClassVar[bool] = False
     """Whether drafts can carry the distribution behind their last token."""
-    chain: ClassVar[bool] = False
-    """Whether every draft is a chain."""
+    loader: ClassVar[str] = ""
+    """For a trained head: its module in methods/heads and, behind a dot, the function there that loads it."""
     shaped_by: ClassVar[str] = "drafter.tree"
     """What decides the shape of drafts where an option is idle, for messages."""
+
+    @property
+    def chain(self) -> bool:
+        """Whether every draft is a chain."""
+        return False
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether drafts can carry the hidden states of their tokens."""
+        return False
 
     @property
     def idle(self) -> frozenset[str]:
@@ -109,15 +120,17 @@ class Drafter(BaseModel, ABC):
         return frozenset()
 
     @classmethod
-    def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,
-             trust_remote_code: bool = False) -> Any:
+    def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str) -> Any:
         """Load the trained head `pair.<model_role>` of this target. Raises ModelError."""
-        raise TypeError(f"{cls.__name__} is not a head: its pair.{cls.model_role} is loaded as a causal LM")
+        module, _, function = cls.loader.partition(".")
+        load = getattr(import_module(f"methods.heads.{module}"), function)
+        return load(source, target, revision=revision, dtype=dtype, device=device)
 
     def features(self, model: Any) -> tuple[int, ...]:
         """HF hidden_states indices of the target that `Proposer.on_features` receives, concatenated in this order;
         `model` is the drafter's, as in `start`."""
-        return ()
+        features: tuple[int, ...] = getattr(model, "features", ())
+        return features
 
     def samples(self, sampling: Sampling) -> bool:
         """Whether candidates are drawn from the draft's distribution under these decoding settings."""
@@ -173,3 +186,39 @@ class StopsEarly(Drafter):
     def chain_forwards(self, length: int, levels: int) -> tuple[int, ...]:
         """`forwards` of a chain: a draft that ends early has read the context of the token that it leaves out."""
         return (1,) * (min(length, levels + 1) if self.stop_below else length)
+
+
+class Branches(StopsEarly):
+    """A drafter whose siblings can be drawn.
+
+    branching    siblings of each node, from the root's depth on; 1 behind the last. Empty: a chain.
+    replacement  siblings are independent draws; false: each is drawn without the tokens of those before it.
+    """
+
+    branching: Branching = Field([], exclude_if=lambda factors: not factors)  # unused: a cell's identity lacks it
+    replacement: bool = Field(False, exclude_if=lambda given: not given)
+
+    def regular(self, length: int) -> static.StaticTree:
+        """The shape of a tree of `length` levels with these factors."""
+        return static.regular(tuple(self.branching), length)
+
+
+class StaticDrafter(Drafter):
+    """A head that drafts a static tree.
+
+    tree  name of a shape in methods/trees/shapes, or path of a YAML file.
+    """
+
+    has_q = True
+    tree: static.TreeOption
+
+    @property
+    def idle(self) -> frozenset[str]:
+        return frozenset({"length"})
+
+    @property
+    def shape(self) -> static.StaticTree:
+        return static.load(self.tree)
+
+    def nodes(self, length: int) -> int:
+        return self.shape.nodes

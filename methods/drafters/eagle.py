@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from methods.drafters.base import Drafter, DraftSettings, Proposer, StopsEarly
+from methods.drafters.base import Branches, Drafter, DraftSettings, Proposer, StaticDrafter
 from methods.sampling import Sampling
 from methods.trees import static
 from methods.trees.dynamic import TreeShape
-from methods.trees.shaped import Branching, ShapedTree
+from methods.trees.shaped import ShapedTree
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.language_model import LanguageModel
@@ -21,54 +21,31 @@ class FeatureLevel(Drafter):
     """A head of EAGLE's architecture: it reads the target's final-norm states and predicts the next one."""
 
     model_role = "eagle"
-    has_q = True
-
-    @classmethod
-    def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,
-             trust_remote_code: bool = False) -> Head:
-        from methods.heads.head import load_eagle
-
-        return load_eagle(source, target, revision=revision, dtype=dtype, device=device)
-
-    def features(self, model: Head) -> tuple[int, ...]:
-        from methods.heads.eagle import FEATURES
-
-        return FEATURES
+    loader = "head.load_eagle"
 
 
-class Eagle(FeatureLevel):
-    """EAGLE: a feature-level head that drafts a static tree. Source: Li et al. 2024, "EAGLE", section 4.1.
-
-    tree: name of a shape in methods/trees/shapes, or path of a YAML file."""
+class Eagle(FeatureLevel, StaticDrafter):
+    """EAGLE: a feature-level head that drafts a static tree. Source: Li et al. 2024, "EAGLE", section 4.1."""
 
     tree: static.TreeOption = "eagle_25"
 
-    @property
-    def idle(self) -> frozenset[str]:
-        return frozenset({"length"})
-
-    def nodes(self, length: int) -> int:
-        return static.load(self.tree).nodes
-
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
-        return static.load(self.tree).inner
+        return self.shape.inner
 
     def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
         from methods.drafters._heads import ShapedProposer
 
-        return ShapedProposer(model, settings, rows, slots, ShapedTree(static.load(self.tree), settings.sampling))
+        return ShapedProposer(model, settings, rows, slots, ShapedTree(self.shape, settings.sampling))
 
 
-class _DynamicDrafter(StopsEarly):
+class _DynamicDrafter(Branches):
     """Options of a dynamic tree; see methods/trees/dynamic.py.
 
-    tree         dynamic; chain: one beam, draft.length tokens; sampled: siblings drawn at T > 0, draft.length deep.
-    total        nodes of the dynamic tree, root included.
-    depth        rounds of expansion after the root's; the draft length K is depth + 1.
-    top_k        children per node, and nodes expanded per round.
-    branching    tree=sampled: siblings of each node, from the root's depth on; 1 behind the last. Empty: a chain.
-    replacement  tree=sampled: siblings are independent; false: each is drawn without the tokens of those before it.
+    tree   dynamic; chain: one beam, draft.length tokens; sampled: siblings drawn at T > 0, draft.length deep.
+    total  nodes of the dynamic tree, root included.
+    depth  rounds of expansion after the root's; the draft length K is depth + 1.
+    top_k  children per node, and nodes expanded per round.
 
     The limits lie far above what pays: a round is a forward of the head, a node a row of the target's.
     """
@@ -78,11 +55,9 @@ class _DynamicDrafter(StopsEarly):
     total: int = Field(60, ge=2, le=4096)
     depth: int = Field(7, ge=0, le=1023)
     top_k: int = Field(10, ge=1, le=1024)
-    branching: Branching = Field([], exclude_if=lambda factors: not factors)  # unused: a cell's identity lacks it
-    replacement: bool = Field(False, exclude_if=lambda given: not given)
 
     @property
-    def chain(self) -> bool:  # type: ignore[override]  # depends on the options
+    def chain(self) -> bool:
         return self.tree == "chain" or (self.tree == "sampled" and max(self.branching, default=1) == 1)
 
     @property
@@ -100,8 +75,7 @@ class _DynamicDrafter(StopsEarly):
         return TreeShape(self.total, self.depth, self.top_k)
 
     def nodes(self, length: int) -> int:
-        regular = static.regular(tuple(self.branching), length)
-        return regular.nodes if self.tree == "sampled" else self.shape(length).nodes
+        return self.regular(length).nodes if self.tree == "sampled" else self.shape(length).nodes
 
     def num_uniforms(self, length: int) -> int:
         return self.nodes(length) - 1 if self.tree == "sampled" else 0
@@ -110,7 +84,7 @@ class _DynamicDrafter(StopsEarly):
         if self.chain:
             return self.chain_forwards(length, levels)
         if self.tree == "sampled":
-            return static.regular(tuple(self.branching), length).inner
+            return self.regular(length).inner
         shape = self.shape(length)
         return (1, *[shape.top_k] * shape.depth)
 
@@ -121,8 +95,8 @@ class _DynamicDrafter(StopsEarly):
         if self.stop_below:
             return HeadChain(model, settings, rows, slots, self.samples(settings.sampling), self.stop_below)
         if self.tree == "sampled":
-            tree = ShapedTree(static.regular(tuple(self.branching), settings.length), settings.sampling,
-                              self.samples(settings.sampling), self.replacement)
+            tree = ShapedTree(self.regular(settings.length), settings.sampling, self.samples(settings.sampling),
+                              self.replacement)
             return ShapedProposer(model, settings, rows, slots, tree)
         return DynamicProposer(model, settings, rows, slots, self.shape(settings.length))
 
@@ -145,13 +119,4 @@ class Eagle3(_DynamicDrafter):
     Source: Li et al. 2025, "EAGLE-3"; the tree is that of EAGLE-2. Candidates are deterministic."""
 
     model_role = "eagle3"
-
-    @classmethod
-    def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,
-             trust_remote_code: bool = False) -> Head:
-        from methods.heads.head import load_eagle3
-
-        return load_eagle3(source, target, revision=revision, dtype=dtype, device=device)
-
-    def features(self, model: Head) -> tuple[int, ...]:
-        return model.features
+    loader = "head.load_eagle3"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ class NoneDrafter(Drafter):
     """No drafter: autoregressive decoding, the baseline, in the same loop and engine as every method. It proposes the
     root alone, so every cycle commits exactly one token, chosen by the target."""
 
-    chain = True
+    chain: ClassVar[bool] = True
 
     def nodes(self, length: int) -> int:
         return 1
@@ -50,7 +50,7 @@ class PromptLookup(Drafter):
 
     max_ngram: PositiveInt = 3
 
-    chain = True
+    chain: ClassVar[bool] = True
 
     def start(self, target: LanguageModel, model: None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
@@ -125,7 +125,7 @@ class Suffix(Drafter):
     min_probability: float = Field(0.1, ge=0.0, le=1.0)
     corpus: Annotated[Path, made_by("bench.train mismatches")] | None = None
 
-    chain = True
+    chain: ClassVar[bool] = True
 
     def start(self, target: LanguageModel, model: None, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:

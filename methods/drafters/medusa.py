@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.drafters.base import DraftSettings, Proposer, StaticDrafter
 from methods.engine.device import upload
 from methods.trees import static
 from methods.trees.draft import Draft
@@ -23,46 +23,26 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
     from methods.heads.medusa import Medusa
 
 
-class MedusaDrafter(Drafter):
-    """tree: name of a shape in methods/trees/shapes, or path of a YAML file; no deeper than the number of heads."""
+class MedusaDrafter(StaticDrafter):
+    """Its tree is no deeper than the number of heads."""
 
     model_role = "medusa"
-    has_q = True
+    loader = "medusa.load_medusa"
     tree: static.TreeOption = "medusa_63"
-
-    @classmethod
-    def load(cls, source: str, target: LanguageModel, *, revision: str | None, dtype: str, device: str,
-             trust_remote_code: bool = False) -> Medusa:
-        from methods.heads.medusa import load_medusa
-
-        return load_medusa(source, target, revision=revision, dtype=dtype, device=device)
-
-    def features(self, model: Medusa) -> tuple[int, ...]:
-        from methods.heads.medusa import FEATURES
-
-        return FEATURES
-
-    @property
-    def idle(self) -> frozenset[str]:
-        return frozenset({"length"})
-
-    def nodes(self, length: int) -> int:
-        return static.load(self.tree).nodes
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
         return (1,)
 
     def check_model(self, model: Medusa) -> None:
-        tree = static.load(self.tree)
-        if tree.max_depth > len(model.model):
+        if self.shape.max_depth > len(model.model):
             from methods.engine.source import ModelError
 
-            raise ModelError(f"drafter.tree={self.tree} is {tree.max_depth} tokens deep and {model.source} has "
+            raise ModelError(f"drafter.tree={self.tree} is {self.shape.max_depth} tokens deep and {model.source} has "
                              f"{len(model.model)} heads; use a tree that is no deeper")
 
     def start(self, target: LanguageModel, model: Medusa, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
-        return _Heads(model, static.load(self.tree), settings, target.device)
+        return _Heads(model, self.shape, settings, target.device)
 
 
 class _Heads(Proposer):

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
-from methods.drafters.base import DraftSettings, Layered, Proposer, StopsEarly
+from methods.drafters.base import Branches, DraftSettings, Layered, Proposer, StopsEarly
 from methods.engine.device import upload
 from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
-from methods.trees.shaped import Branching, ShapedTree
-from methods.trees.static import regular
+from methods.trees.shaped import ShapedTree
 
 if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.cache import SlotCache
@@ -28,50 +27,53 @@ Read = Callable[[Tensor | None], Tensor]
 """Feeds a token [B] to the draft model, or at first None: the root; returns the logits [B, V] behind it."""
 
 
-class ModelDrafter(StopsEarly):
-    """Options of a draft model.
+class _DrawsTokens(StopsEarly):
+    """A causal LM that drafts.
 
-    sample       at T > 0 draw the candidates from the draft's processed distribution; false: always its likeliest.
-    branching    siblings of each node, from the root's depth on; 1 behind the last. Empty: a chain.
-    replacement  drawn siblings are independent; false: each is drawn without the tokens of those before it.
+    sample  at T > 0 draw the candidates from the draft's processed distribution; false: always its likeliest.
     """
 
-    model_role = "draft"
     has_q = True
     has_bonus_q = True
     sample: bool = True
-    branching: Branching = Field([], exclude_if=lambda factors: not factors)  # unused: a cell's identity lacks it
-    replacement: bool = Field(False, exclude_if=lambda given: not given)
-
-    @property
-    def has_hidden(self) -> bool:  # type: ignore[override]  # only chains carry them
-        return self.chain
-
-    @property
-    def chain(self) -> bool:  # type: ignore[override]  # depends on the options
-        return max(self.branching, default=1) == 1
 
     def samples(self, sampling: Sampling) -> bool:
         return self.sample and not sampling.greedy
-
-    def nodes(self, length: int) -> int:
-        return regular(tuple(self.branching), length).nodes
 
     def num_uniforms(self, length: int) -> int:
         return self.nodes(length) - 1
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
+        return self.chain_forwards(length, levels)
+
+
+class ModelDrafter(_DrawsTokens, Branches):
+    """A draft model."""
+
+    model_role = "draft"
+
+    @property
+    def has_hidden(self) -> bool:
+        return self.chain
+
+    @property
+    def chain(self) -> bool:
+        return max(self.branching, default=1) == 1
+
+    def nodes(self, length: int) -> int:
+        return self.regular(length).nodes
+
+    def forwards(self, length: int, levels: int) -> tuple[int, ...]:
         if self.chain:
-            return self.chain_forwards(length, levels)
-        return (1, *accumulate(regular(tuple(self.branching), length).inner[1:]))
+            return super().forwards(length, levels)
+        return (1, *accumulate(self.regular(length).inner[1:]))
 
     def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         sampled = self.samples(settings.sampling)
         if self.chain:
             return _Chain(model, settings, sampled, rows, slots, self.stop_below)
-        shape = regular(tuple(self.branching), settings.length)
-        tree = ShapedTree(shape, settings.sampling, sampled, self.replacement)
+        tree = ShapedTree(self.regular(settings.length), settings.sampling, sampled, self.replacement)
         return TreeProposer(model, settings, tree, rows, slots)
 
 
@@ -190,7 +192,7 @@ class TreeProposer(Proposer):
         return out.logits[:, 0]
 
 
-class EarlyExit(StopsEarly):
+class EarlyExit(_DrawsTokens):
     """Early exit: the first layers of the target draft for the whole model (self-speculative decoding).
 
     The state after the first E layers goes through the target's final norm and LM head. These layers read and extend
@@ -204,23 +206,10 @@ class EarlyExit(StopsEarly):
     drafter.
 
     exit_layer  E, the number of layers that draft.
-    sample      at T > 0 draw the candidates from the draft's processed distribution; false: always its argmax.
     """
 
-    has_q = True
-    has_bonus_q = True
-    chain = True
+    chain: ClassVar[bool] = True
     exit_layer: PositiveInt = 2
-    sample: bool = True
-
-    def samples(self, sampling: Sampling) -> bool:
-        return self.sample and not sampling.greedy
-
-    def num_uniforms(self, length: int) -> int:
-        return length
-
-    def forwards(self, length: int, levels: int) -> tuple[int, ...]:
-        return self.chain_forwards(length, levels)
 
     def check_target(self, target: Layered) -> None:
         if self.exit_layer >= target.layers:

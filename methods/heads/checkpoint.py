@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,6 @@ class Checkpoint:
     source: str
     config: dict[str, Any]
     tensors: dict[str, Tensor]
-
-    def without(self, *names: str) -> Checkpoint:
-        """The checkpoint less some of its tensors."""
-        return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name not in names})
-
-    def including(self, name: str, tensor: Tensor) -> Checkpoint:
-        """The checkpoint and one more tensor."""
-        return replace(self, tensors={**self.tensors, name: tensor})
 
     def layers(self, first: str) -> int | None:
         """How many decoder layers its tensors are of: that called `first`, and layers.1, layers.2, …; None where no

@@ -130,8 +130,8 @@ class HeadModule(nn.Module, ABC):
         if rotary is None:
             rotary = self.rotary(torch.arange(embeddings.shape[1], device=embeddings.device)[None])
         x, residual = self.layer_input(embeddings, hidden)
-        for layer in (self.layer, *self.deeper):
-            if layer is not self.layer:
+        for index, layer in enumerate(self.stack):
+            if index:
                 x = layer.input_layernorm(residual)
             residual = residual + layer.self_attn(x, rotary, mask, cache)
             residual = residual + layer.mlp(layer.post_attention_layernorm(residual))
@@ -139,13 +139,9 @@ class HeadModule(nn.Module, ABC):
 
     @property
     @abstractmethod
-    def layer(self) -> Any:
-        """The first decoder layer: `self_attn`, `mlp` and the norm before the latter, `post_attention_layernorm`."""
-
-    @property
-    def deeper(self) -> list[Any]:
-        """The decoder layers behind the first, in order; they have an `input_layernorm` too."""
-        return []
+    def stack(self) -> list[Any]:
+        """The decoder layers in order: `self_attn`, `mlp` and the norm before the latter, `post_attention_layernorm`;
+        those behind the first have an `input_layernorm` too."""
 
     def output(self, hidden: Tensor) -> Tensor:
         """The last layer's output [..., h] -> what is fed back."""
@@ -186,8 +182,8 @@ class EagleHead(HeadModule):
         return features
 
     @property
-    def layer(self) -> nn.Module:
-        return self.layers[0]
+    def stack(self) -> list[Any]:
+        return [self.layers[0]]
 
     def layer_input(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         fused = self.fc(torch.cat([embeddings, hidden], -1))
@@ -251,12 +247,8 @@ class Eagle3Head(HeadModule):
         return out
 
     @property
-    def layer(self) -> nn.Module:
-        return self.midlayer
-
-    @property
-    def deeper(self) -> list[nn.Module]:
-        return list(self.layers.values())
+    def stack(self) -> list[Any]:
+        return [self.midlayer, *self.layers.values()]
 
     def layer_input(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         layer = self.midlayer

@@ -62,7 +62,7 @@ class Head:
         model, config = self.model, self.model.config
         return [(Norm(layer.input_layernorm.weight, config.rms_norm_eps) if index else None,
                  Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, config, index, self.products))
-                for index, layer in enumerate([model.layer, *model.deeper])]
+                for index, layer in enumerate(model.stack)]
 
     @cached_property
     def _rotary(self) -> Rotary:
@@ -118,7 +118,8 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
     checkpoint = _official(read(source, revision))
     raw = checkpoint.config
     if raw.get("draft_vocab_size") in (None, raw.get("vocab_size")):
-        checkpoint = checkpoint.without("d2t", "t2d")  # maps onto itself, which the official loader drops too
+        checkpoint.tensors.pop("d2t", None)  # it maps onto itself; the official loader drops it too
+        checkpoint.tensors.pop("t2d", None)
     own = "embed_tokens.weight" in checkpoint.tensors
     target_size = raw.get("target_hidden_size") or raw.get("hidden_size")
     _check_target(source, target, target_size, raw)
@@ -128,9 +129,9 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
                          "checkpoint")
     form = form_of(source, raw, target.model.config.get_text_config(decoder=True), checkpoint.layers("midlayer"))
     if not form.fuses:  # vLLM drops it too
-        checkpoint = checkpoint.without("fc.weight")
+        checkpoint.tensors.pop("fc.weight", None)
     if raw.get(TARGET_HEAD):
-        checkpoint = checkpoint.including("lm_head.weight", _target_rows(checkpoint, target))
+        checkpoint.tensors["lm_head.weight"] = _target_rows(checkpoint, target)
     config = _config(checkpoint, "midlayer.self_attn.", num_hidden_layers=form.layers)
     module = Eagle3Head(config, form, target_size=target_size, draft_vocab=raw.get("draft_vocab_size"),
                         own_embedding=own, attention_bias="midlayer.self_attn.q_proj.bias" in checkpoint.tensors)

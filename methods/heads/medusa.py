@@ -22,8 +22,6 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import WEIGHTS, Checkpoint, read
 
-FEATURES = (-1,)
-"""HF hidden_states index of what the heads read: the last one, which is behind the final norm."""
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", *WEIGHTS)
 """The files that are tried, in this order."""
 PUBLISHED_HEADS = 5
@@ -80,6 +78,7 @@ class Medusa:
     model: MedusaHeads
     fingerprint: str
     full_vocabulary: bool = True
+    features: tuple[int, ...] = (-1,)  # the final-norm states
     max_positions: int = 1 << 30  # they know no positions
 
     @property

@@ -38,6 +38,15 @@ def read_json(model: type[File], path: Path, content: str) -> File:
         raise ValueError(f"{path}: not {content}: {where}{first['msg']}") from error
 
 
+def check_model(option: str, command: str, role: str, source: str | None, fingerprint: str | None, given: Any) -> None:
+    """Refuse the file `option` that `command` made with another model than that in its role. Raises ValueError,
+    one line."""
+    if given is None or given.fingerprint != fingerprint:
+        has = "none" if given is None else f"{given.source} ({given.fingerprint})"
+        raise ValueError(f"{option}: made with the {role} {source} ({fingerprint}), and the {role} here is {has}; run "
+                         f"`python -m {command}` for this pair")
+
+
 class Answer(BaseModel):
     """Token ids of one greedy answer, and at each place the draft's likeliest token behind the target's tokens."""
 
@@ -67,9 +76,7 @@ class Answers(BaseModel):
     def read(cls, path: Path, target: Any, option: str) -> Answers:
         """The file `option`=`path` for this target. Raises ValueError, one line."""
         answers = read_json(cls, path, "answers of bench.train mismatches")
-        if answers.fingerprint != target.fingerprint:
-            raise ValueError(f"{option}={path}: of {answers.target} ({answers.fingerprint}), and the target here is "
-                             f"{target.source} ({target.fingerprint}); run `python -m bench.train mismatches` for it")
+        check_model(f"{option}={path}", "bench.train mismatches", "target", answers.target, answers.fingerprint, target)
         return answers
 
     def mismatches(self) -> Counter[tuple[int, int]]:

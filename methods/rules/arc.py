@@ -36,7 +36,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules._files import FileMissing, made_by, read_json
+from methods.rules._files import FileMissing, check_model, made_by, read_json
 from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, ThresholdView, Verification
 from methods.rules.lossless import QMode, lossless_test, residual
 
@@ -167,10 +167,8 @@ class Arc(Rule):
     def bind(self, target: Target, model: Model | None) -> Arc:
         assert self.constants is not None, "check() refuses a rule without constants"
         constants = Constants.read(self.constants)
-        if constants.fingerprint != target.fingerprint:
-            raise ValueError(f"rule.constants={self.constants}: measured for {constants.target} "
-                             f"({constants.fingerprint}), the target is {target.source} ({target.fingerprint}); run "
-                             "`python -m bench.train calibrate`")
+        check_model(f"rule.constants={self.constants}", "bench.train calibrate", "target",
+                    constants.target, constants.fingerprint, target)
         if constants.vacuous:
             log.warning("rule.constants=%s: tolerance = %.2f is not below ln 2 = 0.69, so the bound on the next-step "
                         "divergence is vacuous", self.constants, max(bucket.tau for bucket in constants.buckets))

@@ -109,18 +109,28 @@ class Rule(BaseModel, ABC):
     path is drawn (the correction where a rule rejects, the bonus at a leaf). Neither may wait for the device."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    needs_hidden: ClassVar[bool] = False
-    needs_draft_hidden: ClassVar[bool] = False
-    """Whether the rule reads `draft.hidden`; known once it is bound."""
     chain_only: ClassVar[bool] = False
     """Whether the rule is defined for chains only; drafters of trees are then refused."""
-    sampled_only: ClassVar[bool] = False
-    """Whether, above temperature 0, the rule is defined only for candidates drawn from the draft distribution."""
     greedy_only: ClassVar[bool] = False
     """Whether the rule is defined at temperature 0 only."""
     local: ClassVar[bool] = True
     """Whether a node is decided from its own context and siblings. A rule that looks along the path or has a state is
     not local and cannot be combined with another."""
+
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether the rule reads `Verification.hidden`."""
+        return False
+
+    @property
+    def needs_draft_hidden(self) -> bool:
+        """Whether the rule reads `draft.hidden`; known once it is bound."""
+        return False
+
+    @property
+    def sampled_only(self) -> bool:
+        """Whether, above temperature 0, the rule is defined only for candidates drawn from the draft distribution."""
+        return False
 
     def has_law(self) -> bool:
         """Whether the draft determines the distribution of a context's next token, so that `methods.distortion` can

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules._files import FileMissing, made_by, read_json
+from methods.rules._files import FileMissing, check_model, made_by, read_json
 from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, ThresholdView, Verification
 from methods.rules.lossless import ThresholdRule, lossless_test, residual
 
@@ -56,7 +56,7 @@ class ClassifierRule(Rule):
     _bias: Tensor | None = PrivateAttr(None)
 
     @property
-    def needs_draft_hidden(self) -> bool:  # type: ignore[override]  # known once bound
+    def needs_draft_hidden(self) -> bool:
         return self._features == "both"
 
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
@@ -70,15 +70,9 @@ class ClassifierRule(Rule):
         classifier, option = Classifier.read(self.classifier), f"rule.classifier={self.classifier}"
         if classifier.kind != self.name:
             raise ValueError(f"{option}: a classifier for rule={classifier.kind}, not rule={self.name}")
-        wanted: list[tuple[str, str | None, str | None, Model | None]] = [
-            ("target", classifier.target, classifier.fingerprint, target)]
+        check_model(option, "bench.train judge", "target", classifier.target, classifier.fingerprint, target)
         if classifier.features == "both":
-            wanted.append(("draft", classifier.draft, classifier.draft_fingerprint, model))
-        for role, source, fingerprint, given in wanted:
-            if given is None or given.fingerprint != fingerprint:
-                has = "none" if given is None else f"{given.source} ({given.fingerprint})"
-                raise ValueError(f"{option}: trained with the {role} {source} ({fingerprint}), and the {role} here is "
-                                 f"{has}; run `python -m bench.train judge` for this pair")
+            check_model(option, "bench.train judge", "draft", classifier.draft, classifier.draft_fingerprint, model)
         return self.with_classifier(classifier, target.device)
 
     def with_classifier(self, classifier: Classifier, device: torch.device | str = "cpu") -> Self:

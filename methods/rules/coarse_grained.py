@@ -133,8 +133,6 @@ class Groups:
 
 _KNOWN: WeakKeyDictionary[torch.nn.Module, dict[tuple[float, ...], Groups]] = WeakKeyDictionary()
 """The groups of a target's embeddings: every pair of 50,000 tokens takes half a minute on a CPU."""
-MOST_KNOWN = 8
-"""Settings of a target whose groups are kept."""
 
 
 @dataclass(slots=True)
@@ -169,8 +167,6 @@ class CoarseGrained(Rule):
             known = _KNOWN.setdefault(target.model, {})
             state = weight.data_ptr(), weight._version, self.similarity, self.largest
             if state not in known:
-                while len(known) >= MOST_KNOWN:
-                    known.pop(next(iter(known)))
                 known[state] = Groups.from_embedding(weight, self.similarity, self.largest)
             bound._groups = known[state]
         else:

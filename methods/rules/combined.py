@@ -17,14 +17,15 @@ def built(given: Mapping[str, Any]) -> Rule:
     bad options or does not decide each node from its own context."""
     options = dict(given)
     name = options.pop("name", None)
-    single = [n for n in registry.names("rules") if registry.rule(n).local and not issubclass(registry.rule(n), Nested)]
+    single = [n for n in registry.names("rules")
+              if registry.rule(n).local and not issubclass(registry.rule(n), Nested)]
     if name in single:
         try:
             rule = registry.rule(name)(**options)
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"{name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        if rule.local:
+        if rule.is_memoryless():
             return rule
     raise ValueError(f"name={name} cannot be combined; give one of: {', '.join(single)}")
 
@@ -45,15 +46,15 @@ class Nested(Rule):
     _rules: tuple[Rule, ...] = PrivateAttr(())
 
     @property
-    def needs_hidden(self) -> bool:  # type: ignore[override]  # depends on the rules inside
+    def needs_hidden(self) -> bool:
         return any(rule.needs_hidden for rule in self._rules)
 
     @property
-    def sampled_only(self) -> bool:  # type: ignore[override]
+    def sampled_only(self) -> bool:
         return any(rule.sampled_only for rule in self._rules)
 
     @property
-    def needs_draft_hidden(self) -> bool:  # type: ignore[override]  # known once bound
+    def needs_draft_hidden(self) -> bool:
         return any(rule.needs_draft_hidden for rule in self._rules)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, PrivateAttr
@@ -29,7 +29,33 @@ def words(u: Tensor, counters: Tensor) -> Tensor:
     return hashed((seed[..., None] + counters) & (WORD - 1))
 
 
-class Dropmatch(Rule):
+class _Dropout(Rule):
+    """A rule on dropout heads; `p_drop` is the share of hidden units that each drops."""
+
+    needs_hidden: ClassVar[bool] = True
+    p_drop: float = Field(0.3, ge=0.0, lt=1.0)
+    _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
+
+    def bind(self, target: Target, model: Model | None) -> Self:
+        bound = self.model_copy()
+        bound._head = target.head
+        return bound
+
+    @property
+    def own_randomness(self) -> bool:
+        return self.p_drop > 0
+
+    def masked_logits(self, hidden: Tensor, u: Tensor, first: int, count: int) -> Tensor:
+        """[..., count, V] float32 logits of the heads number `first`, … in contexts with final states [..., H] and
+        uniform numbers [...]."""
+        assert self._head is not None, "the rule is not bound to a target"
+        size = hidden.shape[-1]
+        units = torch.arange(count * size, device=hidden.device) + first * size
+        kept = (words(u, units) >= round(self.p_drop * WORD)).unflatten(-1, (count, size))
+        return self._head((hidden / (1.0 - self.p_drop))[..., None, :] * kept)
+
+
+class Dropmatch(_Dropout):
     """DropMatch: accept a draft token that the target could have emitted under dropout before its LM head.
 
     h is the target's final hidden state (behind the final norm) in the context of the child x, W its LM head, m_i a
@@ -54,22 +80,14 @@ class Dropmatch(Rule):
 
     heads: K. p_drop: share of hidden units dropped in each head."""
 
-    needs_hidden: ClassVar[bool] = True
     variant: Literal["naive", "js", "majority"] = "js"
     heads: int = Field(5, ge=1, le=1024)
-    p_drop: float = Field(0.3, ge=0.0, lt=1.0)
     selection: Literal["argmax", "nucleus"] = "argmax"
     nucleus: float = Field(0.9, gt=0.0, le=1.0)
-    _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
-
-    def bind(self, target: Target, model: Model | None) -> Dropmatch:
-        bound = self.model_copy()
-        bound._head = target.head
-        return bound
 
     @property
     def own_randomness(self) -> bool:
-        return self.p_drop > 0 or self.selection == "nucleus"
+        return super().own_randomness or self.selection == "nucleus"
 
     def needs_q(self, sampling: Sampling) -> bool:
         return self.variant == "js"
@@ -125,11 +143,7 @@ class Dropmatch(Rule):
         """[B, n, K, V] float32 logits of the dropout heads in the contexts that may have children: all of a tree's, all
         but the last of a chain's."""
         hidden, u = (x[:, :v.draft.nodes - v.draft.chain] for x in (v.hidden, v.u))
-        size = hidden.shape[-1]
-        counters = torch.arange(self.heads * size, device=hidden.device)
-        kept = words(u, counters) >= round(self.p_drop * WORD)
-        assert self._head is not None, "the rule is not bound to a target"
-        return self._head((hidden / (1.0 - self.p_drop))[:, :, None] * kept.view(*u.shape, self.heads, size))
+        return self.masked_logits(hidden, u, 0, self.heads)
 
     def _tokens(self, logits: Tensor, v: Verification) -> Tensor:
         """[B, n, K] each head's token."""
@@ -171,7 +185,7 @@ def _any_of(v: Verification, tokens: Tensor) -> Tensor:
     return (v.draft.tokens[..., None] == v.at_parent(_whole(v, tokens))).any(-1)
 
 
-class DropoutHead(Rule):
+class DropoutHead(_Dropout):
     """One dropout head in place of the target: decode with DropMatch's i-th head alone (DropMatch, Table 1).
 
     With the head's logits l_i as in `dropmatch` (one mask a token), at temperature 0:
@@ -185,20 +199,8 @@ class DropoutHead(Rule):
 
     head: i, from 1; heads differ only in their random masks. p_drop: share of hidden units dropped."""
 
-    needs_hidden: ClassVar[bool] = True
     greedy_only: ClassVar[bool] = True
     head: int = Field(1, ge=1, le=1024)
-    p_drop: float = Field(0.3, ge=0.0, lt=1.0)
-    _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
-
-    def bind(self, target: Target, model: Model | None) -> DropoutHead:
-        bound = self.model_copy()
-        bound._head = target.head
-        return bound
-
-    @property
-    def own_randomness(self) -> bool:
-        return self.p_drop > 0
 
     def emits_argmax(self, sampling: Sampling) -> bool:
         return False  # the head's argmax, not the target's
@@ -212,8 +214,4 @@ class DropoutHead(Rule):
 
     def tokens(self, hidden: Tensor, u: Tensor) -> Tensor:
         """The head's token in each context: hidden states [..., H] and their uniform numbers [...] -> [...]."""
-        size = hidden.shape[-1]
-        units = torch.arange(size, device=hidden.device) + (self.head - 1) * size  # as in dropmatch's i-th head
-        kept = words(u, units) >= round(self.p_drop * WORD)
-        assert self._head is not None, "the rule is not bound to a target"
-        return self._head(hidden / (1.0 - self.p_drop) * kept).argmax(-1)
+        return self.masked_logits(hidden, u, self.head - 1, 1)[..., 0, :].argmax(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -198,6 +199,45 @@ class ThresholdRule(Rule):
         return Decision(v.is_argmax if view is None else view.kept, lossless_test(v))
 
 
+class WarmRule(Rule):
+    """Greedy matching at temperature 0, `accept` above it."""
+
+    lossless_at: ClassVar[Mapping[str, float] | None] = None
+    """The options at which the rule is lossless above temperature 0; None: it never is."""
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        ends = self.lossless_at
+        return sampling.greedy or (ends is not None and all(getattr(self, name) == x for name, x in ends.items()))
+
+    def strict_test(self, v: Verification) -> Tensor:
+        """[B, N] bool: the lossless test that `accept` is compared with."""
+        return lossless_test(v)
+
+    def decide(self, v: Verification) -> Decision:
+        if v.sampling.greedy:
+            return Decision(v.is_argmax)
+        lossless = self.strict_test(v)
+        return Decision(self.accept(v, lossless), lossless)
+
+    @abstractmethod
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+        """[B, N] bool: the decision above temperature 0; `lossless` [B, N] is that of the lossless test."""
+
+
+class WarmThreshold(WarmRule):
+    """Greedy matching at temperature 0, a function of one threshold above it."""
+
+    @abstractmethod
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
+        """`threshold_view` above temperature 0; `lossless` [B, N] is the decision of the lossless test."""
+
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+        return self.view(v, lossless).kept
+
+    def threshold_view(self, v: Verification) -> ThresholdView | None:
+        return None if v.sampling.greedy else self.view(v, self.strict_test(v))
+
+
 class DrawnRule(Rule):
     """A rule for one chain of tokens drawn from q. It emits what `lossless` emits, or, where it samples towards a
     distribution pi other than p, `without_draft`."""
@@ -209,29 +249,12 @@ class DrawnRule(Rule):
         return residual(v, node)
 
 
-class ChainRule(DrawnRule):
-    """Greedy matching at temperature 0, `accept` above it."""
-
-    def decide(self, v: Verification) -> Decision:
-        if v.sampling.greedy:
-            return Decision(v.is_argmax)
-        lossless = lossless_test(v)
-        return Decision(self.accept(v, lossless), lossless)
-
-    @abstractmethod
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
-        """[B, N] bool: the decision above temperature 0; `lossless` [B, N] is that of the lossless test."""
+class ChainRule(DrawnRule, WarmRule):
+    """A `WarmRule` on a drawn chain."""
 
 
-class ThresholdChain(DrawnRule, ThresholdRule):
-    """Greedy matching at temperature 0, a function of one threshold above it."""
-
-    @abstractmethod
-    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
-        """`threshold_view` above temperature 0; `lossless` [B, N] is the decision of the lossless test."""
-
-    def threshold_view(self, v: Verification) -> ThresholdView | None:
-        return None if v.sampling.greedy else self.view(v, lossless_test(v))
+class ThresholdChain(DrawnRule, WarmThreshold):
+    """A `WarmThreshold` on a drawn chain."""
 
 
 def draft_p(v: Verification) -> Tensor:
@@ -273,7 +296,7 @@ class Random(Rule):
         return Decision(v.u < self.rate, lossless_test(v))
 
 
-class Threshold(Rule):
+class Threshold(WarmThreshold):
     """SGLang's acceptance thresholds: accept a likely token without a draw; draw against a part of the mass.
 
     In one context with children x_1, x_2, ... in draft order and S_j = p(x_1) + ... + p(x_j), each tested with its own
@@ -293,22 +316,14 @@ class Threshold(Rule):
 
     single: probability from which a token is accepted without a draw. acc: the mass that is drawn against."""
 
+    lossless_at: ClassVar[Mapping[str, float] | None] = {"single": 1.0, "acc": 1.0}
     single: float = Field(1.0, ge=0.0, le=1.0)
     acc: float = Field(1.0, ge=1e-9, le=1.0)
 
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy or (self.single == 1.0 and self.acc == 1.0)
+    def strict_test(self, v: Verification) -> Tensor:
+        return mass_test(v)
 
-    def decide(self, v: Verification) -> Decision:
-        if v.sampling.greedy:
-            return Decision(v.is_argmax)
-        view = self._view(v)
-        return Decision(view.holds | view.outside, mass_test(v))
-
-    def threshold_view(self, v: Verification) -> ThresholdView | None:
-        return None if v.sampling.greedy else self._view(v)
-
-    def _view(self, v: Verification) -> ThresholdView:
+    def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         drawn = mass_test(v, self.acc)
         return ThresholdView("single", ">=", self.single, sibling_mass(v)[0], torch.ones_like(drawn), drawn)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -47,8 +47,8 @@ class Ensemble(CountingRule, ThresholdChain):
     tokens: PositiveInt = Field(8, exclude_if=lambda tokens: tokens == 8)
     schedule: Literal["linear", "step"] = Field("linear", exclude_if=lambda schedule: schedule == "linear")
 
-    @property
-    def local(self) -> bool:  # type: ignore[override]  # a schedule counts the tokens of the answer
+    def is_memoryless(self) -> bool:
+        """Whether there is no schedule, which counts the tokens of the answer."""
         return self.w_first is None
 
     def is_lossless(self, sampling: Sampling) -> bool:
@@ -128,9 +128,6 @@ class CascadeTok(ChainRule):
     variant: Literal["blend", "lossless_tail"] = "blend"
     alpha: float = Field(0.35, ge=0.0, le=1.0)
     top_set: Literal["paper", "processed"] = "paper"
-
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy
 
     def accept(self, v: Verification, lossless: Tensor) -> Tensor:
         if self.variant == "lossless_tail":
@@ -248,11 +245,9 @@ class Mentored(ChainRule):
 
     budget: largest KL(p || pi) of a token, in nats. tolerance: by how much of it the bisection may miss it."""
 
+    lossless_at: ClassVar[Mapping[str, float] | None] = {"budget": 0.0}
     budget: float = Field(0.2, ge=0.0)
     tolerance: float = Field(0.2, ge=0.0, lt=1.0)
-
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy or self.budget == 0.0
 
     def accept(self, v: Verification, lossless: Tensor) -> Tensor:
         return lossless if self.budget == 0.0 else lossless | (v.u * v.q_token < v.of_token(self.pi(v.p, v.q)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -26,10 +27,8 @@ class Lossy(ThresholdChain):
 
     alpha: share of the draft's probability that is waived; the study ran 0.3, 0.7 and 0.95."""
 
+    lossless_at: ClassVar[Mapping[str, float] | None] = {"alpha": 0.0}
     alpha: float = Field(0.3, ge=0.0, lt=1.0)
-
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy or self.alpha == 0.0
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         score = 1.0 - v.p_token / (v.u * v.q_token)
@@ -49,11 +48,9 @@ class Ears(ThresholdChain):
 
     tolerance: share of 1 - max p that is added; the patch was used with 0.3 and 0.5, and is off (0) by default."""
 
+    lossless_at: ClassVar[Mapping[str, float] | None] = {"tolerance": 0.0}
     sampled_only: ClassVar[bool] = False
     tolerance: float = Field(0.3, ge=0.0)
-
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy or self.tolerance == 0.0
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         score = (v.u - v.p_token / draft_p(v)) / (1.0 - v.at_parent(v.p.amax(-1)))
@@ -81,12 +78,10 @@ class EntropyVerify(ThresholdChain):
 
     threshold: largest theta. alpha: how fast theta falls with the entropy."""
 
+    lossless_at: ClassVar[Mapping[str, float] | None] = {"threshold": 1.0, "alpha": 0.0}
     sampled_only: ClassVar[bool] = False
     threshold: float = Field(0.95, gt=0.0, le=1.0)
     alpha: float = Field(0.4, ge=0.0)
-
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy or (self.threshold == 1.0 and self.alpha == 0.0)
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         """The smaller of two numbers is exceeded where one of them is."""
@@ -116,10 +111,8 @@ class Cactus(ThresholdChain):
 
     delta: size of the relaxation; the study ran 0.1, 0.25, 1 and 10."""
 
+    lossless_at: ClassVar[Mapping[str, float] | None] = {"delta": 0.0}
     delta: float = Field(1.0, ge=0.0)
-
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy or self.delta == 0.0
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         """Accepted iff u q < p, or (u q - p)^2 / (2 p (1 - p)) < delta, which is u q < h."""
@@ -174,11 +167,9 @@ class RFuzzy(ThresholdChain):
 
     threshold: largest divergence at which everything is accepted, nats."""
 
+    lossless_at: ClassVar[Mapping[str, float] | None] = {"threshold": 0.0}
     divergence: Literal["js", "kl"] = "js"
     threshold: float = Field(0.2, ge=0.0)
-
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy or self.threshold == 0.0
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         if self.divergence == "js":

@@ -31,8 +31,8 @@ import torch
 from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
-from methods.rules.base import Decision, Rule, Sampling, Verification
-from methods.rules.lossless import lossless_test
+from methods.rules.base import Verification
+from methods.rules.lossless import WarmRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Candidates:
         return torch.arange(self.ids.shape[-1], device=self.ids.device) < self.count[..., None]
 
 
-class ToppWindow(Rule):
+class ToppWindow(WarmRule):
     """Options of the top-p window.
 
     max_candidates  C.
@@ -67,12 +67,7 @@ class ToppWindow(Rule):
     max_candidates: int = Field(5, ge=2)
     window: NonNegativeInt = 2
 
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy
-
-    def decide(self, v: Verification) -> Decision:
-        if v.sampling.greedy:
-            return Decision(v.is_argmax)
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
         candidates = self._candidates(v, v.logits)
         inside = ((v.draft.tokens[..., None] == v.at_parent(candidates.ids)) & v.at_parent(candidates.counted)).any(-1)
         begins = v.draft.valid & (v.draft.depth > 0) & ~inside & self._followed(v)
@@ -81,7 +76,7 @@ class ToppWindow(Rule):
         accept = inside | (begun > _moved(begun, self.window + 1))
         if self.variant == "released":
             accept = accept & ~_moved(begins, self.window + 1)
-        return Decision(accept, lossless_test(v))
+        return accept
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if v.sampling.greedy:

@@ -9,7 +9,15 @@ from pydantic import Field
 from torch import Tensor
 
 from methods.rules.base import Decision, DraftCapabilities, Rule, Sampling, Verification
-from methods.rules.lossless import Remainder, lossless_test, rejected, residual, sibling_mass, without_draft
+from methods.rules.lossless import (
+    Remainder,
+    WarmRule,
+    lossless_test,
+    rejected,
+    residual,
+    sibling_mass,
+    without_draft,
+)
 
 ASCEND_MINIMUM = 3
 
@@ -197,7 +205,7 @@ def _contexts(v: Verification) -> list[tuple[int, int]]:
 RELEASED_EPSILON = 1e-5
 
 
-class Typical(Rule):
+class Typical(WarmRule):
     """Typical acceptance (Medusa): accept a token that is likely for the target's entropy; keep the longest path.
 
         accept x  iff  p(x) > min(epsilon, delta * exp(-H(p)))        H(p) = -sum_v p(v) log p(v), nats
@@ -225,19 +233,14 @@ class Typical(Rule):
     delta: float = Field(0.3, ge=0.0, le=1.0)
     correction: Literal["greedy", "sample"] = "greedy"
 
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy
-
     def emits_argmax(self, sampling: Sampling) -> bool:
         return sampling.greedy or self.correction == "greedy"
 
-    def decide(self, v: Verification) -> Decision:
-        if v.sampling.greedy:
-            return Decision(v.is_argmax)
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
         p = v.p if self.variant == "paper" else (v.logits / v.sampling.temperature).softmax(-1)
         p_token = v.of_token(p)
         accept = p_token > v.at_parent(self._threshold(p))
-        return Decision(accept if v.draft.chain else best_path(v, accept, p_token), lossless_test(v))
+        return accept if v.draft.chain else best_path(v, accept, p_token)
 
     def _threshold(self, p: Tensor) -> Tensor:
         """min(epsilon, delta exp(-H)) in each context: [B, N, V] -> [B, N]."""
@@ -266,7 +269,7 @@ HALVINGS, LARGEST = 30, 60.0
 """Steps of the bisection for c; largest exponent of a gain."""
 
 
-class Tilted(Rule):
+class Tilted(WarmRule):
     """Tilted acceptance: the most tokens for the least divergence from the target, on any draft.
 
     In every context it draws the next token from the law R that maximises, over what one draft may keep,
@@ -296,24 +299,18 @@ class Tilted(Rule):
     def has_law(self) -> bool:
         return True
 
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy
-
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if candidates.sampled and not candidates.chain and not sampling.greedy:
             raise ValueError("rule=tilted is defined for chains of drawn tokens and for deterministic trees, and "
                              f"drafter={candidates.drafter} draws trees: use drafter=model or eagle3, or rule=lossless")
 
-    def decide(self, v: Verification) -> Decision:
-        if v.sampling.greedy:
-            return Decision(v.is_argmax)
+    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
         if v.draft.sampled:
-            law = tilted(v.p, v.q, self.lam)
-            return Decision(v.u * v.q_token < v.of_token(law), lossless_test(v))
+            return v.u * v.q_token < v.of_token(tilted(v.p, v.q, self.lam))
         share = shares(v, self.lam)
         earlier = (v.earlier_siblings.double() @ share[..., None])[..., 0]
-        return Decision(v.u.double() * (1.0 - earlier).clamp(min=0.0) < share, lossless_test(v))
+        return v.u.double() * (1.0 - earlier).clamp(min=0.0) < share
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if v.sampling.greedy or not v.draft.sampled:

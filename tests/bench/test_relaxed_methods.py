@@ -38,7 +38,6 @@ def constants(pair_folder: Path, tmp_path: Path) -> Path:
     again = json.loads((tmp_path / "arc.json").read_text())
     assert {**first, "provenance": None} == {**again, "provenance": None}
     assert 8 < first["provenance"]["n"] <= 24 and first["fingerprint"] == fingerprint(str(pair_folder / "target"))
-    assert (tmp_path / "arc.png").stat().st_size > 5000
     return tmp_path / "arc.json"
 
 

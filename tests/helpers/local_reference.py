@@ -10,9 +10,8 @@ from tests.helpers.rule_reference import Child, Context, distance, greedy, softm
 Outcome = tuple[Child | None, np.ndarray]
 
 
-def tested(context: Context, children: list[Child], accept: float, rejected: np.ndarray) -> Outcome:
+def tested(context: Context, child: Child, accept: float, rejected: np.ndarray) -> Outcome:
     """Accept the child with this probability; after a rejection draw from the positive part of `rejected`."""
-    [child] = children
     if child.u < accept:
         return child, context.p
     return None, np.maximum(rejected, 0.0)
@@ -32,47 +31,43 @@ def chain(local):
     def rule(context: Context, children: list[Child], **options) -> Outcome:
         if context.greedy:
             return greedy(context, children)
-        return local(context, children, **options) if children else (None, context.p)
+        return local(context, children[0], **options) if children else (None, context.p)
     return rule
 
 
 @chain
-def cactus(context: Context, children: list[Child], delta: float = 1.0) -> Outcome:
-    [child] = children
+def cactus(context: Context, child: Child, delta: float = 1.0) -> Outcome:
     x, p, q = child.token, context.p, context.q
     h = min(1.0, p[x] + np.sqrt(2 * delta * p[x] * (1 - p[x])))
     raised = p * (1 - h) / (1 - p[x]) if p[x] < 1 else p.copy()
     raised[x] = h
-    return tested(context, children, min(1.0, h / q[x]), raised - q)
+    return tested(context, child, min(1.0, h / q[x]), raised - q)
 
 
 @chain
-def lossy(context: Context, children: list[Child], alpha: float = 0.3) -> Outcome:
-    [child] = children
+def lossy(context: Context, child: Child, alpha: float = 0.3) -> Outcome:
     accept = min(1.0, context.p[child.token] / ((1 - alpha) * context.q[child.token]))
-    return tested(context, children, accept, context.p - context.q)
+    return tested(context, child, accept, context.p - context.q)
 
 
 @chain
-def cascade_opt(context: Context, children: list[Child], alpha: float, gate: str = "processed",
+def cascade_opt(context: Context, child: Child, alpha: float, gate: str = "processed",
                 head: float | None = None) -> Outcome:
-    [child] = children
     p, q = context.p, context.q
     best_p, best_q = (p.max(), q.max()) if gate == "processed" else (softmax(context.z).max(),
                                                                     softmax(context.draft_z).max())
     defer = best_q < best_p - alpha * np.maximum(p - q, 0.0).sum()
     if head is not None:
         defer = defer or p[child.token] < (1 - head) * p.max()
-    return tested(context, children, min(1.0, ratio(context, child)) if defer else 1.0, p - q)
+    return tested(context, child, min(1.0, ratio(context, child)) if defer else 1.0, p - q)
 
 
 @chain
-def cascade_tok(context: Context, children: list[Child], alpha: float = 0.35, variant: str = "blend",
+def cascade_tok(context: Context, child: Child, alpha: float = 0.35, variant: str = "blend",
                 top_set: str = "paper") -> Outcome:
-    [child] = children
     p, q, x = context.p, context.q, child.token
     if variant == "lossless_tail":
-        return tested(context, children, 1.0 if p[x] >= (1 - alpha) * p.max() else ratio(context, child), p - q)
+        return tested(context, child, 1.0 if p[x] >= (1 - alpha) * p.max() else ratio(context, child), p - q)
     z = context.z if top_set == "paper" else context.processed_z
     if alpha == 0:
         top = np.arange(len(z)) == z.argmax()
@@ -81,24 +76,22 @@ def cascade_tok(context: Context, children: list[Child], alpha: float = 0.35, va
     else:
         top = z >= z.max() + np.log(1 - alpha)
     pi = np.where(top, q, 0.0) + q[~top].sum() * p
-    return tested(context, children, min(1.0, pi[x] / q[x]), pi - q)
+    return tested(context, child, min(1.0, pi[x] / q[x]), pi - q)
 
 
 @chain
-def r_fuzzy(context: Context, children: list[Child], threshold: float = 0.2, divergence: str = "js") -> Outcome:
-    [child] = children
+def r_fuzzy(context: Context, child: Child, threshold: float = 0.2, divergence: str = "js") -> Outcome:
     p, q = context.p, context.q
 
     with np.errstate(divide="ignore"):
         nats = distance(divergence, p, q)
-    return tested(context, children, 1.0 if nats <= threshold else min(1.0, ratio(context, child)), p - q)
+    return tested(context, child, 1.0 if nats <= threshold else min(1.0, ratio(context, child)), p - q)
 
 
 @chain
-def mentored(context: Context, children: list[Child], budget: float = 0.2, tolerance: float = 0.2) -> Outcome:
-    [child] = children
+def mentored(context: Context, child: Child, budget: float = 0.2, tolerance: float = 0.2) -> Outcome:
     pi = mentored_pi(context.p, context.q, budget, tolerance)
-    return tested(context, children, min(1.0, pi[child.token] / context.q[child.token]), pi - context.q)
+    return tested(context, child, min(1.0, pi[child.token] / context.q[child.token]), pi - context.q)
 
 
 def mentored_pi(p: np.ndarray, q: np.ndarray, budget: float, tolerance: float) -> np.ndarray:
@@ -151,7 +144,7 @@ def ensemble(context: Context, children: list[Child], w: float = 0.9, variant: s
     if not children:
         return None, context.p
     mixture, x = w * context.p + (1 - w) * context.q, children[0].token
-    return tested(context, children, min(1.0, mixture[x] / context.q[x]), mixture - context.q)
+    return tested(context, children[0], min(1.0, mixture[x] / context.q[x]), mixture - context.q)
 
 
 def contrastive(context: Context, children: list[Child], beta: float = 0.5, temperature: float | None = None,
@@ -163,7 +156,7 @@ def contrastive(context: Context, children: list[Child], beta: float = 0.5, temp
     pi = softmax(np.where(inside, z, -np.inf))
     if not children:
         return None, pi
-    return tested(context, children, min(1.0, pi[children[0].token] / context.q[children[0].token]), pi - context.q)
+    return tested(context, children[0], min(1.0, pi[children[0].token] / context.q[children[0].token]), pi - context.q)
 
 
 def threshold(context: Context, children: list[Child], single: float = 1.0, acc: float = 1.0) -> Outcome:
@@ -180,16 +173,14 @@ def threshold(context: Context, children: list[Child], single: float = 1.0, acc:
 
 
 @chain
-def entropy_verify(context: Context, children: list[Child], threshold: float = 0.95,
+def entropy_verify(context: Context, child: Child, threshold: float = 0.95,
                    alpha: float = 0.4) -> Outcome:
-    [child] = children
     p0 = softmax(context.z)
     theta = min(np.exp(alpha * (p0 * np.log(p0 + 1e-10)).sum()), threshold)
-    return tested(context, children, min(1.0, ratio(context, child) / theta), remainder(context, child))
+    return tested(context, child, min(1.0, ratio(context, child) / theta), remainder(context, child))
 
 
 @chain
-def ears(context: Context, children: list[Child], tolerance: float = 0.3) -> Outcome:
-    [child] = children
+def ears(context: Context, child: Child, tolerance: float = 0.3) -> Outcome:
     accept = min(1.0, ratio(context, child) + tolerance * (1 - context.p.max()))
-    return tested(context, children, accept, remainder(context, child))
+    return tested(context, child, accept, remainder(context, child))

@@ -169,7 +169,7 @@ def test_losses_are_those_of_single_slots(target, packer):
     ids = (torch.arange(120) + trainer.head.d2t).tolist()
     embed, features = target.model.get_input_embeddings(), trainer.head.fuse(target_states.features)
     states = list(unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a)))
-    for k, step in enumerate(trainer.steps(batch, target_states, slots, torch.Generator())):
+    for k, (loss, rank) in enumerate(trainer.steps(batch, target_states, slots, torch.Generator())):
         total = weights = 0.0
         for r in range(2):
             for m, t in enumerate(slots.index[r].tolist()):
@@ -182,11 +182,11 @@ def test_losses_are_those_of_single_slots(target, packer):
                 own = trainer.head.logits(states[k][r, m]).double()
                 best = int(teacher.argmax())
                 if best not in ids:
-                    assert step.rank[r, m] == 120
+                    assert rank[r, m] == 120
                     continue
-                assert step.rank[r, m] == (own > own[ids.index(best)]).sum()
+                assert rank[r, m] == (own > own[ids.index(best)]).sum()
                 total -= float((teacher[ids].softmax(-1) * own.log_softmax(-1)).sum())
-        assert weights > 0 and step.loss.item() == pytest.approx(total / weights, rel=1e-4)
+        assert weights > 0 and loss.item() == pytest.approx(total / weights, rel=1e-4)
 
 
 @torch.no_grad()
@@ -201,19 +201,19 @@ def test_medusa_heads_guess_as_they_draft(target, packer):
     hard = trainer_of("medusa", target, labels="tokens")
     for model in (trainer, hard):
         shaken(model)
-        for k, step in enumerate(model.steps(batch, target_states, slots, torch.Generator())):
+        for k, (loss, rank) in enumerate(model.steps(batch, target_states, slots, torch.Generator())):
             total = weights = 0.0
             for r, row in enumerate(slots.index.tolist()):
                 for m, t in enumerate(row):
                     if not slots.weight[k, r, m]:
                         continue
                     own, teacher = model.head(target_states.hidden[r, t])[k].double(), out.logits[r, t + 1 + k].double()
-                    assert step.rank[r, m] == (own > own[teacher.argmax()]).sum()
+                    assert rank[r, m] == (own > own[teacher.argmax()]).sum()
                     p = teacher.softmax(-1) if model is trainer else torch.nn.functional.one_hot(
                         batch.input_ids[r, t + 2 + k], target.vocab_size)
                     total -= float((p * own.log_softmax(-1)).sum())
                     weights += 1
-            assert step.loss.item() == pytest.approx(total / weights, rel=1e-4)
+            assert loss.item() == pytest.approx(total / weights, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
@@ -354,12 +354,12 @@ def test_what_was_trained_is_what_drafts(exported_cut):
     batch = batch_of(prompts(2, low=32, high=32))
     slots = choose(batch, 1, 20, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        step = next(trainer.steps(batch, trainer.frozen_target.states(batch, trainer.layers), slots,
+        loss, _ = next(trainer.steps(batch, trainer.frozen_target.states(batch, trainer.layers), slots,
                                   torch.Generator()))
         q = cut.model(batch.input_ids).logits.double().log_softmax(-1)
         p = target.model(batch.input_ids).logits.double().softmax(-1)
     each = [-(p[r, t + 1] * q[r, t + 1]).sum() for r, row in enumerate(slots.index.tolist()) for t in row]
-    assert step.loss.item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-5)
+    assert loss.item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-5)
 
 
 def test_what_does_not_fit_is_one_line(exported_cut):

@@ -99,14 +99,13 @@ def test_brute_force_keeps_the_same(p: Pruning, case: tuple[Draft, torch.Tensor]
 @given(options, drafts)
 def test_the_smaller_draft_is_the_same_tree_without_the_dropped(p: Pruning, case: tuple[Draft, torch.Tensor]) -> None:
     draft, entropy = case
-    kept, pruned = p.kept(draft, entropy), p.prune(draft, entropy)
-    small = pruned.draft
+    kept, (small, drafted, dropped) = p.kept(draft, entropy), p.prune(draft, entropy)
     for row in range(ROWS):
         old = kept[row].nonzero().flatten().tolist()
-        new = small.valid[row].nonzero().flatten().tolist() if any(pruned.dropped) else old
+        new = small.valid[row].nonzero().flatten().tolist() if any(dropped) else old
         assert new == list(range(len(old))) or small is draft
-        assert (pruned.drafted[row], pruned.dropped[row]) == (int(draft.valid[row].sum()) - 1,
-                                                              int(draft.valid[row].sum()) - len(old))
+        nodes = int(draft.valid[row].sum())
+        assert (drafted[row], dropped[row]) == (nodes - 1, nodes - len(old))
         for place, node in zip(new, old, strict=True):
             parent = int(draft.parents[row, node])
             assert int(small.parents[row, place]) == (-1 if parent < 0 else new[old.index(parent)])
@@ -114,14 +113,14 @@ def test_the_smaller_draft_is_the_same_tree_without_the_dropped(p: Pruning, case
                 assert getattr(small, name)[row, place] == getattr(draft, name)[row, node]
             above = [old[i] for i in small.ancestors[row, place].nonzero().flatten().tolist() if i < len(old)]
             assert above == draft.ancestors[row, node].nonzero().flatten().tolist()
-    assert small.nodes == (max(len(r.nonzero()) for r in kept) if any(pruned.dropped) else draft.nodes)
+    assert small.nodes == (max(len(r.nonzero()) for r in kept) if any(dropped) else draft.nodes)
 
 
 def test_a_chain_stays_a_chain() -> None:
     q = torch.tensor([[1.0, 0.9, 0.5, 0.01, 0.9]])
     draft = Draft.of_chain(torch.arange(5)[None], q=q, logits=torch.zeros(1, 5, 7))
-    assert Pruning().prune(draft, torch.zeros(1)).draft is draft
-    small = Pruning(score="accum_prob", epsilon=0.1).prune(draft, torch.zeros(1)).draft
+    assert Pruning().prune(draft, torch.zeros(1))[0] is draft
+    small = Pruning(score="accum_prob", epsilon=0.1).prune(draft, torch.zeros(1))[0]
     assert small.chain and small.tokens.tolist() == [[0, 1, 2]] and small.parents.tolist() == [[-1, 0, 1]]
     assert small.logits.shape == (1, 3, 7)
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from bench.config.compose import composer
 from bench.training.commands.calibrate import Calibrate
@@ -28,10 +27,10 @@ from methods.rules.dropmatch import Dropmatch, DropoutHead
 from methods.rules.mismatches import Csd
 from methods.rules.placed import NearTop, RelaxedTopk, SecureSd
 from methods.sampling import Sampling
-from methods.training.rules.arc import BoundSample, fit, fit_buckets, measure, upper_quantile
+from methods.training.rules.arc import BoundSample, fit, fit_buckets, measure
 from tests.helpers import rule_reference
 from tests.helpers.rule_reference import softmax
-from tests.helpers.rule_table import ARC_ONE, ARC_THREE, EMBEDDING, TABLE, TARGET, case, classifier
+from tests.helpers.rule_table import ARC_ONE, ARC_THREE, TABLE, TARGET, case, classifier
 from tests.helpers.tiny_models import language_model, prompts
 
 OTHER: Any = SimpleNamespace(**{**vars(TARGET), "fingerprint": "xyz", "source": "other"})
@@ -55,11 +54,11 @@ ANSWERS = Answers(target="t", fingerprint="abc", draft="d", draft_fingerprint="d
 
 
 @pytest.mark.parametrize(("rule", "content", "models", "message"), [
-    ("arc", ARC_ONE, (OTHER, None), r"measured for test \(abc\), the target is other \(xyz\); run"),
+    ("arc", ARC_ONE, (OTHER, None), r"made with the target test \(abc\), and the target here is other \(xyz\); run"),
     ("arc", {"target": "x"}, (TARGET, None), r"not constants of bench\.train calibrate: fingerprint: Field required"),
     ("arc", ARC_THREE.model_copy(update={"edges": [0.5]}), (TARGET, None), "1 edges cannot separate 3 buckets"),
-    ("autojudge", BOTH, (MODELS[1], MODELS[1]), r"trained with the target t \(abc\), and the target here is d"),
-    ("autojudge", BOTH, (MODELS[0], MODELS[0]), r"trained with the draft d \(def\), and the draft here is t"),
+    ("autojudge", BOTH, (MODELS[1], MODELS[1]), r"made with the target t \(abc\), and the target here is d"),
+    ("autojudge", BOTH, (MODELS[0], MODELS[0]), r"made with the draft d \(def\), and the draft here is t"),
     ("autojudge", BOTH, (MODELS[0], None), "and the draft here is none"),
     ("judge", BOTH, MODELS, "a classifier for rule=autojudge, not rule=judge"),
     ("judge", JUDGE.model_copy(update={"mean": [0.0]}), (MODELS[0], None), "coef have 1, 20 and 20 entries"),
@@ -146,16 +145,6 @@ def test_options_that_do_not_fit(build: Callable[[], Any], message: str) -> None
         build()
 
 
-def test_groups_of_embeddings_are_the_tokens_within_a_cosine_and_are_made_once() -> None:
-    target: Any = SimpleNamespace(model=torch.nn.Linear(1, 1), embedding=EMBEDDING)
-    found, again = (CoarseGrained(similarity=0.2).bind(target, None).token_groups for _ in range(2))
-    unit = torch.nn.functional.normalize(EMBEDDING.double(), dim=-1)
-    near = (unit @ unit.T >= 0.2) | torch.eye(len(unit), dtype=torch.bool)
-    groups = [set(of[member].tolist()) for of, member in zip(found.of, found.member, strict=True)]
-    assert groups == [set(row.nonzero()[:, 0].tolist()) for row in near] and any(len(group) > 1 for group in groups)
-    assert found is again
-
-
 def test_randomness_of_a_rules_own_is_said() -> None:
     assert not Dropmatch(p_drop=0.0).own_randomness and not DropoutHead(p_drop=0.0).own_randomness
     assert Dropmatch().own_randomness and Dropmatch(p_drop=0.0, selection="nucleus").own_randomness
@@ -204,24 +193,6 @@ def test_a_position_is_measured_as_by_whole_forwards(alternative: str) -> None:
         assert position.entropy == pytest.approx(-(positive * np.log(positive)).sum() / np.log(len(z)), abs=1e-5)
         checked += 1
     assert checked == len(answer)
-
-
-@pytest.mark.parametrize(("bound", "least"), [("clopper_pearson", 0.89), ("wilson", 0.84)])
-def test_bounds_on_quantiles_cover_as_often_as_they_say(bound: str, least: float) -> None:
-    """Clopper-Pearson at least as often, up to the noise of 1000 draws; Wilson's approximation about as often."""
-    rng, delta = np.random.default_rng(1), 0.05
-    true = stats.expon.ppf(1 - delta)
-    found = [upper_quantile(rng.exponential(size=200), delta, bound, 0.9) for _ in range(1000)]
-    share = np.mean(np.array(found) >= true)
-    assert least <= share <= 0.97
-    plain = [upper_quantile(rng.exponential(size=200), delta, "none", 0.9) for _ in range(1000)]
-    assert np.mean(np.array(plain) >= true) < 0.7
-
-
-def test_too_few_values_for_a_bound() -> None:
-    with pytest.raises(ValueError, match="58 positions are too few for a clopper_pearson bound"):
-        upper_quantile(np.arange(58.0), 0.05, "clopper_pearson", 0.95)
-    assert upper_quantile(np.arange(59.0), 0.05, "clopper_pearson", 0.95) == 58.0  # 0.95^59 < 0.05 <= 0.95^58
 
 
 def random_positions(n: int, seed: int = 0) -> list[BoundSample]:

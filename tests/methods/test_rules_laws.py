@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from methods import registry
 from methods.drafters.base import Drafter
@@ -102,11 +102,10 @@ def test_padding_is_never_kept_nor_seen(label: str) -> None:
 
 
 UNSAID_COLD = {
-    "mars strict", "mars sampling strict", "arc strict", "csd strict", "fly strict", "asd strict", "judge strict",
-    "autojudge strict", "dropmatch without dropout", "dropout_head without dropout", "coarse_grained singletons",
-    "coarse_grained redraw singletons"}
+    "mars sampling strict", "arc strict", "csd strict", "fly strict", "asd strict", "autojudge strict",
+    "dropmatch without dropout", "dropout_head without dropout", "coarse_grained singletons"}
 UNSAID_WARM = {
-    "mars sampling strict", "judge strict", "cascade_opt paper strict", "coarse_grained singletons", "lossless draft",
+    "mars sampling strict", "cascade_opt paper strict", "coarse_grained singletons", "lossless draft",
     "near_top with protections", "block ascend"}  # the last three are biased for other drafts than one sampled token
 """Settings that are greedy, or lossless for one token, and do not say so."""
 
@@ -209,22 +208,6 @@ def test_a_looser_setting_keeps_no_less(label: str) -> None:
     v = with_states(random_case(3, sampling, sampled=not sampling.greedy, tree=False, rows=80))
     for tighter, looser in pairwise(walk(v, rule.decide(v)).length for rule in rules):
         assert (looser >= tighter).all() and looser.sum() > tighter.sum()
-
-
-SHARES = {  # options that are probabilities or weights
-    "arc": ("keep", "floor"), "autojudge": ("threshold",), "cascade_opt": ("head",), "cascade_tok": ("alpha",),
-    "ensemble": ("w", "w_first"), "judge": ("threshold",), "random": ("rate",), "relaxed_topk": ("delta",),
-    "secure_sd": ("start_eta", "end_eta"), "threshold": ("single",), "typical": ("epsilon", "delta")}
-
-
-@pytest.mark.parametrize(("name", "option"), [(name, option) for name in SHARES for option in SHARES[name]])
-def test_a_share_may_be_0_and_1_and_nothing_beyond(name: str, option: str) -> None:
-    field = registry.rule(name).model_fields[option]
-    adapter = TypeAdapter(Annotated[field.annotation, field])
-    assert [adapter.validate_python(value) for value in (0.0, 1.0)] == [0.0, 1.0]
-    for value in (-1e-9, 1 + 1e-9):
-        with pytest.raises(ValidationError):
-            adapter.validate_python(value)
 
 
 SAMPLED = ("cactus", "lossy", "cascade_opt", "cascade_tok", "r_fuzzy", "ensemble", "contrastive")

@@ -12,17 +12,14 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from bench.config.identity import digest
-from bench.run.answer import context
+from bench.run.answer import answer, context
+from bench.run.models import LabMethod
 from bench.training.options import PairOptions
-from bench.training.self_distillation import answers
 from methods.decode import Limits
 from methods.method import autoregressive
 from methods.rules.arc import VACUOUS, Constants
 from methods.sampling import Sampling
-from methods.training.rules.arc import Alternative, Bound, BoundSample, fit_buckets, inverse_std, measure
-from plots.calibration import calibration
-from plots.render import save
-from plots.style import style
+from methods.training.rules.arc import Alternative, BoundSample, fit_buckets, inverse_std, measure
 from results.store.errors import redacted_plain
 from results.store.files import check_writable_file
 from results.store.sample import FailedSample
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 
 RELEASED = {"trim": 0.005, "slack": 0.7}
 """How the released script fits the constants."""
-THETA = 0.3
-"""The threshold drawn in the figure."""
 
 
 class Calibrate(PairOptions):
@@ -52,8 +47,6 @@ class Calibrate(PairOptions):
     delta: float = Field(gt=0, lt=1)
     variant: Literal["paper", "released"]
     buckets: PositiveInt
-    finite_sample: Bound
-    confidence: float = Field(gt=0, lt=1)
     seed: int
     corpora: dict[str, str]
 
@@ -76,7 +69,7 @@ class Calibrate(PairOptions):
 def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
     """Positions of the target's own answers, prompt by prompt; those already in `work` are reused."""
     task = settings.load_task()
-    method = autoregressive(target, settings.sampling)
+    method = LabMethod(autoregressive(target, settings.sampling))
     limits = Limits(settings.max_new_tokens, target.eos_ids)
     own = ("positions", "min_new_tokens", "max_new_tokens", "temperature", "top_p", "top_k", "alternative", "top",
            "seed")
@@ -84,7 +77,7 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
                 **{name: getattr(settings, name) for name in own}}
 
     def work(prompt: Prompt) -> list[list[float]]:
-        found = answers(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)[prompt.id]
+        found = answer(method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1)[prompt.id]
         if isinstance(found, FailedSample):
             raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {found.error}")
         ids = found[0].output_ids
@@ -103,8 +96,7 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
 def constants_of(settings: Calibrate, target: LanguageModel, positions: Sequence[BoundSample]) -> Constants:
     """The fitted constants with their provenance. Raises ValueError, one line, for too few positions."""
     options = RELEASED if settings.variant == "released" else {}
-    edges, buckets = fit_buckets(positions, settings.buckets, delta=settings.delta, bound=settings.finite_sample,
-                                 confidence=settings.confidence, **options)
+    edges, buckets = fit_buckets(positions, settings.buckets, delta=settings.delta, **options)
     plain = redacted_plain(settings.model_dump(mode="json", exclude={"out", "work", "engine", "pair", "corpora"}))
     provenance = {**plain, "dtype": settings.engine.dtype, "n": len(positions), "unit": "nats",
                   "made": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -113,18 +105,13 @@ def constants_of(settings: Calibrate, target: LanguageModel, positions: Sequence
     return fitted.model_copy(update={"provenance": {**provenance, "coverage": coverage(fitted, positions)}})
 
 
-def bounds(constants: Constants, positions: Sequence[BoundSample]) -> np.ndarray:
-    """[2, n] U_emb and U_logit of each position under the constants of its bucket, nats."""
-    places = np.searchsorted(constants.edges, [p.entropy for p in positions], side="left")
-    buckets = [constants.buckets[place] for place in places]
-    return np.array([(b.c * p.embedding_distance, b.alpha_kappa * p.margin)
-                     for b, p in zip(buckets, positions, strict=True)]).T
-
-
 def coverage(constants: Constants, positions: Sequence[BoundSample]) -> dict[str, float]:
     """Share of the positions at which each bound holds, and their minimum, which decides (eq. 14). Each is fitted to
     hold at 1 - delta; the minimum of both is then sure to hold at 1 - 2 delta alone."""
-    js, (emb, logit) = np.array([p.js for p in positions]), bounds(constants, positions)
+    places = np.searchsorted(constants.edges, [p.entropy for p in positions], side="left")
+    buckets = [constants.buckets[place] for place in places]
+    js, emb, logit = np.array([(p.js, b.c * p.embedding_distance, b.alpha_kappa * p.margin)
+                               for b, p in zip(buckets, positions, strict=True)]).T
     named = {"u_emb": emb, "u_logit": logit, "u_min": np.minimum(emb, logit)}
     return {name: round(float(np.mean(js <= bound)), 4) for name, bound in named.items()}
 
@@ -144,15 +131,11 @@ def report(constants: Constants, out: Path) -> str:
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Measure, fit, write the constants and their figure. Raises ValueError, ModelError, TaskError."""
+    """Measure, fit, write the constants. Raises ValueError, ModelError, TaskError."""
     settings = Calibrate.from_config(config)
     check_writable_file(settings.out, "out")
     target = settings.load_model("target")
     positions = measured(settings, target)
     constants = constants_of(settings, target, positions)
     settings.out.write_text(constants.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    js, bound = [p.js for p in positions], bounds(constants, positions).min(0).tolist()
-    with style():
-        figure = calibration(js, bound, max(bucket.tau for bucket in constants.buckets), THETA)
-        save(figure, settings.out.with_suffix(""))
     print(report(constants, settings.out))

@@ -13,9 +13,10 @@ from pydantic import Field, PositiveInt
 
 from bench.config.paths import portable
 from bench.config.schema import LONGEST_DRAFT
+from bench.run.answer import answer
 from bench.run.locks import machine_alone
+from bench.run.models import LabMethod
 from bench.training.options import PairOptions, map_batches
-from bench.training.self_distillation import answers
 from methods.decode import Limits
 from methods.drafters.model import ModelDrafter
 from methods.engine.texts import check_same_vocabulary, shared_rows
@@ -88,7 +89,8 @@ class Trials:
         """As `sums`, one prompt at a time, alone on this machine and with warm caches."""
         with machine_alone():
             for method in arms.values():
-                answers(method, prompts[:1], replace(self.limits, max_new_tokens=WARM_UP), partial(self._stream, 0))
+                answer(LabMethod(method), prompts[:1], replace(self.limits, max_new_tokens=WARM_UP),
+                       partial(self._stream, 0))
             return self.sums(arms, prompts, 1, "speed of SD")
 
     def sums(self, arms: Mapping[str, Method], prompts: Sequence[Prompt], batch: int, title: str) -> Row:
@@ -103,7 +105,7 @@ class Trials:
         limits = replace(self.limits, shrink=len(batch) > 1)
         for trial in range(self.settings.trials):
             for name, method in arms.items():
-                found = answers(method, batch, limits, partial(self._stream, trial))
+                found = answer(LabMethod(method), batch, limits, partial(self._stream, trial))
                 for prompt, row in zip(batch, rows, strict=True):
                     turns = found[prompt.id]
                     if isinstance(turns, FailedSample):

@@ -162,19 +162,6 @@ class FrozenTarget:
         return near
 
 
-@dataclass(slots=True)
-class DraftStep:
-    """One draft step over all slots.
-
-    loss  [] weighted mean over the slots.
-    rank  [R, M] int64, how many tokens the head ranks above the target's most likely one (0: they agree; the head's
-          vocabulary size where it lacks that token).
-    """
-
-    loss: Tensor
-    rank: Tensor
-
-
 def mean(values: Tensor, weight: Tensor) -> Tensor:
     """Mean of `values` [R, M] under `weight` [R, M]; 0 where all weights are 0."""
     return (values * weight).sum() / weight.sum().clamp(min=1e-6)
@@ -218,8 +205,11 @@ class HeadTrainer(ABC, Generic[Recipe, Module]):
         """Derive from the data what must be known before training; `batches(i)` is the batch of update i."""
 
     @abstractmethod
-    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
-        """Unroll the head from every slot, exactly as it drafts."""
+    def steps(self, batch: Batch, states: TargetStates, slots: Slots,
+              noise: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Unroll the head from every slot, exactly as it drafts. Each draft step gives its loss [], a weighted mean
+        over the slots, and the ranks [R, M] int64: how many tokens the head ranks above the target's most likely one
+        (0: they agree; the head's vocabulary size where it lacks that token)."""
 
     @abstractmethod
     def vocabulary_parameters(self) -> list[Tensor]:
@@ -238,11 +228,9 @@ class HeadTrainer(ABC, Generic[Recipe, Module]):
     def objective(self, batch: Batch, states: TargetStates, slots: Slots,
                   noise: torch.Generator) -> tuple[Tensor, Tensor]:
         """The sum over draft steps k of step_decay^k × loss, and all ranks [S, R, M]."""
-        steps = list(self.steps(batch, states, slots, noise))
-        total = steps[0].loss
-        for k, step in enumerate(steps[1:], start=1):
-            total = total + self.recipe.step_decay ** k * step.loss
-        return total, torch.stack([step.rank for step in steps])
+        losses, ranks = zip(*self.steps(batch, states, slots, noise), strict=True)
+        decay = [self.recipe.step_decay ** k for k in range(len(losses))]
+        return sum(weight * loss for weight, loss in zip(decay, losses, strict=True)), torch.stack(ranks)
 
 
 class _Appending:

@@ -34,7 +34,6 @@ from methods.heads.eagle import TARGET_HEAD, Eagle3Head, EagleHead, head_config
 from methods.heads.eagle3_config import form_of
 from methods.heads.medusa import FILES, MedusaHeads
 from methods.training.heads.base import (
-    DraftStep,
     FrozenTarget,
     HeadRecipe,
     HeadTrainer,
@@ -49,6 +48,9 @@ from methods.training.heads.base import (
     write_checkpoint,
 )
 from methods.training.packing import Batch
+
+Steps = Iterator[tuple[Tensor, Tensor]]
+"""Loss and ranks of each draft step, as `HeadTrainer.steps` gives them."""
 
 
 class EagleRecipe(HeadRecipe):
@@ -115,7 +117,7 @@ class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
     def vocabulary_parameters(self) -> list[Tensor]:
         return [self.embedding.weight]
 
-    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Steps:
         head = self.head
         features = states.hidden.to(head.fc.weight.dtype)
         if self.recipe.noise and torch.is_grad_enabled():
@@ -123,7 +125,7 @@ class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
             features = features + self.recipe.noise * uniform
         outs = unroll(head, self.embedding, head.fuse(features), batch, slots, self.recipe.steps, self.run)
         for k, hidden in enumerate(outs):
-            yield DraftStep(*self.run(self._loss, hidden, slots.after(states.hidden, 1 + k), slots.weight[k]))
+            yield self.run(self._loss, hidden, slots.after(states.hidden, 1 + k), slots.weight[k])
 
     def _loss(self, hidden: Tensor, teacher: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         recipe = self.recipe
@@ -172,7 +174,7 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
         """Make the head the identity on the highest feature, where the sizes allow it (block expansion: both output
         projections are zero)."""
         head, size = self.head, self.head.config.hidden_size
-        for layer in (head.midlayer, *head.deeper):
+        for layer in head.stack:
             start_as_identity(layer)
         if head.fc is not None and size == self.frozen_target.config.hidden_size:
             head.fc.weight.normal_(0, 0.5 * size ** -0.5)
@@ -199,7 +201,7 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
     def vocabulary_parameters(self) -> list[Tensor]:
         return [self.head.lm_head.weight]
 
-    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Steps:
         head, features = self.head, states.features
         assert features is not None, "the trainer's `layers` ask for them"
         ids = None if head.d2t is None else torch.arange(len(head.d2t), device=head.d2t.device) + head.d2t
@@ -209,7 +211,7 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
                       self.recipe.steps, self.run)
         for k, hidden in enumerate(outs):
             teacher = slots.after(states.hidden, 1 + k)
-            yield DraftStep(*self.run(self._loss, hidden, teacher, slots.weight[k], ids))
+            yield self.run(self._loss, hidden, teacher, slots.weight[k], ids)
 
     def _loss(self, hidden: Tensor, teacher: Tensor, weight: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
         logits = self.head.logits(hidden)
@@ -246,12 +248,12 @@ class MedusaTrainer(HeadTrainer[MedusaRecipe, MedusaHeads]):
         heads: Any = self.head
         return [head[-1].weight for head in heads]
 
-    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Steps:
         hidden = slots.after(states.hidden, 0).to(self.vocabulary_parameters()[0].dtype)
         for k in range(self.recipe.steps):
             tokens = slots.after(batch.input_ids, 2 + k)
             teacher = slots.after(states.hidden, 1 + k)
-            yield DraftStep(*self.run(self._loss, k, hidden, teacher, tokens, slots.weight[k]))
+            yield self.run(self._loss, k, hidden, teacher, tokens, slots.weight[k])
 
     def _loss(self, k: int, hidden: Tensor, teacher: Tensor, tokens: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.head[k](hidden)
@@ -293,12 +295,12 @@ class CutTrainer(HeadTrainer[CutRecipe, nn.Module]):
     def vocabulary_parameters(self) -> list[Tensor]:
         return []
 
-    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Iterator[DraftStep]:
+    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Steps:
         own: Any = self.head
         assert states.features is not None, "the trainer's `layers` ask for them"
         out = own(inputs_embeds=states.features.float(), position_ids=batch.positions,
                   attention_mask=self.frozen_target.mask(batch), use_cache=False).last_hidden_state
-        yield DraftStep(*self.run(self._loss, slots.after(out, 1), slots.after(states.hidden, 1), slots.weight[0]))
+        yield self.run(self._loss, slots.after(out, 1), slots.after(states.hidden, 1), slots.weight[0])
 
     def _loss(self, hidden: Tensor, teacher: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         target = self.frozen_target.target

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from methods.engine.cache import SlotCache
@@ -25,7 +24,6 @@ from methods.engine.language_model import LanguageModel
 from methods.rules.arc import EPSILON, Bucket, entropy
 from methods.sampling import Sampling
 
-Bound = Literal["none", "clopper_pearson", "wilson"]
 Alternative = Literal["runner_up", "uniform"]
 SMALLEST = 1e-12
 """Floor of distances and margins: those of a tie are zero and their ratio would be infinite."""
@@ -112,45 +110,23 @@ def _alternative(logits: Tensor, best: int, kind: Alternative, top: int, rng: np
     return int(ranked[0]) if kind == "runner_up" else int(rng.choice(ranked))
 
 
-def upper_quantile(values: np.ndarray, delta: float, bound: Bound, confidence: float) -> float:
-    """The 1 - delta quantile, or an upper confidence bound on it: the smallest value that, at this confidence, at most
-    a share delta of all positions exceeds. Raises ValueError for too few values."""
-    if bound == "none":
-        return float(np.quantile(values, 1.0 - delta))
-    n, ordered = len(values), np.sort(values)
-    above = n - np.arange(1, n + 1)  # number of values above the k-th
-    if bound == "clopper_pearson":
-        share = np.where(above < n, stats.beta.ppf(confidence, above + 1, np.maximum(n - above, 1)), 1.0)
-    else:
-        z = stats.norm.ppf(confidence)
-        rate = above / n
-        share = (rate + z * z / (2 * n) + z * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))) / (1 + z * z / n)
-    enough = np.flatnonzero(share <= delta)
-    if not len(enough):
-        raise ValueError(f"{n} positions are too few for a {bound} bound with delta={delta} at confidence "
-                         f"{confidence}: measure more prompts, use fewer buckets, or finite_sample=none")
-    return float(ordered[enough[0]])
-
-
-def fit(positions: Sequence[BoundSample], *, delta: float, bound: Bound = "none", confidence: float = 0.95,
-        trim: float = 0.0, slack: float = 1.0) -> Bucket:
-    """The constants fitted on `positions`. `trim`: share of the largest ratios left out; `slack`: divisor of tau (the
-    released script: 0.005 and 1 - theta). Raises ValueError for too few positions."""
+def fit(positions: Sequence[BoundSample], *, delta: float, trim: float = 0.0, slack: float = 1.0) -> Bucket:
+    """The constants fitted on `positions` at risk level `delta`. `trim`: share of the largest ratios left out; `slack`:
+    divisor of tau (the released script: 0.005 and 1 - theta)."""
     js, distance, margin = (np.array([getattr(p, name) for p in positions])
                             for name in ("js", "embedding_distance", "margin"))
 
     def scale(raw: np.ndarray) -> float:
         ratios = np.sort(js / np.maximum(raw, SMALLEST))
-        return upper_quantile(ratios[:math.ceil(len(ratios) * (1 - trim))], delta, bound, confidence)
+        return float(np.quantile(ratios[:math.ceil(len(ratios) * (1 - trim))], 1 - delta))
     c, alpha_kappa = scale(distance), scale(margin)
     smaller = np.minimum(c * distance, alpha_kappa * margin)
-    return Bucket(c=c, alpha_kappa=alpha_kappa, tau=upper_quantile(smaller, delta, bound, confidence) / slack,
-                  n=len(positions))
+    return Bucket(c=c, alpha_kappa=alpha_kappa, tau=float(np.quantile(smaller, 1 - delta)) / slack, n=len(positions))
 
 
 def fit_buckets(positions: Sequence[BoundSample], buckets: int, **options: Any) -> tuple[list[float], list[Bucket]]:
     """Edges that divide the positions into equally full buckets by entropy, and the constants of each; `options` as
-    for `fit`. Raises ValueError for too few or too equal positions."""
+    for `fit`. Raises ValueError for too equal positions."""
     entropies = np.array([p.entropy for p in positions])
     edges = [float(np.quantile(entropies, k / buckets)) for k in range(1, buckets)]
     place = np.searchsorted(edges, entropies, side="left")  # as torch.bucketize

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from collections import Counter
 from hashlib import blake2b
 from itertools import islice
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from models.tiny.train.texts import BENCHMARKS, EXERCISES, corpus, examples, normalise, prompts, split_of, worded
-from models.tiny.train.texts.phrase import either, every_wording, plain, wording
-from models.tiny.train.wording import freedom
+from models.tiny.train.texts.phrase import either, plain, wording
 from tasks.base import TaskError
 from tasks.mini import MiniTask
 
@@ -31,26 +27,20 @@ DRAWN = {
 def test_a_phrase_by_hand():
     phrase = "[So|Now|] he [has [two|2]|owns 2] hats[0]"
     assert plain(phrase) == "So he has two hats[0]"
-    assert list(every_wording(phrase)) == [
-        f"{start} he {owns} hats[0]" for start in ("So", "Now", "") for owns in ("has two", "has 2", "owns 2")]
+    rng = random.Random(0)
+    assert {wording(phrase, rng) for _ in range(200)} == {
+        f"{start} he {owns} hats[0]" for start in ("So", "Now", "") for owns in ("has two", "has 2", "owns 2")}
     assert plain(either("b", ("a", "b", "c"))) == "b"
-    assert list(every_wording(either("b", ("a", "b", "c")))) == ["b", "a", "c"]
+    assert either("b", ("a", "b", "c")) == "[b|a|c]"
     assert either("a", ("a",)) == "a"
     for wrong in ("[a|b", "a|b]", "[[a|b]"):
         with pytest.raises(ValueError, match="bracket"):
             plain(wrong)
 
 
-@given(st.integers(0, 2**32))
-def test_the_probability_of_a_wording_by_hand(seed):
-    """[a|b [c|d]]: a half, b c and b d a quarter each."""
-    text, log_probability = wording("[a|b [c|d]]", random.Random(seed))
-    assert log_probability == pytest.approx(math.log({"a": 0.5, "b c": 0.25, "b d": 0.25}[text]))
-
-
 def test_all_options_are_drawn_alike():
     rng = random.Random(0)
-    counts = Counter(wording("[a|b|c [d|e]]", rng).text for _ in range(6000))
+    counts = Counter(wording("[a|b|c [d|e]]", rng) for _ in range(6000))
     assert set(counts) == {"a", "b", "c d", "c e"}
     assert counts["a"] == pytest.approx(2000, abs=150) and counts["c d"] == pytest.approx(1000, abs=120)
 
@@ -71,16 +61,6 @@ def test_an_example_has_one_wording_a_seed(name):
     assert worded(example, 0) == worded(example, 0)
     assert len({worded(example, seed).answers for seed in range(20)}) > 3
     assert {worded(example, seed).turns for seed in range(20)} == {example.turns}
-
-
-@pytest.mark.parametrize(("name", "nats"), [
-    ("mini_gsm", 0.28), ("mini_chat", 0.3), ("mini_instruct", 0.3), ("mini_sum", 0.3), ("mini_choice", 0.3),
-    ("mini_code", 0.08)])  # fmt: skip
-def test_wording_is_free_enough_and_fits_a_row(name, nats):
-    measured = freedom(name, 150)
-    assert measured.nats >= nats
-    assert measured.long < 0.02
-    assert name == "mini_code" or measured.opening < 0.5  # code begins with `def`
 
 
 def test_case_space_and_punctuation_do_not_change_the_split():

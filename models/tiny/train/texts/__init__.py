@@ -70,7 +70,7 @@ def examples(name: str, split: Split, seed: int = 0) -> Iterator[Example]:
 def worded(example: Example, seed: int) -> Example:
     """The example with its answers in one of their wordings, a function of its id, its prompt and `seed`."""
     rng = random.Random(f"wording/{seed}/{example.id}/{normalise(example.turns)}")
-    answers = tuple(wording(phrase, rng).text for phrase in example.phrases)
+    answers = tuple(wording(phrase, rng) for phrase in example.phrases)
     return replace(example, answers=answers or example.answers)
 
 

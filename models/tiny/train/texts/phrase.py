@@ -6,11 +6,9 @@ give a phrase's plain wording.
 
 from __future__ import annotations
 
-import math
 import random
 import re
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Sequence
 from typing import NamedTuple
 
 Option = tuple["str | Group", ...]
@@ -20,13 +18,6 @@ class Group(NamedTuple):
     """One choice: each option is a sequence of texts and further choices."""
 
     options: tuple[Option, ...]
-
-
-class Wording(NamedTuple):
-    """One wording of a phrase, and the log-probability (nats) of the choices that lead to it."""
-
-    text: str
-    log_probability: float
 
 
 def _parse(phrase: str) -> Option:
@@ -55,21 +46,13 @@ def _sequence(marks: Sequence[str], at: int, *, nested: bool) -> tuple[list[Opti
     return [tuple(option) for option in options], at
 
 
-def wording(phrase: str, rng: random.Random) -> Wording:
+def wording(phrase: str, rng: random.Random) -> str:
     """A wording with every choice drawn at random, all options alike. Raises ValueError for unbalanced brackets."""
     return _drawn(_parse(phrase), rng)
 
 
-def _drawn(option: Option, rng: random.Random) -> Wording:
-    texts, total = [], 0.0
-    for part in option:
-        if isinstance(part, Group):
-            inner = _drawn(rng.choice(part.options), rng)
-            texts.append(inner.text)
-            total += inner.log_probability - math.log(len(part.options))
-        else:
-            texts.append(part)
-    return Wording("".join(texts), total)
+def _drawn(option: Option, rng: random.Random) -> str:
+    return "".join(_drawn(rng.choice(part.options), rng) if isinstance(part, Group) else part for part in option)
 
 
 def plain(phrase: str) -> str:
@@ -79,17 +62,6 @@ def plain(phrase: str) -> str:
 
 def _plain(option: Option) -> str:
     return "".join(_plain(part.options[0]) if isinstance(part, Group) else part for part in option)
-
-
-def every_wording(phrase: str) -> Iterator[str]:
-    """All wordings of a short phrase, the plain one first. Raises ValueError for unbalanced brackets."""
-    return _every(_parse(phrase))
-
-
-def _every(option: Option) -> Iterator[str]:
-    parts = [[text for choice in part.options for text in _every(choice)] if isinstance(part, Group) else [part]
-             for part in option]
-    return ("".join(texts) for texts in product(*parts))
 
 
 def either(chosen: str, options: Sequence[str]) -> str:
