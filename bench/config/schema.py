@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_serializer, model_validator
 from bench.config.errors import ConfigError, NotHere
 from bench.config.paths import MODELS, PROJECT
 from bench.config.section import Section, parse
-from methods.engine import packages
+from methods.engine import gguf
 from methods.engine.families import ParallelName
 from methods.engine.source import DType, Source
 from methods.sampling import Sampling
@@ -170,7 +170,7 @@ class Pair(Section):
         if role not in ("target", "draft"):
             raise ConfigError(f"pair.{role}={source}: a head is not read from GGUF; give a folder or a hub name")
         if Source.of(source).is_package:
-            packages.check(source, self.checkpoint(role).revision)
+            gguf.check_package(source, self.checkpoint(role).revision)
         elif not Path(source).is_file():
             raise ConfigError(f"pair.{role}={source}: no such file; give a GGUF file, a folder or a hub name org/model")
 

