@@ -40,8 +40,9 @@ class Model(BaseModel):
 
 class Known(BaseModel):
     """known.yaml. `gpu`: name and bytes_per_s; `cpu`: pair -> pass -> plain or drafted -> tokens per second of one
-    core, and `times` -> what multiplies the time of answers; `data`: bytes that a task downloads, and rows of the split
-    that it reads, where they are known; `lengths`: task -> tokens of an answer, and whose mean that is."""
+    core, `times` -> what multiplies the time of answers, `start` -> seconds that a cell takes to warm up, and tokens in
+    whose time an answer begins; `data`: bytes that a task downloads, and rows of the split that it reads, where they
+    are known; `lengths`: task -> tokens of an answer, and whose mean that is."""
 
     gpu: dict[str, Any]
     cpu: dict[str, dict[str, dict[str, float]]]
@@ -199,35 +200,34 @@ def per_token(cell: Cell, tau: float | None, rows: int) -> tuple[str, dict[str, 
 
 
 def raised(cell: Cell, prompts: int, traced: bool) -> float:
-    """Times what an answer under `lossless` costs in the quality pass on a core, as far as it is known."""
+    """Times what an answer of a chain under `lossless` costs in the quality pass on a core, as far as it is known."""
     times, rule = known().cpu.get(cell.pair.name, {}).get("times", {}), cell.rule.options
     name = rule.model_dump().get("of", {}).get("name", cell.rule.name)
     drawn = times.get("drawn", 0.0) * min(1.0, DRAWN / max(1, prompts)) if rule.own_randomness else 0.0
-    return (times.get(name, 1.0) + drawn) * (times.get("traced", 1.0) if traced else 1.0)
+    more = times.get(cell.drafter.name, 1.0) * (times.get("traced", 1.0) if traced else 1.0)
+    return more * (times.get(name, 1.0) + drawn)
 
 
 def seconds(points: Iterable[Point], lengths: Lengths, batch: int, sessions: int = 1) -> dict[str, list[float]]:
-    """core and GPU -> seconds of the quality pass, plain decoding once for the cells that share it, and of the timed
-    pass, each cell beside plain decoding, warmed up in every measuring session. Cells of which a size is not known
-    take none."""
+    """core and GPU -> seconds of the quality pass, and of the timed pass, whose cells are warmed up in every measuring
+    session; in both plain decoding once for the cells that share it. Cells of which a size is not known take none."""
     found, plain = {"core": [0.0, 0.0], "GPU": [0.0, 0.0]}, set()
     for cell, tau, traced, answered in points:
         prompts, answers = counted(cell)
         costs = per_token(cell, tau, min(batch, prompts or 1))
         if costs is None or prompts is None or answers is None:
             continue
-        (unit, cost), tokens = costs, answers * lengths.of(cell)[0]
-        left = tokens * max(0.0, 1 - answered / max(1, prompts))
-        start = known().cpu.get(cell.pair.name, {}).get("start", {}).get("cell", 0.0)
-        times = raised(cell, prompts, traced)
+        (unit, cost), start = costs, known().cpu.get(cell.pair.name, {}).get("start", {})
+        tokens = answers * (lengths.of(cell)[0] + start.get("answer", 0.0))
+        left, timed = tokens * max(0.0, 1 - answered / max(1, prompts)), tokens * min(1.0, cell.timed_prompts / prompts)
         shared = cell.pair.target.source, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat
         if shared not in plain:
             plain.add(shared)
-            found[unit][0] += left * cost["answers"]["plain"] * (times if cell.is_autoregressive else 1.0)
-        timed, clock = tokens * min(1.0, cell.timed_prompts / prompts), cost["clock"]
-        found[unit][0] += 0 if cell.is_autoregressive else left * cost["answers"]["drafted"] * times
-        found[unit][1] += start * sessions if cell.timed_prompts else 0.0
-        found[unit][1] += timed * (clock["plain"] + clock["plain" if cell.is_autoregressive else "drafted"])
+            found[unit][0] += left * cost["answers"]["plain"]
+            found[unit][1] += timed * cost["clock"]["plain"]
+        if not cell.is_autoregressive:
+            found[unit][0] += left * cost["answers"]["drafted"] * raised(cell, prompts, traced)
+            found[unit][1] += timed * cost["clock"]["drafted"] + bool(timed) * start.get("cell", 0.0) * sessions
     return found
 
 

@@ -104,20 +104,21 @@ def test_seconds_follow_from_bytes_lengths_and_tau(tmp_path: Path) -> None:
     target, head, tokens = 2 * 8030261248 / 3.35e12, 2 * 425000000 / 3.35e12, 10 * cell.max_new_tokens
     own, lengths = (target + 7 * head) / 4, Lengths(Store(tmp_path))
     assert seconds([Point(cell, 4.0)] * 2, lengths, 2)["GPU"] == pytest.approx(
-        [tokens * (target + 2 * own) / 2, tokens * (target + own)])
+        [tokens * (target + 2 * own) / 2, tokens * (target / 2 + own)])
     words = ["pair=smollm2", "task=csqa", "n=8", "timed=4", "engine.device=cpu"]
     points = [Point(cell_of(*words, f"method={method}")) for method in ("ar", "pld")]
     time = seconds(points, lengths, 64)["core"]
     quick, slow, tokens = known().cpu["smollm2"]["answers"], known().cpu["smollm2"]["clock"], 8 * cell.max_new_tokens
     assert time == pytest.approx([tokens / quick["plain"] + tokens / quick["drafted"],
-                                  tokens / 2 * (3 / slow["plain"] + 1 / slow["drafted"])])
+                                  tokens / 2 * (1 / slow["plain"] + 1 / slow["drafted"])])
     words = ["pair=tiny", "task=mini_chat", "n=64", "timed=0", "method=eagle3", "engine.device=cpu"]
     base, times = known().cpu["tiny"]["answers"], known().cpu["tiny"]["times"]
     for rule, factor in (("lossless", 1.0), ("random", times["random"]),
                          ("dropmatch_naive", 1 + times["drawn"] * 16 / 64)):
         for traced in (False, True):
             cell = cell_of(*words, f"rule={rule}")
-            tokens, more = 64 * lengths.of(cell)[0], factor * (times["traced"] if traced else 1)
+            tokens = 64 * (lengths.of(cell)[0] + known().cpu["tiny"]["start"]["answer"])
+            more = factor * times["eagle3"] * (times["traced"] if traced else 1)
             assert seconds([Point(cell, traced=traced)], lengths, 64)["core"][0] == pytest.approx(
                 tokens / base["plain"] + tokens / base["drafted"] * more)
         assert seconds([Point(cell, answered=48)], lengths, 64)["core"][0] == pytest.approx(
