@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -30,65 +29,40 @@ from tests.helpers.summaries import written
 FILES = sorted((CONF / "cost").glob("*.yaml"))
 MEASURED, ROOFLINE = (yaml.safe_load((CONF / "cost" / name).read_text())
                       for name in ("epyc_tiny.yaml", "h100_llama31_8b.yaml"))
-HUGE = 10**400
-Change = Callable[[dict[str, Any]], object]
-
-
-def drafts(name: str, **changes: Any) -> Change:
-    return lambda plain: plain["sampled"]["drafts"][name][1].update(changes)
-
-
-def in_ms(*path: str | int) -> Change:
-    """One part in milliseconds, the others in seconds."""
-    def change(plain: dict[str, Any]) -> None:
-        for key in path[:-1]:
-            plain = plain[key]
-        plain[path[-1]] = thousandfold(plain[path[-1]])
-
-    return change
 
 
 def thousandfold(part: Any) -> Any:
     return {key: thousandfold(value) for key, value in part.items()} if isinstance(part, dict) else 1000 * part
 
 
-def roof(**changes: Any) -> Change:
-    return lambda plain: plain["roofline"].update(changes)
-
-
 SECONDS, NO_MACHINE = "≤ 1000", "no machine does that: give all numbers in seconds"
-OF_TIMES: list[tuple[Change, str]] = [
-    (lambda plain: plain.update(target={1: {1: 1e308, 2: 1e308}}), SECONDS),
-    (lambda plain: plain.update(target={1: {1: 1e-7, 2: 1e-7}}), "≥ 0.000001"),
-    (lambda plain: plain.update(target={}), "cost.target"),
-    (lambda plain: plain["rest"].update(cycle=float("nan")), "cost.rest.cycle"),
-    (lambda plain: plain.update(rests=1), "cost.rests: unknown key; did you mean cost.rest?"),
-    (drafts("model", forwards={1: .002, 4: .001}), "more tokens take less time"),
-    (lambda plain: plain.update(check=dict(cells=1, median=1.0, low=2.0, high=0.5)), "low 2, median 1, high 0.5"),
-    (lambda plain: plain.update(title="a\n\x1b[2Jb"), "must be one line of printable characters"),
-    (lambda plain: plain.pop("units"), "cost.units: missing; give cost.units={time: s}"),
-    (lambda plain: plain.update(units={"time": "ms"}), "cost.units.time=ms: must be 's'"),
-    (lambda plain: plain.update(roofline=ROOFLINE["roofline"]), "cost.roofline: excludes cost."),
-    (in_ms("target"), NO_MACHINE), (in_ms("rest", "cycle"), NO_MACHINE), (in_ms("prefill"), NO_MACHINE),
-    (in_ms("greedy", "accept", "lossless", "cycle"), NO_MACHINE), (in_ms("greedy", "drafts", "model", 1), NO_MACHINE),
+WRONG: list[tuple[dict[str, Any], str, Any, str]] = [
+    (MEASURED, "target", {1: {1: 1e308, 2: 1e308}}, SECONDS), (MEASURED, "target", {}, "cost.target"),
+    (MEASURED, "rest.cycle", float("nan"), "cost.rest.cycle"),
+    (MEASURED, "rests", 1, "cost.rests: unknown key; did you mean cost.rest?"),
+    (MEASURED, "sampled.drafts.model.1.forwards", {1: .002, 4: .001}, "more tokens take less time"),
+    (MEASURED, "check", dict(cells=1, median=1.0, low=2.0, high=0.5), "low 2, median 1, high 0.5"),
+    (MEASURED, "title", "a\n\x1b[2Jb", "must be one line of printable characters"),
+    (MEASURED, "units", {}, "cost.units.time"), (MEASURED, "units", {"time": "ms"}, "cost.units.time=ms: must be 's'"),
+    (MEASURED, "roofline", ROOFLINE["roofline"], "cost.roofline: excludes cost."),
+    *((MEASURED, key, thousandfold, NO_MACHINE) for key in (
+        "target", "rest.cycle", "prefill", "greedy.accept.lossless.cycle", "greedy.drafts.model.1")),
+    (ROOFLINE, "roofline.bandwidth", 3350, "cost.roofline.bandwidth=3350: must be ≥ 1000000000"),
+    (ROOFLINE, "roofline.step", 1.0, NO_MACHINE), (ROOFLINE, "roofline.logits", 10**400, "cost.roofline.logits"),
+    (ROOFLINE, "roofline.units.memory", "GB", "units.memory=GB"),
+    (ROOFLINE, "roofline", 3, "cost.roofline=3: must hold `key: value` lines"),
+    (ROOFLINE, "target", MEASURED["target"], "cost.roofline: excludes cost.target"),
 ]
-OF_A_DATA_SHEET: list[tuple[Change, str]] = [
-    (roof(bandwidth=3350), "cost.roofline.bandwidth=3350: must be ≥ 1000000000"),
-    (roof(step=1.0), NO_MACHINE), (roof(bandwidth_share=1.1), "≤ 1"), (roof(logits=HUGE), "cost.roofline.logits"),
-    (roof(target=dict(weights=15, operations=15, cached=0)), "cost.roofline.target.weights=15: must be ≥ 100000"),
-    (roof(units={"time": "s", "memory": "GB", "bandwidth": "bytes/s", "peak": "operations/s"}), "units.memory=GB"),
-    (lambda plain: plain["roofline"].pop("units"), "cost.roofline.units"),
-    (lambda plain: plain.update(roofline=3), "cost.roofline=3: must hold `key: value` lines"),
-    (lambda plain: plain.update(target=MEASURED["target"]), "cost.roofline: excludes cost.target"),
-]
+"""Profile, key, its wrong value or what changes it, and what is said."""
 
 
-@pytest.mark.parametrize(("base", "change", "said"), [
-    *((MEASURED, *case) for case in OF_TIMES), *((ROOFLINE, *case) for case in OF_A_DATA_SHEET)],
-    ids=range(len(OF_TIMES) + len(OF_A_DATA_SHEET)))
-def test_wrong_numbers(base: dict[str, Any], change: Change, said: str) -> None:
-    plain = deepcopy(base)
-    change(plain)
+@pytest.mark.parametrize(("base", "key", "value", "said"), WRONG, ids=range(len(WRONG)))
+def test_wrong_numbers(base: dict[str, Any], key: str, value: Any, said: str) -> None:
+    *above, last = (int(part) if part.isdigit() else part for part in key.split("."))
+    part = plain = deepcopy(base)
+    for name in above:
+        part = part[name]
+    part[last] = value(part[last]) if callable(value) else value
     with pytest.raises(ConfigError) as refused:
         profile_of({"cost": plain})
     assert said in str(refused.value) and "\n" not in one_line(refused.value)

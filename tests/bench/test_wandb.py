@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,6 @@ import wandb
 from bench import dashboard
 from bench.dashboard import main
 from bench.run import trackers as logbook
-from tests.helpers.ports import reserved_port
 from tests.helpers.summaries import written
 
 KEY = "0123456789abcdef" * 2 + "01234567"
@@ -94,8 +94,9 @@ def test_a_service_that_does_not_answer_costs_one_line(command, client: Path, mo
                                                        caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
     caplog.set_level(logging.WARNING)
-    with reserved_port() as port:
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
+    with socket.socket() as held:  # nobody else gets its port meanwhile, and connections are refused
+        held.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{held.getsockname()[1]}")
         result = command("method=sps,pld", "tracker=wandb", "tracker.timeout=1", "timed=0", flags=["-m"])
     assert result.status == 0 and [written(cell).n for cell in result.cells] == [3, 3]
     [line] = [line for line in caplog.messages if "wandb: logging disabled from" in line]  # the client says more

@@ -186,7 +186,7 @@ UNDESERVED = [
 
 REACH = [
     ("fork", "import os\nif os.fork() == 0: os._exit(0)", True),
-    ("start a thread", "import threading\nthreading.Thread(target=int).start()", False),
+    ("start a thread", "import threading\nthreading.Thread(target=int).start()", True),
     ("execute a program", "import os\nos.execv('/bin/true', ['true'])", False),
     ("signal the harness", "import os\nos.kill({host}, 0)", True),
     ("prlimit on the harness", "import resource\nresource.prlimit({host}, resource.RLIMIT_NOFILE, (9, 9))", True),
@@ -202,7 +202,7 @@ REACH = [
     ("a mount namespace", C + "assert libc.unshare(0x20000) == 0", False),
     ("mount a tmpfs", C + "assert libc.mount(b'none', b'/dev/shm', b'tmpfs', 0, b'size=2g') == 0", True),
     ("a packet socket", "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)", True),
-    ("a TCP socket", "import socket\nsocket.socket()", False),
+    ("a TCP socket", "import socket\nsocket.socket()", True),
     ("a UDP datagram", "import socket\nsocket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))", False),
     ("a socket of the user, by its path", "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect('{socket}')", True),
     ("the same through a datagram pair", "import socket\na, b = socket.socketpair(type=socket.SOCK_DGRAM)\n"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+import pandas as pd
 
 IDENTITY = ["cell", "seed", "n", "date", "value_name"]
 """What names a number: the cell, over how many prompts, measured when, and the metric."""
@@ -15,22 +16,9 @@ OF_ROW = "equal_d_"
 """Metrics that begin so compare a cell at the temperature that its row asks for: two rows of a cell may differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
-    """One number that is given differently: what it is and where, as a line, and the names of the files."""
-
-    line: str
-    files: frozenset[str]
-
-    def __str__(self) -> str:
-        return self.line
-
-
-def contradictions(paths: Iterable[Path]) -> list[Contradiction]:
-    """Each number that two of these CSV files, or two lines of one, give differently. Files without cells' names, those
-    of traced positions, are left out."""
-    import pandas as pd  # takes half a second, which a dry run should not cost
-
+def contradictions(paths: Iterable[Path]) -> list[str]:
+    """A line for each number that two of these CSV files, or two lines of one, give differently. Files without cells'
+    names, those of traced positions, are left out."""
     frames = []
     for path in paths:
         frame = pd.read_csv(path)
@@ -46,5 +34,5 @@ def contradictions(paths: Iterable[Path]) -> list[Contradiction]:
         if len(rows[VALUES].drop_duplicates()) > 1:
             cell, _, n, _, name, _ = identity
             numbers = ", ".join(f"{row.value:.6g} in {row.file}" for row in rows.itertuples())
-            found.append(Contradiction(f"{name} of {cell}, n = {n}: {numbers}", frozenset(rows["file"])))
+            found.append(f"{name} of {cell}, n = {n}: {numbers}")
     return found

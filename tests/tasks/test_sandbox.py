@@ -3,7 +3,6 @@
 import ctypes
 import os
 import select
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -60,25 +59,9 @@ def test_how_a_program_ends(isolated, source, error):
 
 
 @NEEDS_BUBBLEWRAP
-def test_processes_and_threads_cannot_be_started():
-    assert "BlockingIOError" in run_job(Job("import os\nos.fork()"))
-    assert "BlockingIOError" in run_job(Job("import subprocess\nsubprocess.run(['true'])"))
-    assert "start new thread" in run_job(Job("import threading\nthreading.Thread(target=int).start()"))
-
-
-@NEEDS_BUBBLEWRAP
-def test_the_host_is_out_of_sight(monkeypatch):
+def test_the_environment_is_out_of_sight(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "s3cret")
-    assert "FileNotFoundError" in run_job(Job(f"open({__file__!r})"))
-    assert "Read-only file system" in run_job(Job("import os\nos.chdir('/')\nos.mkdir('f')")).replace(
-        "Permission denied", "Read-only file system")  # an ordinary user owns the folder
     assert run_job(Job("import os\nassert 's3cret' not in str(os.environ) and not os.path.exists('/proc')")) is None
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        assert "Error" in run_job(Job(f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 2)"))
-        server.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            server.accept()
 
 
 @pytest.mark.parametrize("isolated", ISOLATED)
