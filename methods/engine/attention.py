@@ -82,11 +82,6 @@ def laid_out(layout: Layout) -> Iterator[None]:
         _layout.reset(token)
 
 
-def layout_now() -> Layout | None:
-    """That of the forward which runs; None: it has none, as in training."""
-    return _layout.get()
-
-
 _narrow: ContextVar[list[int] | None] = ContextVar("narrow", default=None)
 
 

@@ -7,7 +7,7 @@ nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -120,7 +120,6 @@ class Projection:
     weight  [out, in]. On the CPU in float32 its columns are contiguous (the matrix product of a few tokens is a quarter
             faster), elsewhere its rows, as in nn.Linear.
     matrix  the kernels that were chosen for it, or None: `linear` multiplies.
-    total   completes the product, of a layer that computes one term of a sum (`methods/engine/parallel.py`), or None.
     """
 
     def __init__(self, *linears: nn.Linear, products: Products | None = None):
@@ -128,11 +127,9 @@ class Projection:
         biases = [linear.bias for linear in linears if linear.bias is not None]
         self.bias = torch.cat([bias.detach() for bias in biases]) if biases else None
         self.matrix = None if products is None else products.matrix(self.weight, self.bias)
-        self.total: Callable[[Tensor], Tensor] | None = getattr(linears[0], "total", None)
 
     def __call__(self, x: Tensor) -> Tensor:
-        out = linear(x, self.weight, self.bias) if self.matrix is None else self.matrix(x)
-        return out if self.total is None else self.total(out)
+        return linear(x, self.weight, self.bias) if self.matrix is None else self.matrix(x)
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + projection of x."""

@@ -14,7 +14,6 @@ from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 
 from methods.engine import gguf
 from methods.engine.source import ModelError, Source, read_json
@@ -85,23 +84,27 @@ class TokenTexts:
         """One text per token; joined they are the text of all. A token that ends in the middle of a character is empty:
         its character belongs to the token that completes it. Of bytes that are no text, each token's text out of
         context."""
-        texts = [self.alone(token) for token in ids]
-        if UNKNOWN not in "".join(texts) and "".join(texts) == self._tokenizer.decode(ids, skip_special_tokens=False):
-            return texts
-        stream = DecodeStream(skip_special_tokens=False)
-        try:
-            return [stream.step(self._tokenizer, token) or "" for token in ids]
-        except Exception:  # "Invalid prefix", which has no class: a later byte changed how earlier ones are shown
-            return texts
+        alone = [self.alone(token) for token in ids]
+        whole = self._decoded(ids)
+        if UNKNOWN not in whole and "".join(alone) == whole:
+            return alone
+        texts: list[str] = []
+        start = read = 0  # what was read last is the context of what comes
+        for end in range(1, len(ids) + 1):
+            before, text = self._decoded(ids[start:read]), self._decoded(ids[start:end])
+            complete = len(text) > len(before) and not text.endswith(UNKNOWN)
+            texts.append(text[len(before):] if complete else "")
+            if complete:
+                start, read = read, end
+        return texts if whole.startswith("".join(texts)) else alone
 
-    def count(self, text: str) -> int:
-        """Tokens of a text, including special tokens that the tokenizer adds."""
-        return len(self._tokenizer.encode(text).ids)
+    def _decoded(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
     def alone(self, token: int) -> str:
         """The text of a token out of context."""
         if token not in self._alone:
-            self._alone[token] = self._tokenizer.decode([token], skip_special_tokens=False)
+            self._alone[token] = self._decoded([token])
         return self._alone[token]
 
 
