@@ -136,10 +136,10 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
     costs = {id(one): Point(one.planned.cell, one.planned.tau, one.planned.traced, one.state.done if one.state else 0)
              for one in missing}
     time = seconds(costs.values(), lengths, batch, sessions)
-    answers, clock = time["core"]
+    answers, clock = (max(int(one > 0), round(one / 60)) for one in time["core"])
     if answers:
-        session.print(f"time of one core for what is missing: {answers / 60:.0f} min for the answers, which all cores "
-                      f"share, and {clock / 60:.0f} min for the timed pass, which runs alone", soft_wrap=True)
+        session.print(f"time of one core for what is missing: {answers} min for the answers, which all cores "
+                      f"share, and {clock} min for the timed pass, which runs alone", soft_wrap=True)
     gpu = known().gpu
     if sum(time["GPU"]):
         session.print(f"GPU hours: {sum(time['GPU']) / 3600:.3g} on {gpu['name']}, {time['GPU'][1] / 3600:.3g} of them "
