@@ -38,16 +38,6 @@ def test_two_processes_decode_the_tokens_of_one(command, prompts, tmp_path: Path
         assert cell.environment()["parallel"] == {"mode": "tensor", "devices": 2}
 
 
-@pytest.mark.slow
-def test_layers_on_two_devices_decode_the_tokens_of_one(command, tmp_path: Path) -> None:
-    given = ["pair=tiny", *SHORT, "method=sps,eagle3,early_exit", "timed=1"]
-    for store, spread in (("one", ()), ("two", ("engine.parallel=layers", "engine.devices=2"))):
-        result = command(*given, *spread, "workers=1", flags=["-m"], store=tmp_path / store)
-        assert result.status == 0, result.err
-    one, two = (samples_of(tmp_path / store) for store in ("one", "two"))
-    assert one.keys() == two.keys() and all(one[key].output_ids == two[key].output_ids for key in one)
-
-
 def test_a_result_depends_on_the_decoder_not_on_the_number_of_devices() -> None:
     with composer() as hydra:
         one, layers, modules, tensor = (Cell.parsed(hydra.point(["pair=tiny", *more]).config) for more in (

@@ -13,7 +13,7 @@ from transformers import GPT2Config
 
 from methods.engine.families import check_division
 from methods.engine.language_model import LanguageModel
-from methods.engine.loading import joined, load_model, own_part
+from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder
 from methods.engine.tensor import WHOLE, Divided, plan_of
@@ -77,19 +77,3 @@ def test_layers_on_several_devices_give_the_logits_of_one(kind: str, tmp_path: P
              for model, cache in zip((one, spread), caches, strict=True)]
     assert all(torch.equal(getattr(after[0], name), getattr(after[1], name))
                for name in ("logits", "hidden", "features"))
-
-
-def test_a_draft_cut_out_of_a_spread_target_shares_its_layers(tmp_path: Path) -> None:
-    """Its own layers lie on the first device, behind shared ones of the second."""
-    saved(language_model("llama", layers=5), tmp_path)
-    one, spread = (load_model(str(tmp_path), devices=devices) for devices in (1, 3))
-    own = own_part(one, 3, 2).to(one.device)
-    cuts = [joined(target, own, "cut", "digits") for target in (one, spread)]
-    assert cuts[1].stages == [0, 0, 1, 0, 0]
-    rows, logits = prompts(2), []
-    with torch.inference_mode():
-        for cut in cuts:
-            cache = cut.new_cache(2, 64)
-            first = cut.prefill(rows, cache).logits
-            logits.append(torch.cat([first, cut.forward(torch.tensor([[3], [4]]), cache).logits], 1))
-    assert torch.equal(*logits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -19,10 +20,6 @@ from tests.helpers.architectures import config_of, random_model
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path))
-
-
-def build(target: LanguageModel, drafter: str, rule: str = "greedy", **options: Any) -> Any:
-    return build_method(target, None, registry.drafter(drafter)(**options), registry.rule(rule)(), Sampling(0.0), 3)
 
 
 def test_a_model_that_is_right_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,31 +59,27 @@ def test_a_forward_that_is_not_transformers_is_refused(fault: str, monkeypatch: 
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_trees_alone_are_refused_where_chains_are_right() -> None:
-    """MPT's ALiBi counts slots, and a tree puts siblings in neighbouring ones."""
-    model = random_model(config_of("mpt"))
+class Reads(registry.rule("greedy")):  # type: ignore[misc]
+    """A rule that reads the target's hidden states."""
+
+    @property
+    def needs_hidden(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("kind", "right", "wrong", "words"), [
+    ("mpt", "prompt_lookup", "lookahead", "trees are not right with it: .*; take a drafter of chains"),
+    ("gemma3n_text", "lookahead", "reads states", "nothing can read its hidden states: ")])
+def test_trees_or_states_alone_are_refused(kind: str, right: str, wrong: str, words: str) -> None:
+    """MPT's ALiBi counts slots, and a tree puts siblings in neighbouring ones; Gemma 3n stacks several streams in a
+    hidden state."""
+    model = random_model(config_of(kind))
     probe.check(model)
-    assert model.findings is not None and model.findings.trees
-    build(model, "prompt_lookup")
-    with pytest.raises(ModelError, match=r"mpt: trees are not right with it: .*; take a drafter of chains"):
-        build(model, "lookahead")
-
-
-def test_hidden_states_alone_are_refused_where_tokens_are_right() -> None:
-    """Gemma 3n stacks several streams in a hidden state."""
-    model = random_model(config_of("gemma3n_text"))
-    probe.check(model)
-    assert model.findings is not None and model.findings.states and not model.findings.trees
-    build(model, "lookahead")
-    with pytest.raises(ModelError, match="gemma3n_text: nothing can read its hidden states: "):
-        probe_states(model)
-
-
-def probe_states(model: LanguageModel) -> None:
-    class Reads(registry.rule("greedy")):  # type: ignore[misc]
-        needs_hidden = True
-
-    build_method(model, None, registry.drafter("none")(), Reads(), Sampling(0.0), 1)
+    for drafter in (right, wrong):
+        rule = Reads() if drafter == "reads states" else registry.rule("greedy")()
+        name = "none" if drafter == "reads states" else drafter
+        with pytest.raises(ModelError, match=f"{kind}: {words}") if drafter == wrong else nullcontext():
+            build_method(model, None, registry.drafter(name)(), rule, Sampling(0.0), 3)
 
 
 def test_activations_that_overflow() -> None:
