@@ -157,11 +157,10 @@ class VllmMethod:
         """The generation as this project's loop counts it."""
         generation = Generation(prompt_tokens=len(request.input_ids))
         emit(generation, answer.ids[:1], limits, self.target)
-        for kept, tokens, relaxed, greedier, flags, nodes, levels in answer.cycles:
+        for cycle in answer.cycles:
             if generation.finish:
                 break
-            count_cycle(generation, CycleOutcome(kept, tokens, relaxed, greedier, flags, [], nodes, levels), limits,
-                        self.target)
+            count_cycle(generation, CycleOutcome(*cycle), limits, self.target)
         if not generation.finish:
             generation.finish = "length"
         if nll:

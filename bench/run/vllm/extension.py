@@ -5,28 +5,24 @@ nothing. Runs in vLLM's environment (docs/serving.md)."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import select
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
-import vllm
-from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import SamplerOutput
 from vllm.v1.sample.rejection_sampler import RejectionSampler
 from vllm.v1.sample.sampler import Sampler
 
 from bench.config.section import parse
 from methods import registry
-from methods.engine.families import VLLM_SUPPORTED
 from methods.sampling import Sampling
 from methods.serving import Rows, Served, Setting, Verifier
 from results.store.errors import one_line
@@ -36,16 +32,6 @@ if TYPE_CHECKING:
     from vllm.v1.sample.metadata import SamplingMetadata
     from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-SIGNATURES: dict[Callable[..., Any], str] = {
-    RejectionSampler.forward: "self metadata draft_probs logits sampling_metadata",
-    RejectionSampler._get_logprobs_tensors:
-        "self max_num_logprobs metadata logits target_logits bonus_logits sampled_token_ids",
-    Sampler.forward: "self logits sampling_metadata predict_bonus_token logprobs_mode_override",
-    Sampler.gather_logprobs: "logprobs num_logprobs token_ids",
-    Scheduler.schedule: "self throttle_prefills",
-    Scheduler._preempt_request: "self request timestamp drop_stale_output",
-    Scheduler._reserve_prefill_lookahead: "self request num_computed_tokens num_new_tokens",
-}
 PARENT, MODELS = "LEEWAY_PARENT", "LEEWAY_MODELS"
 """Environment variables: the process with which the server ends, and source and fingerprint of target and draft."""
 
@@ -77,9 +63,7 @@ class RuleWorker:
 
     def leeway_take(self) -> dict[str, list[tuple[Any, ...]]]:
         """Key of a request -> its cycles since the last call, as the fields of `CycleOutcome`."""
-        taken = self._leeway().verifier.take()
-        return {key: [(cycle.kept, cycle.tokens, cycle.relaxed, cycle.greedier, cycle.flags, cycle.nodes, cycle.levels)
-                      for cycle in cycles] for key, cycles in taken.items()}
+        return {key: [astuple(cycle) for cycle in cycles] for key, cycles in self._leeway().verifier.take().items()}
 
     def leeway_next_logits(self) -> list[float]:
         """The target's raw logits behind the last prompt that was read."""
@@ -102,12 +86,6 @@ def end_with(parent: int) -> None:
 
 def install(runner: Any) -> Rules:
     """Put the samplers that ask rules into a runner whose model is loaded. Raises RuntimeError, one line."""
-    changed = [function.__qualname__ for function, names in SIGNATURES.items()
-               if " ".join(inspect.signature(function).parameters) != names]
-    if changed or not vllm.__version__.startswith(VLLM_SUPPORTED):
-        raise RuntimeError(f"vLLM {vllm.__version__}: the rules run in {VLLM_SUPPORTED}x"
-                           + (f", and {', '.join(changed)} has other arguments here" if changed else "")
-                           + "; install that version (make vllm), or see docs/serving.md for how to raise it")
     if type(runner).__module__.startswith("vllm.v1.worker.gpu."):
         raise RuntimeError("the rules run in vLLM's V1 model runner alone: give VLLM_USE_V2_MODEL_RUNNER=0")
     rules = Rules(runner)
