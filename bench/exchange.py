@@ -25,7 +25,7 @@ from results.store.records import json_text
 if TYPE_CHECKING:
     from results.exchange.spec_bench import Task
 
-WRITTEN = ("lm_eval", "parquet", "spec_bench")
+WRITTEN = ("parquet", "spec_bench")
 """Formats; results/exchange/<name>.py has the code. That of Spec-Bench is also read."""
 COLUMNS = {"τ": ("tau", ".2f"), "tokens/s": ("tokens_per_s", ".1f"), "baseline": ("baseline_tokens_per_s", ".1f"),
            "speedup": ("speedup", ".2f")}

@@ -153,7 +153,7 @@ class ChosenRow:
     def chosen(self) -> list[Chosen]:
         """Raises ValueError where nothing can be chosen."""
         ids = self.session.folder(next(iter(self.measured.values()))).ids
-        return choose(self.records, timing_order(ids), self.choice.prompts, lossless=self.is_lossless)
+        return choose(self.records, timing_order(ids), lossless=self.is_lossless)
 
     @cached_property
     def row(self) -> Answered | None:
@@ -242,7 +242,7 @@ class ChosenRow:
 
     def _single(self, chosen: Sequence[Chosen]) -> Outcome | None:
         """The outcome of the cell that holds all prompts of the row; None where none does."""
-        if self.choice.prompts is not None or len({fold.setting for fold in chosen}) > 1:
+        if len({fold.setting for fold in chosen}) > 1:
             return None
         return self.grid[self.settings[chosen[0].setting]]
 

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from bench.run.requested_cell import RequestedCell
 from methods import registry
 from results.metrics.catalog import METRICS
-from results.metrics.distortion import spectra
 from results.metrics.metric import Sums
 from results.metrics.summary import MATCH, diversity
 from results.metrics.tau_gain import TEMPERATURES, Counts, Runs, common, gain, split
@@ -132,8 +131,7 @@ def gain_runs(cell: Cell, store: Store, asked: float | None = None, ids: Collect
     strict = cells.lossless[cell.decoding.temperature if asked is None else asked]
     return Runs(counts[0], counts[1], dict(zip(temperatures, counts[2:2 + size], strict=True)),
                 dict(zip(temperatures, counts[2 + size:], strict=True)),
-                None if argmax is None else Counts.of(argmax, shared), cells.exact.name == strict.name,
-                spectra(runs["exact"] or {}, shared))
+                None if argmax is None else Counts.of(argmax, shared), cells.exact.name == strict.name)
 
 
 def samples_of(cell: Cell, store: Store) -> dict[str, Sample] | None:

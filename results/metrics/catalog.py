@@ -9,10 +9,11 @@ import numpy as np
 from results.metrics import adds
 from results.metrics.answer_speed import COMMON, adjusted_speedup, answer_speedup, token_speedup
 from results.metrics.delta import double_ratio
-from results.metrics.distortion import DISTORTION, T
+from results.metrics.distortion import DISTORTION
 from results.metrics.metric import (
     ALONE,
     DELTA,
+    DIVERGENCE,
     LEARNED_MILLER,
     LOG_T,
     MEDIAN,
@@ -169,10 +170,6 @@ _CONTROLS = (
            "Relaxation if the score takes the place of the NLL in the match; only where plain decoding's scores at "
            "temperature 0 and at T differ significantly.",
            signed=True),
-    Metric("tau_gain_relaxed_by_kl", "relaxation by KL", "", 2, None,
-           "Relaxation if T* is the temperature whose lossless law is nearest to the rule's in KL divergence, at most "
-           "that asked for, in place of the one of equal NLL.",
-           signed=True),
     Metric("tau_gain_argmax", "argmax tokens", "", 2, None,
            "Another definition of greedier, by mechanism: τ of the same rule that keeps only what the lossless test or "
            "the target's argmax keeps, minus that of the lossless rule.",
@@ -290,7 +287,7 @@ _OVER_BEST = (
     Metric("over_best_accuracy", "Δ accuracy", "pp", 1, "higher",
            "Accuracy minus that of the best lossless row, items paired. Interval as for Δ accuracy over autoregressive "
            "decoding.",
-           signed=True, estimator=LEARNED_MILLER),
+           signed=True, statistic=lambda sums: own_share(sums) - other_share(sums), estimator=LEARNED_MILLER),
 )
 _EQUAL_D = (
     Metric("equal_d_distortion", "D", "", 3, "lower",
@@ -301,10 +298,10 @@ _EQUAL_D = (
            "Total variation of the row's law of the next token from that of the target as asked for: 0 for lossless "
            "decoding. With top-p, top-k or min-p it stands in for D, which is infinite where a rule keeps a token that "
            "the target excludes. Interval: Student's t over prompts.",
-           estimator=T),
+           estimator=DIVERGENCE),
     Metric("equal_d_outside", "Outside p", "%", 1, "lower",
            "Mass of the row's law on tokens that the target's truncation excludes. Interval: Student's t over prompts.",
-           estimator=T),
+           estimator=DIVERGENCE),
     Metric("equal_d_speed", "Speed at equal D", "×", 2, "higher",
            "Speed by the token over that of the fastest lossless setting at any temperature, or of plain decoding, "
            "whose distortion is not above the row's. Interval: Student's t on the logarithm, with the error of a "

@@ -3,7 +3,7 @@ how near it comes to the limit, the most tokens a cycle for its distortion."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -12,27 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.adds import Addends
-from results.metrics.delta import estimate
-from results.metrics.intervals import Interval
-from results.metrics.metric import Estimator, Metric, Statistic, Sums
-from results.store.sample import Compared, Sample
+from results.metrics.metric import DIVERGENCE, Metric, Sums
+from results.store.sample import Compared
 
 Floats = NDArray[np.float64]
 INVERSE = np.array([2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24]) / 4
 """1 / T of the temperatures at which samples hold logsumexp(z / T): `methods.distortion.POWERS`."""
 FINE = np.linspace(INVERSE[0], INVERSE[-1], 1101)
-
-
-class StudentT(Estimator):
-    """Student's t over prompts, by the delta method; of what cannot be below 0."""
-
-    words = "Student's t"
-
-    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
-        rows = sums.rows[self.known(sums.rows)]
-        found = estimate(rows, statistic, log=False) if len(rows) else None
-        ends = None if found is None else found.interval()
-        return None if ends is None else (max(0.0, ends[0]), ends[1])
 
 
 def nats(pair: Compared) -> Addends:
@@ -56,18 +42,8 @@ def variation(pairs: Sequence[Compared], of: Literal["tv", "tv_at_1", "outside"]
 
 def spectrum(pair: Compared) -> Addends:
     """Entropy, mean logit, logsumexp(z / T) at each temperature, tokens."""
-    return _spectrum(pair.sample)
-
-
-def _spectrum(sample: Sample) -> Addends:
-    own = sample.distortion
+    own = pair.sample.distortion
     return None if own is None else (own.entropy, own.logit, *own.log_mass, own.tokens)
-
-
-def spectra(samples: Mapping[str, Sample], ids: Sequence[str]) -> Floats | None:
-    """[n, 15] the spectra of these prompts; None where one has none."""
-    rows = [row for name in ids if (row := _spectrum(samples[name])) is not None]
-    return np.array(rows, float) if rows and len(rows) == len(ids) else None
 
 
 def distance(sums: Floats, inverse: Floats) -> Floats:
@@ -104,7 +80,6 @@ def judged_at(sums: Sums | None, temperature: float) -> dict[str, Sums | None]:
             "distortion_outside": None}
 
 
-T = StudentT()
 DISTORTION = (
     Metric("distortion", "D", "", 3, "lower",
            "Distortion, nats a token: KL divergence of the rule's exact law of each emitted token from the target's, "
@@ -112,25 +87,25 @@ DISTORTION = (
            "Where the law depends on the place in the cycle, an upper bound on the divergence of the texts. Rules with "
            "randomness of their own: 32 draws on 16 prompts; relaxed rules on drawn candidates that do not state their "
            "law: a third of the prompts, at least 16. Interval: Student's t over prompts.",
-           adds=nats, estimator=T),
+           adds=nats, estimator=DIVERGENCE),
     Metric("distortion_least", "D*", "", 3, "lower",
            "The least KL divergence of the rule's law from the target's at any temperature from 0.17 to 2, nats a "
            "token: what no change of temperature explains. Interpolated between 12 temperatures, to about 0.001 nats. "
            "Interval as for D.",
-           adds=spectrum, statistic=least, estimator=T),
+           adds=spectrum, statistic=least, estimator=DIVERGENCE),
     Metric("distortion_temperature", "T* of least KL", "", 2, None,
            "The temperature of D*, to about 0.1 near 1. Interval as for D.",
-           adds=spectrum, statistic=nearest, estimator=T),
+           adds=spectrum, statistic=nearest, estimator=DIVERGENCE),
     Metric("distortion_tv", "TV", "%", 1, "lower",
            "Total variation of the rule's law from the target's, mean over emitted tokens.",
-           adds=partial(apart, of="tv"), estimator=T),
+           adds=partial(apart, of="tv"), estimator=DIVERGENCE),
     Metric("distortion_js", "JS", "", 4, "lower",
            "Jensen–Shannon divergence of the rule's law from the target's, nats, mean over emitted tokens.",
-           adds=partial(apart, of="js"), estimator=T),
+           adds=partial(apart, of="js"), estimator=DIVERGENCE),
     Metric("distortion_outside", "Outside p", "%", 1, "lower",
            "Mass of the rule's law on tokens that the target's processed distribution excludes; where there is any, D "
            "is infinite and not shown.",
-           adds=partial(apart, of="outside"), estimator=T),
+           adds=partial(apart, of="outside"), estimator=DIVERGENCE),
     Metric("efficiency_at_d", "Efficiency at D", "%", 0, "higher",
            "In the data of a figure of the limit: the gain in τ over lossless decoding, over the limit's at equal D. "
            "No interval."),

@@ -318,7 +318,7 @@ def tried_of(metric: str) -> int:
     return int(tried) if tried.isdigit() else 1
 
 
-def scores_by_item(pairs: Sequence[Compared], tried: int) -> list[Compared]:
+def scores_by_item(pairs: Sequence[Compared], tried: int = 1) -> list[Compared]:
     """One pair for each item of several samples, with its mean scores (pass@1 for passed or not) or, with `tried` of
     them, the chance that one of so many passes. Samples of one item depend on one another, so scores are of items."""
     items: dict[str, list[Compared]] = {}

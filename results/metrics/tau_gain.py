@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics.distortion import nearest
 from results.metrics.intervals import LEVEL, RESAMPLES, SEED, Interval
 from results.metrics.summary import Summary
 from results.store.sample import Sample
@@ -169,7 +168,6 @@ class Runs(NamedTuple):
     plain        temperature -> autoregressive decoding.
     argmax       the rule that keeps only what the lossless test or the argmax keeps; None where it was not measured.
     is_strict    whether `exact` is the lossless rule itself.
-    spectrum     [n, 15] of `exact`, as `results.metrics.distortion.spectrum`; None where a prompt has none.
     """
 
     own: Counts
@@ -178,7 +176,6 @@ class Runs(NamedTuple):
     plain: Mapping[float, Counts]
     argmax: Counts | None = None
     is_strict: bool = False
-    spectrum: Floats | None = None
 
     def size(self) -> int:
         return len(self.own.cycles)
@@ -190,10 +187,8 @@ def joined(parts: Sequence[Runs]) -> Runs:
     lossless, plain = ({t: _joined([getattr(part, name)[t] for part in parts]) for t in getattr(first, name)}
                        for name in ("lossless", "plain"))
     argmax = [part.argmax for part in parts if part.argmax is not None]
-    spectra = [part.spectrum for part in parts if part.spectrum is not None]
     return Runs(_joined([part.own for part in parts]), _joined([part.exact for part in parts]), lossless, plain,
-                _joined(argmax) if len(argmax) == len(parts) else None, first.is_strict,
-                np.concatenate(spectra) if len(spectra) == len(parts) else None)
+                _joined(argmax) if len(argmax) == len(parts) else None, first.is_strict)
 
 
 def _joined(counts: Sequence[Counts]) -> Counts:
@@ -231,7 +226,6 @@ def split(runs: Runs, asked: float, resamples: int = RESAMPLES) -> dict[str, Any
                               there is then neither T* nor a part of it
         tau_gain_relaxed_by_score  relaxed with the score in the place of the NLL; only where plain decoding's scores at
                               temperature 0 and at T differ significantly
-        tau_gain_relaxed_by_kl  relaxed with T* the temperature of least KL divergence, at most the one asked for
         tau_gain_argmax       τ(argmax) − τ(lossless at T), the mechanical split: what argmax tokens bring
 
     Where `exact` is the lossless rule itself, there is nothing to match: all of the gain is q_mode's. Empty where a run
@@ -267,9 +261,6 @@ def _parts(runs: Runs, asked: float, draws: Floats) -> dict[str, Floats]:
     hotter = exact.nll > curve.at(curve.nll, asked)
     matched = np.where(hotter, asked, matched)
     there = curve.at(curve.tau, matched)
-    if runs.spectrum is not None:
-        closest = np.minimum(nearest(draws @ runs.spectrum), asked)
-        parts["tau_gain_relaxed_by_kl"] = exact.tau - curve.at(curve.tau, closest)
     parts |= {"tau_gain_greedier": there - lossless, "tau_gain_relaxed": exact.tau - there,
               "tau_gain_temperature": matched, "left": _share(left & ~hotter), "hotter": _share(hotter)}
     return parts | _by_score(asked, exact, curve, draws)

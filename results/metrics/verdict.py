@@ -8,41 +8,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-import numpy as np
-
 from results.metrics import intervals
+from results.metrics.adds import scores
 from results.metrics.answer_speed import Floats, Priced, answer_speedup, equal_length_speedup, modelled_value
 from results.metrics.delta import Between, Estimate
 from results.metrics.metric import Sums
-from results.metrics.summary import Summary
+from results.metrics.summary import Summary, scores_by_item
 from results.metrics.tau_gain import gain
 from results.store.sample import Compared, FailedSample, is_rated
-
-Pairs = dict[str, tuple[float, float]]
-"""Item -> its score with plain decoding and with the method, both in [0, 1]."""
-
-
-def score_pairs(pairs: Sequence[Compared]) -> Pairs:
-    """Scores of plain decoding and of the method, of the items that have both: means over the samples of each item. The
-    autoregressive cell, which is its own baseline, has none."""
-    by_item: dict[str, list[tuple[float, float]]] = {}
-    for pair in pairs:
-        plain, own = pair.baseline.score, pair.sample.score
-        if pair.baseline is not pair.sample and plain is not None and own is not None:
-            by_item.setdefault(pair.sample.item, []).append((plain, own))
-    return {item: (float(plain), float(own)) for item, scores in by_item.items() for plain, own in [np.mean(scores, 0)]}
-
-
-def score_change(scores: Pairs) -> dict[str, Any]:
-    """Accuracy minus the baseline's over the items that have both; None without any."""
-    if not scores:
-        return {"accuracy_change": None, "accuracy_change_ci95": None}
-    base, own = np.array([scores[item] for item in sorted(scores)]).T
-    return {
-        "accuracy_change": float(own.mean() - base.mean()),
-        "accuracy_change_ci95": intervals.difference_interval(base, own),
-    }
-
 
 ALPHA = 0.05
 """Of every one-sided test."""
@@ -149,17 +122,15 @@ def over_best(own: Answered, best: Answered) -> dict[str, Any]:
     own, best = _common(own, best)
     if not own.pairs:
         return {}
-    beside = [Compared(mine.sample, replace(other.sample)) for mine, other in zip(own.pairs, best.pairs, strict=True)]
-    change = score_change(score_pairs(beside))
+    beside = [Compared(mine.sample, other.sample) for mine, other in zip(own.pairs, best.pairs, strict=True)]
+    scored = [row for pair in scores_by_item(beside) if (row := scores(pair)) is not None]
     over = Priced.of(own.pairs, own.settings).estimate(answer_speedup, Priced.of(best.pairs, best.settings))
-    values = {f"over_best_accuracy{end}": change[f"accuracy_change{end}"] for end in ("", "_ci95")}
-    values |= {"over_best_answer": None if over is None else over.value,
-               "over_best_answer_ci95": None if over is None else over.timed_interval()}
+    values = {"over_best_accuracy": Sums.of(scored), "over_best_answer": None if over is None else over.value,
+              "over_best_answer_ci95": None if over is None else over.timed_interval()}
     parts = gain(*({pair.id: pair.sample for pair in row.pairs} for row in (own, best)))
     values |= {name.replace("tau_gain", "over_best_tau"): value for name, value in parts.items()}
-    lengths = [[len(run.output_ids) for run in (mine.sample, other.sample)]
-               for mine, other in zip(own.pairs, best.pairs, strict=True)]
-    return values | {"over_best_length": Sums.of(lengths)}
+    return values | {"over_best_length": Sums.of(
+        [(len(pair.sample.output_ids), len(pair.baseline.output_ids)) for pair in beside])}
 
 
 def _common(own: Answered, best: Answered) -> tuple[Answered, Answered]:
@@ -225,30 +196,24 @@ class Chosen:
     selection: int
 
 
-def choose(candidates: Mapping[str, Records], ids: Sequence[str], prompts: int | None = None,
-           lossless: bool = False) -> list[Chosen]:
-    """Which setting each part of the prompts is reported with.
+def choose(candidates: Mapping[str, Records], ids: Sequence[str], lossless: bool = False) -> list[Chosen]:
+    """Which setting each half of the prompts is reported with: the other half selects it.
 
     candidates   setting -> its prompts beside their baseline.
     ids          all prompts in the order in which they are timed (`results.store.sample.timing_order`).
-    prompts      None: the items take turns in two halves, each of which selects for the other; else so many items,
-                 spread evenly, select for the others.
     lossless     the settings have answers of one distribution.
 
-    The fastest has the largest `answer_speedup_modelled` on the selection prompts, lossless ones at equal length; of
-    equals the first. Samples of one item stay together. Raises ValueError, one line, where no prompt is left to report,
-    and where no setting has a speed on its selection prompts."""
+    The items take turns in the halves; samples of one item stay together. The fastest has the largest
+    `answer_speedup_modelled` on the selection prompts, lossless ones at equal length; of equals the first. Raises
+    ValueError, one line, for a single item, and where no setting has a speed on its selection prompts."""
     items = {record.id: record.sample.item for records in candidates.values() for record in records
              if isinstance(record, Compared)}
-    part = _parts(list(dict.fromkeys(items.get(name, name) for name in ids)), prompts)
-    of_part = [tuple(name for name in ids if part[items.get(name, name)] == i) for i in (0, 1)]
-    if not of_part[1]:
-        raise ValueError(f"{prompts or 1} of {len(of_part[0])} prompts select, so none is left to report: give more "
-                         "prompts (n=) or fewer to the selection (report.choice.prompts=)")
-    reports = [(1, 0)] if prompts is not None else [(0, 1), (1, 0)]  # (reported, selecting)
+    place = {item: i for i, item in enumerate(dict.fromkeys(items.get(name, name) for name in ids))}
+    first, second = (tuple(name for name in ids if place[items.get(name, name)] % 2 == half) for half in (0, 1))
+    if not second:
+        raise ValueError("one prompt selects, so none is left to report: give more prompts (n=)")
     statistic = equal_length_speedup if lossless else answer_speedup
-    return [_chosen(candidates, of_part[reported], frozenset(of_part[selecting]), statistic)
-            for reported, selecting in reports]
+    return [_chosen(candidates, own, frozenset(other), statistic) for own, other in ((first, second), (second, first))]
 
 
 def reported(candidates: Mapping[str, Records], chosen: Sequence[Chosen]) -> list[Compared | FailedSample]:
@@ -263,14 +228,6 @@ def answered(candidates: Mapping[str, Records], chosen: Sequence[Chosen]) -> Ans
     pairs = [record for record in reported(candidates, chosen) if isinstance(record, Compared)]
     several = len({one.setting for one in chosen}) > 1
     return Answered(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {})
-
-
-def _parts(items: Sequence[str], prompts: int | None) -> dict[str, int]:
-    """Item -> 0 or 1. With `prompts`, so many items, spread evenly, are in part 0."""
-    if prompts is None:
-        return {item: i % 2 for i, item in enumerate(items)}
-    share = min(prompts, len(items)) / max(1, len(items))
-    return {item: 0 if int((i + 1) * share + 1e-9) > int(i * share + 1e-9) else 1 for i, item in enumerate(items)}
 
 
 def _chosen(candidates: Mapping[str, Records], to_report: tuple[str, ...], selecting: frozenset[str],

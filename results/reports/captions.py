@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from results.metrics.catalog import CLOCKED
-from results.reports.choice import Choice
 from results.reports.grid import Grid, conditions, outcome, sizes, stated, unmeasured
 from results.reports.spec import ReportSpec, TableSpec
 
@@ -17,13 +16,16 @@ GAIN = ("gain: faster by the token than the fastest lossless setting whose disto
         "(one-sided at 5%, Holm over the rows of a task and temperature); no gain: less than 1.05 times as fast "
         "(one-sided at 95%); beyond greedy: further from the target than greedy decoding")
 
+SELECTION = ("each row's setting is selected on one half of the prompts and reported on the other, both ways, by the "
+             "modelled speed of its answers, at equal length where the row is lossless")
+
 
 def caption(spec: TableSpec, grid: Grid, stub: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The three lines under a table: what was measured and on how many prompts; how its intervals and marks are made;
     on which machine, when, with which versions. `stub`: the axes that label its rows; `lines`: of its frame."""
     named = {column.metric.name for column in spec.values}
     what = [spec.axes[axis][0].label for axis in (*spec.rows, *spec.columns) if _is_untold(spec, axis, stub)]
-    what += [sizes(grid, bool(named & CLOCKED)), "" if spec.choice is None else selection(spec.choice)]
+    what += [sizes(grid, bool(named & CLOCKED)), "" if spec.choice is None else SELECTION]
     what += [f"score: {scores(spec, grid)}"] if named & {"accuracy", "recovery", "accuracy_change"} else []
     how = [f"95% intervals: {methods(spec, grid)}"] if any(
         line["interval"] and line["ci_low"] != line["ci_high"] for line in lines) else []
@@ -49,14 +51,6 @@ def figure_caption(spec: ReportSpec, grid: Grid, metrics: Iterable[str], bars: s
 def _is_untold(spec: TableSpec, axis: str, stub: Sequence[str]) -> bool:
     """Whether the label of an axis with one entry is shown neither in the rows nor in the headers."""
     return len(spec.axes[axis]) == 1 and axis in spec.rows and axis not in stub
-
-
-def selection(choice: Choice) -> str:
-    """How rows selected their setting."""
-    which = ("one half of the prompts and reported on the other, both ways" if choice.prompts is None else
-             f"{choice.prompts} prompts that are not reported")
-    return (f"each row's setting is selected on {which}, by the modelled speed of its answers, at equal length where "
-            "the row is lossless")
 
 
 def methods(spec: TableSpec, grid: Grid) -> str:

@@ -19,14 +19,12 @@ TEMPERATURE = "decoding.temperature="
 
 
 class Choice(Frozen):
-    """What a row chooses, on which prompts, and which row it is compared with.
+    """What a row chooses, and which row it is compared with.
 
-    The setting of a row is the one with the largest `answer_speedup_modelled` on selection prompts, which are not
-    reported; of a lossless row at equal length (`results.metrics.verdict`).
+    The setting of a row is the one with the largest `answer_speedup_modelled`, of a lossless row at equal length
+    (`results.metrics.verdict`). Each half of the prompts selects for the other.
 
     axes              axes that are chosen and not shown: draft length, tree, threshold.
-    prompts           prompts that select, spread evenly over the cell's; the others are reported. None: each half
-                      selects for the other, and all are reported.
     lossless          label of the row over lossless methods, "best lossless".
     frontier          settings of `lossless` that are decoded at the other temperatures of the curve, too, without a
                       clock; every row is compared with the fastest of them there, or with plain decoding if that is
@@ -36,7 +34,6 @@ class Choice(Frozen):
     """
 
     axes: tuple[str, ...] = Field(default=(SETTING,), min_length=1)
-    prompts: int | None = Field(default=None, ge=1)
     lossless: str
     lossless_greedy: str = ""
     frontier: tuple[str, ...] = ()

@@ -10,7 +10,8 @@ from statsmodels.stats.multitest import multipletests
 
 from results.metrics.delta import Estimate
 from results.metrics.intervals import holm
-from results.metrics.verdict import ALPHA, Judged, score_pairs, verdicts
+from results.metrics.summary import scores_by_item
+from results.metrics.verdict import ALPHA, Judged, verdicts
 from tests.helpers.synthetic_cells import compared, sample
 
 
@@ -53,4 +54,4 @@ def test_how_many_prompts_would_decide() -> None:
 def test_several_samples_of_a_prompt_are_one_item() -> None:
     held = [compared(sample(f"{i}/{j}", [1], score=float(j % 2), group=str(i)), sample(f"{i}/{j}", [2], score=float(i)))
             for i in range(2) for j in range(10)]
-    assert score_pairs(held) == {"0": (0.0, 0.5), "1": (1.0, 0.5)}
+    assert [(pair.baseline.score, pair.sample.score) for pair in scores_by_item(held)] == [(0.0, 0.5), (1.0, 0.5)]

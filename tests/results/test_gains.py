@@ -122,18 +122,6 @@ def test_the_match_on_the_score_needs_scores_that_differ() -> None:
     assert "tau_gain_relaxed_by_score" not in split(alike, 1.0)
 
 
-def test_the_match_by_kl_is_at_the_temperature_of_the_nearest_law() -> None:
-    """The target has logits 0 and 1; the rule's law is the target's at T = 0.5, whatever the NLL of its tokens."""
-    inverse = [n / 4 for n in (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24)]
-    second = 1 / (1 + np.exp(-2.0))
-    entropy = -second * np.log(second) - (1 - second) * np.log(1 - second)
-    row = [entropy, second, *np.log1p(np.exp(inverse)), 1.0]
-    point = runs(3.7, 0.8)
-    found = split(point._replace(spectrum=np.tile(row, (point.size(), 1))), 1.0, resamples=50)
-    assert found["tau_gain_relaxed_by_kl"] == pytest.approx(3.7 - 3.5, abs=1e-6)
-    assert found["tau_gain_relaxed"] == pytest.approx(3.7 - 3.2) and "tau_gain_relaxed_by_kl" not in split(point, 1.0)
-
-
 def test_each_prompt_of_a_row_lies_on_the_curve_of_its_own_setting() -> None:
     short, long = runs(3.5, 0.5), runs(5.5, 0.5)
     long = long._replace(lossless={t: counts(6 - t, 0.0) for t in TEMPERATURES})
