@@ -31,20 +31,6 @@ def costs(answers):
     return summarise(answers, metric="exact_match", proportion=True)
 
 
-def test_by_hand():
-    found = costs([answer("a", 10, 3, 11), answer("b", 90, 40, 21, finish=["length"], answer="7"),
-                   answer("c", 20, 5, 21, base_finish=["length"], answer="7")])
-    assert found.length_ratio == pytest.approx(120 / 53) and found.pass_ratio == pytest.approx(50 / 48)
-    assert found.length_ratio_median == pytest.approx(20 / 21), "one runaway is most of the tokens"
-    assert found.pass_ratio_median == pytest.approx(10 / 3)
-    assert found.cap_hit_share == found.baseline_cap_hit_share == pytest.approx(1 / 3)
-    assert found.cap_hit_change == 0 and found.cap_hit_change_ci95[0] < 0 < found.cap_hit_change_ci95[1]
-    assert found.no_answer_share == pytest.approx(1 / 3) and found.loop_share == 0
-    assert found.no_answer_change == pytest.approx(-2 / 3)
-    low, high = found.length_ratio_ci95
-    assert low < 10 / 11 < 90 / 21 < high, "three unlike prompts"
-
-
 def test_a_pass_follows_the_prefill_of_each_turn():
     two_turns = answer("a", 12, 4, 14, finish=["eos", "eos"], base_finish=["eos", "eos"], turn_tokens=[6, 6])
     assert costs([two_turns]).pass_ratio == pytest.approx(12 / 4)

@@ -32,8 +32,7 @@ def test_every_committed_picture_shows_its_committed_numbers() -> None:
     pictures = sorted({*MEASURED.rglob("*.png"), *(ROOT / "docs").rglob("*.png")})
     assert len(pictures) > 20
     for picture in pictures:
-        numbers = picture.with_suffix(".json" if picture.stem == "tree" else ".csv")
-        numbers = numbers if numbers.exists() else picture.with_suffix(".csv.gz")
+        numbers = next(one for ending in (".csv", ".csv.gz") if (one := picture.with_suffix(ending)).exists())
         with Image.open(picture) as image:
             shown = image.info.get(DATA)
         assert shown == hashlib.sha256(content(numbers)).hexdigest(), f"{picture}: run `make pictures`"

@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from results.metrics import intervals
 from results.metrics.catalog import METRICS
 from results.metrics.delta import clocked_interval
-from results.metrics.paired import best_of, paired_p_values
+from results.metrics.paired import best_of, paired_p_values, relative
 from results.metrics.summary import summarise
 from tests.helpers.synthetic_cells import compared, sample
 
@@ -25,16 +27,6 @@ def test_wilson_by_hand():
     assert low == pytest.approx(0.7225, abs=1e-4) and high == 1.0
     assert intervals.proportion_interval(0, 6)[0] == 0.0
     assert intervals.proportion_interval(0, 0) is None
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "similarity"),
-    [([], [], 1.0), ([1, 2, 3], [1, 2, 3], 1.0), ([1, 2, 3], [], 0.0), ([1, 2, 3, 4], [1, 9, 3, 4], 0.75),
-     ([100000, 2], [100000, 5, 2, 7], 0.5), ([1, 2], [3, 4], 0.0)],
-)
-def test_edit_similarity(a, b, similarity):
-    assert intervals.edit_similarity(a, b) == pytest.approx(similarity)
-    assert intervals.edit_similarity(b, a) == pytest.approx(similarity)
 
 
 def test_the_interval_of_a_pooled_ratio_weighs_prompts_by_their_size():
@@ -121,3 +113,25 @@ def test_rows_that_are_equally_good_are_seldom_set_apart():
         hard = rng.random(24)
         wrong += any(best(*(hard + rng.normal(0, 0.3, 24) for _ in range(6))))
     assert wrong / 200 <= 0.07
+
+
+items = st.dictionaries(st.sampled_from("abcdef"), st.tuples(*[st.floats(0.5, 50)] * 4), min_size=1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(own=items, other=items)
+def test_a_relative_number_is_that_of_the_common_prompts(own, other):
+    common = sorted(own.keys() & other.keys())
+    value, interval = relative("speedup", "over", own, other)
+    if not common:
+        assert (value, interval) == (None, None)
+        return
+
+    def speedup(side):
+        tokens, seconds, base_tokens, base_seconds = np.sum([side[i] for i in common], axis=0)
+        return (tokens / seconds) / (base_tokens / base_seconds)
+
+    assert value == pytest.approx(speedup(own) / speedup(other))
+    assert (interval is None) == (len(common) < 3) and (interval is None or interval[0] <= interval[1])
+    same, ends = relative("tau", "minus", {i: own[i][:2] for i in own}, {i: own[i][:2] for i in own})
+    assert same == 0 and ends in (None, (0, 0))

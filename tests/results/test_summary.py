@@ -169,7 +169,6 @@ def test_the_interval_of_recovery_is_a_paired_one():
     assert found.recovery == pytest.approx(0.75) and 0.58 < low < 0.66 and 0.84 < high < 0.91
 
 
-
 def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
     instant = sample("z", [], [], decode_s=0.0, base_decode_s=0.0)
     others = [sample(i, [3], [2], decode_s=1.0) for i in "abc"]
@@ -246,22 +245,12 @@ def test_likelihood_is_pooled_over_tokens_and_unknown_where_one_is():
     assert summary([runs[0], sample("c", [1], [0])]).nll is None
 
 
-def test_the_modelled_speedup_by_hand():
-    """τ of all prompts × median token time ÷ median cycle time; the untimed prompt counts for τ alone."""
-    timed = [sample(i, [3, 3], [2, 2], decode_s=2 * cycle, base_decode_s=6 * token)
-             for i, cycle, token in (("a", 0.2, 0.1), ("b", 0.3, 0.1), ("c", 0.9, 0.4))]
+def test_what_the_timed_pass_decoded_otherwise_and_what_was_not_timed():
+    timed = [sample(i, [3, 3], [2, 2]) for i in "abc"]
+    parted = replace(timed[0].timed.own, parted=FirstDifference(3, 1e-6))
     untimed = replace(sample("d", [1, 1, 1, 1], [0, 0, 0, 0]), timed=None)
-    found = summary([*timed, untimed])
-    tau = 22 / 10
-    assert (found.n, found.timed, found.tau) == (4, 3, tau)
-    assert found.speedup_modelled == pytest.approx(tau * 0.2 / (1.4 / 3))
-    low, high = found.speedup_modelled_ci95
-    assert low < found.speedup_modelled < high and low < tau * 0.4 / 0.9 < high, "both passes are resampled"
-    assert found.speedup == pytest.approx((21 / 2.8) / (21 / 3.6)), "the timed prompts alone"
-    assert found.repeatable == 1.0
-    own = replace(timed[0].timed.own, parted=FirstDifference(3, 1e-6))
-    parted = replace(untimed, timed=replace(timed[0].timed, own=own))
-    assert summary([*timed, parted]).repeatable == 0.75
+    found = summary([*timed[1:], replace(timed[0], timed=replace(timed[0].timed, own=parted)), untimed])
+    assert (found.n, found.timed, found.tau, found.timed_tau) == (4, 3, 22 / 10, 3) and found.repeatable == 2 / 3
     nothing = summary([untimed])
     assert nothing.timed == 0 and nothing.speedup is nothing.speedup_modelled is nothing.repeatable is None
     assert nothing.tau == 1.0

@@ -7,16 +7,12 @@ import math
 import re
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from results.metrics.catalog import METRICS
 from results.metrics.intervals import NORMAL_95
-from results.metrics.paired import relative
 from results.reports.annotations import disagreements, remarks
 from results.reports.columns import Column
 from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, plain_csv, render_table
@@ -30,7 +26,6 @@ PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}
 FAILED, MISSING = ("Alpha", "SpS", "GSM8K"), ("Beta", "MARS & co", "mini_code")
 HERE = Conditions("tiny", 1.0, 0, 1, 0.9, "A processor, 1 thread", "2026-11-21", "sha256:0123456789abcdef", "ar",
                   (TimingSession("2026-11-21T08:00:00", "host", "b1"),))
-items = st.dictionaries(st.sampled_from("abcdef"), st.tuples(*[st.floats(0.5, 50)] * 4), min_size=1)
 
 
 @pytest.fixture
@@ -326,25 +321,6 @@ def test_a_column_of_some_cells_alone():
     plain = row(markdown(table), " AR ").strip("|").split("|")
     assert plain[3].strip() == plain[5].strip() == "–" and plain[4].strip().startswith("50.0")
     assert "tau" not in set(table.frame[table.frame["Method"] == "AR"]["value_name"])
-
-
-@settings(max_examples=20, deadline=None)
-@given(own=items, other=items)
-def test_a_relative_number_is_that_of_the_common_prompts(own, other):
-    common = sorted(own.keys() & other.keys())
-    value, interval = relative("speedup", "over", own, other)
-    if not common:
-        assert (value, interval) == (None, None)
-        return
-
-    def speedup(side):
-        tokens, seconds, base_tokens, base_seconds = np.sum([side[i] for i in common], axis=0)
-        return (tokens / seconds) / (base_tokens / base_seconds)
-
-    assert value == pytest.approx(speedup(own) / speedup(other))
-    assert (interval is None) == (len(common) < 3) and (interval is None or interval[0] <= interval[1])
-    same, ends = relative("tau", "minus", {i: own[i][:2] for i in own}, {i: own[i][:2] for i in own})
-    assert same == 0 and ends in (None, (0, 0))
 
 
 def test_a_ratio_and_a_difference_stand_with_what_they_are_relative_to():
