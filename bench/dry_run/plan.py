@@ -75,16 +75,16 @@ class Looked:
         return size(self.held) if self.memory.is_whole else f"at least {size(self.held)}"
 
 
-def show_plan(planned: Sequence[Planned], session: Session, needs: Sequence[str] = ()) -> None:
+def show_plan(planned: Sequence[Planned], session: Session, needs: Sequence[str] = (), sessions: int = 1) -> None:
     """Print the sums of all points, and each point where they are few or with verbose=true; then what is needed before
-    they start, `needs` among it."""
+    they start, `needs` among it. `sessions`: those of the reports, where the command names no number."""
     looked = [look(one, session) for one in planned]
     open_ = [one for one in looked if one.state is None or not one.state.is_complete]
     if open_:
         check_creatable(session.store.root, "store.dir")
     shown = [one for one in looked if one.planned.label]
     if looked:
-        _show_totals(looked, open_, session)
+        _show_totals(looked, open_, session, session.settings.sessions or sessions)
     if 0 < len(shown) <= MOST_SHOWN or session.settings.verbose:
         table = Table("point", "folder", "in the store", "prompts", "memory",
                       title=f"would run in {session.store.root}", title_justify="left")
@@ -121,7 +121,7 @@ def look(planned: Planned, session: Session) -> Looked:
         return Looked(planned, None, None, one_line(error))
 
 
-def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: Session) -> None:
+def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: Session, sessions: int) -> None:
     """The sums of all points, then a line for each pair."""
     prompts = [counted(one.planned.cell)[0] for one in looked]
     points = sum(bool(one.planned.label) for one in looked)
@@ -132,7 +132,6 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
     session.print(f"{points} point{'s' * (points != 1)}{beside}, {len(looked) - len(missing)} complete{again}; "
                   f"{sum(count or 0 for count in prompts)} prompts in all{whole}", soft_wrap=True)
     lengths, batch = Lengths(session.store), session.settings.quality_batch
-    sessions = session.settings.sessions or 1
     costs = {id(one): Point(one.planned.cell, one.planned.tau, one.planned.traced, one.state.done if one.state else 0)
              for one in missing}
     time = seconds(costs.values(), lengths, batch, sessions)

@@ -272,7 +272,8 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
     left_out = Counter(reason for plan in plans for coords, reason in (plan.absent | plan.refused).items()
                        if coords not in plan.steps)
     needs = [f"{reason} ({count} point{'s' * (count > 1)} left out)" for reason, count in left_out.items()]
-    show_plan([one for one in planned if one is once[one.cell.unread_name]], session, needs)
+    show_plan([one for one in planned if one is once[one.cell.unread_name]], session, needs,
+              max((plan.spec.sessions for plan in plans), default=1))
 
 
 def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session: Session) -> None:
