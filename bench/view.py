@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.commands.command import StoreOptions, run_yaml_command
-from bench.reports.render import groups_of_stored, stored_cells
+from bench.reports.render import groups_of_stored, latest_environment, stored_cells
 from results.reports.page import write_index
 from results.store.files import check_writable
 
@@ -26,9 +26,7 @@ def run(config: Mapping[str, Any]) -> None:
     check_writable(settings.bundle, "bundle")
     cells = stored_cells(store)
     groups = groups_of_stored(cells, store)
-    records = [record for cell in cells if (record := store.cell(cell.key).environment()) is not None]
-    latest = max(records, key=lambda record: str(record["since"]), default={})
-    environment = {key: value for key, value in latest.items() if key != "earlier"}
+    environment = latest_environment(store.cell(cell.key) for cell in cells)
     title = f"Cells of {settings.store.dir}"
     page = write_index(settings.bundle, [], environment, title=title, groups=groups, listed=True)
     print(f"page: {page}")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bench.run.session import Session
     from results.reports.answers import Messages, Texts
     from results.reports.grid import Grid
-    from results.store.cells import Store
+    from results.store.cells import CellFolder, Store
     from tasks.base import Prompt
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session:
     with TemporaryDirectory() as made:
         if not any(isinstance(item.spec, FigureSpec) for item in items):
             items = [replace(item, figure=trade_off(item, Path(made))) for item in items]
-        return write_index(folder, items, latest_environment(plans, session), groups=groups)
+        return write_index(folder, items, latest_environment(map(session.folder, cells.values())), groups=groups)
 
 
 def row_names(plans: Iterable[Plan]) -> dict[str, str]:
@@ -183,7 +183,7 @@ def measured_on(plan: Plan, session: Session) -> dict[str, Any]:
             for row in folder.timed():
                 clock.setdefault(f"{cell.pair.name}, {cell.task.name}", {}).setdefault(row.started, []).append(
                     1000 * row.own.decode_s / max(1, row.own.tokens))
-    return {**latest_environment([plan], session),
+    return {**latest_environment(map(session.folder, plan.cells.values())),
             "machines": [{**json.loads(machine), "cells": count} for machine, count in sorted(used.items())],
             "clock": {name: {began: round(statistics.median(times), 3) for began, times in sorted(sessions.items())}
                       for name, sessions in sorted(clock.items())}}
@@ -196,11 +196,10 @@ def _machine(record: Mapping[str, Any]) -> dict[str, Any]:
             "commit": git.get("commit"), "dirty": git.get("dirty"), "code": record.get("code")}
 
 
-def latest_environment(plans: Sequence[Plan], session: Session) -> dict[str, Any]:
-    """The environment record of the cell among those shown that ran last; empty if none ran."""
-    records = [record for plan in plans for cell in plan.cells.values()
-               if (record := session.folder(cell).environment()) is not None]
-    latest = max(records, key=lambda record: record["since"], default={})
+def latest_environment(folders: Iterable[CellFolder]) -> dict[str, Any]:
+    """The environment record of the cell that ran last; empty if none ran."""
+    records = [record for folder in folders if (record := folder.environment()) is not None]
+    latest = max(records, key=lambda record: str(record["since"]), default={})
     return {key: value for key, value in latest.items() if key != "earlier"}
 
 

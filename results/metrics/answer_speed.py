@@ -149,10 +149,3 @@ def modelled_speeds(pairs: Sequence[Compared], settings: Mapping[str, str] | Non
         values[name] = None if found is None else found.value
         values[f"{name}_ci95"] = None if found is None else found.timed_interval()
     return values
-
-
-def modelled_value(pairs: Sequence[Compared], statistic: Callable[[Floats], Floats],
-                   settings: Mapping[str, str] | None = None) -> float | None:
-    """One statistic alone; None without a clock or a cycle. `settings`: as `Priced` has them."""
-    found = Priced.of(pairs, settings).estimate(statistic)
-    return None if found is None else found.value

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from results.metrics import intervals
 from results.metrics.adds import scores
-from results.metrics.answer_speed import Floats, Priced, answer_speedup, equal_length_speedup, modelled_value
+from results.metrics.answer_speed import Floats, Priced, answer_speedup, equal_length_speedup
 from results.metrics.delta import Between, Estimate
 from results.metrics.metric import Sums
 from results.metrics.summary import Summary, scores_by_item
@@ -234,9 +234,10 @@ def _chosen(candidates: Mapping[str, Records], to_report: tuple[str, ...], selec
             statistic: Callable[[Floats], Floats]) -> Chosen:
     if len(candidates) == 1:
         return Chosen(next(iter(candidates)), to_report, 0)
-    speeds = {name: speed for name, records in candidates.items() if (speed := modelled_value(
-        [record for record in records if isinstance(record, Compared) and record.id in selecting], statistic))
-        is not None}
+    rows = {name: [record for record in records if isinstance(record, Compared) and record.id in selecting]
+            for name, records in candidates.items()}
+    speeds = {name: speed.value for name, row in rows.items()
+              if (speed := Priced.of(row).estimate(statistic)) is not None}
     if not speeds:
         raise ValueError(f"no setting has a speed on the {len(selecting)} prompts that select: give at least timed=2, "
                          "so that prompts of either part are timed")

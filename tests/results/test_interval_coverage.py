@@ -19,7 +19,7 @@ from results.store.sample import Compared, Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
 
 CELLS, N, RUNS = ("lossless", "mars"), 64, 600
-TIMED = (4, 6, 12, 24, 40)
+TIMED = (4, 12, 40)
 CLOCK = slice(5, 10), slice(11, 13)
 """The columns of `addends` that only timed prompts fill."""
 
@@ -104,7 +104,7 @@ def test_intervals_of_speeds_cover(timed: int) -> None:
     assert min(means.values()) >= 0.93 - 0.015 and min(found.values()) >= 0.93 - 0.02, found
 
 
-@pytest.mark.parametrize("n", [16, 40, 64])
+@pytest.mark.parametrize("n", [16, 64])
 def test_intervals_of_counts_cover(n: int) -> None:
     """Nominal 95%, at least 93.5% on average of τ, of the length ratio and of a share, less two standard errors."""
     table = pd.read_csv(Path(__file__).with_name("timed_cells.csv"), comment="#")
@@ -123,7 +123,7 @@ def test_intervals_of_counts_cover(n: int) -> None:
     assert min(covered.values()) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / (RUNS * len(CELLS))), covered
 
 
-@pytest.mark.parametrize("n", [16, 32, 64])
+@pytest.mark.parametrize("n", [16, 64])
 def test_intervals_of_the_nll_cover(n: int) -> None:
     """Nominal 95%, at least 93.5% on average over three skewed cells, less two standard errors."""
     table = pd.read_csv(Path(__file__).with_name("likelihoods.csv"), comment="#")
