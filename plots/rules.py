@@ -27,18 +27,16 @@ from results.reports.axes import Entry
 
 PLAIN, OTHER = "plain decoding", "other"
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "lossless": ("lossless", "lossless_draft_q", "greedy", "block", "block_ascend", "traversal", "sps", "sps_block",
-                 "sps_draft_q", "sps_traversal", "eagle", "eagle2", "eagle3", "medusa", "pld", "lookahead",
-                 "early_exit"),
+    "lossless": ("lossless", "lossless_draft_q", "greedy", "block", "block_ascend", "traversal", "sps", "sps_draft_q",
+                 "eagle", "eagle2", "eagle3", "medusa", "pld", "lookahead", "early_exit"),
     "MARS": ("mars", "mars_sampling", "mars_released"),
     "FSD": ("fsd", "r_fuzzy"),
     "ARC-Decode": ("arc", "arc_released"),
-    "DropMatch": ("dropmatch", "dropmatch_naive", "dropmatch_eagle3", "dropout_head", "either", "autojudge_dropmatch"),
+    "DropMatch": ("dropmatch", "dropmatch_naive", "dropout_head", "either", "autojudge_dropmatch"),
     "typical": ("typical", "entropy_verify"),
-    "threshold": ("threshold", "near_top", "relaxed_topk", "relaxed_topk_atom", "relaxed_topk_max",
-                  "relaxed_topk_trtllm", "topp_window", "topp_window_released"),
+    "threshold": ("threshold", "near_top", "relaxed_topk", "topp_window", "topp_window_released"),
     "judge": ("judge", "autojudge"),
-    "coarse": ("coarse", "coarse_grained"),
+    "coarse": ("coarse_grained",),
     "random": ("random",),
     PLAIN: ("ar",),
     OTHER: (),

@@ -320,9 +320,8 @@ class Composer:
         those of one group that of the command line wins, then that of the last YAML. Raises ConfigError."""
         own, listed, _ = self._read(self._name)
         given = {(one := self._parse(line)).key_or_group: str(one.value()) for line in structural}
-        defaults = [entry for entry in listed if "override hydra/" not in str(entry)]
-        known = {group for entry in defaults if isinstance(entry, dict) for group in entry}
-        defaults += [{group: option} for group, option in given.items() if group not in known]
+        known = {group for entry in listed if isinstance(entry, dict) for group in entry}
+        defaults = listed + [{group: option} for group, option in given.items() if group not in known]
         choices: Choices = dict(given)
         parts = []
         for entry in reversed(defaults):

@@ -193,11 +193,11 @@ class RelaxedTopk(ThinkingRule):
     lossless above temperature 0. Chains only.
 
     Sources, with the flag that switches it on and the values that go with it:
-      relaxed_topk_trtllm  TensorRT-LLM, use_relaxed_acceptance_for_thinking; off by default (relaxed_topk 1,
-                           relaxed_delta 0), published examples 10/0.6 and 15/0.5; mtpKernels.cu 3585984b, mtp.py
-                           23ee85ee
-      relaxed_topk_max     Modular MAX, use_relaxed_acceptance_for_thinking; 10/0.6
-      relaxed_topk_atom    ROCm ATOM, ATOM_ENABLE_RELAXED_MTP=1; 10/0.6 everywhere; rejection_sampler.py 03802ca1
+      TensorRT-LLM  use_relaxed_acceptance_for_thinking; off by default (relaxed_topk 1, relaxed_delta 0), published
+                    examples 10/0.6 and 15/0.5, tokens 128798 and 128799 of DeepSeek-R1; mtpKernels.cu 3585984b, mtp.py
+                    23ee85ee
+      Modular MAX   use_relaxed_acceptance_for_thinking; 10/0.6
+      ROCm ATOM     ATOM_ENABLE_RELAXED_MTP=1; 10/0.6 everywhere; rejection_sampler.py 03802ca1
 
     top_n: N, the number of candidates. delta: largest distance to the top probability."""
 

@@ -113,12 +113,13 @@ def _filled(own: Sequence[str], base: Sequence[str], of_scale: Sequence[str]) ->
 
 
 def spelled_out(axis: Mapping[str, Any]) -> list[Plain]:
-    """The entries of `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}`; further keys go to each.
-    Raises ValueError without `override` and `values`."""
-    rest = {key: value for key, value in axis.items() if key not in ("override", "values", "label")}
+    """The entries of `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}`; further keys go to each, as do
+    further `overrides`; `published` may hold the value too. Raises ValueError without `override` and `values`."""
+    rest = {key: value for key, value in axis.items() if key not in ("override", "values", "label", "published")}
     if not {"override", "values"} <= set(axis):
         raise ValueError("an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' (optional)}"
                          ", or one of these for each scale, {embedded: ..., real: ..., paper: ...}")
-    label, override = axis.get("label", "{}"), axis["override"]
-    return [{**rest, "label": label.format(value), "overrides": [override.format(value)] if override else [],
+    own, override = [key for key in ("label", "published") if key in axis], axis["override"]
+    return [{"label": str(value), **rest, **{key: axis[key].format(value) for key in own},
+             "overrides": [*axis.get("overrides", ()), *([override.format(value)] if override else [])],
              "value": value if isinstance(value, int | float) else None} for value in dict.fromkeys(axis["values"])]

@@ -79,7 +79,7 @@ def same(found: Any, expected: Any) -> bool:
     ["pair=local", "pair.target=a/b", "method=autojudge_dropmatch", "output.dir=elsewhere"],
     ["task=gsm8k", "task.split=train", "task.stop=[a,b]", "task.scorer={filter:x}", "n=${draft.length}"],
     ["method=eagle3", "rule=fsd", "pair.nodes=7", "drafter.total=${pair.beams}", "store.dir='${data}-${task.name}'"],
-    ["rule=relaxed_topk_max", "pair=local", "pair.target=x", "n=3"],
+    ["rule=arc_released", "pair=local", "pair.target=x", "n=3"],
     ["task=cnn_dm", "pair=smollm2", "cost=epyc_tiny", "launch=slurm", "tracker=wandb", "engine=vllm"],
     ["+sweep=mars_theta", "task=mini_chat", "pair.thinking=True"],
     ["+pair.extra={a: [1, b]}", "++n=3", "rule=either"]], ids=lambda given: given[0])

@@ -110,8 +110,8 @@ def test_examples_of_the_help_would_run(line: str, hydra, stand_ins, pair) -> No
     *(("rule", name, registry.rule(name)) for name in registry.names("rules")),
     *(("drafter", name, registry.drafter(name)) for name in registry.names("drafters")),
 ], ids=lambda value: value if isinstance(value, str) else "")
-def test_yaml_lists_every_option_with_its_default(group: str, name: str, options) -> None:
-    given = yaml.safe_load((CONF / group / f"{name}.yaml").read_text())
+def test_yaml_lists_every_option_with_its_default(group: str, name: str, options, hydra) -> None:
+    given = hydra.section(group, name)
     assert given.pop("name") == name
     assert set(given) == set(options.model_fields)
     for key, value in given.items():

@@ -17,7 +17,8 @@ def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
 
 
 def test_a_random_head_is_one_of_its_shape() -> None:
-    opened = OpenCell.compose(["pair=synthetic_tiny", "method=eagle3", "engine.device=cpu"])
+    opened = OpenCell.compose(["pair=local", "pair.target=random:models/shapes/tiny",
+                               "pair.eagle3=random:models/shapes/tiny_eagle3", "method=eagle3", "engine.device=cpu"])
     head = opened.method.model
     assert torch.equal(head.to_target, torch.arange(512)) and head.model.t2d.sum() == 512
     assert float(head.model.fc.weight.std()) == pytest.approx(0.02, rel=0.05)

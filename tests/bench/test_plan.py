@@ -147,6 +147,6 @@ def test_every_papers_pair_fits_its_gpus(name: str) -> None:
 def test_sizes_of_the_papers_pairs_are_known() -> None:
     with composer() as hydra:
         pairs = [hydra.pair([f"pair={name}"]) for name in hydra.options("pair")
-                 if name not in ("local", "tiny", "smollm2", "smollm2_hub", "synthetic_8b", "synthetic_tiny")]
+                 if name not in ("local", "tiny", "smollm2")]
     sources = {one.source for pair in pairs for one in pair.checkpoints.values()}
     assert sources - known().models.keys() == {"nvidia/Qwen3-235B-A22B-Eagle3"}, "its shape is not known here"

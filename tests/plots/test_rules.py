@@ -36,7 +36,7 @@ def stems(folder: str) -> list[str]:
 def reports() -> Iterator[TableSpec | FigureSpec]:
     for path in sorted((CONF / "report").glob("*.yaml")):
         given = yaml.safe_load(path.read_text())
-        if given.get("kind") in KINDS:
+        if given.get("kind") in KINDS and "defaults" not in given:
             yield parse_report(given)
 
 
