@@ -48,7 +48,7 @@ def of_reports() -> Schema:
         own = known[name]["properties"]
         own |= {"axes": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Axis"}}, "defaults": TEXTS}
         known[name]["required"] = ["name"]
-    known["Choice"]["required"] = []
+    known["Choice"]["required"] = known["Published"]["required"] = []
     return schema
 
 
