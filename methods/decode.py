@@ -17,7 +17,6 @@ from methods.batch import Batch, Generation
 from methods.engine.cache import SlotCache
 from methods.engine.device import now
 from methods.method import Method
-from methods.observer import Observer
 from methods.prompt_rng import PromptRng
 from methods.rules.base import Rule
 from methods.rules.verification import State, Verification
@@ -55,6 +54,20 @@ class Limits:
     stop: tuple[str, ...] = ()
     shrink: bool = False
     laws: bool = False
+
+
+class Observer:
+    """Watches a decode, for untimed passes such as traces. It may wait for the device. What it does not override, it
+    ignores."""
+
+    def on_first(self, logits: Tensor, token: Tensor) -> None:
+        """Called once, after the prefill: its raw logits [B, V] and the first token [B] of every request."""
+
+    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor,
+                 requests: Sequence[int]) -> None:
+        """Called once a cycle, after the rule decided and before anything is committed: `token` [B] is the token after
+        the kept path, drawn with `u` [B]; `requests` are the places of the batch's rows among the requests. Rows that
+        have ended may still be in the batch."""
 
 
 Probe = Callable[[str], AbstractContextManager[None]]

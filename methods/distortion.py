@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from methods.batch import Divergence, Generation
-from methods.decode import Limits
+from methods.decode import Limits, Observer
 from methods.method import Method
-from methods.observer import Observer
 from methods.rules.base import Rule
 from methods.rules.lossless import sibling_mass
 from methods.rules.verification import Verification

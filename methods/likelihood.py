@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from methods.batch import Generation
-from methods.decode import Limits, Request, generate
+from methods.decode import Limits, Observer, Request, generate
 from methods.distortion import LawRecorder
 from methods.method import Method
-from methods.observer import Observer
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, Walk
 

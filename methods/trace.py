@@ -38,10 +38,9 @@ import torch
 from torch import Tensor
 
 from methods.batch import Generation
-from methods.decode import Limits, Request
+from methods.decode import Limits, Observer, Request
 from methods.likelihood import watched
 from methods.method import Method
-from methods.observer import Observer
 from methods.rules.base import Relation, Rule
 from methods.rules.fsd import divergences
 from methods.rules.verification import Verification

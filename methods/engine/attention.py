@@ -82,26 +82,10 @@ def laid_out(layout: Layout) -> Iterator[None]:
         _layout.reset(token)
 
 
-_narrow: ContextVar[list[int] | None] = ContextVar("narrow", default=None)
-
-
-@contextmanager
-def narrow_masks() -> Iterator[list[int]]:
-    """Collects the sizes of windows and chunks of the masks that forwards inside ask for."""
-    found: list[int] = []
-    token = _narrow.set(found)
-    try:
-        yield found
-    finally:
-        _narrow.reset(token)
-
-
 def mask(batch_size: int, *, mask_function: Callable[..., Any], dtype: torch.dtype = torch.float32,
          **others: Any) -> Tensor | None:
     """[B, 1, N, L] additive: what the model's own rule, `mask_function` of row, head and the positions of query and
     key, lets the nodes of the forward see. The arguments are those of `transformers.masking_utils.eager_mask`."""
-    if (narrow := _narrow.get()) is not None and others.get("local_size") is not None:
-        narrow.append(others["local_size"])
     if (layout := _layout.get()) is None:
         return eager_mask(batch_size, mask_function=mask_function, dtype=dtype, **others)
     if mask_function is causal_mask_function:  # in fewer operations

@@ -118,20 +118,20 @@ class LanguageModel:
         """Tokens a sliding-window layer looks back, or None where no layer does: a config may hold the key of a model
         that does not read it."""
         config = self.model.config.get_text_config(decoder=True)
-        if obstacle(self.model.config.to_dict()) is None or not self.seen[1]:
+        types = getattr(config, "layer_types", None) or ["sliding"]
+        if obstacle(self.model.config.to_dict()) is None or not any("sliding" in kind for kind in types):
             return None
         return getattr(config, "sliding_window", None)
 
     @cached_property
-    def seen(self) -> tuple[list[Entry], bool]:
-        """What each layer writes into a cache, and whether a mask is narrower than causal: seen in a forward of the
-        model's own."""
+    def entries(self) -> list[Entry]:
+        """What each layer writes into a cache: seen in a forward of the model's own."""
         ids = torch.zeros(1, 2, dtype=torch.int64, device=self.device)
         cache: Any = DynamicCache()
-        with torch.no_grad(), attention.narrow_masks() as narrow:
+        with torch.no_grad():
             self.model(input_ids=ids, past_key_values=cache, use_cache=True)
         return [(keys.shape[1], keys.shape[3], layer.values.shape[3]) if (keys := layer.keys) is not None else (1, 1, 1)
-                for layer in cache.layers], bool(narrow)
+                for layer in cache.layers]
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
@@ -252,7 +252,7 @@ class LanguageModel:
             return SpreadCache(self.model.config, rows, slots, self.stages, devices, dtype=self.model.dtype)
         kind = SlotCache if self.divided is None else LedCache
         return kind(self.model.config, rows, slots, dtype=self.model.dtype, device=self.device, graphs=self.graphs,
-                    entries=() if self.lean is not None else self.seen[0])
+                    entries=() if self.lean is not None else self.entries)
 
     def prefill(self, rows: list[list[int]], cache: SlotCache, features: tuple[int, ...] = ()) -> Output:
         """Fill an empty cache with the prompts `rows` and commit them. Its logits are each row's last token's

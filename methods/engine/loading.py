@@ -39,14 +39,17 @@ Medusa's heads beside their target."""
 def check_loaded(source: str, model: nn.Module, info: Mapping[str, Any]) -> None:
     """Raise ModelError, one line, where `info`, the loading information of `from_pretrained`, has missing, unexpected
     or misshapen tensors, or where a weight is not finite. Tied weights are not missing."""
-    kinds = {"missing": info["missing_keys"],
-             "unexpected": [name for name in info["unexpected_keys"] if not HARMLESS.search(name)],
-             "of another shape": [name for name, *_ in info["mismatched_keys"]]}
+    _check_fit(source, info["missing_keys"], [name for name in info["unexpected_keys"] if not HARMLESS.search(name)],
+               [name for name, *_ in info["mismatched_keys"]])
+    check_finite(source, model.named_parameters())
+
+
+def _check_fit(source: str, missing: Iterable[str], unexpected: Iterable[str], misshapen: Iterable[str]) -> None:
+    kinds = {"missing": [*missing], "unexpected": [*unexpected], "of another shape": [*misshapen]}
     problems = [f"{len(names)} {kind} ({some(sorted(names))})" for kind, names in kinds.items() if names]
     if problems:
         raise ModelError(f"{source}: its tensors do not fit its config.json: {'; '.join(problems)}; give a checkpoint "
                          "whose config.json and weights belong together")
-    check_finite(source, model.named_parameters())
 
 
 def check_finite(source: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
@@ -174,16 +177,10 @@ def _trained(source: str, own: nn.Module) -> dict[str, Tensor]:
         raise ModelError(f"{source}: cannot be loaded as a cut of its target: {str(error).splitlines()[0]}; train it "
                          "again with `python -m bench.train heads`") from error
     wanted = own.state_dict()
-    _check_names(source, wanted.keys() - tensors.keys(), "missing")
-    _check_names(source, tensors.keys() - wanted.keys(), "unexpected")
+    _check_fit(source, wanted.keys() - tensors.keys(), tensors.keys() - wanted.keys(),
+               [name for name in wanted.keys() & tensors.keys() if wanted[name].shape != tensors[name].shape])
     check_finite(source, tensors.items())
     return tensors
-
-
-def _check_names(source: str, names: Sequence[str] | set[str], problem: str) -> None:
-    if names:
-        raise ModelError(f"{source}: {problem} tensors: {some(sorted(names))}; its config.json and weights do not "
-                         "belong together")
 
 
 # Its table of tensors that do not fit: `check_loaded` says so in one line.
@@ -238,7 +235,7 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
         model = LanguageModel(source, module.eval(), tokenizer, fingerprint(source, revision), decoder,
                               revision=revision)
     if ranks > 1:
-        model.seen  # noqa: B018  a forward that all ranks make together
+        model.entries  # noqa: B018  a forward that all ranks make together
         model.divided = divided
     if check:
         probe.check(model)
