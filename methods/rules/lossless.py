@@ -219,6 +219,11 @@ class WarmRule(Rule):
         lossless = self.strict_test(v)
         return Decision(self.accept(v, lossless), lossless)
 
+    def by_threshold(self, v: Verification) -> Tensor:
+        """Accepted, and not by the lossless test."""
+        decision = self.decide(v)
+        return decision.accept & ~decision.lossless
+
     @abstractmethod
     def accept(self, v: Verification, lossless: Tensor) -> Tensor:
         """[B, N] bool: the decision above temperature 0; `lossless` [B, N] is that of the lossless test."""
@@ -326,11 +331,6 @@ class Threshold(WarmThreshold):
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         drawn = mass_test(v, self.acc)
         return ThresholdView("single", ">=", self.single, sibling_mass(v)[0], torch.ones_like(drawn), drawn)
-
-    def by_threshold(self, v: Verification) -> Tensor:
-        """Accepted because of `single` or `acc`: not by the lossless test."""
-        decision = self.decide(v)
-        return decision.accept & ~decision.lossless
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return v.p_at(node) if v.sampling.greedy else without_children(v, node, v.p_at(node))

@@ -91,11 +91,6 @@ class EntropyVerify(ThresholdChain):
         uncertain = ratio > v.at_parent((-self.alpha * entropy).exp())
         return ThresholdView("threshold", ">", self.threshold, ratio, torch.ones_like(lossless), lossless | uncertain)
 
-    def by_threshold(self, v: Verification) -> Tensor:
-        """Accepted because of `threshold` or `alpha`: not by the lossless test."""
-        decision = self.decide(v)
-        return decision.accept & ~decision.lossless
-
 
 class Cactus(ThresholdChain):
     """Cactus: raise the acceptance of a drafted token by an amount that bounds the divergence from the target.

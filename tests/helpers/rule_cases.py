@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from methods.distortion import with_u
 from methods.rules.base import Rule
 from methods.rules.verification import Verification
 from methods.sampling import Sampling
@@ -60,13 +60,6 @@ def _tokens(parents: Tensor, draft_logits: Tensor, sampling: Sampling, sampled: 
             else:
                 tokens[row, i] = draft_logits[row, parent].argsort(descending=True)[rank]
     return tokens
-
-
-def with_u(v: Verification, u: Tensor) -> Verification:
-    """The same draft under other random numbers; what was already computed of it stays."""
-    other = copy.copy(v)
-    other.u = u
-    return other
 
 
 def acceptance(rule: Rule, v: Verification) -> Tensor:
