@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
-from threading import Event, Thread
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from methods.engine.source import Source
 from results.store.errors import one_line
@@ -20,8 +15,8 @@ WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("medusa_lm_head.pt
 """The first kind of which a repository has any is what is loaded."""
 BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
 TIMEOUT = 5.0
-PROBE = 1.5
-"""Seconds that the hub has to accept a connection, names resolved."""
+UNREACHED: list[str] = []
+"""The hub, once it did not answer: it is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,35 +28,15 @@ class Listing:
 
 
 @cache
-def reachable() -> bool:
-    """Whether something answers where the hub is; a library that asks by itself waits much longer."""
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE:
-        return False
-    address, answered = urlsplit(constants.ENDPOINT), Event()
-    if any(getproxies().get(scheme) for scheme in (address.scheme, "all")):
-        return True  # the proxy decides
-
-    def knock() -> None:
-        port = address.port or (443 if address.scheme == "https" else 80)
-        with suppress(OSError), socket.create_connection((address.hostname or "", port), timeout=PROBE):
-            answered.set()
-
-    Thread(target=knock, daemon=True).start()  # resolving a name knows no timeout
-    return answered.wait(PROBE)
-
-
-@cache
 def listing(source: str, revision: str | None = None) -> Listing:
     """Ask the hub for the files of a repository; a hub that cannot be reached or refuses is a Listing too."""
     if Source.of(source).is_package:
         return Listing(problem="pip fetches it on first use")
-    if not reachable():
-        return Listing(problem="hub not reachable")
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import DryRunError, HfHubHTTPError, HFValidationError, RevisionNotFoundError
 
+    if constants.HF_HUB_OFFLINE or UNREACHED:
+        return Listing(problem="hub not reachable")
     try:
         files = snapshot_download(source, revision=revision, dry_run=True, etag_timeout=TIMEOUT)
     except RevisionNotFoundError:
@@ -69,9 +44,10 @@ def listing(source: str, revision: str | None = None) -> Listing:
     except HFValidationError:
         return Listing(problem="not a name on the hub")
     except (DryRunError, OSError) as error:  # OSError: a proxy, a torn connection
-        refused = isinstance(error.__cause__, HfHubHTTPError)
-        return Listing(problem="the hub refuses it: wrong name, or a gated or private model without a token"
-                       if refused else "hub not reachable")
+        if isinstance(error.__cause__, HfHubHTTPError):
+            return Listing(problem="the hub refuses it: wrong name, or a gated or private model without a token")
+        UNREACHED.append(constants.ENDPOINT)
+        return Listing(problem="hub not reachable")
     sizes = {file.filename: 0 if file.is_cached else file.file_size or 0 for file in files}
     return Listing(sum(sizes[name] for name in chosen(sizes)))
 

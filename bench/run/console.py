@@ -133,22 +133,15 @@ class Bars:
 
 
 def display_names(cells: Sequence[Cell]) -> list[str]:
-    """Short names for cells: task, method, and the options in which methods of one name differ on a task. The options
-    of a pruning are left out where its name already tells the cells apart."""
+    """Short names for cells: task, method, and the options in which methods of one name differ on a task."""
     rows = [_flattened(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
     names = []
     for cell, row in zip(cells, rows, strict=True):
         alike = [other for peer, other in zip(cells, rows, strict=True)
                  if (peer.task.name, peer.label) == (cell.task.name, cell.label)]
-        own = [f"{key}={value}" for key, value in row.items() if any(_tells(key, row, other) for other in alike)]
+        own = [f"{key}={value}" for key, value in row.items() if any(other.get(key) != value for other in alike)]
         names.append(" ".join([cell.task.name, cell.label, *own]))
     return names
-
-
-def _tells(key: str, row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two cells differ in this option. Those with prunings of different names differ in the name alone."""
-    name = f"{key.partition('.')[0]}.name"
-    return other.get(key) != row[key] and (key == name or other.get(name) == row.get(name))
 
 
 def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -52,9 +52,6 @@ SHARE = 0.25
 measurements, and a footnote says so."""
 NEAR_TIE = 1e-4
 """Logits of a model in float32 differ by less between batches of other sizes."""
-MOST_DIFFERENT = 0.25
-"""Largest share of timed prompts that may differ without a checkable rounding explanation: rounding also decides at a
-threshold of a rule or in an acceptance test."""
 LOSSLESS = ("lossless", "greedy")
 Result = TypeVar("Result")
 
@@ -169,11 +166,11 @@ class Rotation:
                 if entries := [entry for entry in self.entries if not entry.wanted.isdisjoint(one.id for one in chunk)]:
                     order = [None, *entries]
                     self._measure(chunk, order[index % len(order):] + order[:index % len(order)])
-        self._check_and_profile()
+        self._profile()
 
-    def _check_and_profile(self) -> None:
-        """Check how many prompts differ, and record the phases of a cycle, of the baseline and of every method, on the
-        first prompts that were timed, and what the baseline reads."""
+    def _profile(self) -> None:
+        """Record the phases of a cycle, of the baseline and of every method, on the first prompts that were timed, and
+        what the baseline reads."""
         methods = [entry.method for entry in self.entries if not entry.cell.is_autoregressive]
         base, *others = profiles([self.baseline, *methods], self.profiled, self.limits, self._stream)
         phases, machine = iter(others), f"{self.stamp.host}, {self.stamp.boot}"
@@ -183,10 +180,6 @@ class Rotation:
             entry.claim.folder.write_record(PROFILE, {
                 "own": own and own.phases, "prompts": own and own.prompts, "baseline": base and base.phases,
                 "reads": bytes_read})
-            try:
-                check_share(entry.cell, entry.claim.folder.timed())
-            except NotRepeatable as error:
-                entry.claim.fail(str(error))
 
     def _measure(self, chunk: list[Prompt], order: Sequence[MethodRun | None]) -> None:
         """Time these methods in this order; None is the baseline, whose run an autoregressive cell shares."""
@@ -276,28 +269,16 @@ def first_difference(method: LoadedMethod, cell: Cell, prompt: Prompt, ids: list
     drawn = not sampling.greedy and own is not None and other is not None
     between = mass_between(sampling.probs(logits), own, other) if drawn else None
     difference = FirstDifference(at, top2_margin(logits), between)
-    if not cell.engine.repeats(cell):
-        return difference
-    if cell.engine.dtype == "float32" and _is_exact(cell) and not by_rounding(difference, sampling.temperature):
-        reason = f"the two largest logits are {difference.margin:.2g} apart" if difference.between is None else (
-            f"a probability of {difference.between:.2g} lies between the two tokens")
-        explained = most_explained(difference, sampling.temperature)
+    found, explained = difference.margin, NEAR_TIE
+    reason = f"the two largest logits are {found:.2g} apart"
+    if between is not None:  # a random number at a boundary between the two tokens (`mass_between`)
+        found, explained = between, NEAR_TIE / min(1.0, 2 * sampling.temperature)
+        reason = f"a probability of {found:.2g} lies between the two tokens"
+    if found >= explained and cell.engine.dtype == "float32" and _is_exact(cell) and cell.engine.repeats(cell):
         raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where {reason} "
                             f"(rounding explains {explained:g}): models or kernels have changed since; remove the "
                             f"folder {cell.name} from the store to measure it again")
     return difference
-
-
-def by_rounding(difference: FirstDifference, temperature: float) -> bool:
-    """Whether rounding explains the other token: a near-tie of logits where none is drawn, else a random number at a
-    boundary between the two tokens."""
-    return (difference.margin if difference.between is None else difference.between) < most_explained(difference,
-                                                                                                       temperature)
-
-
-def most_explained(difference: FirstDifference, temperature: float) -> float:
-    """What rounding explains at most: of the margin, or of the probability between two tokens (`mass_between`)."""
-    return NEAR_TIE if difference.between is None else NEAR_TIE / min(1.0, 2 * temperature)
 
 
 def _is_exact(cell: Cell) -> bool:
@@ -316,18 +297,6 @@ def before(target: LanguageModel, prompt: Prompt, sample: Sample, at: int) -> li
         start += sample.turn_tokens[turn]
         turn += 1
     return [*context(target, prompt, sample.texts[:turn]), *sample.output_ids[start:at]]
-
-
-def check_share(cell: Cell, rows: Sequence[Timed]) -> None:
-    """Raise NotRepeatable where many prompts differ at tokens that neither a near-tie nor a random number at a boundary
-    explains: rounding may still decide an acceptance test or a rule's threshold there, but seldom."""
-    unexplained = [row for row in rows if row.own.parted is not None and not by_rounding(
-        row.own.parted, cell.decoding.temperature)]
-    most = max(1, MOST_DIFFERENT * len(rows))
-    if cell.engine.repeats(cell) and cell.engine.dtype == "float32" and len(unexplained) > most:
-        raise NotRepeatable(f"{unexplained[0].id}: the timed pass differs from the quality pass in {len(unexplained)} "
-                            f"of {len(rows)} prompts, more than rounding explains: models or kernels have changed "
-                            f"since; remove the folder {cell.name} from the store to measure it again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import fcntl
 import glob
 import json
 import logging
+import mmap
 import os
 import shutil
 import socket
@@ -169,18 +170,12 @@ def append_line(path: Path, line: bytes) -> None:
 
 def _cut_unfinished_line(file: BinaryIO) -> None:
     """Truncate a file, open for append, behind its last newline."""
-    end = position = file.seek(0, os.SEEK_END)
-    while position > 0:
-        start = max(0, position - 65536)
-        file.seek(start)
-        newline = file.read(position - start).rfind(b"\n")
-        if newline >= 0:
-            position = start + newline + 1
-            break
-        position = start
-    if position < end:
-        file.truncate(position)
-    file.seek(0, os.SEEK_END)
+    if size := file.seek(0, os.SEEK_END):
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
+            end = content.rfind(b"\n") + 1
+        if end < size:
+            file.truncate(end)
+            file.seek(0, os.SEEK_END)
 
 
 def _sync(path: Path) -> None:

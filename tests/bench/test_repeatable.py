@@ -14,10 +14,10 @@ from bench.commands.open_cell import OpenCell
 from bench.run.answer import answer, context, stream_name
 from bench.run.jobs import scored
 from bench.run.models import LabMethod
-from bench.run.timed import NotRepeatable, before, check_share, first_difference
+from bench.run.timed import NotRepeatable, before, first_difference
 from methods.engine.margin import mass_between, next_logits, top2_margin
 from methods.sampling import draw
-from results.store.sample import FirstDifference, Sample, Timed, TimedRun
+from results.store.sample import FirstDifference, Sample
 
 LOGITS = st.lists(st.floats(-12, 12), min_size=2, max_size=40)
 AT = 4
@@ -87,19 +87,3 @@ def test_greedy_decoding_may_part_at_a_near_tie_only() -> None:
     assert top2_margin(greedy.probs.log()) > 1e-4
     with pytest.raises(NotRepeatable, match="the two largest logits are"):
         greedy.with_token(lambda own: own + 1)
-
-
-def timed(parted: FirstDifference | None) -> Timed:
-    return Timed("a", TimedRun(8, 8, 0.1, 0.1, parted), None, "host", "boot", "2026-01-01T00:00:00+00:00")
-
-
-def test_only_what_rounding_does_not_explain_counts_against_a_cell(sampling: Passes) -> None:
-    tie, boundary, other = FirstDifference(1, 1e-5), FirstDifference(1, 2.0, 1e-7), FirstDifference(1, 2.0, 0.3)
-    check_share(sampling.open.cell, [timed(one) for one in (tie, boundary) * 6])
-    check_share(sampling.open.cell, [timed(other), timed(other), *map(timed, [None] * 6)])
-    with pytest.raises(NotRepeatable, match="in 12 of 12 prompts"):  # a near-tie says nothing of a token that is drawn
-        check_share(sampling.open.cell, [timed(FirstDifference(1, 1e-5, 0.3))] * 12)
-    cold = sampling.open.cell.replace(decoding=sampling.open.cell.decoding.model_copy(update={"temperature": 0.2}))
-    check_share(cold, [timed(FirstDifference(1, 2.0, 2e-4))] * 12)
-    with pytest.raises(NotRepeatable, match="in 3 of 8 prompts, more than rounding explains"):
-        check_share(sampling.open.cell, [*map(timed, [other] * 3), *map(timed, [None] * 5)])
