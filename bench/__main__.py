@@ -59,12 +59,13 @@ def run_points(command: Command) -> int:
     check_effects([point.overrides for point in command.points], cells)
     session, labels = Session(settings), command.labels
     if settings.dry_run:
-        from bench.dry_run.plan import Planned, show_plan
+        from bench.dry_run.estimate import Point
+        from bench.dry_run.plan import show_plan
         from results.store.files import check_creatable
 
         if command.sweep is not None:
             check_creatable(settings.output.dir / "sweep", "output.dir")
-        show_plan([Planned(label, cell) for label, cell in zip(labels, cells, strict=True)], session)
+        show_plan([Point(cell, label=label) for label, cell in zip(labels, cells, strict=True)], session)
         return 0
     from bench.reports.sweep import plan_of_sweep, render_sweep
     from bench.run.judging import judge_cells

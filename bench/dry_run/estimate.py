@@ -172,13 +172,21 @@ class Lengths:
 
 
 class Point(NamedTuple):
-    """A cell to measure. tau: the paper's, None: 1; traced: whether its answers are traced; answered: how many of its
-    prompts have an answer in the store."""
+    """A cell to measure.
+
+    tau       the paper's; None where it prints none: 1.
+    traced    whether its answers are traced.
+    answered  how many of its prompts have an answer in the store.
+    label     of its point; empty for a cell that others are compared with.
+    awaits    the command that makes a file which the cell stands without; empty for most.
+    """
 
     cell: Cell
     tau: float | None = None
     traced: bool = False
     answered: int = 0
+    label: str = ""
+    awaits: str = ""
 
 
 def per_token(cell: Cell, tau: float | None, rows: int) -> tuple[str, dict[str, dict[str, float]]] | None:
@@ -212,7 +220,7 @@ def seconds(points: Iterable[Point], lengths: Lengths, batch: int, sessions: int
     """core and GPU -> seconds of the quality pass, and of the timed pass, whose cells are warmed up in every measuring
     session; in both plain decoding once for the cells that share it. Cells of which a size is not known take none."""
     found, plain = {"core": [0.0, 0.0], "GPU": [0.0, 0.0]}, set()
-    for cell, tau, traced, answered in points:
+    for cell, tau, traced, answered, *_ in points:
         prompts, answers = counted(cell)
         costs = per_token(cell, tau, min(batch, prompts or 1))
         if costs is None or prompts is None or answers is None:

@@ -37,28 +37,11 @@ MOST_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A cell that would run.
-
-    label    of its point; empty for a cell that others are compared with.
-    tau      the paper's; None where it prints none.
-    traced   whether its traces are read.
-    awaits   the command that makes a file which the cell stands without; empty for most.
-    """
-
-    label: str
-    cell: Cell
-    tau: float | None = None
-    traced: bool = False
-    awaits: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Looked:
     """What is known of a cell before it runs. `name`, its folder, and `memory` are None where `problem` says why;
     `state` is what the store holds."""
 
-    planned: Planned
+    planned: Point
     name: str | None
     memory: Memory | None
     problem: str = ""
@@ -75,7 +58,7 @@ class Looked:
         return size(self.held) if self.memory.is_whole else f"at least {size(self.held)}"
 
 
-def show_plan(planned: Sequence[Planned], session: Session, needs: Sequence[str] = (), sessions: int = 1) -> None:
+def show_plan(planned: Sequence[Point], session: Session, needs: Sequence[str] = (), sessions: int = 1) -> None:
     """Print the sums of all points, and each point where they are few or with verbose=true; then what is needed before
     they start, `needs` among it. `sessions`: those of the reports, where the command names no number."""
     looked = [look(one, session) for one in planned]
@@ -95,7 +78,7 @@ def show_plan(planned: Sequence[Planned], session: Session, needs: Sequence[str]
     _show_needs(planned, needs, session)
 
 
-def look(planned: Planned, session: Session) -> Looked:
+def look(planned: Point, session: Session) -> Looked:
     """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown, not an error."""
     cell, folders = planned.cell, {}
     batch = session.settings.quality_batch
@@ -132,8 +115,7 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
     session.print(f"{points} point{'s' * (points != 1)}{beside}, {len(looked) - len(missing)} complete{again}; "
                   f"{sum(count or 0 for count in prompts)} prompts in all{whole}", soft_wrap=True)
     lengths, batch = Lengths(session.store), session.settings.quality_batch
-    costs = {id(one): Point(one.planned.cell, one.planned.tau, one.planned.traced, one.state.done if one.state else 0)
-             for one in missing}
+    costs = {id(one): one.planned._replace(answered=one.state.done if one.state else 0) for one in missing}
     time = seconds(costs.values(), lengths, batch, sessions)
     answers, clock = (max(int(one > 0), round(one / 60)) for one in time["core"])
     if answers:
@@ -164,7 +146,7 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
         session.print(table)
 
 
-def _show_needs(planned: Sequence[Planned], needs: Sequence[str], session: Session) -> None:
+def _show_needs(planned: Sequence[Point], needs: Sequence[str], session: Session) -> None:
     """What has to be there before the cells start: models, data sets, a judge, files that a command makes first."""
     cells = [one.cell for one in planned]
     found = [*needs, *(f"{command} (for {count} cells)" for command, count in

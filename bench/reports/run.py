@@ -14,7 +14,7 @@ from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
 from bench.dry_run.estimate import Lengths, Point, duration
-from bench.dry_run.plan import Planned, show_plan
+from bench.dry_run.plan import show_plan
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.steps import run_steps
@@ -259,15 +259,16 @@ def shown_names(plans: Sequence[Plan]) -> set[str]:
 def show_cells(plans: Sequence[Plan], session: Session) -> None:
     """Print what the reports would run: their points, those that wait for a file too, and the cells that these are
     compared with."""
-    planned: list[Planned] = []
+    planned: list[Point] = []
     for plan in plans:
         waiting = {coords: (step.planned, str(step)) for coords, step in plan.steps.items() if step.planned is not None}
         points = {coords: (cell, "") for coords, cell in plan.cells.items()} | waiting
         for coords, (cell, awaits) in points.items():
-            planned.append(Planned(" / ".join(coords), cell, published_value(plan.spec, coords, "tau"),
-                                   plan.spec.trace and not plan.is_frontier(coords), awaits))
+            planned.append(Point(cell, published_value(plan.spec, coords, "tau"),
+                                 plan.spec.trace and not plan.is_frontier(coords), label=" / ".join(coords),
+                                 awaits=awaits))
         beside = [*plan.all_cells(), *(cell.baseline() for cell, _ in points.values())]
-        planned += [Planned("", cell) for cell in beside]
+        planned += [Point(cell) for cell in beside]
     once = {one.cell.unread_name: one for one in reversed(planned)}
     left_out = Counter(reason for plan in plans for coords, reason in (plan.absent | plan.refused).items()
                        if coords not in plan.steps)
