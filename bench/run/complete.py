@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.run.console import console, counted
-from bench.run.locks import Claim, Stamp, by_rotation, claim, machine_alone, machine_shared
+from bench.run.locks import Claim, Stamp, by_rotation, claim, machine
 from bench.run.quality import QualityPass, Tracing, worker_count
 from bench.run.requested_cell import RequestedCell
 from bench.run.timed import needs_clock, time_rotation
@@ -141,7 +141,7 @@ def quality_pass(claims: Mapping[str, Claim], asked: Collection[str], passes: Pa
     # one model has all devices, or the engine decodes its batches by itself
     alone = any(engine.parallel != "none" or engine.name != "lab" for engine in engines)
     workers = worker_count(passes.workers, {engine.device for engine in engines}, quality.jobs)
-    with machine_shared():
+    with machine(alone=False):
         quality.run(1 if alone else workers, engine)
 
 
@@ -169,7 +169,7 @@ def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> N
     groups = by_rotation(held.cell for held in asked.values())
     if not groups:
         return
-    with machine_shared() if passes.shared else machine_alone():
+    with machine(alone=not passes.shared):
         stamp = Stamp.now(passes.shared)
         for number, group in enumerate(groups, start=1):
             if len(groups) > 1:

@@ -132,21 +132,6 @@ class Stamp:
         return cls(socket.gethostname(), boot, datetime.now(UTC).isoformat(timespec="seconds"), shared)
 
 
-@contextmanager
-def machine_shared() -> Iterator[None]:
-    """Hold the machine for a quality pass: others may decode too, but nobody is timed meanwhile. Raises ConfigError for
-    a wrong LEEWAY_LOCK."""
-    with _machine(fcntl.LOCK_SH):
-        yield
-
-
-@contextmanager
-def machine_alone() -> Iterator[None]:
-    """Hold the machine for a timed pass: no other pass of Leeway runs meanwhile. Raises as `machine_shared`."""
-    with _machine(fcntl.LOCK_EX):
-        yield
-
-
 def is_timing() -> bool:
     """Whether a timed pass holds this machine."""
     try:
@@ -160,7 +145,10 @@ def is_timing() -> bool:
 
 
 @contextmanager
-def _machine(kind: int) -> Iterator[None]:
+def machine(*, alone: bool) -> Iterator[None]:
+    """Hold the machine. Alone for a timed pass: no other pass of Leeway runs meanwhile; else for a quality pass: others
+    may decode too, but nobody is timed. Raises ConfigError for a wrong LEEWAY_LOCK."""
+    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     path = Path(os.environ.get(LOCK) or DEFAULT)
     if not path.parent.is_dir():
         raise ConfigError(f"{LOCK}={path}: no such folder; give a file in a folder that exists")
@@ -169,7 +157,7 @@ def _machine(kind: int) -> Iterator[None]:
     try:
         if not _taken(file, kind):
             log.warning("waiting for another run of Leeway on this machine, which %s (`fuser -v %s` names it; timed=0 "
-                        "does not wait for decoding)", "is timed" if kind == fcntl.LOCK_SH else "decodes", path)
+                        "does not wait for decoding)", "decodes" if alone else "is timed", path)
             fcntl.flock(file, kind)
         yield
     finally:

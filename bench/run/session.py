@@ -149,11 +149,6 @@ class Session:
         summary = summary.with_values(**judged_at(summary.sums.get(spectrum), temperature))
         return summary.with_later(GAINS, partial(over_lossless, cell, self.store, temperature))
 
-    def traces(self, cell: Cell) -> TraceFolder:
-        """The traces of the prompts that the cell asks for. Raises StoreError."""
-        folder = self.folder(cell)
-        return TraceFolder(folder, folder.ids)
-
     def trace_failure(self, cell: Cell) -> str | None:
         """Why the cell could not be traced, in one line."""
         return TraceFolder(self.folder(cell)).failure()

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt
 from bench.config.paths import portable
 from bench.config.schema import LONGEST_DRAFT
 from bench.run.answer import answer
-from bench.run.locks import machine_alone
+from bench.run.locks import machine
 from bench.run.models import LabMethod
 from bench.training.options import PairOptions, map_batches
 from methods.decode import Limits
@@ -87,7 +87,7 @@ class Trials:
 
     def timed(self, arms: Mapping[str, Method], prompts: Sequence[Prompt]) -> Row:
         """As `sums`, one prompt at a time, alone on this machine and with warm caches."""
-        with machine_alone():
+        with machine(alone=True):
             for method in arms.values():
                 answer(LabMethod(method), prompts[:1], replace(self.limits, max_new_tokens=WARM_UP),
                        partial(self._stream, 0))
