@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics.intervals import LEVEL, RESAMPLES, SEED, Interval, mean_interval
+from results.metrics.intervals import RESAMPLES, SEED, Interval, ends, mean_interval
 from results.store.sample import Sample, TimedRun
 
 Floats = NDArray[np.float64]
@@ -44,7 +44,7 @@ def time_shares(runs: Sequence[TimedRun], phases: Mapping[str, float] | None,
         timed, profiled = (rng.integers(size, size=(RESAMPLES, size)) for size in (len(runs), len(prompts)))
         drawn = _values(prefill_s[timed].sum(-1), decode_s[timed].sum(-1),
                         {name: seconds[profiled].mean(-1) for name, seconds in parts.items()})
-        intervals = {name: None if number is None else _quantiles(number) for name, number in drawn.items()}
+        intervals = {name: None if number is None else ends(number, number) for name, number in drawn.items()}
     return {
         **{name: None if number is None else float(number) for name, number in values.items()},
         **{f"{name}_ci95": interval for name, interval in intervals.items()},
@@ -73,11 +73,6 @@ def _part_intervals(parts: Mapping[str, Floats]) -> dict[str, Interval]:
     other = {"other": parts["accept"] + parts["commit"]} if parts else {}
     known = {name: mean_interval(seconds) for name, seconds in (*parts.items(), *other.items())}
     return {name: interval for name, interval in known.items() if interval is not None}
-
-
-def _quantiles(values: Floats) -> Interval:
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
 
 
 def roofline(samples: Sequence[Sample], tokens_per_s: float | None, reads: Mapping[str, float] | None) -> float | None:

@@ -262,7 +262,7 @@ def _parts(runs: Runs, asked: float, draws: Floats) -> dict[str, Floats]:
     matched = np.where(hotter, asked, matched)
     there = curve.at(curve.tau, matched)
     parts |= {"tau_gain_greedier": there - lossless, "tau_gain_relaxed": exact.tau - there,
-              "tau_gain_temperature": matched, "left": _share(left & ~hotter), "hotter": _share(hotter)}
+              "tau_gain_temperature": matched, "left": (left & ~hotter).astype(float), "hotter": hotter.astype(float)}
     return parts | _by_score(asked, exact, curve, draws)
 
 
@@ -278,11 +278,7 @@ def _by_score(asked: float, exact: Pooled, curve: Curve, draws: Floats) -> dict[
     beyond = (exact.score - curve.at(level, asked)) * np.where(rising[:, 0], 1, -1) > 0
     return {
         "tau_gain_relaxed_by_score": exact.tau - curve.at(curve.tau, matched),
-        "left_by_score": _share(left & ~beyond), "score_change": curve.score[:, 0] - here}
-
-
-def _share(events: NDArray[np.bool_]) -> Floats:
-    return events.astype(float)
+        "left_by_score": (left & ~beyond).astype(float), "score_change": curve.score[:, 0] - here}
 
 
 def _match(values: Mapping[str, NDArray[Any]]) -> str:
