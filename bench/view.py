@@ -28,7 +28,7 @@ def run(config: Mapping[str, Any]) -> None:
     groups = groups_of_stored(cells, store)
     environment = latest_environment(store.cell(cell.key) for cell in cells)
     title = f"Cells of {settings.store.dir}"
-    page = write_index(settings.bundle, [], environment, title=title, groups=groups, listed=True)
+    page = write_index(settings.bundle, [], environment, title=title, groups=groups)
     print(f"page: {page}")
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from bench.config.errors import ConfigError
 from bench.run.console import display_names
-from results.metrics.summary import summary_of
 from results.reports.answers import Group, Viewed
 from results.reports.axes import AS_GIVEN
 from results.reports.figures import Planes
@@ -254,24 +253,22 @@ def groups_of_stored(cells: Iterable[Stored], store: Store, names: Mapping[str, 
     groups: dict[str, dict[str, Stored]] = {}
     for stored in sorted(cells, key=lambda stored: not stored.cell.is_autoregressive):
         groups.setdefault(stored.baseline, {}).setdefault(stored.key, stored)
-    made = [_group(key, list(members.values()), store, names) for key, members in groups.items()]
+    made = [_group(list(members.values()), store, names) for members in groups.values()]
     return [group for group in made if group.cells]
 
 
-def _group(key: str, members: Sequence[Stored], store: Store, names: Mapping[str, str]) -> Group:
+def _group(members: Sequence[Stored], store: Store, names: Mapping[str, str]) -> Group:
     cells = [member.cell for member in members]
     first = cells[0]
     changed = any(_has_changed(member) for member in members)
     prompts = {} if changed else {prompt.id: prompt for prompt in _prompts(cells)}
     viewed = []
-    task = first.load_task()
     for stored, name in zip(members, display_names(cells), strict=True):
         cell, folder = stored.cell, store.cell(stored.key)
         samples = [sample for sample in folder.good_samples() if sample.id in prompts or not prompts]
         if samples:
             known = names.get(stored.key) or name.removeprefix(f"{cell.task.name} ")
-            viewed.append(Viewed(stored.key, known, cell.is_autoregressive, samples, TraceFolder(folder),
-                                 summary_of(folder, store.cell(key), task.metric, task.proportion)))
+            viewed.append(Viewed(stored.key, known, cell.is_autoregressive, samples, TraceFolder(folder)))
     texts = first.texts
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     decoding = first.decoding

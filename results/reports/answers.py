@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from results.metrics.summary import Summary
 from results.store.errors import printable
 from results.store.sample import Sample
 from results.store.traces import EMITTED, KEPT, Clause, TraceFolder
@@ -61,7 +60,6 @@ class Viewed:
     baseline  whether it is the autoregressive baseline of the others of its group
     samples   its answers
     traces    its traces, if it has any
-    summary   its metrics, if it is complete
     """
 
     key: str
@@ -69,7 +67,6 @@ class Viewed:
     baseline: bool
     samples: Sequence[Sample]
     traces: TraceFolder | None = None
-    summary: Summary | None = None
 
 
 @dataclass(frozen=True, slots=True)

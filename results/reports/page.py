@@ -16,11 +16,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from results.metrics.catalog import METRICS, metric
+from results.metrics.catalog import METRICS
 from results.metrics.metric import Metric
 from results.reports import formats
-from results.reports.answers import KINDS, SHOWN, Group, Viewed, parts_of
-from results.reports.columns import Column
+from results.reports.answers import KINDS, SHOWN, Group, parts_of
 from results.reports.frame import Table, lay_out_all
 from results.reports.grid import Grid, Outcome, unmeasured
 from results.reports.published import Key, doubts_of, load_published
@@ -31,9 +30,6 @@ LARGE = 1_000_000
 """Bytes of a file, or of a drawing as SVG, that the page does not hold; a larger drawing is shown as PNG."""
 OFFERED = (".md", ".tex", ".csv", ".pdf")
 """Endings of the files of a report that travel with the page."""
-LISTED = tuple(Column(metric=metric(name)) for name in (
-    "tau", "speedup", "length_ratio", "accuracy", "relaxed_share", "nll"))
-"""What the list of a store's cells shows of each."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +95,11 @@ class Item:
 
 def write_index(
     out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "",
-    groups: Sequence[Group] = (), listed: bool = False
+    groups: Sequence[Group] = ()
 ) -> Path:
     """Write <out_dir>/index.html and return its path: one file, which needs no network. It opens with `items`;
-    the answers of `groups` follow. `environment` is plain data. `listed`: a table of all cells of the groups comes
-    first. Without a title, the page has that of its reports, if all have one."""
+    the answers of `groups` follow. `environment` is plain data. Without a title, the page has that of its reports, if
+    all have one."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     titles = {item.spec.title for item in items}
@@ -111,7 +107,6 @@ def write_index(
     page = formats.TEMPLATES.get_template("page.html.j2").render(
         title=title, items=items,
         environment=list(_flat(environment)), metrics=_used_metrics(items), groups=groups, most=SHOWN, kinds=KINDS,
-        columns=LISTED, cells=list(_rows(groups)) if listed else None,
         parts=[(name, packed(data)) for name, data in parts_of(groups)] if groups else [])
     path.write_text(printable(page), encoding="utf-8")
     return path
@@ -152,16 +147,6 @@ def figure_of(paths: Sequence[Path], name: str, title: str) -> Markup:
 
 def _label(name: str) -> str:
     return METRICS[name].label if name in METRICS else name.replace("_", " ")
-
-
-def _rows(groups: Sequence[Group]) -> Iterator[tuple[Group, Viewed, list[tuple[str, str]]]]:
-    """Each cell with its numbers and their intervals, those of `LISTED`; dashes where it is not complete."""
-    for group in groups:
-        for cell in group.cells:
-            values = [None if cell.summary is None else cell.summary.value(column.metric.name) for column in LISTED]
-            yield group, cell, [("–", "") if cell.summary is None or value is None else (
-                column.text(value), column.interval_text(cell.summary.interval(column.metric.name)))
-                for column, value in zip(LISTED, values, strict=True)]
 
 
 def _used_metrics(items: Sequence[Item]) -> list[Metric]:

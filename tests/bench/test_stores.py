@@ -71,10 +71,6 @@ def test_who_works_on_a_group(store: Store, capsys: pytest.CaptureFixture[str]) 
     assert json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])["held by"] is None
 
 
-ROW = '<th scope="row">pair '
-"""What each cell in the list has."""
-
-
 @pytest.fixture(scope="module")
 def whole(pair: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of two cells and their baseline."""
@@ -99,11 +95,9 @@ def data(folder: Path, part: str = "index") -> list[Any]:
 
 def test_a_bundle_shows_every_cell(measured: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert view.main([f"store.dir={measured.root}", f"bundle={tmp_path / 'bundle'}"]) == 0
-    page = (tmp_path / "bundle" / "index.html").read_text()
     assert str(tmp_path / "bundle" / "index.html") in capsys.readouterr().out
     [group] = data(tmp_path / "bundle")
     assert [name for _, name, _ in group["cells"]] == ["ar", "lossless", "mars"] and len(group["prompts"]) == 3
-    assert page.count(ROW) == 3
     key = group["cells"][2][0]
     samples = {sample.id: sample for sample in measured.cell(key).good_samples()}
     for (name, _), one in zip(group["prompts"], data(tmp_path / "bundle", key), strict=True):
@@ -128,7 +122,8 @@ def test_any_damaged_file_hides_no_other_cell(measured: Store, tmp_path: Path, n
                                               caplog: pytest.LogCaptureFixture) -> None:
     next(iter(measured.root.glob("*mars*"))).joinpath(name).write_bytes(b"\xff{\n")
     assert view.main([f"store.dir={measured.root}", f"bundle={tmp_path / 'bundle'}"]) == 0
-    assert (tmp_path / "bundle" / "index.html").read_text().count(ROW) == 2 and name in caplog.text
+    [group] = data(tmp_path / "bundle")
+    assert len(group["cells"]) == 2 and name in caplog.text
 
 
 def test_prompts_that_have_changed_are_not_shown(command, tmp_path: Path) -> None:
