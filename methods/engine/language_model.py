@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -29,8 +29,6 @@ from methods.engine.tensor import Divided
 from methods.engine.texts import ControlTokens
 
 disable_progress_bar()  # of loading weights: standard error is the harness' own
-
-Agreed = TypeVar("Agreed")
 
 
 @dataclass(slots=True)
