@@ -1,8 +1,11 @@
-"""The committed reports: each has its files, its command, and pictures of its own numbers."""
+"""The committed reports: each has its files, its command, and pictures of its own numbers; one number has one value in
+all of them."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import re
 from pathlib import Path
@@ -12,6 +15,11 @@ from PIL import Image
 
 from bench.pictures import content
 from plots.render import DATA
+from results.reports.formats import figure_csv
+from results.reports.frame import figure_frame
+from results.reports.spec import FigureSpec
+from tests.helpers.consistency import contradictions
+from tests.helpers.synthetic_cells import made_up
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "results" / "measured"
@@ -36,3 +44,21 @@ def test_every_committed_picture_shows_its_committed_numbers() -> None:
         with Image.open(picture) as image:
             shown = image.info.get(DATA)
         assert shown == hashlib.sha256(content(numbers)).hexdigest(), f"{picture}: run `make pictures`"
+
+
+def test_committed_files_do_not_contradict_each_other() -> None:
+    assert contradictions(sorted((MEASURED / "embedded_cpu").glob("*.csv"))) == []
+
+
+def test_numbers_behind_a_figure() -> None:
+    axis = {"override": "rule.theta={}", "values": [0.8, 0.9]}
+    spec = FigureSpec.model_validate({
+        "name": "own", "title": "Own", "kind": "figure", "axes": {"theta": axis},
+        "figure": {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup"}})
+    frame = figure_frame(spec, {("0.8",): made_up(speedup=1.5, right=2)})
+    rows = list(csv.DictReader(io.StringIO(figure_csv(spec, frame))))
+    assert [row["theta"] for row in rows] == ["0.8", "0.8", "0.9"]
+    numbers = {row["value_name"]: float(row["value"]) for row in rows[:2]}
+    assert numbers["accuracy"] == 0.5 and numbers["speedup"] == pytest.approx(1.5, rel=0.1)
+    assert float(rows[0]["ci_low"]) < 0.5 < float(rows[0]["ci_high"]) and rows[0]["n"] == "4"
+    assert rows[2]["state"] == "missing" and rows[2]["value"] == ""

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from results.metrics import intervals
 from results.metrics.catalog import METRICS
-from results.metrics.delta import clocked_interval
 from results.metrics.paired import best_of, paired_p_values, relative
 from results.metrics.summary import summarise
 from tests.helpers.synthetic_cells import compared, sample
@@ -34,15 +33,6 @@ def test_the_interval_of_a_pooled_ratio_weighs_prompts_by_their_size():
     low, high = intervals.ratio_interval([300] + [2] * 50, [100] + [2] * 50)
     assert low == pytest.approx(1.0) and high > (600 + 98) / (200 + 98) - 0.1
     assert intervals.ratio_interval([3], [1]) is None
-
-
-def test_the_interval_is_paired():
-    """Prompts differ wildly in speed, alike for both arms: resampling them together keeps the interval tight."""
-    rng = np.random.default_rng(1)
-    seconds = rng.lognormal(0, 1.5, 60)
-    tokens = np.full(60, 50.0)
-    low, high = clocked_interval(tokens, seconds, tokens, 2 * seconds * rng.normal(1, 0.01, 60))
-    assert 1.97 < low < 2.0 < high < 2.03
 
 
 def column(values) -> dict[str, tuple[float, ...]]:
