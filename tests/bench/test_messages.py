@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
 
+from bench.__main__ import main
 from bench.commands import command
 from bench.config.compose import composer, users_folder
 from bench.config.paths import PROJECT
 from bench.run.console import console
+from bench.run.models import ModelPool
 from results.store.errors import one_line, printable
 from tests.helpers.commands import run
 from tests.helpers.refusals import MAKERS, NAMED, TEXTS, Files, Wrong, rows
+from tests.helpers.summaries import written
 
 PREFIX = {1: "failed: ", 2: "error: "}
 
@@ -171,3 +176,110 @@ def test_the_console_prints_brackets_and_colons_as_they_are(capsys: pytest.Captu
     console().print(STEERING, "[/bold] :smile:")
     printed = capsys.readouterr().out
     assert printable(printed) == printed and "[/bold] :smile:" in printed and "\\x1b[2J" in printed
+
+
+HEAVY = ("torch", "transformers", "datasets", "pandas", "scipy", "statsmodels", "matplotlib", "wandb")
+REFUSED = (
+    ["rule.tehta=0.9"], ["rule=mrs"], ["task.foo=1"], ["nn=3"], ["method=no_such_method"], ["task=no_such_task"],
+    ["decoding.temperature=-1"], ["draft.length=0"], ["pair=local"], ["summary=yaml"], ["trace=sometimes"],
+    ["+no_such_key=1"], ["report=no_such_report"], ["report=mars_table1", "report.no_such_key=1"])
+CODE = """
+import contextlib, io, json, sys
+from bench.__main__ import main
+commands, heavy = json.load(sys.stdin)
+for given in commands:
+    with contextlib.redirect_stdout(io.StringIO()):
+        status = main(given)
+    print(json.dumps([status, [name for name in heavy if name in sys.modules]]))
+"""
+
+
+def loaded(*commands: list[str]) -> tuple[list[list], str]:
+    """Status and loaded modules after each command of one process, and what it printed on its error stream."""
+    done = subprocess.run([sys.executable, "-c", CODE], input=json.dumps([commands, HEAVY]), capture_output=True,
+                          text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_a_refused_command_loads_nothing() -> None:
+    """A rule's options are typed by its class, which needs torch and nothing more."""
+    found, errors = loaded(*(["dry_run=true", *given] for given in REFUSED), ["rule.q_mode=foo"])
+    assert found == [*([2, []] for _ in REFUSED), [2, ["torch"]]]
+    assert len(errors.splitlines()) == len(found), "one line each"
+
+
+def test_a_list_loads_nothing_and_a_dry_run_torch_alone(tmp_path: Path) -> None:
+    folder = f"output.dir={tmp_path}"
+    found, errors = loaded(["report=list", folder], ["report=[mars_fig4,controls]", "dry_run=true", folder])
+    assert found == [[0, []], [0, ["torch"]]], errors
+
+
+def test_the_version_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0 and capsys.readouterr().out == f"leeway {version('leeway')}\n"
+
+
+Mount = Callable[[str], Path]
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Mount]:
+    """Mounts a file system in memory, with these options."""
+    folder = tmp_path / "disk"
+
+    def made(options: str) -> Path:
+        folder.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True,
+                              text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        return folder
+
+    yield made
+    if folder.is_mount():
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize(("options", "reason"), [
+    ("ro", "Read-only file system"), ("size=4k,nr_inodes=2", "No space left on device"),
+    ("size=4k,nr_inodes=100", "No space left on device")])
+def test_a_disk_without_room(command, mount: Mount, options: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = mount(options)
+    if "100" in options:
+        (disk / "full").write_bytes(bytes(4096))
+    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
+    result = command(store=disk / "store")
+    [line] = result.err.splitlines()
+    assert result.status == 2 and line.startswith(f"error: {disk}/store: cannot be written: {reason}")
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
+    disk = mount("size=32k,nr_inodes=100")
+    given = "method=sps", "n=30", "quality_batch=4"
+    result = command(*given, store=disk / "store")
+    lines = result.err.splitlines()
+    assert result.status != 0 and "No space left on device" in lines[-1] and "Traceback" not in result.err
+    cells = result.store.cells()
+    assert not [path for cell in cells for path in cell.path.iterdir()
+                if path.name.startswith(".") and path.name != ".lock"]
+    kept = {cell.key: [sample.id for sample in cell.samples()] for cell in cells}
+    assert 0 < sum(map(len, kept.values())) < 60
+    subprocess.run(["mount", "-o", "remount,size=10m", str(disk)], check=True)
+    again = command(*given, store=disk / "store")
+    assert again.status == 0
+    for cell in again.store.cells():
+        before = kept.get(cell.key, [])
+        ids = [sample.id for sample in cell.samples()]
+        assert ids[:len(before)] == before and len(ids) == 30
+    assert written(again.cell).n == 30
+
+
+def test_a_complete_store_that_can_only_be_read_is_printed(command, mount: Mount, tmp_path: Path) -> None:
+    first = command("method=sps", "n=1", store=tmp_path / "store")
+    disk = mount("size=10m")
+    shutil.copytree(first.store.root, disk / "store")
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    again = command("method=sps", "n=1", "summary=json", store=disk / "store")
+    assert again.status == 0 and not again.err and again.last_line == written(first.cell).plain
+    line = command("method=sps", "n=2", store=disk / "store").err
+    assert line.startswith(f"error: {disk}/store") and "Read-only file system" in line

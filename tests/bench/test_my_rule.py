@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import methods.rules
-from bench.config.compose import composer
+from bench.config.compose import Composer
 from bench.reports.plan import plan_of
 from methods import registry
 from results.reports.choice import Sweep, spread
@@ -57,10 +57,9 @@ def test_the_rule_of_the_page(command, floor: list[str], tmp_path: Path) -> None
     assert {"over_best_tau", "over_best_answer", "over_best_length"} <= metrics
 
 
-def test_an_option_that_is_given_is_not_swept(pair: list[str]) -> None:
-    with composer() as hydra:
-        spec = parse_report(hydra.section("report", "my_rule"))
-        plan = plan_of(spec, hydra, [*pair, "rule=ears", "rule.tolerance=0.5"])
+def test_an_option_that_is_given_is_not_swept(hydra: Composer, pair: list[str]) -> None:
+    spec = parse_report(hydra.section("report", "my_rule"))
+    plan = plan_of(spec, hydra, [*pair, "rule=ears", "rule.tolerance=0.5"])
     rules = {coords[1]: cell.rule for coords, cell in plan.cells.items()}
     assert rules["ears"].options.tolerance == rules["ears, T = 0"].options.tolerance == 0.5
     assert rules["best lossless, T = 0"].name == "lossless"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.config.compose import composer
+from bench.config.compose import Composer
 from bench.reports.plan import plan_of
 from bench.run.models import ModelPool
 from results.reports.spec import parse_report
@@ -145,8 +145,6 @@ def test_report_with_a_point_that_this_machine_refuses(command, own_conf: Path, 
     result = command("report=own_table", "n=2", "pair.draft=null", flags=["-cd", str(own_conf)])
     assert result.status == 0 and "left out: pair.draft" in result.out, "a pair without a draft is no failure"
     assert "missing" in (tmp_path / "out" / "report" / "own_table.md").read_text()
-    refused = command("report=own_table", "n=0", flags=["-cd", str(own_conf)])
-    assert refused.status == 2 and refused.err.startswith("error: n=0")
 
 
 def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
@@ -161,15 +159,14 @@ def test_sweep_draws_its_plot(command, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("offline")
-def test_several_pairs_of_a_paper_in_one_table(command) -> None:
+def test_several_pairs_of_a_paper_in_one_table(command, hydra: Composer) -> None:
     chosen = command("report=arc_table1", "pairs=[llama31_8b]", "n=80", "dry_run=true", "pair=local")
     assert chosen.status == 2 and chosen.err.startswith("error: pair=local pairs=[llama31_8b]: give one of the two")
-    with composer() as hydra:
-        spec = parse_report(hydra.section("report", "arc_table6"))
-        plan = plan_of(spec, hydra, ["pairs=[vicuna_13b,llama31_8b]", "n=80", "engine.device=cpu"])
-        single = plan_of(spec, hydra, ["pair=vicuna_13b", "n=80", "engine.device=cpu"])
-        with pytest.raises(ValueError, match="report=mars_table2: does not have pair=llama31_8b; it has tiny"):
-            plan_of(parse_report(hydra.section("report", "mars_table2")), hydra, ["pair=llama31_8b"])
+    spec = parse_report(hydra.section("report", "arc_table6"))
+    plan = plan_of(spec, hydra, ["pairs=[vicuna_13b,llama31_8b]", "n=80", "engine.device=cpu"])
+    single = plan_of(spec, hydra, ["pair=vicuna_13b", "n=80", "engine.device=cpu"])
+    with pytest.raises(ValueError, match="report=mars_table2: does not have pair=llama31_8b; it has tiny"):
+        plan_of(parse_report(hydra.section("report", "mars_table2")), hydra, ["pair=llama31_8b"])
     assert plan.spec.name == "arc_table6_vicuna_13b_llama31_8b"
     assert {cell.pair.name for cell in plan.cells.values()} == {"vicuna_13b", "llama31_8b"}
     assert single.cells.items() <= plan.cells.items()
@@ -224,8 +221,3 @@ def test_every_report_is_listed_with_its_points(command, own_conf: Path) -> None
             .out.splitlines() if line.startswith("│")}
     assert "MARS, Figure 5" in rows["mars_fig5"] and "its name, every  " in rows["mars_fig5"]
     assert "its name, every, all" in rows["own_table"] and rows["own_table"].split("│")[-2].strip() == "4"
-
-
-def test_several_reports_are_one_command_and_ask_for_no_cell_that_they_do_not_show(command, own_conf: Path) -> None:
-    dry = command("report=[own_table,own_figure]", "n=2", "dry_run=true", flags=["-cd", str(own_conf)])
-    assert dry.status == 0 and "8 points" in dry.out, dry.err

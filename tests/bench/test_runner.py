@@ -13,10 +13,16 @@ from transformers import AutoTokenizer
 from bench.config.paths import PROJECT
 from bench.run import jobs as runner
 from bench.run import timed as rotation
+from bench.run.answer import answer, context
 from bench.run.models import LabMethod
+from methods import registry
+from methods.decode import Limits
 from methods.engine.loading import load_model
+from methods.method import build_method
+from methods.sampling import Sampling
 from results.store.cells import Store
 from results.store.sample import timing_order
+from tasks.base import Prompt
 from tasks.mini import MiniTask
 from tests.helpers.summaries import failed_samples, written
 
@@ -42,7 +48,7 @@ def prompts_file(tmp_path: Path) -> Path:
 
 
 def test_a_cell_on_disk(command) -> None:
-    result = command("method=mars", "rule.theta=0.5", "summary=json", "decoding.temperature=1", "seed=3")
+    result = command("method=mars", "rule.theta=0.5", "summary=json", "decoding.temperature=1", "seed=3", "timed=3")
     assert result.status == 0 and not result.err
     cell = result.cell
     files = {file.name for file in cell.path.iterdir()}
@@ -127,7 +133,8 @@ def test_second_turn_hears_the_first_answer(command, pair_folder: Path) -> None:
 
 
 def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
-    result = command("task=prompts", f"task.path={prompts_file}", "n=null", "method=sps", "batch=4")
+    given = "task=prompts", f"task.path={prompts_file}", "n=null", "method=sps", "batch=4", "timed=4"
+    result = command(*given)
     assert result.status == 1
     [line] = result.err.splitlines()
     assert line.startswith("failed: ") and "1 of 4 prompts failed" in line and "long" in line
@@ -140,7 +147,7 @@ def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
     assert (summary.n, summary.failed, summary.accuracy) == (3, 1, None)
     [together] = {row.batch for row in result.cell.timed()}
     assert together in measured, "the three were timed in one batch"
-    again = command("task=prompts", f"task.path={prompts_file}", "n=null", "method=sps", "batch=4")
+    again = command(*given)
     assert again.status == 1 and {sample.id: sample for sample in again.cell.good_samples()} == measured
 
 
@@ -228,7 +235,7 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
         return real(method, chunk, *args, **kw)
 
     monkeypatch.setattr(rotation, "answer", counting)
-    result = command("method=mars", "rule.theta=0.5,0.7,0.9", flags=["-m"])
+    result = command("method=mars", "rule.theta=0.5,0.7,0.9", "timed=3", flags=["-m"])
     assert result.status == 0
     assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
     assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "ar", "0.5"]
@@ -267,3 +274,33 @@ def test_dear_laws_are_of_the_first_prompts_alone(command) -> None:
     known = {cell.path.name.split("-")[1]: sum(one.distortion is not None for one in cell.good_samples())
              for cell in result.store.cells()}
     assert known == {"ar": 18, "mars": 16, "tilted": 18}
+
+
+PROMPTS = [Prompt("good", (), input_ids=(9, 8, 7)), Prompt("bad", (), input_ids=(5, 6, 5, 6, 5))]
+
+
+@pytest.mark.parametrize(("drafter", "options", "rule"), [
+    ("none", {}, "lossless"), ("prompt_lookup", {}, "mars"), ("model", {"branching": (2, 2)}, "lossless")])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_prompt_whose_logits_become_nan(pair_folder: Path, drafter: str, options: dict, rule: str,
+                                          temperature: float) -> None:
+    target = load_model(str(pair_folder / "target"), check=False)
+    model = target.model
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())  # no longer the embedding
+    method = LabMethod(build_method(target, load_model(str(pair_folder / "target"), check=False)
+                                    if drafter == "model" else None, registry.drafter(drafter)(**options),
+                                    registry.rule(rule)(), Sampling(temperature), 2))
+
+    def answered() -> list:
+        found = answer(method, PROMPTS, Limits(12, frozenset()), lambda prompt, _: prompt.id,
+                       decode=method.generate_with_nll)
+        return [found[prompt.id] for prompt in PROMPTS]
+
+    [good], [bad] = answered()
+    before = context(target, PROMPTS[1], [])
+    poison = next(token for token in bad.output_ids[2:] if token not in (*good.output_ids, *before))
+    model.model.embed_tokens.weight.data[poison] = torch.nan  # as activations that overflow behind this token
+    [still], broken = answered()
+    assert still.output_ids == good.output_ids and still.nll == pytest.approx(good.nll)
+    assert "its logits are not finite within the answer" in broken.error and "engine.dtype=" in broken.error
+    assert "\n" not in broken.error
