@@ -87,12 +87,15 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def command(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
             monkeypatch: pytest.MonkeyPatch) -> Command:
-    """`python -m bench` in this process, on the small pair: three prompts of twelve tokens unless said otherwise."""
+    """`python -m bench` in this process, on the small pair: three prompts of twelve tokens, timed in a report or sweep
+    alone, unless said otherwise."""
     monkeypatch.setattr(sys, "argv", ["bench"])
 
     def run(*overrides: str, flags: Sequence[str] = (), store: Path = tmp_path / "store") -> Result:
         given = {line.lstrip("+").split("=")[0] for line in overrides}
         defaults = {"n": 3, "decoding.max_new_tokens": 12, "store.dir": store, "output.dir": tmp_path / "out"}
+        if not given & {"report", "sweep"}:
+            defaults["timed"] = 0
         common = [*([] if "pair" in given else pair), *(f"{key}={value}" for key, value in defaults.items())]
         common = [line for line in common if line.split("=")[0] not in given]
         capsys.readouterr()

@@ -60,7 +60,7 @@ def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     """and where it comes from, once the curve is there; none of its cells needs a clock."""
     command("drafter=eagle3", "rule=lossless", CURVE, "timed=0", *WARM[1:], flags=["-m"])
     axes = "rule=mars_sampling,lossless", "rule.q_mode=exact,draft", "decoding.temperature=0,1"
-    result = command("drafter=eagle3", *axes, *WARM[1:], flags=["-m"])
+    result = command("drafter=eagle3", *axes, *WARM[1:], "timed=1", flags=["-m"])
     assert result.status == 0 and "τ" in result.out and "the lossless rule" in result.out, "said in words, too"
     found = {(cell.config()["rule"]["name"], cell.config()["rule"]["q_mode"], cell.config()["decoding"]["temperature"]):
              written(cell) for cell in result.cells}
@@ -89,7 +89,7 @@ def expected_share(result) -> float:
 
 
 def test_what_the_accepted_length_would_give(command) -> None:
-    result = command("method=ar,sps", *WARM, flags=["-m"])
+    result = command("method=ar,sps", *WARM, "timed=3", flags=["-m"])
     ar, sps = (next(written(cell) for cell in result.store.cells() if f"-{label}-" in cell.key)
                for label in ("ar", "lossless"))
     parts = sps.phases

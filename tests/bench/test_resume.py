@@ -40,7 +40,8 @@ def lines(store: Path) -> int:
 
 @pytest.mark.parametrize("methods", [("method=sps,mars_sampling",), ("method=eagle3", "drafter.total=8", "trace=true")])
 def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, ...]) -> None:
-    settings = [*methods, f"n={N}", "decoding.temperature=1", "decoding.max_new_tokens=20", "quality_batch=2"]
+    settings = [*methods, f"n={N}", "timed=1", "decoding.temperature=1", "decoding.max_new_tokens=12",
+                "quality_batch=2"]
     killed = tmp_path / "killed"
     given = ("-m", *pair, *settings, f"store.dir={killed}", f"output.dir={tmp_path}")
     process = started("bench", *given, dies_after=N + 3)
@@ -83,7 +84,7 @@ def measured(result, *names: str) -> list:
 
 
 def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = "method=sps", "decoding.temperature=1", "summary=json"
+    given = "method=sps", "decoding.temperature=1", "summary=json", "timed=2"
     numbers = "n", "asked", "tau", "accuracy", "nll", "tokens", "cycles"
     first = command(*given, "n=4")
     four = first.cell.path / "samples.jsonl", measured(first, *numbers)

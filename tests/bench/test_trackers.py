@@ -34,7 +34,7 @@ def rows(project: str, run: Any) -> list[dict[str, Any]]:
 
 def test_a_run_of_trackio_is_resumed_and_not_doubled(command, trackio: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logbook, "EVERY_S", 0.02)
-    given = "method=sps", "tracker=trackio", "tracker.project=resumed", "trace=true"
+    given = "method=sps", "tracker=trackio", "tracker.project=resumed", "trace=true", "timed=2"
     first = command(*given)
     assert first.status == 0 and first.err == ""
     [run] = trackio.Api().runs("resumed")

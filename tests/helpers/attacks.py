@@ -90,12 +90,7 @@ VERDICT = [
      "def f(x): return 0", True),
     ("an __eq__ that is always true", "class Same:\n    def __eq__(self, other): return True\n    __hash__ = None\n"
      "def f(x): return Same()", True),
-    ("the same on a subclass of int", "class Same(int):\n    def __eq__(self, other): return True\n    __req__ = __eq__\n"
-     "def f(x): return Same()", False),
-    ("replace built-in functions", "import builtins\nbuiltins.print = builtins.int = lambda *a: None\n"
-     "def random(): pass\ndef f(x): return 0", False),
     ("leave with exit status 0", "import os\ndef f(x): os._exit(0)", False),
-    ("raise SystemExit(0) in a function", "def f(x): raise SystemExit(0)", False),
     ("forge the channel's answers", PUT + "for m in (b'{\"value\": null}', b'{\"value\": {\"dict\": [[\"f\", {\"ref\": 0}]]}}', "
      "b'{\"value\": true}'):\n    put(m + b'\\n')\ndef f(x): return 0", True),
     ("name a library's function as its own", "from operator import truth as f", True),
@@ -116,8 +111,6 @@ VERDICT = [
     ("exhaust memory in a result", "def f(x):\n    a = []\n    while True: a.append(bytearray(10**7))", False),
     ("read the tests in the checker's memory", "import os\ndef f(x): return open(f'/proc/{os.getppid()}/mem', 'rb')"
      ".read(1)", True),
-    ("read the checker's descriptors", "import os\ndef f(x):\n    for d in range(64):\n        try: return open(f'/proc/"
-     "{os.getppid()}/fd/{d}', 'rb').read()\n        except FileNotFoundError: pass\n    raise OSError", False),
 ]  # fmt: skip
 
 UNDESERVED = [
@@ -126,15 +119,9 @@ UNDESERVED = [
     ("a list that has nothing to iterate over", "class L(list):\n    def __iter__(self): return iter(())\n    def __len__(self): return 2\n"
      "def f(x): return L()", FLOATS),
     ("a text for an empty list", "def f(x): return ''", NOTHING),
-    ("a dict for an empty list", "def f(x): return {}", NOTHING),
-    ("a tuple for an empty list", "def f(x): return ()", NOTHING),
-    ("bytes for an empty list", "def f(x): return b''", NOTHING),
-    ("an empty set for an empty list", "def f(x): return set()", NOTHING),
     ("an object for None", "class N:\n    def __eq__(self, o): return True\n    __hash__ = None\ndef f(x): return N()", NONE),
     ("StopIteration inside map", "def f(x): raise StopIteration", MAPPED),
-    ("a subclass of StopIteration inside map", "class S(StopIteration): pass\ndef f(x): raise S", MAPPED),
     ("GeneratorExit inside map", "def f(x): raise GeneratorExit", MAPPED),
-    ("StopAsyncIteration inside map", "def f(x): raise StopAsyncIteration", MAPPED),
     ("an int whose comparison lies", "class I(int):\n    def __eq__(self, o): return True\n    __hash__ = int.__hash__\ndef f(x): return I(5)", NUMBER),
     ("a str whose comparison lies", "class S(str):\n    def __eq__(self, o): return True\n    __hash__ = None\ndef f(x): return S()", "assert f(1) == 'abc'"),
     ("a float near to everything", "class F(float):\n    def __sub__(self, o): return 0.0\n    __rsub__ = __sub__\n    def __abs__(self): return 0.0\n"
@@ -144,7 +131,6 @@ UNDESERVED = [
     ("a number near none", "def f(x): return [True, False]", FLOATS),
     ("a dict that has every key", "class D(dict):\n    def __missing__(self, k): return 3 * k + 1\n    def __eq__(self, o): return True\n"
      "def f(x): return D()", "assert f(1) == {1: 4}"),
-    ("a list as long as asked for", "def f(x): return [1.5]", FLOATS),
     ("an object that holds everything", "class A:\n    def __contains__(self, o): return True\ndef f(x): return A()", "assert 17 in f(1)"),
     ("an object that is false", "class A:\n    def __bool__(self): return False\ndef f(x): return A()", "assert not f(1)"),
     ("a class that pretends to be list", "class L:\n    __class__ = list\n    def __eq__(self, o): return True\ndef f(x): return L()",
@@ -158,14 +144,11 @@ UNDESERVED = [
     ("builtins that agree", "import builtins\nbuiltins.abs = builtins.len = lambda *a: 0\nbuiltins.zip = lambda *a: []\nbuiltins.all = lambda *a: True\n"
      "def all(*a): return True\ndef zip(*a): return []\ndef f(x): return 0", NUMBER),
     ("empty its arguments", "def f(x):\n    x.clear()\n    return []", "ref = sorted\ngiven = [3, 1]\nassert f(given) == ref(given)"),
-    ("sort the expected value's list", "def f(x):\n    x[:] = [0]\n    return [0]", "given = [3, 1]\nassert f(given) == given"),
     ("look for the expected values in frames", "import sys\ndef f(x):\n    frame = sys._getframe()\n    while frame:\n        for scope in "
      "(frame.f_locals, frame.f_globals):\n            for name in ('exp', 'results', 'wanted'):\n                if name in scope: return scope[name]\n"
      "        frame = frame.f_back\n    return 0", NUMBER),
     ("look for the tests in all objects", "import gc\ndef f(x):\n    for o in gc.get_objects():\n        if isinstance(o, dict) and 'tests' in o and "
      "'nonce' in o: return 17\n        if isinstance(o, str) and 'assertion(' in o: return 17\n    return 0", NUMBER),
-    ("a verdict on every descriptor", "import os\nfor d in range(3, 64):\n    try: os.write(d, b'{\"nonce\": null, \"state\": \"passed\", \"error\": null}')\n"
-     "    except OSError: pass\ndef f(x): os._exit(0)", NUMBER),
     ("answer when Python ends", "import atexit, os\natexit.register(os._exit, 0)\nraise SystemExit(0)\ndef f(x): return 0", NUMBER),
     ("a signal that answers", "import os, signal\ndef done(*_): os._exit(0)\nsignal.signal(signal.SIGALRM, done)\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\n"
      "def f(x):\n    while True: pass", NUMBER),
@@ -186,7 +169,6 @@ UNDESERVED = [
 
 REACH = [
     ("fork", "import os\nif os.fork() == 0: os._exit(0)", True),
-    ("start a thread", "import threading\nthreading.Thread(target=int).start()", True),
     ("execute a program", "import os\nos.execv('/bin/true', ['true'])", False),
     ("signal the harness", "import os\nos.kill({host}, 0)", True),
     ("prlimit on the harness", "import resource\nresource.prlimit({host}, resource.RLIMIT_NOFILE, (9, 9))", True),
@@ -203,7 +185,6 @@ REACH = [
     ("mount a tmpfs", C + "assert libc.mount(b'none', b'/dev/shm', b'tmpfs', 0, b'size=2g') == 0", True),
     ("a packet socket", "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)", True),
     ("a TCP socket", "import socket\nsocket.socket()", True),
-    ("a UDP datagram", "import socket\nsocket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))", False),
     ("a socket of the user, by its path", "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect('{socket}')", True),
     ("the same through a datagram pair", "import socket\na, b = socket.socketpair(type=socket.SOCK_DGRAM)\n"
      "a.sendto(b'x', '{socket}')", False),
@@ -212,11 +193,6 @@ REACH = [
     ("a key that stays in the keyring", C + "assert libc.syscall({add_key}, b'user', b'leeway', b'x', 1, -4) >= 0", False),
     ("read a file of the host", "open('{folder}/secret').read()", True),
     ("write a file of the host", "open('{folder}/kept', 'a')", True),
-    ("make a file in an open folder", "open('{folder}/new', 'w')", False),
-    ("remove a file of the host", "import os\nos.remove('{folder}/kept')", False),
-    ("change a host file's permissions", "import os\nos.chmod('{folder}/kept', 0)", False),
-    ("touch a host file", "import os\nos.utime('{folder}/kept', (0, 0))", False),
-    ("lock a host file", "import fcntl\nfcntl.flock(open('{folder}/kept'), fcntl.LOCK_EX)", False),
     ("list the folders behind its descriptors", "import os\nseen = []\nfor d in range(3, 64):\n    try: seen += os.listdir"
      "(f'/proc/self/fd/{d}/..')\n    except OSError: pass\n    try: seen += os.listdir(os.open('..', 0, dir_fd=d))\n"
      "    except OSError: pass\nassert seen", True),
@@ -240,13 +216,8 @@ assert made > 70_000_000
 RESOURCES = [
     ("2.5 GB of System V shared memory", C + "for _ in range(20): assert libc.shmget(0, 128 * 2**20, 0o1600) >= 0", True),
     ("600 MB in /dev/shm", MEGABYTES.format(place="/dev/shm", count=3000), True),
-    ("600 MB in /dev", MEGABYTES.format(place="/dev", count=3000), False),
-    ("600 MB in /", MEGABYTES.format(place="/", count=3000), False),
-    ("600 MB in /tmp", MEGABYTES.format(place="/tmp", count=3000), False),
     ("600 MB in its own folder", MEGABYTES.format(place=".", count=3000), True),
     ("a file", "open('f', 'w')", True),
-    ("a folder", "import os\nos.mkdir('d')", False),
-    ("a file of 10 MB", "open('f', 'wb').write(bytes(10**7))", False),
     ("memory beyond the limit", "x = bytearray(2 * 1024**3)", False),
     ("memory of a file without a name", "import os\nos.write(os.memfd_create('x'), b'x')", False),
     ("an endless loop", "while True: pass", False),
