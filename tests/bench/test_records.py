@@ -80,7 +80,7 @@ def divergence(model, before: list[int], one: int, other: int) -> float:
 @torch.inference_mode()
 def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder: Path, constants: Path) -> None:
     options = ["drafter=model_greedy", "rule=arc", f"rule.constants={constants}", "rule.theta=0", "task=mini_chat",
-               "n=2", "decoding.temperature=1", "decoding.max_new_tokens=12", "draft.length=4"]
+               "n=2", "decoding.temperature=1", "decoding.max_new_tokens=12", "draft.length=4", "timed=0"]
     result = command(*options, "trace=true")
     assert result.status == 0, result.err
     with composer() as hydra:

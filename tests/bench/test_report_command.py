@@ -40,7 +40,7 @@ def own_conf(tmp_path: Path) -> Path:
 
 def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ["-cd", str(own_conf)]
-    sps = command("method=sps", "n=2")
+    sps = command("method=sps", "n=2", "timed=2")
     assert sps.status == 0
     key, known = sps.cell.key, sps.cell.samples()
     result = command("report=own_table", "n=2", flags=flags)
@@ -65,7 +65,7 @@ def test_report_runs_what_is_missing(command, own_conf: Path, tmp_path: Path, mo
 def test_a_report_traces_what_it_decodes(command, own_conf: Path, trace: str, is_traced: bool,
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """Its page shows the answers; one that was decoded before is not decoded again for a trace."""
-    flags, known = ["-cd", str(own_conf)], command("method=sps", "n=2").cell
+    flags, known = ["-cd", str(own_conf)], command("method=sps", "n=2", "timed=2").cell
     assert not TraceFolder(known).exists(), "without a report, only trace=true"
     result = command("report=own_table", "n=2", f"trace={trace}", flags=flags)
     assert result.status == 0 and not result.err
