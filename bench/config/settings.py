@@ -125,7 +125,6 @@ class ProjectTracker(Tracker):
     """What all trackers take: conf/tracker explains every field."""
 
     project: str = Field("leeway", min_length=1)
-    answers: int = Field(64, ge=0)
     timeout: float = Field(60, gt=0)
 
 

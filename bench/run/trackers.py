@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from bench.run.locks import is_timing
 from results.metrics.adds import SoFar
-from results.reports.answers import COLUMNS, answers_page, by_turn, coloured, turns_of
 from results.store.cells import Store
 from results.store.errors import StoreError, one_line
 from results.store.sample import FailedSample
-from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,21 +37,6 @@ if TYPE_CHECKING:
     from results.metrics.summary import Summary
     from results.store.cells import CellFolder
     from results.store.sample import Compared
-
-PAGE_COLUMNS = ("id", "score", "tokens", "tau")
-
-
-def coloured_answers(folder: RequestedCell, records: Sequence[Compared | FailedSample]) -> str | None:
-    """A page of these answers with coloured tokens; None where there are none, or where the target's tokenizer is not
-    on this machine. Raises StoreError."""
-    good, texts = [record for record in records if not isinstance(record, FailedSample)], folder.cell.texts
-    if texts is None or not good:
-        return None
-    traces = TraceFolder(folder, [record.id for record in good])
-    trace = by_turn(traces.frame(COLUMNS), texts) if traces.exists() else {}
-    rows = [([row_of(record).get(name) for name in PAGE_COLUMNS], coloured(turns_of(record.sample, trace, texts)))
-            for record in good]
-    return answers_page(PAGE_COLUMNS, rows)
 
 
 def row_of(record: Compared | FailedSample) -> dict[str, Any]:
@@ -109,14 +92,12 @@ class Results:
 
     summary  metric -> value
     answers  a row per prompt
-    page     HTML of answers with coloured tokens
     tables   name -> CSV file
     images   name -> PNG file
     """
 
     summary: Mapping[str, Any] = field(default_factory=dict)
     answers: Sequence[Mapping[str, Any]] = ()
-    page: str | None = None
     tables: Mapping[str, Path] = field(default_factory=dict)
     images: Mapping[str, Path] = field(default_factory=dict)
 
@@ -125,7 +106,7 @@ class Results:
         """Equal for equal results: a command that finds it in the run logs nothing again."""
         files = {name: hashlib.sha256(file.read_bytes()).hexdigest()
                  for name, file in {**self.tables, **self.images}.items()}
-        text = json.dumps([self.summary, self.answers, self.page, files], sort_keys=True, default=str)
+        text = json.dumps([self.summary, self.answers, files], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def frames(self) -> dict[str, pd.DataFrame]:
@@ -160,8 +141,6 @@ class TrackerRun:
         client = self._client
         logged: dict[str, Any] = {name: client.Table(dataframe=frame) for name, frame in results.frames().items()}
         logged |= {name: client.Image(str(file)) for name, file in results.images.items()}
-        if results.page is not None:
-            logged["coloured"] = client.Html(results.page, inject=False)
         if logged:
             self._run.log(logged)
         self._run.summary.update({**results.summary, "digest": results.digest})
@@ -302,9 +281,7 @@ class Logbook:
         """A complete cell: its configuration, its metrics and its answers."""
         def results() -> Results:
             metrics = {name: value for name, value in summary.plain().items() if value is not None}
-            records = folder.compared()
-            return Results(metrics, [row_of(record) for record in records],
-                           coloured_answers(folder, records[:self._options.answers]))
+            return Results(metrics, [row_of(record) for record in folder.compared()])
 
         self._log(folder.key, lambda: self._about(folder), results)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,8 +40,6 @@ def test_a_run_of_trackio_is_resumed_and_not_doubled(command, trackio: Any, monk
     assert run.id == first.cell.key and run.config["rule"]["name"] == "lossless"
     *live, shown, last = rows("resumed", run)
     assert live[-1]["live/prompts"] == 3 and last["tau"] == written(first.cell).tau
-    page = Path(trackio.utils.MEDIA_DIR) / shown["coloured"]["file_path"]
-    assert "<span" in page.read_text() and "drafted" in page.read_text()
 
     more = command(*given, "n=5")
     [run] = trackio.Api().runs("resumed")

@@ -41,7 +41,7 @@ def test_a_cell_is_a_run_of_the_client(command, client: Path, tmp_path: Path, mo
     [run] = client.glob("wandb/offline-run-*")
     assert run.name.endswith(result.cell.key)
     [file] = run.glob("*.wandb")
-    for said in ("live/prompts", "live/tau", "digest", "coloured", result.cell.key):
+    for said in ("live/prompts", "live/tau", "digest", result.cell.key):
         assert said.encode() in file.read_bytes(), said
     [page] = run.rglob("*.html")
     assert "<span" in page.read_text() and "drafted" in page.read_text()
