@@ -43,8 +43,6 @@ def test_a_cell_is_a_run_of_the_client(command, client: Path, tmp_path: Path, mo
     [file] = run.glob("*.wandb")
     for said in ("live/prompts", "live/tau", "digest", result.cell.key):
         assert said.encode() in file.read_bytes(), said
-    [page] = run.rglob("*.html")
-    assert "<span" in page.read_text() and "drafted" in page.read_text()
     ids = {sample.id for sample in result.cell.samples()}
     [table] = [json.loads(path.read_text()) for path in run.rglob("*.table.json")]
     assert {row[table["columns"].index("id")] for row in table["data"]} == ids

@@ -1,4 +1,4 @@
-"""Answers token by token: the data of a page, and the coloured texts for other people's pages."""
+"""Answers token by token: the data of a page."""
 
 from __future__ import annotations
 
