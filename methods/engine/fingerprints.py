@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as memoise
@@ -60,14 +59,8 @@ def _of_folder(folder: Path, state: State) -> str:
 def _state(folder: Path) -> State:
     """Path, times of the last change of content and of state, size and inode of every file of a folder: a sweep asks
     for the fingerprints of the same models at each point."""
-    found: list[tuple[str, int, int, int, int]] = []
-    for entry in os.scandir(folder):
-        if entry.is_dir():
-            found += _state(Path(entry.path))
-        elif entry.is_file():
-            now = entry.stat()
-            found.append((entry.path, now.st_mtime_ns, now.st_ctime_ns, now.st_size, now.st_ino))
-    return tuple(found)
+    stats = [(file, file.stat()) for file in folder.rglob("*") if file.is_file()]
+    return tuple((str(file), now.st_mtime_ns, now.st_ctime_ns, now.st_size, now.st_ino) for file, now in stats)
 
 
 def config_of(source: str, revision: str | None = None) -> dict[str, Any]:
