@@ -79,9 +79,3 @@ def config_folder(source: str, revision: str | None) -> Path | str:
         return Path(hf_hub_download(source, "config.json", revision=revision)).parent
     except (OSError, ValueError) as error:
         return one_line(error)
-
-
-def size(number: int) -> str:
-    """1234567 -> `1.2 MB`, decimal."""
-    power = next((power for power in range(5) if number < 1000 ** (power + 1)), 4)
-    return f"{number / 1000**power:.{min(power, 1)}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

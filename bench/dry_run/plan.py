@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.filesize import decimal as size
 from rich.table import Table
 
-from bench.dry_run.downloads import config_folder, listing, size
+from bench.dry_run.downloads import config_folder, listing
 from bench.dry_run.estimate import (
     Lengths,
     Memory,
