@@ -213,7 +213,7 @@ class Cell(Section):
     def replace(self, **changes: Any) -> Cell:
         """This point with some of its sections changed."""
         changed = self.model_copy(update=changes)
-        for computed in ("name", "unread_name", "rotation_key", "autoregressive"):  # a copy would keep the original's
+        for computed in ("name", "unread_name", "group_key", "autoregressive"):  # a copy would keep the original's
             changed.__dict__.pop(computed, None)
         return changed
 
@@ -239,7 +239,7 @@ class Cell(Section):
         return f"{self.pair.name}-{self.label}-{self.task.name}-{digest(identity)}"
 
     @cached_property
-    def rotation_key(self) -> str:
+    def group_key(self) -> str:
         """Equal for cells that can be timed beside one baseline: all but drafter, rule, draft length and the numbers of
         prompts."""
         return digest({**self.baseline().identity(), "batch": self.batch, "engine": self.engine.model_dump()})

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.run.console import console, counted
-from bench.run.locks import Claim, Stamp, by_rotation, claim, machine
+from bench.run.locks import Claim, Stamp, by_group, claim, machine
 from bench.run.quality import QualityPass, Tracing, worker_count
 from bench.run.requested_cell import RequestedCell
-from bench.run.timed import needs_clock, time_rotation
+from bench.run.timed import needs_clock, time_group
 from results.store.errors import StoreError
 from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
@@ -105,7 +105,7 @@ class Plan:
 def plan(cells: Sequence[Cell], store: Store, locks: ExitStack) -> Plan:
     """Hold the groups and baselines that no other process holds."""
     claims: dict[str, Claim] = {}
-    refused = claim(by_rotation(cells), claims, store, locks)
+    refused = claim(by_group(cells), claims, store, locks)
     mine = [cell for cell in cells if cell.name not in refused]
     needed = {(baseline.name, baseline.n): baseline for baseline in (
         cell.baseline().replace(timed=0) for cell in mine if not cell.is_autoregressive)}
@@ -166,7 +166,7 @@ def await_baselines(planned: Plan, passes: Passes, store: Store, engine: Engine)
 def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> None:
     """Time what is not timed of the cells that are wanted for themselves, group after group."""
     asked = {name: held for name, held in planned.claims.items() if name in planned.asked and is_untimed(held, store)}
-    groups = by_rotation(held.cell for held in asked.values())
+    groups = by_group(held.cell for held in asked.values())
     if not groups:
         return
     with machine(alone=not passes.shared):
@@ -176,7 +176,7 @@ def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> N
                 console().print(f"timed pass, {number} of {len(groups)}: {title(group)}", highlight=False)
             held = [asked[cell.name] for cell in group]
             if started := [one for one in held if one.start()]:  # the clock's machine may be another one
-                time_rotation(started, store, engine, stamp, passes.sessions)
+                time_group(started, store, engine, stamp, passes.sessions)
 
 
 def is_untimed(held: Claim, store: Store) -> bool:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.run.complete import Passes, complete_cells, forget_times, is_current, title
 from bench.run.console import console
-from bench.run.locks import by_rotation
+from bench.run.locks import by_group
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
 from bench.run.requested_cell import RequestedCell
 from results.store.cells import Store
@@ -141,7 +141,7 @@ def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
             raise ValueError(f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
                              "engine.device=cuda")
     path, checkout, argv = store.root.absolute(), Path.cwd(), tuple(map(redacted_word, sys.argv))
-    works = [Work(tuple(own), passes, path, checkout, argv) for own in by_rotation(cells)]
+    works = [Work(tuple(own), passes, path, checkout, argv) for own in by_group(cells)]
     return sorted(works, key=lambda work: -work.gpus)
 
 
@@ -161,7 +161,7 @@ def processes(options: Launcher, cells: Sequence[Cell]) -> int:
     if asked is None:
         on_gpus = all(cell.engine.device == "cuda" for cell in cells)
         asked = len(gpus()) // min(cell.engine.devices for cell in cells) if on_gpus else 1
-    return max(1, min(asked, len(by_rotation(cells))))
+    return max(1, min(asked, len(by_group(cells))))
 
 
 def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None, None]:

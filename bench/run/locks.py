@@ -75,13 +75,13 @@ class Claim:
         log.debug("%s failed", self.cell.name, exc_info=True)
 
 
-def by_rotation(cells: Iterable[Cell]) -> list[list[Cell]]:
+def by_group(cells: Iterable[Cell]) -> list[list[Cell]]:
     """The groups that can be timed beside one baseline, those of one pair together, so that its models are loaded
     once; else in the order of their first cell."""
     groups: dict[str, list[Cell]] = {}
     pairs: dict[Pair, int] = {}
     for cell in cells:
-        groups.setdefault(cell.rotation_key, []).append(cell)
+        groups.setdefault(cell.group_key, []).append(cell)
         pairs.setdefault(cell.pair, len(pairs))
     return sorted(groups.values(), key=lambda group: pairs[group[0].pair])
 

@@ -48,7 +48,7 @@ MOST_IDLE = 0.1
 REPEATS = 2
 """Most repeats of one run."""
 SHARE = 0.25
-"""Most repeats in a rotation, as a share of its runs. If the machine stalls more of them, it is not free for
+"""Most repeats in a group, as a share of its runs. If the machine stalls more of them, it is not free for
 measurements, and a footnote says so."""
 NEAR_TIE = 1e-4
 """Logits of a model in float32 differ by less between batches of other sizes."""
@@ -62,7 +62,7 @@ class TimedPassError(RuntimeError):
 
 @dataclass(slots=True)
 class MethodRun:
-    """One cell of a rotation while it runs.
+    """One cell of a group while it runs.
 
     claim    the locked cell.
     samples  id -> what the quality pass decoded.
@@ -101,8 +101,8 @@ def needs_clock(claim: Claim, baseline: CellFolder) -> bool:
     return bool(untimed(claim, baseline)) or (bool(claim.folder.timed()) and claim.folder.record(PROFILE) is None)
 
 
-def time_rotation(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Stamp, sessions: int = 1) -> None:
-    """Time what is missing of the cells of one rotation, of several sessions the next part. What goes wrong is recorded
+def time_group(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Stamp, sessions: int = 1) -> None:
+    """Time what is missing of the cells of one group, of several sessions the next part. What goes wrong is recorded
     in their folders, not raised."""
     first = claims[0].cell
     try:
@@ -111,7 +111,7 @@ def time_rotation(claims: Sequence[Claim], store: Store, engine: Engine, stamp: 
         baseline, folder = engine.load(first.baseline()), store.cell(first.baseline().name)
         alone = [claim.folder for claim in claims if claim.cell.is_autoregressive]  # of batches of another size
         expected = {sample.id: sample for own in [*alone, folder] for sample in own.good_samples()}
-    except Exception as error:  # nothing of this rotation can run: every cell says why
+    except Exception as error:  # nothing of this group can run: every cell says why
         for claim in claims:
             claim.fail(error)
         return

@@ -70,10 +70,10 @@ def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of) -> None:
 
 
 def test_one_rotation_shares_all_but_the_method(cell_of) -> None:
-    key = cell_of().rotation_key
-    assert {cell_of(o).rotation_key for o in ("method=ar", "method=pld", "draft.length=9", "rule.theta=0.5")} == {key}
-    assert key not in {cell_of(o).rotation_key for o in ("seed=1", "task=mini_chat", "batch=2")}
-    assert cell_of("n=4").rotation_key == cell_of("timed=0").rotation_key == key
+    key = cell_of().group_key
+    assert {cell_of(o).group_key for o in ("method=ar", "method=pld", "draft.length=9", "rule.theta=0.5")} == {key}
+    assert key not in {cell_of(o).group_key for o in ("seed=1", "task=mini_chat", "batch=2")}
+    assert cell_of("n=4").group_key == cell_of("timed=0").group_key == key
     assert cell_of("n=4", "timed=0").name == cell_of().name, "numbers of prompts extend a cell"
 
 

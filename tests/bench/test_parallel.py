@@ -43,4 +43,4 @@ def test_a_result_depends_on_the_decoder_not_on_the_number_of_devices() -> None:
         one, layers, modules, tensor = (Cell.parsed(hydra.point(["pair=tiny", *more]).config) for more in (
             [], ["engine.parallel=layers", "engine.devices=2"], ["engine.decoder=transformers"], TWO))
     assert (layers.name, tensor.name) == (one.name, modules.name) and one.name != modules.name
-    assert one.rotation_key != layers.rotation_key and modules.rotation_key != tensor.rotation_key, "but its times do"
+    assert one.group_key != layers.group_key and modules.group_key != tensor.group_key, "but its times do"
