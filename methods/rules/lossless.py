@@ -254,14 +254,6 @@ class DrawnRule(Rule):
         return residual(v, node)
 
 
-class ChainRule(DrawnRule, WarmRule):
-    """A `WarmRule` on a drawn chain."""
-
-
-class ThresholdChain(DrawnRule, WarmThreshold):
-    """A `WarmThreshold` on a drawn chain."""
-
-
 def draft_p(v: Verification) -> Tensor:
     """[B, N] the probability with which each node's token was drafted: q(x), or 1 for a deterministic candidate."""
     return v.q_token if v.draft.sampled else torch.ones_like(v.p_token)

@@ -11,11 +11,11 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from methods.rules.base import Decision, DraftCapabilities, Sampling, State, ThresholdView, Verification, Walk
-from methods.rules.lossless import ChainRule, ThresholdChain, lossless_test, without_draft
+from methods.rules.lossless import DrawnRule, WarmRule, WarmThreshold, lossless_test, without_draft
 from methods.rules.placed import CountingRule, place, ramp
 
 
-class Ensemble(CountingRule, ThresholdChain):
+class Ensemble(CountingRule, DrawnRule, WarmThreshold):
     """Ensemble: sample from a mixture of target and draft instead of from the target, fixed or along a schedule.
 
         accept x  iff  u < (1 - w) + w p(x)/q(x);   rejected: norm(max(0, p - q));   bonus: p
@@ -100,7 +100,7 @@ class Ensemble(CountingRule, ThresholdChain):
         return w[..., None] * logits.softmax(-1) + (1.0 - w[..., None]) * draft_logits.softmax(-1)
 
 
-class CascadeTok(ChainRule):
+class CascadeTok(DrawnRule, WarmRule):
     """Speculative cascade with the token-specific deferral rule: keep a drafted token that is near the target's best.
 
     variant
@@ -163,7 +163,7 @@ class CascadeTok(ChainRule):
         return kept + (q - kept).sum(-1, keepdim=True) * p
 
 
-class Contrastive(ChainRule):
+class Contrastive(DrawnRule, WarmRule):
     """Speculative contrastive decoding: sample from the target's logits with the draft's subtracted.
 
         pi = softmax(((1 + beta) z - beta z_draft)/T_c) on the tokens of the gate, 0 elsewhere
@@ -225,7 +225,7 @@ class Contrastive(ChainRule):
 STEPS = 10
 
 
-class Mentored(ChainRule):
+class Mentored(DrawnRule, WarmRule):
     """Mentored decoding: the distribution that accepts most drafts within a KL budget of the target's.
 
     With r(v) = p(v)/q(v) the emitted token has the distribution

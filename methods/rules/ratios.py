@@ -11,10 +11,10 @@ from torch import Tensor
 
 from methods.rules.base import Sampling, ThresholdView, Verification
 from methods.rules.fsd import divergence
-from methods.rules.lossless import ThresholdChain, draft_p, without_draft
+from methods.rules.lossless import DrawnRule, WarmThreshold, draft_p, without_draft
 
 
-class Lossy(ThresholdChain):
+class Lossy(DrawnRule, WarmThreshold):
     """Lossy speculative decoding: accept as if the draft had given the token less probability than it did.
 
         accept x  iff  u < min(1, p(x)/((1 - alpha) q(x)));   rejected: norm(max(0, p - q));   bonus: p
@@ -35,7 +35,7 @@ class Lossy(ThresholdChain):
         return ThresholdView("alpha", "<", self.alpha, score, torch.ones_like(lossless), lossless)
 
 
-class Ears(ThresholdChain):
+class Ears(DrawnRule, WarmThreshold):
     """EARS: raise the acceptance of every token by a share of the target's uncertainty.
 
         accept x  iff  u < min(1, p(x)/q(x) + tolerance (1 - max_v p(v)));   rejected: norm(max(0, p - q));   bonus: p
@@ -60,7 +60,7 @@ class Ears(ThresholdChain):
 EPSILON = 1e-10
 
 
-class EntropyVerify(ThresholdChain):
+class EntropyVerify(DrawnRule, WarmThreshold):
     """Entropy verification of vllm-ascend: the less certain the target, the more the acceptance is raised.
 
         accept x  iff  u < min(1, p(x)/(theta q(x)))        theta = min(exp(-alpha H), threshold)
@@ -92,7 +92,7 @@ class EntropyVerify(ThresholdChain):
         return ThresholdView("threshold", ">", self.threshold, ratio, torch.ones_like(lossless), lossless | uncertain)
 
 
-class Cactus(ThresholdChain):
+class Cactus(DrawnRule, WarmThreshold):
     """Cactus: raise the acceptance of a drafted token by an amount that bounds the divergence from the target.
 
         accept x  iff  u < min(1, h/q(x))        h = min(1, p(x) + sqrt(2 delta p(x) (1 - p(x))))
@@ -144,7 +144,7 @@ class Cactus(ThresholdChain):
         return q - rejected + (p * summed[0] - q * summed[1]).clamp(min=0.0)
 
 
-class RFuzzy(ThresholdChain):
+class RFuzzy(DrawnRule, WarmThreshold):
     """Fuzzy acceptance with a lossless fallback: accept every token where the processed distributions are close.
 
         accept x  iff  D(p, q) <= threshold  or  u < min(1, p(x)/q(x));   rejected: norm(max(0, p - q));   bonus: p
@@ -175,7 +175,7 @@ class RFuzzy(ThresholdChain):
         return ThresholdView("threshold", "<=", self.threshold, score, torch.ones_like(lossless), lossless)
 
 
-class CascadeOpt(ThresholdChain):
+class CascadeOpt(DrawnRule, WarmThreshold):
     """Speculative cascade with the OPT deferral rule: keep the draft's distribution where the target is no surer.
 
         defer  iff  max_v q(v) < max_v p(v) - alpha TV(p, q)        TV = sum_v max(0, p(v) - q(v))

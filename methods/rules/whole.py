@@ -12,6 +12,7 @@ from methods.rules.base import Decision, DraftCapabilities, Rule, Sampling, Veri
 from methods.rules.lossless import (
     Remainder,
     WarmRule,
+    draft_p,
     lossless_test,
     rejected,
     residual,
@@ -104,8 +105,7 @@ def _excess(v: Verification, prefix: Tensor) -> Tensor:
 
 def _log_ratio(v: Verification) -> Tensor:
     """ln p(x_i)/q(x_i): [B, N], 0 at the root and in padding."""
-    q = v.q_token if v.draft.sampled else torch.ones_like(v.p_token)
-    return torch.where(v.draft.valid & (v.draft.depth > 0), (v.p_token / q).log(), 0.0)
+    return torch.where(v.draft.valid & (v.draft.depth > 0), (v.p_token / draft_p(v)).log(), 0.0)
 
 
 def _ascend_passes(v: Verification) -> Tensor:
