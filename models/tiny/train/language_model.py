@@ -63,7 +63,8 @@ class _ModelRun(TrainingRun):
 
     def take(self, model: LlamaForCausalLM) -> None:
         """Train this model from now on."""
-        self.module = self.model = model.to(self.device)  # type: ignore[arg-type]
+        torch.nn.Module.to(model, self.device)
+        self.module = self.model = model
         vocabulary = [p for name, p in model.named_parameters() if "embed" in name or "lm_head" in name]
         self.optimise(vocabulary, self.recipe.lr, self.recipe.adam_lr, 0.98)
 
