@@ -199,17 +199,13 @@ def test_a_sweep_has_the_edition_of_its_paper(hydra) -> None:
 
 
 def test_settings_of_the_papers(hydra) -> None:
-    """MARS' code: 4,096 tokens and no thinking on Qwen3, 512 elsewhere; pass@1 of HumanEval; Medusa's own rule. The
-    command line wins over a setting that goes with a model."""
+    """What digests.txt does not hold: pass@1 of HumanEval, what a paper does not print, and that the command line wins
+    over a setting that goes with a model."""
     spec = parse_report(hydra.section("report", "mars_table1"))
-    plan = plan_of(spec, hydra, ["pairs=[vicuna_13b,qwen3_8b]", "engine.device=cpu"])
-    limits = {cell.pair.name: (cell.max_new_tokens, cell.pair.thinking, cell.n) for cell in plan.cells.values()}
-    assert limits == {"vicuna_13b": (512, None, 80), "qwen3_8b": (4096, False, 80)}
+    plan = plan_of(spec, hydra, ["pair=qwen3_8b", "engine.device=cpu", "decoding.max_new_tokens=100"])
     assert {cell.load_task().metric for cell in plan.cells.values() if "humaneval" in cell.task.name} == {"pass@1"}
-    assert plan.cells["V 13B", "Medusa", "GSM8K"].rule.name == "typical"
     assert "Not printed in the paper: Nodes, here 50" in plan.spec.about and "Not printed" not in spec.edition().about
-    shorter = plan_of(spec, hydra, ["pair=qwen3_8b", "engine.device=cpu", "decoding.max_new_tokens=100"])
-    assert {cell.max_new_tokens for cell in shorter.cells.values()} == {100}
+    assert {cell.max_new_tokens for cell in plan.cells.values()} == {100}
 
 
 def test_a_classifier_that_people_label_is_left_out(hydra) -> None:
