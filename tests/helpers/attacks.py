@@ -14,7 +14,6 @@ from typing import Literal
 
 from tasks.sandbox.calls import REFUSED
 from tasks.sandbox.run import Job, run_job
-from tasks.scorers.code import NUMPY
 
 Kind = Literal["verdict", "reach", "resources"]
 
@@ -44,27 +43,16 @@ UNGUESSED = "import random\nx = random.SystemRandom().randrange(2**64)\nassert f
 C = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 _PASS = '{"state": "passed", "error": null, "nonce": ""}'
 
-PLUS = NUMPY + """
-import numpy as np
-def is_floats(x) -> bool:
-    if isinstance(x, float): return True
-    if isinstance(x, (list, tuple)): return all(isinstance(i, float) for i in x)
-    return False
-def assertion(out, exp, atol):
-    exact_match = out == exp
-    if atol == 0 and is_floats(exp): atol = 1e-6
-    if not exact_match and atol != 0:
-        assert np.allclose(out, exp, rtol=1e-07, atol=atol)
-    else:
-        assert exact_match
+PAIRS = """
+def assertion(out, exp):
+    assert out == exp
 def check(candidate):
     for inp, exp in zip([[3.0], [4.0]], {wanted}):
-        assertion(candidate(*inp), exp, 0)
+        assertion(candidate(*inp), exp)
 check(f)
 """
-"""The tests of evalplus' data sets, as they stand there, with the results that are wanted."""
-FLOATS, NOTHING = PLUS.replace("{wanted}", "[[1.5, 2.5], [1.5, 3.5]]"), PLUS.replace("{wanted}", "[[], []]")
-NUMBER, NONE = PLUS.replace("{wanted}", "[17, 23]"), PLUS.replace("{wanted}", "[None, None]")
+"""Tests in the form of HumanEval's, with the results that are wanted."""
+NOTHING, NUMBER, NONE = (PAIRS.replace("{wanted}", wanted) for wanted in ("[[], []]", "[17, 23]", "[None, None]"))
 MAPPED = "assert all(map(lambda x: f(x) == 3 * x + 1, range(5, 9)))"
 
 PUT = """import os
@@ -114,10 +102,6 @@ VERDICT = [
 ]  # fmt: skip
 
 UNDESERVED = [
-    ("a length and nothing to compare", "class L:\n    def __len__(self): return 2\n    def __iter__(self): return iter(())\n"
-     "def f(x): return L()", FLOATS),
-    ("a list that has nothing to iterate over", "class L(list):\n    def __iter__(self): return iter(())\n    def __len__(self): return 2\n"
-     "def f(x): return L()", FLOATS),
     ("a text for an empty list", "def f(x): return ''", NOTHING),
     ("an object for None", "class N:\n    def __eq__(self, o): return True\n    __hash__ = None\ndef f(x): return N()", NONE),
     ("StopIteration inside map", "def f(x): raise StopIteration", MAPPED),
@@ -126,9 +110,6 @@ UNDESERVED = [
     ("a str whose comparison lies", "class S(str):\n    def __eq__(self, o): return True\n    __hash__ = None\ndef f(x): return S()", "assert f(1) == 'abc'"),
     ("a float near to everything", "class F(float):\n    def __sub__(self, o): return 0.0\n    __rsub__ = __sub__\n    def __abs__(self): return 0.0\n"
      "def f(x): return F(9)", "assert abs(f(1) - 2.5) < 1e-6"),
-    ("not a number", "def f(x): return float('nan')", FLOATS),
-    ("infinity near infinity", "def f(x): return [1.0, 1.0]", PLUS.replace("{wanted}", "[[float('inf'), 1.0]] * 2")),
-    ("a number near none", "def f(x): return [True, False]", FLOATS),
     ("a dict that has every key", "class D(dict):\n    def __missing__(self, k): return 3 * k + 1\n    def __eq__(self, o): return True\n"
      "def f(x): return D()", "assert f(1) == {1: 4}"),
     ("an object that holds everything", "class A:\n    def __contains__(self, o): return True\ndef f(x): return A()", "assert 17 in f(1)"),
@@ -138,8 +119,6 @@ UNDESERVED = [
     ("isclose that is always true", "import math\nmath.isclose = lambda *a, **k: True\ndef f(x): return 0.0", "assert math.isclose(f(2), 7.0)"),
     ("isclose of its own, imported by name", "from math import isclose\ndef isclose(*a, **k): return True\ndef f(x): return 0.0",
      "from math import isclose\nassert isclose(f(2), 7.0)"),
-    ("a numpy of its own", "import sys, types\nn = types.ModuleType('numpy')\nn.allclose = lambda *a, **k: True\nsys.modules['numpy'] = n\n"
-     "np = numpy = n\ndef f(x): return [0.0]", FLOATS),
     ("an assertion of its own", "def assertion(out, exp, atol): pass\ndef check(c): pass\ndef f(x): return 0", NUMBER),
     ("builtins that agree", "import builtins\nbuiltins.abs = builtins.len = lambda *a: 0\nbuiltins.zip = lambda *a: []\nbuiltins.all = lambda *a: True\n"
      "def all(*a): return True\ndef zip(*a): return []\ndef f(x): return 0", NUMBER),

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.sandbox import run as sandbox
 from tasks.sandbox.run import LONGEST_ERROR, Job, SandboxError, run_job
-from tests.helpers.attacks import ATTACKS, EVERY_CALL, FLOATS, NOTHING, NUMBER, UNGUESSED, attempt, prey
+from tests.helpers.attacks import ATTACKS, EVERY_CALL, NOTHING, NUMBER, UNGUESSED, attempt, prey
 
 pytestmark = pytest.mark.skipif(sandbox.bubblewrap_fault() is not None,
                                 reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}")
@@ -45,7 +45,6 @@ def test_every_system_call_of_the_table_is_refused():
 
 @pytest.mark.parametrize(("program", "tests"), [
     ("def f(x): return 3 * x + 1", UNGUESSED),
-    ("def f(x): return [1.5, x - 0.5 + 1e-9]", FLOATS),
     ("def f(x): return []", NOTHING),
     ("def f(x): return {3: 17, 4: 23}[x]", NUMBER),
     ("def f(x): return True + {3: 16, 4: 22}[x]", NUMBER),
