@@ -137,7 +137,7 @@ def test_every_file_counts_by_its_content(cell_of, pair_folder: Path, tmp_path: 
     assert same == moved != changed
 
 
-ARCHIVES = sorted((PROJECT / "results" / "measured").glob("*/store.tar.xz"))
+ARCHIVES = sorted((PROJECT / "results" / "measured").glob("*/store*.tar.xz"))
 
 
 @pytest.fixture(scope="module")

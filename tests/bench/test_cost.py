@@ -229,10 +229,11 @@ def test_a_report_of_another_machine_needs_no_clock(command: Command) -> None:
 
 
 @pytest.mark.slow
-def test_a_check_is_that_of_the_archive(tmp_path: Path) -> None:
-    with tarfile.open(CONF.parent / "results" / "measured" / "smollm2_cpu" / "store.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    profile = load(CONF / "cost" / "epyc_smollm2.yaml")
-    found = check_of(list(cost.predictions(Store(tmp_path / "store"), profile, "smollm2")))
+def test_a_check_is_that_of_the_archives(tmp_path: Path) -> None:
+    for path in (CONF.parent / "results" / "measured" / "embedded_cpu").glob("store*.tar.xz"):
+        with tarfile.open(path) as archive:
+            archive.extractall(tmp_path, filter="data")
+    profile = load(CONF / "cost" / "epyc_tiny.yaml")
+    found = check_of(list(cost.predictions(Store(tmp_path / "store"), profile, "tiny")))
     assert found is not None and profile.check is not None and found.cells == profile.check.cells
-    assert found.model_dump() == pytest.approx(profile.check.model_dump(), abs=6e-4) and profile.check.misses
+    assert found.model_dump() == pytest.approx(profile.check.model_dump(), abs=6e-4)
