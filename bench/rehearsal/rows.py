@@ -24,6 +24,8 @@ FUNCTIONS = [
      "canonical_solution": f"    return x + {n}\n",
      "test": f"\n\nMETADATA = {{}}\n\n\ndef check(candidate):\n    assert candidate(1) == {n + 1}\n"}
     for n in (1, 2, 3, 4, 5)]
+NUMPY_TEST = ("import numpy as np\n\ndef check(candidate):\n    for x, y in [(1, {0}.0), (0.5, {0} - 0.5)]:\n"
+              "        out = candidate(x)\n        assert out == y or np.allclose(out, y, rtol=1e-07, atol=1e-6)\n")
 PROBLEMS: list[dict[str, Any]] = [
     {"task_id": n, "text": f"Write a function to multiply a number by {n}.",
      "code": f"def times(a):\r\n  return a * {n}", "test_setup_code": "",
@@ -69,7 +71,12 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
                     WORD_PROBLEMS),
     **dict.fromkeys(("humaneval", "humaneval_completion", "humaneval_eagle", "humaneval_arc", "humaneval_mars"),
                     FUNCTIONS),
+    "humaneval_plus": [{**row, "test": NUMPY_TEST.format(n)} for n, row in enumerate(FUNCTIONS, start=1)],
     "mbpp": PROBLEMS,
+    "mbpp_plus": [
+        {"task_id": row["task_id"], "prompt": row["text"], "code": row["code"], "test_imports": ["import math"],
+         "test_list": row["test_list"], "test": "import numpy as np\n" + "\n".join(row["test_list"])}
+        for row in PROBLEMS],
     **dict.fromkeys(("mt_bench", "mt_bench_eagle", "komt_bench", "spec_bench", "eagle"), QUESTIONS),
     "alpaca": [{"dataset": "own", "instruction": f"Name {n} birds.", "output": "A crow.", "generator": "text"}
                for n in range(2, 7)],

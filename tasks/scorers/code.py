@@ -1,4 +1,4 @@
-"""HumanEval and MBPP: evalplus extracts the code from the answer; it is run against the tests in the sandbox.
+"""HumanEval(+) and MBPP(+): evalplus extracts the code from the answer; it is run against the tests in the sandbox.
 
 The executor of evalplus is not used: its documentation states that it is not a sandbox. pass@k over several samples per
 prompt (`task.samples`) is in the summary (results/metrics/intervals.py).
@@ -16,6 +16,24 @@ from tasks.base import Score
 from tasks.sandbox.run import Job, bubblewrap_fault, run_job
 from tasks.scorers.base import Scorer
 from tasks.scorers.extract import longest_program
+
+# The "plus" tests compare arrays with numpy, of which they use little, and the sandbox provides no packages. As in
+# evalplus, and unlike in numpy, values of another type or length are not close.
+NUMPY = '''
+import math as _math, sys as _sys, types as _types
+def _allclose(a, b, rtol=1e-05, atol=1e-08):
+    if isinstance(b, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all([_allclose(x, y, rtol, atol) for x, y in zip(a, b)])
+    if not isinstance(a, (int, float, complex)) or not isinstance(b, (int, float, complex)):
+        raise TypeError("only numbers, and lists and tuples of them, are compared")
+    if a == b or a in (_math.inf, -_math.inf) or b in (_math.inf, -_math.inf):
+        return a == b
+    return abs(a - b) <= atol + rtol * abs(b)
+_numpy = _types.ModuleType("numpy")
+_numpy.ndarray, _numpy.float32, _numpy.float64 = type("ndarray", (), {}), "float32", "float64"
+_numpy.allclose, _numpy.isclose, _numpy.inf, _numpy.nan = _allclose, _allclose, _math.inf, _math.nan
+_sys.modules["numpy"] = _numpy
+'''
 
 
 class Programs(Scorer):
@@ -74,8 +92,9 @@ def solution(text: str, prompt: str | None, entry_point: str | None) -> str:
 def tests(reference: Mapping[str, Any]) -> str:
     """The test program that follows the solution; it runs to its last line if all tests pass."""
     text = _text(reference["test"])
+    needs_numpy = NUMPY if "numpy" in text else ""
     call = f"\ncheck({reference['entry_point']})" if "def check(" in text and reference.get("entry_point") else ""
-    return f"{_text(reference.get('setup'))}\n{text}{call}"
+    return f"{_text(reference.get('setup'))}\n{needs_numpy}{text}{call}"
 
 
 def _text(lines: str | Sequence[str] | None) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bench.config.compose import Composer
-from bench.rehearsal.rows import FUNCTIONS, PROBLEMS, ROWS
+from bench.rehearsal.rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 from tasks.base import TaskError
 from tasks.judge_prompts import Question, is_penalised
 from tasks.sandbox import run as sandbox
@@ -245,12 +245,15 @@ def test_tests_may_use_what_the_prompt_defines():
 
 
 @ISOLATED
-def test_assertions():
+def test_assertions_and_plus_tests():
     code = Code(name="code", timeout_s=600)
     for row in PROBLEMS[:2]:
         reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
         assert code.score(reference, [row["code"]]).value == 1
         assert code.score(reference, [row["code"].replace("*", "+")]).value == 0
+    plus = {**FUNCTIONS[1], "test": NUMPY_TEST.format(3)}
+    assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value == 1
+    assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.6", row=plus).value == 0
 
 
 def test_the_solution_is_what_the_entry_point_needs():
