@@ -12,7 +12,7 @@ import pytest
 from bench.run import quality
 from bench.run.models import ModelPool
 from bench.run.pool import MOST_DEATHS
-from bench.run.quality import worker_count
+from bench.run.quality import JOBS_EACH, worker_count
 from methods.engine.device import DEFAULT_THREADS
 from results.store.cells import CellFolder, Store
 from results.store.sample import Sample
@@ -183,7 +183,7 @@ def test_a_killed_process_of_workers_loses_nothing(command, tmp_path: Path, monk
 
 
 def test_how_many_workers() -> None:
-    assert [worker_count(None, {"cpu"}, jobs) for jobs in (0, 1, 1000)] == [1, 1, DEFAULT_THREADS]
+    assert [worker_count(None, {"cpu"}, jobs) for jobs in (0, 2 * JOBS_EACH - 1, 1000)] == [1, 1, DEFAULT_THREADS]
     assert [worker_count(4, {"cpu"}, jobs) for jobs in (3, 1000)] == [3, 4]
 
 
