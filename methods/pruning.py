@@ -202,4 +202,4 @@ def select(draft: Draft, kept: Tensor, size: int) -> Draft:
     ancestors = pick(draft.ancestors).gather(2, index[:, None].expand(-1, size, -1))
     logits, q, hidden = (None if x is None else pick(x) for x in (draft.logits, draft.q, draft.hidden))
     return replace(draft, tokens=pick(draft.tokens), parents=parents, ancestors=ancestors, depth=pick(draft.depth),
-                   valid=valid, logits=logits, q=q, hidden=hidden)
+                   valid=valid, logits=logits, q=q, hidden=hidden, sizes=None)

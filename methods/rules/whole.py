@@ -170,21 +170,36 @@ class Traversal(Rule):
 def alphas(v: Verification) -> tuple[Tensor, Tensor]:
     """alpha of every node when it is entered, and when it is tested, all its children rejected: both [B, N].
 
-    Level by level, one round per sibling rank."""
+    Level by level: one round per sibling rank over the contexts of a depth, or over all where the shape is unknown."""
     draft = v.draft
     entry = torch.zeros_like(v.u, dtype=v.p.dtype)
     entry[:, 0] = 1.0
-    tested, ranks = entry, v.earlier_siblings.sum(-1)
+    tested, ranks = entry.clone(), v.earlier_siblings.sum(-1)
     children = [v.child(rank) for rank in range(draft.width or draft.nodes - 1)]
-    for depth in range((draft.levels or draft.nodes) - 1):
-        left = Remainder(v.p, v.q, entry, draft.replacement)
+    for depth, (first, last) in enumerate(_contexts(v)):
+        here = slice(first, last)
+        left = Remainder(v.p[:, here], v.q[:, here], entry[:, here], draft.replacement)
         for rank, (child, real) in enumerate(children):
-            token = draft.tokens.gather(1, child)
-            below = (ranks == rank) & (draft.depth == depth + 1) & draft.valid
-            entry = torch.where(below, v.at_parent(left.reach(token)), entry)
-            left = left.reject(token, real)
-        tested = torch.where(draft.depth == depth, left.alpha, tested)
-    return entry, torch.where(draft.depth == (draft.levels or draft.nodes) - 1, entry, tested)
+            token = draft.tokens.gather(1, child[:, here])
+            reach = torch.zeros_like(entry)
+            reach[:, here] = left.reach(token)
+            entry = torch.where((ranks == rank) & (draft.depth == depth + 1) & draft.valid, v.at_parent(reach), entry)
+            left = left.reject(token, real[:, here])
+        tested = torch.where(draft.depth == depth, torch.zeros_like(entry).index_copy(
+            1, torch.arange(first, last, device=entry.device), left.alpha), tested)
+    return entry, torch.where(draft.depth == len(_contexts(v)), entry, tested)
+
+
+def _contexts(v: Verification) -> list[tuple[int, int]]:
+    """The nodes that may have children, first and one past the last of them, at each depth from 0 on."""
+    sizes = (1,) * v.draft.nodes if v.draft.chain else v.draft.sizes
+    if sizes is None:
+        return [(0, v.draft.nodes)] * v.draft.nodes
+    places, first = [], 0
+    for size in sizes[:-1]:
+        places.append((first, first + size))
+        first += size
+    return places
 
 
 RELEASED_EPSILON = 1e-5

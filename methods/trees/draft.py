@@ -37,6 +37,8 @@ class Draft:
     chain      every node has one child: accepted nodes are a prefix, nothing has to be compacted.
     width      the largest number of siblings, where the drafter knows it without asking the device.
     levels     the largest number of nodes on a path, root included, likewise.
+    sizes      the number of nodes at each depth, the root's 1 first, if all rows share it and nodes are ordered by
+               depth; None where the drafter does not know it.
     extra_nodes  number of trailing nodes that the target processes but that are not candidates: rules do not see them,
                and the target's argmax after each goes to `Proposer.on_extra_outputs`.
 
@@ -57,6 +59,7 @@ class Draft:
     levels: int | None = None
     extra_nodes: int = 0
     replacement: bool = True
+    sizes: tuple[int, ...] | None = None
 
     @property
     def nodes(self) -> int:
@@ -67,7 +70,8 @@ class Draft:
         n = self.nodes - self.extra_nodes
         given = {name: x[:, :n] for name in ("logits", "q", "hidden") if (x := getattr(self, name)) is not None}
         return replace(self, tokens=self.tokens[:, :n], parents=self.parents[:, :n], depth=self.depth[:, :n],
-                       ancestors=self.ancestors[:, :n, :n], valid=self.valid[:, :n], extra_nodes=0, **given)
+                       ancestors=self.ancestors[:, :n, :n], valid=self.valid[:, :n], extra_nodes=0,
+                       sizes=None, **given)
 
     @classmethod
     def of_chain(cls, tokens: Tensor, *, valid: Tensor | None = None, sampled: bool = False,

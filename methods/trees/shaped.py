@@ -140,4 +140,4 @@ class ShapedTree:
         real = torch.cat([torch.ones_like(root, dtype=torch.bool), *(level.real for level in levels)], 1)
         valid = ~(shape.ancestors & ~real[:, None, :]).any(-1) if self.sampled else real  # with all its ancestors
         return Draft(tokens, shape.parents, shape.ancestors, shape.depth, valid, self.sampled, whole, q,
-                     width=max(self.shape.widths), levels=shape.levels, replacement=self.replacement)
+                     width=max(self.shape.widths), levels=shape.levels, replacement=self.replacement, sizes=self.sizes)

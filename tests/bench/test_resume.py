@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from bench.run.models import ModelPool
 from bench.run.pool import MOST_DEATHS
 from bench.run.quality import JOBS_EACH, worker_count
 from methods.engine.device import DEFAULT_THREADS
-from results.store.cells import CellFolder, Store
+from results.store.cells import Store
 from results.store.sample import Sample
 from results.store.traces import TraceFolder
 from tests.helpers import dying
@@ -174,9 +175,9 @@ def test_a_killed_process_of_workers_loses_nothing(command, tmp_path: Path, monk
                                                    victim: str) -> None:
     given = (*GIVEN[1:], "n=4", "quality_batch=2")
     with monkeypatch.context() as patch:
-        patch.setattr(CellFolder, "append", CellFolder.append)  # undone behind this block
-        dying.after(3, lambda: dying.kill(victim))
+        patch.setattr(quality, "loaded_worker", partial(dying.worker_that_kills, victim, tmp_path / "died"))
         assert command(*given, "workers=2", flags=["-m"], store=tmp_path / "killed").status == 0
+    assert (tmp_path / "died").exists()
     whole = command(*given, flags=["-m"], store=tmp_path / "whole")
     assert whole.status == 0 and samples_of(Store(tmp_path / "killed")) == samples_of(whole.store)
     assert doubled(tmp_path / "killed") == ""

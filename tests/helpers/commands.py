@@ -64,7 +64,7 @@ def _child(environment: Mapping[str, str], words: tuple[object, ...], dies_after
 
     os.environ.update(environment)
     if dies_after:
-        dying.after(dies_after, lambda: dying.kill("self"))
+        dying.after(dies_after, dying.die)
     if dies_waiting:
-        time.sleep = lambda seconds: dying.kill("self") if seconds == dies_waiting else None
+        time.sleep = lambda seconds: dying.die() if seconds == dies_waiting else None
     sys.exit(run(*map(str, words)).status)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
 from itertools import count
-
-import psutil
+from pathlib import Path
 
 from bench.run import jobs, launch
 from bench.run.jobs import Done, Job
@@ -28,18 +26,8 @@ def after(samples: int, act: Callable[[], object]) -> None:
     CellFolder.append = counted
 
 
-def kill(victim: str) -> None:
-    """`self`; `worker`, the process started last; `forkserver`, which starts them."""
-    me = psutil.Process()
-    match victim:
-        case "self":
-            pid = me.pid
-        case "worker":
-            pid = (multiprocessing.active_children() or me.children(recursive=True))[-1].pid
-        case "forkserver":
-            alive = [child for child in me.children() if child.status() != psutil.STATUS_ZOMBIE]
-            [pid] = [child.pid for child in alive if "forkserver" in " ".join(child.cmdline())]
-    os.kill(pid, signal.SIGKILL)
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _dies_once(work: Work) -> None:
@@ -48,7 +36,7 @@ def _dies_once(work: Work) -> None:
         (work.store.parent / "died").touch(exist_ok=False)
     except FileExistsError:
         return
-    after(2, lambda: kill("self"))
+    after(2, die)
 
 
 def worker() -> Callable[[Work], tuple[str, ...]]:
@@ -57,7 +45,7 @@ def worker() -> Callable[[Work], tuple[str, ...]]:
 
     def dying(work: Work) -> tuple[str, ...]:
         if work.cells[0].task.name == "mini_chat":
-            kill("self")
+            die()
         _dies_once(work)
         return complete(work)
 
@@ -68,6 +56,20 @@ def worker_of_the_quality_pass() -> Callable[[Job], Done]:
     """One that dies of the second prompt."""
     decode = jobs.loaded_worker()
     return lambda job: os._exit(9) if any(one.id.endswith("-00001") for one in job.prompts) else decode(job)
+
+
+def worker_that_kills(victim: str, died: Path) -> Callable[[Job], Done]:
+    """One that kills itself (`worker`) or the process that started it (`forkserver`) with the first answers, once."""
+    decode = jobs.loaded_worker()
+
+    def dying(job: Job) -> Done:
+        done = decode(job)
+        if job.prompts and not died.exists():
+            died.touch()
+            os.kill(os.getpid() if victim == "worker" else os.getppid(), signal.SIGKILL)
+        return done
+
+    return dying
 
 
 def work_of_ray(work: Work) -> tuple[str, ...]:

@@ -259,7 +259,7 @@ def test_a_models_tree_carries_the_distributions_it_was_drawn_from() -> None:
     g = torch.Generator().manual_seed(0)
     for _ in range(2):
         draft = proposer.propose(rows, torch.rand(2, drafter.num_uniforms(3), generator=g))
-        assert draft.nodes == drafter.nodes(3) == 11 and not draft.replacement
+        assert draft.nodes == drafter.nodes(3) == 11 and draft.sizes == (1, 2, 4, 4) and not draft.replacement
         assert draft.valid.all(), "every distribution has tokens enough"
         for row in range(2):
             for node in range(7):

@@ -23,7 +23,7 @@ def drawn(benchmark, seed: int):
     example = benchmark.draw(rng)
     while example.reference.get("kind") == "statement":
         example = benchmark.draw(rng)
-    return example, [wording(phrase, rng).text for phrase in example.phrases]
+    return example, [wording(phrase, rng) for phrase in example.phrases]
 
 
 @given(SEEDS)
