@@ -35,7 +35,7 @@ def draw(data: Data) -> Figure:
             ax.minorticks_off()
         _panel(ax, data, at)
     figure.legend(*legend_of(axes), loc="outside right upper",
-                  title=f"at points: {pareto.series}" if pareto.lines else None)
+                  title=f"at points: {pareto.series}" if any(ax.texts for ax in axes) else None)
     return figure
 
 
@@ -57,19 +57,21 @@ def _panel(ax: Axes, data: Data, at: At) -> None:
                 color=shapes[label].colour if pareto.lines else SOFT)
     if pareto.lines:
         ax.margins(_NAME_MARGIN)
+    named = pareto.lines and sum(len(group) > 1 for group in points.values()) <= len(_CORNERS)
     for i, (label, group) in enumerate(points.items()):
         at_place: dict[tuple[float, float], list[str]] = {}
         for (x, y), (name, _) in zip(group, cells_of[label], strict=True):
             if x is not None and y is not None:
                 _draw_point(ax, x, y, shapes[label], label, ring=bool(pareto.lines) and len(group) == 1)
                 at_place.setdefault((x.value, y.value), []).append(name)
-        if pareto.lines and len(group) > 1:
+        if named and len(group) > 1:
             _write_names(ax, at_place, shapes[label].colour, _CORNERS[i % len(_CORNERS)])
 
 
 def _write_names(ax: Axes, at_place: Mapping[tuple[float, float], list[str]], colour: str,
                  corner: tuple[int, int]) -> None:
-    """Write what points of a line are, such as their thresholds, beside them; lines write to different corners."""
+    """Write what points of a line are, such as their thresholds, beside them; lines write to different corners,
+    and more lines than there are corners have no names."""
     right, above = corner
     for place, names in at_place.items():
         ax.annotate(", ".join(names), place, xytext=(4 * right, 4 * above), textcoords="offset points", fontsize=8,

@@ -18,7 +18,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 TOPS = ("bench", "methods", "tasks", "results", "plots")
 FILE_LINES, FUNCTION_LINES = 450, 50
-BUDGETS = {"bench": 14_820, "methods": 13_180, "tasks": 2_470, "results": 9_150, "plots": 1_690, "tests": 22_040}
+BUDGETS = {"bench": 14_190, "methods": 12_910, "tasks": 2_470, "results": 8_800, "plots": 1_380, "tests": 20_900}
 """Top folder -> the most lines of Python it may have, blank ones and comments included. Budgets only fall."""
 
 # The order of the folders (rooms, below), top first. A file may import its own room, a room of its own line, and the
