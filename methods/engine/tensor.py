@@ -95,6 +95,7 @@ def follow(load: Callable[..., Any]) -> int:
                 held[number] = load(**given)
         else:
             _follow_forward(held, held[number], *given)
+    _part()
     return 0
 
 
@@ -128,8 +129,21 @@ def _meet() -> None:
 
 def dismiss_at_exit() -> None:
     """Let the other ranks end when this process does."""
-    atexit.unregister(_send)
-    atexit.register(_send, None)
+    atexit.unregister(_dismiss)
+    atexit.register(_dismiss)
+
+
+def _dismiss() -> None:
+    _send(None)
+    _part()
+
+
+def _part() -> None:
+    """Leave the group. Where a process ends without, torch 2.13 now and then aborts it: its threads outlive the
+    interpreter."""
+    import torch.distributed as dist
+
+    dist.destroy_process_group()
 
 
 def _send(message: Any) -> None:
