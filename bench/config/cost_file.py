@@ -50,9 +50,22 @@ def save(file: Path, profile: Profile) -> None:
     written."""
     plain = _rounded(profile.model_dump(exclude_none=True, exclude=None if profile.beside else {"beside"}))
     profile_of({"cost": plain})
-    text = yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, allow_unicode=True, width=1000)
+    for part in (plain[kind] for kind in ("sampled", "greedy") if kind in plain):
+        part["drafts"] = {name: _Line(prices) for name, prices in part["drafts"].items()}
+    text = yaml.dump(plain, Dumper=_Lines, sort_keys=False, default_flow_style=None, allow_unicode=True, width=1000)
     replace_text(file, f"# python -m bench report=controls cost={file.stem}\n"
                        f"# All times are in seconds; docs/cost.md explains each key.\n{text}")
+
+
+class _Line(dict[str, Any]):
+    """What a profile has on one line, whatever is in it."""
+
+
+class _Lines(yaml.SafeDumper):
+    pass
+
+
+_Lines.add_representer(_Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, True))
 
 
 def _mapping(given: Any, key: str) -> Mapping[str, Any]:
