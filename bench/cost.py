@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import PositiveInt
 
 from bench.commands.command import Options, run_command
 from bench.config.cost_file import save
 from bench.run.cost_clock import Clocks
-from results.metrics.cost import AnswerSeconds, check_of, speedup, stated
+from results.metrics.adds import answer_seconds
+from results.metrics.cost import check_of, stated
 from results.store.cells import Store
 from results.store.errors import Arguments, StoreError
 from results.store.files import check_writable
@@ -62,7 +64,13 @@ def predictions(store: Store, profile: Profile, pair: str) -> Iterator[tuple[flo
             log.warning("left out: %s: %s", folder.key, error)
             continue
         if timed:
-            yield speedup(AnswerSeconds.of(there))[0], speedup(AnswerSeconds.of(timed))[0]
+            yield answer_speedup(there), answer_speedup(timed)
+
+
+def answer_speedup(timed: Sequence[Compared]) -> float:
+    """Seconds of plain decoding over own, prefill included, sum over sum."""
+    base, own = np.array([answer_seconds(pair) for pair in timed], float).sum(0)
+    return float(base / own)
 
 
 def processor(environment: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,6 @@ from plots.data import At, Data
 from plots.rules import family
 from plots.style import BLUE, INK, SOFT, VERMILLION, panel_grid
 from results.metrics.cost import VERIFIED, Profile, answer_cost, ratios
-from results.metrics.cost_roofline import Roofline
 from results.reports.grid import panels
 
 DRAFT, VERIFY = np.geomspace(0.01, 1, 60), np.linspace(1, 3, 61)
@@ -64,9 +63,8 @@ def draw(data: Data) -> Figure:
 
 def machines() -> dict[str, tuple[float, float]]:
     """Title of each shipped cost profile that prices `DRAFTER` -> its place in the plane."""
-    given = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PROFILES.glob("*.yaml"))]
-    profiles = [Roofline.model_validate(one["roofline"]).profile() if "roofline" in one else Profile.model_validate(one)
-                for one in given]
+    profiles = [Profile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+                for path in sorted(PROFILES.glob("*.yaml"))]
     return {profile.title: place for profile in profiles if (place := ratios(profile, DRAFTER)) is not None}
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import yaml
 
 from bench.config.errors import ConfigError
-from bench.config.section import parse, refusals
+from bench.config.section import parse
 from methods import user_yaml
 from results.metrics.cost import Profile
-from results.metrics.cost_roofline import Roofline
 from results.store.files import replace_text
 
 
@@ -25,13 +24,6 @@ def profile_of(config: Mapping[str, Any]) -> Profile | None:
     if not isinstance(given, Mapping):
         raise ConfigError(f"cost={given}: must be a file of conf/cost; python -m bench.cost to=FILE.yaml makes "
                           "one")
-    if "roofline" in given:
-        if others := [f"cost.{key}" for key in given if key != "roofline"]:
-            raise ConfigError(f"cost.roofline: excludes {', '.join(others)}; give the numbers of a data sheet or "
-                              "measured times, not both")
-        roofline = parse(Roofline, {"cost.roofline": _mapping(given["roofline"], "cost.roofline")}, "cost.roofline")
-        with refusals("cost.roofline", ()):
-            return roofline.profile()
     if "units" not in given:
         raise ConfigError("cost.units: missing; give cost.units={time: s}, with all times in seconds")
     return parse(Profile, {"cost": given}, "cost")
@@ -66,12 +58,6 @@ class _Lines(yaml.SafeDumper):
 
 
 _Lines.add_representer(_Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, True))
-
-
-def _mapping(given: Any, key: str) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{key}={given}: must hold `key: value` lines")
-    return given
 
 
 def _rounded(part: Any) -> Any:

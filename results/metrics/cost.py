@@ -14,15 +14,14 @@ of each."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from results.metrics.intervals import Interval, ratio_interval
 from results.store.errors import StoreError, printable
 from results.store.sample import Compared, Sample, Timed, TimedRun
 
@@ -33,15 +32,8 @@ ANY = "any"
 DRAWN = " drawn"
 """Behind a drafter's name in `drafts`: drafts whose tokens are drawn, where the drafter has others as well."""
 LOSSLESS = "lossless"
-
-
 VERIFIED = 8
 """Tokens of the verification by which machines are compared."""
-
-
-READ, SHORTEST, LONGEST = 512, 1e-3, 10
-"""Where all numbers are seconds: a prompt of so many tokens takes half a forward of the target over one token, or more;
-a forward of a drafter's model takes at least `SHORTEST` of it, and no part of a cycle more than `LONGEST`."""
 Seconds = Annotated[float, Field(ge=0, le=1000)]
 ForwardSeconds = Annotated[float, Field(ge=1e-6, le=1000)]
 Tokens = Annotated[int, Field(ge=1, le=1 << 24)]
@@ -162,14 +154,14 @@ class Costs(Frozen):
 
 
 class Profile(Frozen):
-    """What the parts of a cycle cost on a machine, in seconds: the format of conf/cost (docs/cost.md), where a
-    `Roofline` may stand in its place. `bench.config.cost_file` reads and writes it.
+    """What the parts of a cycle cost on a machine, in seconds: the format of conf/cost (docs/cost.md).
+    `bench.config.cost_file` reads and writes it.
 
     units     of all numbers: seconds. A file must give it.
     title     machine, engine and model, for captions.
     machine   processor or accelerator, as environment records name it: clocks of any other check nothing.
     beside    other profiles of the same machine, files of conf/cost: the range over all is the uncertainty.
-    obtained  measured on the machine, or roofline: computed from bytes, operations and the shares of `sources`.
+    obtained  measured on the machine, or roofline: computed from a data sheet, as `sources` say.
     sources   where each constant comes from, or the command that measured.
     target    batch -> tokens of a row -> seconds of one forward of the target.
     rest      of a cycle and of each draft step: what lies between the other parts.
@@ -198,34 +190,7 @@ class Profile(Frozen):
             if len(seconds) < 2 or 1 not in seconds:
                 raise ValueError(f"target.{batch}: give the seconds of one token and of at least one more number")
             _check_rising(f"target.{batch}", seconds)
-        self._check_units()
         return self
-
-    def _check_units(self) -> None:
-        """Raises ValueError for parts that cannot belong to one machine where all numbers are seconds."""
-        for name, seconds, forward, least, most in self._parts():
-            if not least * forward <= seconds <= most * forward:
-                raise ValueError(f"{name} takes {seconds:.3g} s, a forward of the target over one token {forward:.3g} "
-                                 "s; no machine does that: give all numbers in seconds")
-
-    def _parts(self) -> Iterator[tuple[str, float, float, float, float]]:
-        """Name and seconds of each part that is compared with a forward of the target over one token, the seconds of
-        that forward, and how many of them the part takes at least and at most."""
-        least_batch = min(self.target)
-        one = self.target[least_batch][1]
-        yield "rest.cycle", self.rest.cycle, one, 0, LONGEST
-        yield "rest.step", self.rest.step, one, 0, LONGEST
-        if self.prefill is not None:
-            yield f"prefill of {READ} tokens", self.prefill.seconds(READ), one, 0.5, 2 * READ
-        for name, costs in (("sampled", self.sampled), ("greedy", self.greedy or self.sampled)):
-            if (lossless := costs.accept.get(LOSSLESS)) is not None:
-                yield f"{name}.accept.{LOSSLESS}.cycle", lossless.cycle, one, 0, LONGEST
-            for drafter, sizes in costs.drafts.items():
-                for batch, cost in sizes.items():
-                    forward = self.target.get(batch, self.target[least_batch])[1]
-                    yield f"{name}.drafts.{drafter}.{batch}.cycle", cost.cycle, forward, 0, LONGEST
-                    if first := cost.forward(1):  # 0: the heads' time is in `cycle`
-                        yield f"{name}.drafts.{drafter}.{batch}.forwards", first, forward, SHORTEST, LONGEST
 
     def forward(self, tokens: NDArray[np.int64], batch: int) -> NDArray[np.float64]:
         """Seconds of one forward of the target over so many tokens of each of `batch` rows."""
@@ -338,32 +303,12 @@ def ratios(profile: Profile, drafter: str) -> tuple[float, float] | None:
     return (cost.forward(1) + step) / float(one), float(several / one)
 
 
-class AnswerSeconds(NamedTuple):
-    """Seconds of the answers to some prompts, prefill included, each [prompts]: a cell's and its baseline's."""
-
-    own: NDArray[np.float64]
-    base: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, pairs: Iterable[Compared]) -> Self:
-        """Of the prompts that have a clock."""
-        runs = [pair.timed.runs for pair in pairs if pair.timed is not None]
-        own, base = (np.array([run[arm].prefill_s + run[arm].decode_s for run in runs]) for arm in (0, 1))
-        return cls(own, base)
-
-
-def speedup(seconds: AnswerSeconds) -> tuple[float, Interval | None]:
-    """The answer speedup, sum over sum, and its 95% interval over prompts."""
-    return float(seconds.base.sum() / seconds.own.sum()), ratio_interval(seconds.base, seconds.own)
-
-
-def check_of(pairs: Sequence[tuple[float | None, float | None]]) -> Check | None:
-    """Predicted ÷ measured of the cells that have both; None without any."""
-    ratios = [predicted / measured for predicted, measured in pairs if predicted is not None and measured]
-    if not ratios:
+def check_of(pairs: Sequence[tuple[float, float]]) -> Check | None:
+    """Predicted ÷ measured of cells; None without any."""
+    if not pairs:
         return None
-    low, median, high = np.quantile(ratios, [0.05, 0.5, 0.95])
-    return Check(cells=len(ratios), median=float(median), low=float(low), high=float(high))
+    low, median, high = np.quantile([predicted / measured for predicted, measured in pairs], [0.05, 0.5, 0.95])
+    return Check(cells=len(pairs), median=float(median), low=float(low), high=float(high))
 
 
 def stated(profile: Profile) -> str:

@@ -27,42 +27,27 @@ from tests.helpers import synthetic_cells
 from tests.helpers.summaries import written
 
 FILES = sorted((CONF / "cost").glob("*.yaml"))
-MEASURED, ROOFLINE = (yaml.safe_load((CONF / "cost" / name).read_text())
-                      for name in ("epyc_tiny.yaml", "h100_llama31_8b.yaml"))
-
-
-def thousandfold(part: Any) -> Any:
-    return {key: thousandfold(value) for key, value in part.items()} if isinstance(part, dict) else 1000 * part
-
-
-SECONDS, NO_MACHINE = "≤ 1000", "no machine does that: give all numbers in seconds"
-WRONG: list[tuple[dict[str, Any], str, Any, str]] = [
-    (MEASURED, "target", {1: {1: 1e308, 2: 1e308}}, SECONDS), (MEASURED, "target", {}, "cost.target"),
-    (MEASURED, "rest.cycle", float("nan"), "cost.rest.cycle"),
-    (MEASURED, "rests", 1, "cost.rests: unknown key; did you mean cost.rest?"),
-    (MEASURED, "sampled.drafts.model.1.forwards", {1: .002, 4: .001}, "more tokens take less time"),
-    (MEASURED, "check", dict(cells=1, median=1.0, low=2.0, high=0.5), "low 2, median 1, high 0.5"),
-    (MEASURED, "title", "a\n\x1b[2Jb", "must be one line of printable characters"),
-    (MEASURED, "units", {}, "cost.units.time"), (MEASURED, "units", {"time": "ms"}, "cost.units.time=ms: must be 's'"),
-    (MEASURED, "roofline", ROOFLINE["roofline"], "cost.roofline: excludes cost."),
-    *((MEASURED, key, thousandfold, NO_MACHINE) for key in (
-        "target", "rest.cycle", "prefill", "greedy.accept.lossless.cycle", "greedy.drafts.model.1")),
-    (ROOFLINE, "roofline.bandwidth", 3350, "cost.roofline.bandwidth=3350: must be ≥ 1000000000"),
-    (ROOFLINE, "roofline.step", 1.0, NO_MACHINE), (ROOFLINE, "roofline.logits", 10**400, "cost.roofline.logits"),
-    (ROOFLINE, "roofline.units.memory", "GB", "units.memory=GB"),
-    (ROOFLINE, "roofline", 3, "cost.roofline=3: must hold `key: value` lines"),
-    (ROOFLINE, "target", MEASURED["target"], "cost.roofline: excludes cost.target"),
+MEASURED = yaml.safe_load((CONF / "cost" / "epyc_tiny.yaml").read_text())
+SECONDS = "≤ 1000"
+WRONG: list[tuple[str, Any, str]] = [
+    ("target", {1: {1: 1e308, 2: 1e308}}, SECONDS), ("target", {}, "cost.target"),
+    ("rest.cycle", float("nan"), "cost.rest.cycle"),
+    ("rests", 1, "cost.rests: unknown key; did you mean cost.rest?"),
+    ("sampled.drafts.model.1.forwards", {1: .002, 4: .001}, "more tokens take less time"),
+    ("check", dict(cells=1, median=1.0, low=2.0, high=0.5), "low 2, median 1, high 0.5"),
+    ("title", "a\n\x1b[2Jb", "must be one line of printable characters"),
+    ("units", {}, "cost.units.time"), ("units", {"time": "ms"}, "cost.units.time=ms: must be 's'"),
 ]
-"""Profile, key, its wrong value or what changes it, and what is said."""
+"""Key, its wrong value, and what is said."""
 
 
-@pytest.mark.parametrize(("base", "key", "value", "said"), WRONG, ids=range(len(WRONG)))
-def test_wrong_numbers(base: dict[str, Any], key: str, value: Any, said: str) -> None:
+@pytest.mark.parametrize(("key", "value", "said"), WRONG, ids=range(len(WRONG)))
+def test_wrong_numbers(key: str, value: Any, said: str) -> None:
     *above, last = (int(part) if part.isdigit() else part for part in key.split("."))
-    part = plain = deepcopy(base)
+    part = plain = deepcopy(MEASURED)
     for name in above:
         part = part[name]
-    part[last] = value(part[last]) if callable(value) else value
+    part[last] = value
     with pytest.raises(ConfigError) as refused:
         profile_of({"cost": plain})
     assert said in str(refused.value) and "\n" not in one_line(refused.value)
@@ -92,12 +77,9 @@ def test_shipped_profiles(file: Path, tmp_path: Path) -> None:
     assert profile.sources and 1 in profile.target and "not that one's" in stated(profile)
     save(tmp_path / "again.yaml", profile)
     again = load(tmp_path / "again.yaml")
-    if profile.obtained == "measured":
-        assert again == profile
-        given, written = (yaml.safe_load(path.read_text()) for path in (file, tmp_path / "again.yaml"))
-        assert written == {**given, "rest": {**given["rest"], "step": 0.0}}
-    else:
-        assert again.target[1][1] == pytest.approx(profile.target[1][1], rel=1e-3)
+    assert again == profile
+    given, written = (yaml.safe_load(path.read_text()) for path in (file, tmp_path / "again.yaml"))
+    assert written == {**given, "rest": {"step": 0.0, **given["rest"]}}
 
 
 def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
@@ -111,7 +93,7 @@ def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
     assert (tmp_path / "x.yaml").read_text().startswith("# python -m bench report=controls cost=x\n# All times")
 
 
-def test_the_roofline_meets_what_vllm_reports() -> None:
+def test_the_profile_of_a_data_sheet_meets_what_vllm_reports() -> None:
     """vLLM's issue 20780, EAGLE-3 on Llama-3.1-8B, one H100: cycles of chains of 2 to 7, and 7.07 ms without a draft.
     A price per cycle alone misses them by up to 13%."""
     measured = {2: 10.20, 3: 11.41, 4: 12.47, 5: 13.71, 6: 14.53, 7: 15.19}
