@@ -13,8 +13,6 @@ from bench.commands.gpu import controls, cycle, exact, forward, profile
 from bench.commands.gpu.part import Found, Machine
 from methods import registry
 from methods.decode import Limits, Request, generate
-from plots import batches
-from plots.__main__ import main as plots_main
 
 H100 = gpu.MEASURED / "nvidia_h100_80gb_hbm3"
 
@@ -106,24 +104,6 @@ def test_the_profile_of_the_h100_predicts_its_cycles(tmp_path: Path) -> None:
     made = (tmp_path / "profile.yaml").read_text().splitlines()
     kept = (H100 / "profile.yaml").read_text().splitlines()
     assert made[4:] == kept[4:], "the title holds the folder's name"
-
-
-def test_the_figure_of_batches(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(H100, tmp_path / "in" / "a")
-    shutil.copytree(measured, tmp_path / "in" / "b")
-    table = batches.read(tmp_path / "in")
-    said = [{"machine": machine, **row} for folder, machine in ((H100, "NVIDIA H100 80GB HBM3"), (measured, "a CPU"))
-            for row in found(folder, "cycle")[cycle.SERVED]]
-    numbers = list(batches.COLUMNS[1:])
-    assert table[numbers].to_dict("records") == [{key: row[key] for key in numbers} for row in said]
-    assert all(row["machine"] in name for row, name in zip(said, table["machine"], strict=True))
-    words = ["batches", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
-    assert plots_main(words) == 0 and (tmp_path / "out" / "batches.png").stat().st_size > 10_000
-    (tmp_path / "in" / "a" / "cycle.json").write_text("{")
-    capsys.readouterr()
-    assert plots_main(words) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert f"{tmp_path / 'in' / 'a'}: not a result of bench.gpu" in line
 
 
 @pytest.mark.parametrize("error, listed", [
