@@ -143,7 +143,7 @@ def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor, features: 
     """One target forward over all nodes of the draft: what the rule sees, its `state` of the requests included, and
     where the drafter wants them the features [B, N, F*H] and the target's argmax behind each extra node [B, E]."""
     tree = {} if draft.chain else {"ancestors": draft.ancestors, "depth": draft.depth}
-    out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden, features=features, **tree)
+    out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden(), features=features, **tree)
     logits, hidden, extra_argmax = out.logits, out.hidden, None
     if draft.extra_nodes:
         draft = draft.candidates()

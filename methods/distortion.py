@@ -12,8 +12,8 @@ over an answer is the divergence of the rule's texts from the target's where R d
 depends on the place in the cycle too, it is an upper bound (convexity).
 
 a_i is found by bisection: a rule keeps a node iff the node's own number lies below some value. A rule with randomness
-of its own (`Rule.own_randomness`) is averaged over `DRAWS` draws, with Miller and Madow's correction of the entropy. A
-rule that looks along the path or has a state has no R given the context; if it is lossless, R = p by its theorem."""
+of its own (`Rule.has_own_randomness`) is averaged over `DRAWS` draws, with the Miller–Madow correction of the entropy.
+A rule that looks along the path or has a state has no R given the context; if it is lossless, R = p by its theorem."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LawRecorder(Observer):
 
     def __init__(self, method: Method, limits: Limits) -> None:
         self._rule, self._sampling, self._limits = method.rule, method.sampling, limits
-        self._basis = "draws" if self._rule.own_randomness else "law"
+        self._basis = "draws" if self._rule.has_own_randomness() else "law"
         self._parts: list[tuple[Tensor, Tensor]] = []
         self._left: list[int] = []
         self._unknown: set[int] = set()
@@ -90,12 +90,12 @@ class LawRecorder(Observer):
              owners: Tensor) -> tuple[Tensor, Tensor | None]:
         """R [M, V] float64 in the contexts (rows, nodes), both [M], and the correction [M] of its entropy."""
         sampled = v.draft.sampled and not v.sampling.greedy and v.draft.nodes > 1
-        if not self._rule.has_law() or (sampled and (self._rule.own_randomness or not v.draft.chain)):
+        if not self._rule.has_law() or (sampled and (self._rule.has_own_randomness() or not v.draft.chain)):
             self._basis = "theorem"
             if not self._rule.is_lossless(v.sampling):
                 self._unknown |= set(owners.tolist())
             return _normal(v.p[rows, nodes].double()), None
-        if self._rule.own_randomness:
+        if self._rule.has_own_randomness():
             u = torch.rand((DRAWS, *v.u.shape), generator=self._random).to(v.u)
             return averaged(self._rule, v, u, rows, nodes)
         if sampled:

@@ -48,7 +48,7 @@ def autoregressive(target: LanguageModel, sampling: Sampling | None = None) -> M
 
 def capabilities(drafter: Drafter, name: str, sampling: Sampling, full_vocabulary: bool = True) -> DraftCapabilities:
     """What `Rule.check` and `Pruning.check` read of a drafter, before anything is loaded."""
-    return DraftCapabilities(name, drafter.has_q, drafter.samples(sampling), full_vocabulary, drafter.chain,
+    return DraftCapabilities(name, drafter.has_q, drafter.samples(sampling), full_vocabulary, drafter.is_chain(),
                              drafter.has_bonus_q, drafter.distinct(sampling))
 
 
@@ -72,10 +72,10 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
     needs_q = rule.needs_q(sampling) or drafter.samples(sampling) or pruning is not None
     bound = rule.bind(target, model)
     _check_findings(target, model, drafter, bound)
-    if bound.needs_draft_hidden and not drafter.has_hidden:
+    if bound.needs_draft_hidden() and not drafter.has_hidden():
         raise ModelError(f"rule={rule.name} reads the draft model's hidden states, and this drafter has none behind "
                          "its tokens: take drafter=model, or a classifier trained with features=target")
-    settings = DraftSettings(draft_length, sampling, needs_q, bound.needs_draft_hidden, bound.bonus_needs_q(sampling))
+    settings = DraftSettings(draft_length, sampling, needs_q, bound.needs_draft_hidden(), bound.bonus_needs_q(sampling))
     return Method(target, model, drafter, bound, sampling, settings, pruning)
 
 
@@ -86,10 +86,10 @@ def _check_findings(target: LanguageModel, model: LanguageModel | Head | None, d
     for one in (target, model):
         if one is None or (found := getattr(one, "findings", None)) is None:
             continue
-        if found.trees and not drafter.chain:
+        if found.trees and not drafter.is_chain():
             raise ModelError(f"{one.source}: trees are not right with it: {found.trees}; take a drafter of chains "
                              "(prompt_lookup, or drafter.tree=chain), or engine=vllm")
-        reads = rule.needs_hidden or drafter.features(model) if one is target else rule.needs_draft_hidden
+        reads = rule.needs_hidden() or drafter.features(model) if one is target else rule.needs_draft_hidden()
         if found.states and reads:
             raise ModelError(f"{one.source}: nothing can read its hidden states: {found.states}; take a drafter and a "
                              "rule without a head or classifier (drafter=model, rule=lossless)")

@@ -236,4 +236,4 @@ def _is_chain(cell: Cell) -> bool:
         return len(shape.paths) == len(shape.paths[-1]) + 1
     if tree is not None:
         return bool(tree == "chain")
-    return cell.drafter.options.chain or cell.drafter.name == "none"
+    return cell.drafter.options.is_chain() or cell.drafter.name == "none"

@@ -211,7 +211,7 @@ def raised(cell: Cell, prompts: int, traced: bool) -> float:
     """Times what an answer of a chain under `lossless` costs in the quality pass on a core, as far as it is known."""
     times, rule = known().cpu.get(cell.pair.name, {}).get("times", {}), cell.rule.options
     name = rule.model_dump().get("of", {}).get("name", cell.rule.name)
-    drawn = times.get("drawn", 0.0) * min(1.0, DRAWN / max(1, prompts)) if rule.own_randomness else 0.0
+    drawn = times.get("drawn", 0.0) * min(1.0, DRAWN / max(1, prompts)) if rule.has_own_randomness() else 0.0
     more = times.get(cell.drafter.name, 1.0) * (times.get("traced", 1.0) if traced else 1.0)
     return more * (times.get(name, 1.0) + drawn)
 

@@ -130,7 +130,7 @@ class CellWork:
         all."""
         cell = self.claim.cell
         rule, drawn = cell.rule.options, cell.drafter.options.samples(cell.decoding.sampling)
-        if rule.own_randomness:
+        if rule.has_own_randomness():
             return frozenset(prompt.id for prompt in self.prompts[:AVERAGED])
         if drawn and not rule.is_lossless(cell.decoding.sampling) and type(rule).drawn_law is Rule.drawn_law:
             return frozenset(prompt.id for prompt in self.prompts[:max(AVERAGED, len(self.prompts) // INTEGRATED)])

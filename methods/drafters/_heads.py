@@ -120,7 +120,7 @@ class HeadProposer(Proposer):
         causal = not any(cache.lengths)
         arguments = (self.head, cache, causal, tokens, self.features, last)
         hidden, logits = _catch_up(*arguments) if causal else cache.run(_catch_up, *arguments)
-        cache.lengths = [length + n for length, n in zip(cache.lengths, counts, strict=True)]
+        cache.set_lengths([length + n for length, n in zip(cache.lengths, counts, strict=True)])
         return root, hidden, logits
 
 
@@ -247,7 +247,7 @@ def check_head(head: Head) -> None:
     layout = Layout.of(cache, READ, True)
     mask = None if window is None else layout.mask(cache.dtype, window)
     last = head.step(ids, states, layout.positions, mask, cache)[:, -1:]
-    cache.lengths = [READ]
+    cache.set_lengths([READ])
     cache.reserve(4)
     levels, crossed = Levels(head, cache, (2, 2)), torch.tensor([[1, 0]], device=weight.device)
     inner, _ = levels.feed(first, last, torch.zeros_like(crossed))

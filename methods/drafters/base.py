@@ -104,12 +104,10 @@ class Drafter(BaseModel, ABC):
     shaped_by: ClassVar[str] = "drafter.tree"
     """What decides the shape of drafts where an option is idle, for messages."""
 
-    @property
-    def chain(self) -> bool:
+    def is_chain(self) -> bool:
         """Whether every draft is a chain."""
         return False
 
-    @property
     def has_hidden(self) -> bool:
         """Whether drafts can carry the hidden states of their tokens."""
         return False
@@ -138,7 +136,7 @@ class Drafter(BaseModel, ABC):
 
     def distinct(self, sampling: Sampling) -> bool:
         """Whether drawn siblings are drawn without replacement."""
-        return self.samples(sampling) and not self.chain and not getattr(self, "replacement", True)
+        return self.samples(sampling) and not self.is_chain() and not getattr(self, "replacement", True)
 
     def nodes(self, length: int) -> int:
         """Size of the largest tree, root included."""
@@ -179,7 +177,7 @@ class StopsEarly(Drafter):
 
     @model_validator(mode="after")
     def _check_stop(self) -> Self:
-        if self.stop_below and not self.chain:
+        if self.stop_below and not self.is_chain():
             raise ValueError("stop_below applies only to chains; leave out the tree or stop_below")
         return self
 

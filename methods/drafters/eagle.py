@@ -56,8 +56,7 @@ class _DynamicDrafter(Branches):
     depth: int = Field(7, ge=0, le=1023)
     top_k: int = Field(10, ge=1, le=1024)
 
-    @property
-    def chain(self) -> bool:
+    def is_chain(self) -> bool:
         return self.tree == "chain" or (self.tree == "sampled" and max(self.branching, default=1) == 1)
 
     @property
@@ -81,7 +80,7 @@ class _DynamicDrafter(Branches):
         return self.nodes(length) - 1 if self.tree == "sampled" else 0
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
-        if self.chain:
+        if self.is_chain():
             return self.chain_forwards(length, levels)
         if self.tree == "sampled":
             return self.regular(length).inner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,8 @@ class NoneDrafter(Drafter):
     """No drafter: autoregressive decoding, the baseline, in the same loop and engine as every method. It proposes the
     root alone, so every cycle commits exactly one token, chosen by the target."""
 
-    chain: ClassVar[bool] = True
+    def is_chain(self) -> bool:
+        return True
 
     def nodes(self, length: int) -> int:
         return 1
@@ -50,7 +51,8 @@ class PromptLookup(Drafter):
 
     max_ngram: PositiveInt = 3
 
-    chain: ClassVar[bool] = True
+    def is_chain(self) -> bool:
+        return True
 
     def start(self, target: LanguageModel, model: None, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
@@ -125,7 +127,8 @@ class Suffix(Drafter):
     min_probability: float = Field(0.1, ge=0.0, le=1.0)
     corpus: Annotated[Path, made_by("bench.train mismatches")] | None = None
 
-    chain: ClassVar[bool] = True
+    def is_chain(self) -> bool:
+        return True
 
     def start(self, target: LanguageModel, model: None, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from pydantic import PositiveInt
@@ -52,26 +52,24 @@ class ModelDrafter(_DrawsTokens, Branches):
 
     model_role = "draft"
 
-    @property
     def has_hidden(self) -> bool:
-        return self.chain
+        return self.is_chain()
 
-    @property
-    def chain(self) -> bool:
+    def is_chain(self) -> bool:
         return max(self.branching, default=1) == 1
 
     def nodes(self, length: int) -> int:
         return self.regular(length).nodes
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
-        if self.chain:
+        if self.is_chain():
             return super().forwards(length, levels)
         return (1, *accumulate(self.regular(length).inner[1:]))
 
     def start(self, target: LanguageModel, model: LanguageModel, settings: DraftSettings,
               rows: list[list[int]], slots: int) -> Proposer:
         sampled = self.samples(settings.sampling)
-        if self.chain:
+        if self.is_chain():
             return _Chain(model, settings, sampled, rows, slots, self.stop_below)
         tree = ShapedTree(self.regular(settings.length), settings.sampling, sampled, self.replacement)
         return TreeProposer(model, settings, tree, rows, slots)
@@ -188,7 +186,7 @@ class TreeProposer(Proposer):
     def _catch_up(self, rows: list[list[int]]) -> Tensor:
         """Feed the tokens committed since the last draft, the root included; returns the logits [B, V] behind it."""
         out = self.model.forward(self.cache.unread(rows), self.cache, keep=1)
-        self.cache.lengths = [len(row) for row in rows]
+        self.cache.set_lengths([len(row) for row in rows])
         return out.logits[:, 0]
 
 
@@ -208,8 +206,10 @@ class EarlyExit(_DrawsTokens):
     exit_layer  E, the number of layers that draft.
     """
 
-    chain: ClassVar[bool] = True
     exit_layer: PositiveInt = 2
+
+    def is_chain(self) -> bool:
+        return True
 
     def check_target(self, target: Layered) -> None:
         if self.exit_layer >= target.layers:
@@ -234,5 +234,5 @@ class _FirstLayers(ChainProposer):
     def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
         committed = self.cache.lengths
         draft = self.draft(upload([row[-1:] for row in rows], self.model.device), u)
-        self.cache.lengths = committed
+        self.cache.set_lengths(committed)
         return draft

@@ -74,7 +74,7 @@ class SlotCache(Cache):
     A forward of N nodes writes row b's slots lengths[b] … lengths[b]+N-1; nothing is committed until `commit`. Slots
     behind a row's committed length hold leftovers that the attention mask hides, so a rollback costs nothing.
 
-    lengths  committed tokens of each row, as host integers; setting them sets `starts`.
+    lengths  committed tokens of each row, as host integers; `set_lengths` sets `starts` too.
     graphs   what records forwards on this cache, and lends it its memory; None: nothing does.
     store, slot_ids, starts  of its `Memory`; masks, positions and writes are computed from them.
     """
@@ -120,8 +120,7 @@ class SlotCache(Cache):
     def lengths(self) -> list[int]:
         return self._lengths
 
-    @lengths.setter
-    def lengths(self, lengths: list[int]) -> None:
+    def set_lengths(self, lengths: list[int]) -> None:
         self._lengths = lengths
         self.starts.copy_(upload(lengths, self.device), non_blocking=True)
 
@@ -130,7 +129,7 @@ class SlotCache(Cache):
         have the same number: a row with fewer new tokens rewrites some cached ones in place."""
         known = [min(len(row) - 1, n) for row, n in zip(rows, self.lengths, strict=True)]
         missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
-        self.lengths = [len(row) - missing for row in rows]
+        self.set_lengths([len(row) - missing for row in rows])
         return upload([row[-missing:] for row in rows], self.device)
 
     def advance(self, nodes: int) -> None:
@@ -211,7 +210,7 @@ class SlotCache(Cache):
 
     def commit(self, counts: Iterable[int]) -> None:
         """Add the first `counts[b]` nodes of the last forward to each row's committed tokens."""
-        self.lengths = [length + count for length, count in zip(self._lengths, counts, strict=True)]
+        self.set_lengths([length + count for length, count in zip(self._lengths, counts, strict=True)])
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return max(self._lengths)

@@ -260,7 +260,7 @@ class LanguageModel:
         width, ends = max(map(len, rows)), sorted({len(row) - 1 for row in rows})
         tokens = upload([row + [0] * (width - len(row)) for row in rows], self.device)
         out = self.forward(tokens, cache, keep=upload(ends, self.device), features=features)
-        cache.lengths = [len(row) for row in rows]
+        cache.set_lengths([len(row) for row in rows])
         pick = upload([[row, ends.index(length - 1)] for row, length in enumerate(cache.lengths)], self.device)
         return Output(out.logits[pick[:, 0], pick[:, 1]][:, None], features=out.features)
 

@@ -88,15 +88,10 @@ class SpreadCache(SlotCache):
         self.parts = [SlotCache(config, rows, slots, dtype=dtype, device=place, layers=count)
                       for count, place in zip(counts[1:], places[1:], strict=True)]
 
-    @property
-    def lengths(self) -> list[int]:
-        return self._lengths
-
-    @lengths.setter
-    def lengths(self, lengths: list[int]) -> None:
-        SlotCache.lengths.fset(self, lengths)  # type: ignore[attr-defined]
+    def set_lengths(self, lengths: list[int]) -> None:
+        super().set_lengths(lengths)
         for part in self.parts:
-            part.lengths = lengths
+            part.set_lengths(lengths)
 
     @property
     def nbytes(self) -> int:

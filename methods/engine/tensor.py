@@ -109,9 +109,9 @@ def _follow_forward(held: dict[int, Any], model: Any, number: int, rows: int, sl
     own = held[number]
     moves, tokens, ancestors, depth = mapped([moves, *tensors], lambda tensor: tensor.to(model.device))
     for before, move, argument in moves:
-        own.lengths = before
+        own.set_lengths(before)
         getattr(own, move)(argument)
-    own.lengths = lengths
+    own.set_lengths(lengths)
     model.forward(tokens, own, ancestors=ancestors, depth=depth, keep=1)
 
 

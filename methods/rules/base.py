@@ -106,30 +106,28 @@ class Rule(BaseModel, ABC):
     """An acceptance rule: a subclass in a file of methods/rules; its fields are the rule's options.
 
     `decide` is the local decision for all nodes at once; `emit` gives the weights from which the token after the kept
-    path is drawn (the correction where a rule rejects, the bonus at a leaf). Neither may wait for the device."""
+    path is drawn (the correction where a rule rejects, the bonus at a leaf). Neither may wait for the device.
+
+    What is the same for all options is an attribute of the class, set plainly in a subclass (`chain_only = True`); what
+    options may decide is a method."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     chain_only: ClassVar[bool] = False
     """Whether the rule is defined for chains only; drafters of trees are then refused."""
     greedy_only: ClassVar[bool] = False
     """Whether the rule is defined at temperature 0 only."""
+    sampled_only: ClassVar[bool] = False
+    """Whether, above temperature 0, the rule is defined only for candidates drawn from the draft distribution."""
     local: ClassVar[bool] = True
     """Whether a node is decided from its own context and siblings. A rule that looks along the path or has a state is
     not local and cannot be combined with another."""
 
-    @property
     def needs_hidden(self) -> bool:
         """Whether the rule reads `Verification.hidden`."""
         return False
 
-    @property
     def needs_draft_hidden(self) -> bool:
         """Whether the rule reads `draft.hidden`; known once it is bound."""
-        return False
-
-    @property
-    def sampled_only(self) -> bool:
-        """Whether, above temperature 0, the rule is defined only for candidates drawn from the draft distribution."""
         return False
 
     def has_law(self) -> bool:
@@ -142,8 +140,7 @@ class Rule(BaseModel, ABC):
         p [M, V]. Default: None, and `methods.distortion` integrates over the candidates."""
         return None
 
-    @property
-    def own_randomness(self) -> bool:
+    def has_own_randomness(self) -> bool:
         """Whether a decision depends on randomness beyond the node's own number, such as masks; `methods.distortion`
         then averages over draws."""
         return False

@@ -47,7 +47,6 @@ class Classifier(BaseModel):
 class ClassifierRule(Rule):
     """A rule that a classifier decides, which `python -m bench.train judge` trains."""
 
-    needs_hidden: ClassVar[bool] = True
     training: ClassVar[str] = "bench.train judge pair=..."
     """The command that makes the rule's file."""
     classifier: Annotated[Path, made_by("bench.train judge")] | None = None
@@ -55,7 +54,9 @@ class ClassifierRule(Rule):
     _weight: Tensor | None = PrivateAttr(None)  # [F], and the bias []: scaling included
     _bias: Tensor | None = PrivateAttr(None)
 
-    @property
+    def needs_hidden(self) -> bool:
+        return True
+
     def needs_draft_hidden(self) -> bool:
         return self._features == "both"
 
@@ -136,7 +137,7 @@ class Judge(ClassifierRule, ThresholdRule):
 
     threshold: probability of being right above which a token is kept; 1 is `lossless`."""
 
-    training: ClassVar[str] = "bench.train judge kind=judge labels=FILE pair=..."
+    training = "bench.train judge kind=judge labels=FILE pair=..."
     threshold: float = Field(0.5, ge=0.0, le=1.0)
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:

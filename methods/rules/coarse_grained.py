@@ -200,8 +200,7 @@ class CoarseGrained(Rule):
             return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
         return super().by_threshold(v)
 
-    @property
-    def own_randomness(self) -> bool:
+    def has_own_randomness(self) -> bool:
         return self.token == "redraw"
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:

@@ -45,21 +45,14 @@ class Nested(Rule):
     model_config = ConfigDict(validate_default=True)
     _rules: tuple[Rule, ...] = PrivateAttr(())
 
-    @property
     def needs_hidden(self) -> bool:
-        return any(rule.needs_hidden for rule in self._rules)
+        return any(rule.needs_hidden() for rule in self._rules)
 
-    @property
-    def sampled_only(self) -> bool:
-        return any(rule.sampled_only for rule in self._rules)
-
-    @property
     def needs_draft_hidden(self) -> bool:
-        return any(rule.needs_draft_hidden for rule in self._rules)
+        return any(rule.needs_draft_hidden() for rule in self._rules)
 
-    @property
-    def own_randomness(self) -> bool:
-        return any(rule.own_randomness for rule in self._rules)
+    def has_own_randomness(self) -> bool:
+        return any(rule.has_own_randomness() for rule in self._rules)
 
     def needs_q(self, sampling: Sampling) -> bool:
         return any(rule.needs_q(sampling) for rule in self._rules)

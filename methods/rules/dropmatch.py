@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, PrivateAttr
@@ -32,7 +32,6 @@ def words(u: Tensor, counters: Tensor) -> Tensor:
 class _Dropout(Rule):
     """A rule on dropout heads; `p_drop` is the share of hidden units that each drops."""
 
-    needs_hidden: ClassVar[bool] = True
     p_drop: float = Field(0.3, ge=0.0, lt=1.0)
     _head: Callable[[Tensor], Tensor] | None = PrivateAttr(None)
 
@@ -41,8 +40,10 @@ class _Dropout(Rule):
         bound._head = target.head
         return bound
 
-    @property
-    def own_randomness(self) -> bool:
+    def needs_hidden(self) -> bool:
+        return True
+
+    def has_own_randomness(self) -> bool:
         return self.p_drop > 0
 
     def masked_logits(self, hidden: Tensor, u: Tensor, first: int, count: int) -> Tensor:
@@ -85,9 +86,8 @@ class Dropmatch(_Dropout):
     selection: Literal["argmax", "nucleus"] = "argmax"
     nucleus: float = Field(0.9, gt=0.0, le=1.0)
 
-    @property
-    def own_randomness(self) -> bool:
-        return super().own_randomness or self.selection == "nucleus"
+    def has_own_randomness(self) -> bool:
+        return super().has_own_randomness() or self.selection == "nucleus"
 
     def needs_q(self, sampling: Sampling) -> bool:
         return self.variant == "js"
@@ -199,7 +199,7 @@ class DropoutHead(_Dropout):
 
     head: i, from 1; heads differ only in their random masks. p_drop: share of hidden units dropped."""
 
-    greedy_only: ClassVar[bool] = True
+    greedy_only = True
     head: int = Field(1, ge=1, le=1024)
 
     def emits_argmax(self, sampling: Sampling) -> bool:

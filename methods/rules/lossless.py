@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -200,24 +199,20 @@ class ThresholdRule(Rule):
 
 
 class WarmRule(Rule):
-    """Greedy matching at temperature 0, `accept` above it."""
-
-    lossless_at: ClassVar[Mapping[str, float] | None] = None
-    """The options at which the rule is lossless above temperature 0; None: it never is."""
+    """Greedy matching at temperature 0, `warm_test` above it."""
 
     def is_lossless(self, sampling: Sampling) -> bool:
-        ends = self.lossless_at
-        return sampling.greedy or (ends is not None and all(getattr(self, name) == x for name, x in ends.items()))
+        return sampling.greedy
 
     def strict_test(self, v: Verification) -> Tensor:
-        """[B, N] bool: the lossless test that `accept` is compared with."""
+        """[B, N] bool: the lossless test that `warm_test` is compared with."""
         return lossless_test(v)
 
     def decide(self, v: Verification) -> Decision:
         if v.sampling.greedy:
             return Decision(v.is_argmax)
         lossless = self.strict_test(v)
-        return Decision(self.accept(v, lossless), lossless)
+        return Decision(self.warm_test(v, lossless), lossless)
 
     def by_threshold(self, v: Verification) -> Tensor:
         """Accepted, and not by the lossless test."""
@@ -225,7 +220,7 @@ class WarmRule(Rule):
         return decision.accept & ~decision.lossless
 
     @abstractmethod
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+    def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         """[B, N] bool: the decision above temperature 0; `lossless` [B, N] is that of the lossless test."""
 
 
@@ -236,7 +231,7 @@ class WarmThreshold(WarmRule):
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         """`threshold_view` above temperature 0; `lossless` [B, N] is the decision of the lossless test."""
 
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+    def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         return self.view(v, lossless).kept
 
     def threshold_view(self, v: Verification) -> ThresholdView | None:
@@ -247,8 +242,8 @@ class DrawnRule(Rule):
     """A rule for one chain of tokens drawn from q. It emits what `lossless` emits, or, where it samples towards a
     distribution pi other than p, `without_draft`."""
 
-    chain_only: ClassVar[bool] = True
-    sampled_only: ClassVar[bool] = True
+    chain_only = True
+    sampled_only = True
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return residual(v, node)
@@ -268,7 +263,7 @@ class Greedy(Rule):
     greedy decoding token by token (in float32; lower precisions round differently for different matrix shapes).
     Source: exact-match verification, e.g. MARS eq. 1. No options, no random numbers, no draft distribution."""
 
-    greedy_only: ClassVar[bool] = True
+    greedy_only = True
 
     def is_lossless(self, sampling: Sampling) -> bool:
         return True
@@ -313,9 +308,11 @@ class Threshold(WarmThreshold):
 
     single: probability from which a token is accepted without a draw. acc: the mass that is drawn against."""
 
-    lossless_at: ClassVar[Mapping[str, float] | None] = {"single": 1.0, "acc": 1.0}
     single: float = Field(1.0, ge=0.0, le=1.0)
     acc: float = Field(1.0, ge=1e-9, le=1.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.single == self.acc == 1.0
 
     def strict_test(self, v: Verification) -> Tensor:
         return mass_test(v)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, PrivateAttr
@@ -55,9 +55,9 @@ class Asd(ThresholdRule):
     regret_per_value  g, largest regret of one mismatch per drafted token that it can still win.
     max_relaxed       m, largest number of kept mismatches of a block."""
 
-    chain_only: ClassVar[bool] = True
-    greedy_only: ClassVar[bool] = True
-    local: ClassVar[bool] = False
+    chain_only = True
+    greedy_only = True
+    local = False
     variant: Literal["asd", "dspark"] = "asd"
     budget: float = Field(8.0, ge=0.0)
     regret_per_value: float = Field(0.25, ge=0.0)
@@ -102,9 +102,9 @@ class Bild(Rule):
 
     rollback: largest -ln p0 of a kept draft token, in nats."""
 
-    chain_only: ClassVar[bool] = True
-    greedy_only: ClassVar[bool] = True
-    local: ClassVar[bool] = False
+    chain_only = True
+    greedy_only = True
+    local = False
     rollback: PositiveFloat = 5.0
 
     def decide(self, v: Verification) -> Decision:
@@ -130,8 +130,8 @@ class Csd(ThresholdRule):
 
     answers: the file of mismatches. count: how often a pair must stand in it. tau: smallest p0(x)/p0(m)."""
 
-    chain_only: ClassVar[bool] = True
-    greedy_only: ClassVar[bool] = True
+    chain_only = True
+    greedy_only = True
     answers: Annotated[Path, made_by("bench.train mismatches")] | None = None
     count: PositiveInt = 5
     tau: float = Field(0.01, gt=0.0, le=1.0)
@@ -190,9 +190,9 @@ class Fly(ThresholdRule):
     entropy    smallest partial entropy, in nats, at which a mismatch may be kept.
     no_window  the gate alone decides."""
 
-    chain_only: ClassVar[bool] = True
-    greedy_only: ClassVar[bool] = True
-    local: ClassVar[bool] = False
+    chain_only = True
+    greedy_only = True
+    local = False
     window: PositiveInt = 6
     entropy: float = Field(0.3, ge=0.0)
     no_window: bool = False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -129,7 +129,7 @@ class CascadeTok(DrawnRule, WarmRule):
     alpha: float = Field(0.35, ge=0.0, le=1.0)
     top_set: Literal["paper", "processed"] = "paper"
 
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+    def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         if self.variant == "lossless_tail":
             return lossless | (self._below(v) <= self.alpha)
         return v.u * v.q_token < v.of_token(self._pi(v.logits, v.p, v.q, v))
@@ -205,7 +205,7 @@ class Contrastive(DrawnRule, WarmRule):
             raise ValueError("rule=contrastive subtracts the draft's logits, and the vocabulary of drafter="
                              f"{candidates.drafter} is reduced: use drafter=model or early_exit")
 
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+    def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         return v.u * v.q_token < v.of_token(self._pi(v.logits, v.draft_logits, v.p, v.sampling))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
@@ -245,11 +245,13 @@ class Mentored(DrawnRule, WarmRule):
 
     budget: largest KL(p || pi) of a token, in nats. tolerance: by how much of it the bisection may miss it."""
 
-    lossless_at: ClassVar[Mapping[str, float] | None] = {"budget": 0.0}
     budget: float = Field(0.2, ge=0.0)
     tolerance: float = Field(0.2, ge=0.0, lt=1.0)
 
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.budget == 0.0
+
+    def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         return lossless if self.budget == 0.0 else lossless | (v.u * v.q_token < v.of_token(self.pi(v.p, v.q)))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
@@ -133,8 +133,8 @@ class NearTop(CountingRule, ThinkingRule, ThresholdRule):
                                        by=ratio threshold=exp(-m)
       AtomicBot-ai/atomic-llama-cpp-turboquant #8, --draft-p-accept c  by=probability threshold=c"""
 
-    chain_only: ClassVar[bool] = True
-    local: ClassVar[bool] = False
+    chain_only = True
+    local = False
     by: Literal["ratio", "probability"] = "ratio"
     threshold: float = Field(0.2, gt=0.0, le=1.0)
     top_n: PositiveInt | None = None
@@ -201,8 +201,8 @@ class RelaxedTopk(ThinkingRule):
 
     top_n: N, the number of candidates. delta: largest distance to the top probability."""
 
-    chain_only: ClassVar[bool] = True
-    local: ClassVar[bool] = False
+    chain_only = True
+    local = False
     top_n: PositiveInt = 10
     delta: float = Field(0.6, ge=0.0, le=1.0)
 
@@ -258,8 +258,8 @@ class SecureSd(CountingRule, Nested):
 
     relaxed: `name` of a rule and its options."""
 
-    chain_only: ClassVar[bool] = True
-    local: ClassVar[bool] = False
+    chain_only = True
+    local = False
     relaxed: Options = Field({"name": "lossy", "alpha": 0.3})
     schedule: Ramp = "step"
     start_eta: float = Field(0.0, ge=0.0, le=1.0)

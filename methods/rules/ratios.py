@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -27,8 +26,10 @@ class Lossy(DrawnRule, WarmThreshold):
 
     alpha: share of the draft's probability that is waived; the study ran 0.3, 0.7 and 0.95."""
 
-    lossless_at: ClassVar[Mapping[str, float] | None] = {"alpha": 0.0}
     alpha: float = Field(0.3, ge=0.0, lt=1.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.alpha == 0.0
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         score = 1.0 - v.p_token / (v.u * v.q_token)
@@ -48,9 +49,11 @@ class Ears(DrawnRule, WarmThreshold):
 
     tolerance: share of 1 - max p that is added; the patch was used with 0.3 and 0.5, and is off (0) by default."""
 
-    lossless_at: ClassVar[Mapping[str, float] | None] = {"tolerance": 0.0}
-    sampled_only: ClassVar[bool] = False
+    sampled_only = False
     tolerance: float = Field(0.3, ge=0.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.tolerance == 0.0
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         score = (v.u - v.p_token / draft_p(v)) / (1.0 - v.at_parent(v.p.amax(-1)))
@@ -78,10 +81,12 @@ class EntropyVerify(DrawnRule, WarmThreshold):
 
     threshold: largest theta. alpha: how fast theta falls with the entropy."""
 
-    lossless_at: ClassVar[Mapping[str, float] | None] = {"threshold": 1.0, "alpha": 0.0}
-    sampled_only: ClassVar[bool] = False
+    sampled_only = False
     threshold: float = Field(0.95, gt=0.0, le=1.0)
     alpha: float = Field(0.4, ge=0.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or (self.threshold == 1.0 and self.alpha == 0.0)
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         """The smaller of two numbers is exceeded where one of them is."""
@@ -106,8 +111,10 @@ class Cactus(DrawnRule, WarmThreshold):
 
     delta: size of the relaxation; the study ran 0.1, 0.25, 1 and 10."""
 
-    lossless_at: ClassVar[Mapping[str, float] | None] = {"delta": 0.0}
     delta: float = Field(1.0, ge=0.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.delta == 0.0
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         """Accepted iff u q < p, or (u q - p)^2 / (2 p (1 - p)) < delta, which is u q < h."""
@@ -162,9 +169,11 @@ class RFuzzy(DrawnRule, WarmThreshold):
 
     threshold: largest divergence at which everything is accepted, nats."""
 
-    lossless_at: ClassVar[Mapping[str, float] | None] = {"threshold": 0.0}
     divergence: Literal["js", "kl"] = "js"
     threshold: float = Field(0.2, ge=0.0)
+
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return sampling.greedy or self.threshold == 0.0
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         if self.divergence == "js":

@@ -25,7 +25,7 @@ speculate_verify.cu 2a5d357c, verify_draft_tokens.cu faace3cf; its default is TO
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field, NonNegativeInt
@@ -61,13 +61,13 @@ class ToppWindow(WarmRule):
     window          W, matches that must follow a runner-up.
     """
 
-    chain_only: ClassVar[bool] = True
-    local: ClassVar[bool] = False
+    chain_only = True
+    local = False
     variant: Literal["intended", "released"] = "intended"
     max_candidates: int = Field(5, ge=2)
     window: NonNegativeInt = 2
 
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+    def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         candidates = self._candidates(v, v.logits)
         inside = ((v.draft.tokens[..., None] == v.at_parent(candidates.ids)) & v.at_parent(candidates.counted)).any(-1)
         begins = v.draft.valid & (v.draft.depth > 0) & ~inside & self._followed(v)

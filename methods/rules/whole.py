@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -49,8 +49,8 @@ class Block(Rule):
 
     variant: block, which is lossless, or ascend, which is not."""
 
-    chain_only: ClassVar[bool] = True
-    local: ClassVar[bool] = False
+    chain_only = True
+    local = False
     variant: Literal["block", "ascend"] = "block"
 
     def is_lossless(self, sampling: Sampling) -> bool:
@@ -141,7 +141,7 @@ class Traversal(Rule):
     Source: Weng et al. 2025, "Traversal Verification for Speculative Tree Decoding" (arXiv 2505.12398); no official
     code."""
 
-    local: ClassVar[bool] = False
+    local = False
 
     def is_lossless(self, sampling: Sampling) -> bool:
         return True
@@ -236,7 +236,7 @@ class Typical(WarmRule):
     def emits_argmax(self, sampling: Sampling) -> bool:
         return sampling.greedy or self.correction == "greedy"
 
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+    def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         p = v.p if self.variant == "paper" else (v.logits / v.sampling.temperature).softmax(-1)
         p_token = v.of_token(p)
         accept = p_token > v.at_parent(self._threshold(p))
@@ -293,7 +293,7 @@ class Tilted(WarmRule):
 
     lam: tokens that one nat of divergence must bring."""
 
-    local: ClassVar[bool] = False
+    local = False
     lam: float = Field(1.0, gt=0.0)
 
     def has_law(self) -> bool:
@@ -305,7 +305,7 @@ class Tilted(WarmRule):
             raise ValueError("rule=tilted is defined for chains of drawn tokens and for deterministic trees, and "
                              f"drafter={candidates.drafter} draws trees: use drafter=model or eagle3, or rule=lossless")
 
-    def accept(self, v: Verification, lossless: Tensor) -> Tensor:
+    def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         if v.draft.sampled:
             return v.u * v.q_token < v.of_token(tilted(v.p, v.q, self.lam))
         share = shares(v, self.lam)

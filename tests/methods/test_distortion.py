@@ -162,8 +162,7 @@ def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has
             return Decision(v.u.roll(1, 1) < self.rate)
 
     class Declared(Hidden):
-        @property
-        def own_randomness(self) -> bool:
+        def has_own_randomness(self) -> bool:
             return True
 
     target = language_model(layers=3)

@@ -4,12 +4,15 @@ distribution, and what others emit the one that their sources state."""
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from methods import registry
 from methods.decode import Limits, Request, generate
@@ -22,6 +25,8 @@ from methods.rules.walk import walk
 from methods.rules.whole import Block, Traversal, alphas, thresholds
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
+from methods.trees.shaped import ShapedTree
+from methods.trees.static import regular
 from tests.helpers.local_reference import mentored_pi
 from tests.helpers.rule_cases import contexts, every_token, first_token, outcomes, random_case
 from tests.helpers.rule_table import TABLE, coarse
@@ -100,6 +105,39 @@ def test_traversal_on_trees(branching: tuple[int, ...], depth: int, sampling: Sa
         assert mean_length(v, mass, stops) > mean_length(v, mass, token_wise) - 1e-6
         law = toy.continued(emitted_law(v, mass, token_wise, at_every_node(Lossless(), v)), depth + 1)
         assert total_variation(law, toy.law(depth + 1)) < 1e-6  # its tests are found by bisection
+
+
+class VocabularyRows(TorchDispatchMode):
+    """Counts the rows of V numbers that operators give."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__()
+        self.vocab, self.count = vocab, 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        self.count += sum(x.numel() // self.vocab for x in tree_leaves(result)
+                          if isinstance(x, Tensor) and x.shape[-1:] == (self.vocab,))
+        return result
+
+
+@pytest.mark.parametrize("replacement", [True, False], ids=["independent", "distinct"])
+def test_traversal_works_on_each_context_once(replacement: bool) -> None:
+    """Its work over the vocabulary grows with the contexts, and not with contexts times depth."""
+    rows = []
+    for depth in (1, 5):
+        shape = regular((2, 2), depth)
+        tree, vocab = ShapedTree(shape, Sampling(1.0), sampled=True, replacement=replacement), 97
+        logits = [torch.randn(1, count, vocab, generator=torch.manual_seed(depth)) for count in shape.inner]
+        numbers = [torch.rand(1, count) for count in tree.sizes[1:]]
+        levels = [tree.siblings(d, *given) for d, given in enumerate(zip(logits, numbers, strict=True), start=1)]
+        draft = tree.assemble(torch.zeros(1, 1, dtype=torch.long), levels, logits)
+        v = Verification(draft, torch.randn(1, shape.nodes, vocab), Sampling(1.0), torch.rand(1, shape.nodes))
+        assert v.p.shape == v.q.shape  # both are computed once for all rules
+        with VocabularyRows(vocab) as touched:
+            Traversal().decide(v)
+        rows.append(touched.count / sum(shape.inner))
+    assert rows[0] > 0 and rows[1] <= 1.5 * rows[0]
 
 
 # --- the first token, in float32

@@ -62,7 +62,6 @@ def test_a_forward_that_is_not_transformers_is_refused(fault: str, monkeypatch: 
 class Reads(registry.rule("greedy")):  # type: ignore[misc]
     """A rule that reads the target's hidden states."""
 
-    @property
     def needs_hidden(self) -> bool:
         return True
 

@@ -20,6 +20,7 @@ from methods import registry
 from methods.drafters.base import DraftSettings
 from methods.rules._files import Answer, Answers
 from methods.rules.arc import Arc
+from methods.rules.base import DraftCapabilities
 from methods.rules.classifiers import Autojudge
 from methods.rules.coarse_grained import CoarseGrained
 from methods.rules.combined import ArgmaxOnly, Either
@@ -84,7 +85,7 @@ def test_files_that_fit(tmp_path: Path) -> None:
     """A classifier of both models; overlapping groups, the rest alone; how often a mismatch must have been counted."""
     file = tmp_path / "given.json"
     file.write_text(BOTH.model_dump_json())
-    assert Autojudge(classifier=file).bind(*MODELS).needs_draft_hidden
+    assert Autojudge(classifier=file).bind(*MODELS).needs_draft_hidden()
     file.write_text(json.dumps({"groups": [[0, 2], [2, 3]]}))
     groups = CoarseGrained(groups=file).bind(TARGET, None)._groups
     assert groups.count == 11 and groups.member.sum(1).tolist() == [1, 1, 2, *[1] * 9]
@@ -146,17 +147,18 @@ def test_options_that_do_not_fit(build: Callable[[], Any], message: str) -> None
 
 
 def test_randomness_of_a_rules_own_is_said() -> None:
-    assert not Dropmatch(p_drop=0.0).own_randomness and not DropoutHead(p_drop=0.0).own_randomness
-    assert Dropmatch().own_randomness and Dropmatch(p_drop=0.0, selection="nucleus").own_randomness
+    assert not Dropmatch(p_drop=0.0).has_own_randomness() and not DropoutHead(p_drop=0.0).has_own_randomness()
+    assert Dropmatch().has_own_randomness() and Dropmatch(p_drop=0.0, selection="nucleus").has_own_randomness()
 
 
 def test_a_rule_needs_what_the_rules_inside_need() -> None:
     plain = {"name": "random"}
     for first, second in ((plain, {"name": "dropmatch"}), ({"name": "dropmatch"}, plain)):
         inside = Either(first=first, second=second)
-        assert inside.needs_hidden and inside.needs_q(Sampling(0.0)) and not inside.sampled_only
-    assert not Either(first=plain, second=plain).needs_hidden and not ArgmaxOnly(of=plain).needs_q(Sampling(1.0))
-    assert SecureSd(relaxed={"name": "lossy"}).sampled_only
+        assert inside.needs_hidden() and inside.needs_q(Sampling(0.0))
+    assert not Either(first=plain, second=plain).needs_hidden() and not ArgmaxOnly(of=plain).needs_q(Sampling(1.0))
+    with pytest.raises(ValueError, match="rule=lossy is defined for tokens drawn"):
+        SecureSd(relaxed={"name": "lossy"}).check(DraftCapabilities("eagle3", True, sampled=False), Sampling(1.0))
 
 
 @pytest.mark.parametrize("alternative", ["runner_up", "uniform"])

@@ -79,7 +79,7 @@ def forwards(target: LanguageModel, rows: int, context: int, tokens: Sequence[in
     target.graphs = Graphs() if graphs else None
     cache = target.new_cache(rows, context + max(tokens) + 1)
     cache.store.normal_()
-    cache.lengths = [context] * rows
+    cache.set_lengths([context] * rows)
     found = {}
     for count in tokens:
         ids = torch.arange(rows * count, device=target.device).view(rows, count) % target.vocab_size

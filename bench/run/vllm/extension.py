@@ -154,7 +154,7 @@ class Rules:
         key = json.dumps([name, options, sampling])
         if key not in self._settings:
             rule: Any = parse(registry.rule(name), {"rule": options}, "rule").bind(self.target, self.draft)
-            if rule.needs_draft_hidden:
+            if rule.needs_draft_hidden():
                 raise ValueError(f"rule={name} reads the draft model's hidden states, which vLLM does not give")
             self._settings[key] = Setting(rule, Sampling(**sampling))
         self.setting = self._settings[key]
@@ -177,7 +177,7 @@ class Rules:
 
     def hidden_hook(self, _: Any, args: tuple[Any, ...]) -> None:
         """A forward pre-hook of the target's logits processor: its rows are those of the logits."""
-        self._last_hidden = args[1] if self.setting is not None and self.setting.rule.needs_hidden else None
+        self._last_hidden = args[1] if self.setting is not None and self.setting.rule.needs_hidden() else None
 
     def _of(self, name: str, state: Any) -> Served:
         if name not in self._served:

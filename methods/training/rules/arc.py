@@ -96,7 +96,7 @@ def next_step_js(target: LanguageModel, context: Sequence[int], answer: Sequence
 def _js_after(target: LanguageModel, cache: SlotCache, length: int, tokens: tuple[int, int], top: int) -> float:
     """JS between the distributions after two tokens, each appended to the cache's first `length`; later entries are
     overwritten."""
-    cache.lengths = [length]
+    cache.set_lengths([length])
     ancestors = torch.eye(2, dtype=torch.bool, device=target.device)[None]  # siblings do not see each other
     depth = torch.zeros(1, 2, dtype=torch.long, device=target.device)
     pair = torch.tensor([list(tokens)], device=target.device)
