@@ -55,9 +55,6 @@ class LoadedMethod(Protocol):
     def phases(self, request: Request, limits: Limits) -> Phases | None:
         """Where the time of one answer's cycles goes; None where the engine does not say."""
 
-    def reads(self, rows: int, machine: str) -> dict[str, float] | None:
-        """What a step of `rows` rows reads, as `methods.engine.roofline.reads`; None where that is unknown."""
-
 
 class Engine(Protocol):
     """Loads the methods of cells, and keeps their models loaded."""

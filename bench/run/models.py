@@ -17,7 +17,7 @@ from bench.config.paths import TINY
 from bench.run.profiling import Phases
 from methods.decode import Limits, Request, check_fit, generate
 from methods.drafters._heads import check_head
-from methods.engine import probe, roofline
+from methods.engine import probe
 from methods.engine.device import DEFAULT_THREADS
 from methods.engine.families import check_generation_config
 from methods.engine.graphs import Graphs
@@ -111,9 +111,6 @@ class LabMethod:
         if device.type == "cuda":
             phases.memory_peak = torch.cuda.max_memory_allocated(device)
         return phases
-
-    def reads(self, rows: int, machine: str) -> dict[str, float] | None:
-        return roofline.reads(self.target, rows, machine)
 
 
 class ModelPool:

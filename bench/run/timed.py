@@ -169,17 +169,10 @@ class Rotation:
         self._profile()
 
     def _profile(self) -> None:
-        """Record the phases of a cycle, of the baseline and of every method, on the first prompts that were timed, and
-        what the baseline reads."""
-        methods = [entry.method for entry in self.entries if not entry.cell.is_autoregressive]
-        base, *others = profiles([self.baseline, *methods], self.profiled, self.limits, self._stream)
-        phases, machine = iter(others), f"{self.stamp.host}, {self.stamp.boot}"
-        bytes_read = self.baseline.reads(self.cell.batch, machine)
-        for entry in self.entries:
-            own = base if entry.cell.is_autoregressive else next(phases)
-            entry.claim.folder.write_record(PROFILE, {
-                "own": own and own.phases, "prompts": own and own.prompts, "baseline": base and base.phases,
-                "reads": bytes_read})
+        """Record the phases of a cycle of every method on the first prompts that were timed."""
+        methods = [self.baseline if entry.cell.is_autoregressive else entry.method for entry in self.entries]
+        for entry, own in zip(self.entries, profiles(methods, self.profiled, self.limits, self._stream), strict=True):
+            entry.claim.folder.write_record(PROFILE, {"own": own and own.phases, "prompts": own and own.prompts})
 
     def _measure(self, chunk: list[Prompt], order: Sequence[MethodRun | None]) -> None:
         """Time these methods in this order; None is the baseline, whose run an autoregressive cell shares."""

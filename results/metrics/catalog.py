@@ -63,18 +63,6 @@ _SPEED = (
     Metric("baseline_tokens_per_s", "Baseline speed", "tok/s", 1, None,
            "Emitted tokens over decode wall time of autoregressive decoding.",
            adds=adds.clock, statistic=baseline_ratio, estimator=LOG_T, clock="needed"),
-    Metric("speedup_ideal", "Ideal speedup", "×", 2, "higher",
-           "τ times the time of an autoregressive token, over the time of drafting and verifying: the speedup if all "
-           "other work were free. Times are those of a profiling pass.",
-           estimator=ALONE, clock="needed"),
-    Metric("efficiency", "Efficiency", "%", 0, "higher",
-           "Time of drafting and verifying over that of the whole cycle, in the profiling pass: the share of the ideal "
-           "speedup that its cycles reach.",
-           estimator=ALONE, clock="needed"),
-    Metric("roofline", "Baseline's bandwidth", "%", 0, None,
-           "Bytes that a token of autoregressive decoding must read, weights and cache, times its tokens/s, over the "
-           "bandwidth of a plain copy on the same machine.",
-           estimator=ALONE, clock="needed"),
     Metric("prefill_share", "Prefill", "%", 1, None, "Prefill over prefill and decode wall time.",
            clock="needed"),
     Metric("draft_time_share", "Draft", "%", 1, None,

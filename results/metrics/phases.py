@@ -1,5 +1,4 @@
-"""How a cell's time divides: its timed prefill and decoding, split by the phases that a profiling pass measured; and
-how near autoregressive decoding comes to the speed that the memory allows."""
+"""How a cell's time divides: its timed prefill and decoding, split by the phases that a profiling pass measured."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.intervals import RESAMPLES, SEED, Interval, ends, mean_interval
-from results.store.sample import Sample, TimedRun
+from results.store.sample import TimedRun
 
 Floats = NDArray[np.float64]
 NAMES = ("prefill_share", "draft_time_share", "verify_share", "accept_share", "cycle_ms", "forward_ms", "head_ms",
@@ -73,22 +72,3 @@ def _part_intervals(parts: Mapping[str, Floats]) -> dict[str, Interval]:
     other = {"other": parts["accept"] + parts["commit"]} if parts else {}
     known = {name: mean_interval(seconds) for name, seconds in (*parts.items(), *other.items())}
     return {name: interval for name, interval in known.items() if interval is not None}
-
-
-def roofline(samples: Sequence[Sample], tokens_per_s: float | None, reads: Mapping[str, float] | None) -> float | None:
-    """Share of the copy bandwidth that the bytes of a token reach: (weights / rows + entry * context) * tokens_per_s
-    / bandwidth. None without a clock or without `reads`.
-
-    samples       the answers of the baseline; the context is the mean over their tokens
-    tokens_per_s  of the baseline, over all rows of a batch
-    reads         bytes of the weights and of the cache's entry for one token, rows of a batch, bytes/s of a copy"""
-    tokens = sum(len(sample.output_ids) for sample in samples)
-    if reads is None or tokens_per_s is None or not tokens:
-        return None
-    context = sum(len(sample.output_ids) * _context(sample) for sample in samples) / tokens
-    return (reads["weights"] / reads["rows"] + reads["entry"] * context) * tokens_per_s / reads["bandwidth"]
-
-
-def _context(sample: Sample) -> float:
-    """Tokens in the cache in the middle of an answer, mean over the turns."""
-    return (sample.prompt_tokens + len(sample.output_ids) / 2) / max(1, len(sample.turn_tokens))

@@ -21,13 +21,13 @@ from results.metrics.answer_speed import unit_names
 from results.metrics.catalog import METRICS
 from results.metrics.intervals import Interval, edit_similarity
 from results.metrics.metric import ALONE, ByItem, Sums, by_name
-from results.metrics.phases import NAMES, roofline, time_shares
+from results.metrics.phases import NAMES, time_shares
 from results.store.cells import CellFolder
 from results.store.sample import Compared, FailedSample, JudgeSummary, Sample, Timed, compare
 
 PROFILE = "profile"
-"""The record of a cell's phases: seconds of each part of a cycle, its own, those of each prompt and the baseline's
-(`bench.run.profiling.Profile`); and what a step of the baseline reads (`methods.engine.roofline.reads`)."""
+"""The record of a cell's phases: seconds of each part of a cycle, its own and those of each prompt
+(`bench.run.profiling.Profile`)."""
 END = "_ci95"
 """How the name of a metric's 95% interval ends."""
 PHASES, MATCH = f"phases{END}", "tau_gain_match"
@@ -187,8 +187,8 @@ class Summary:
 
 
 def summarise(records: Sequence[Compared | FailedSample], *, metric: str, proportion: bool,
-              phases: Mapping[str, float] | None = None, prompt_phases: Sequence[Mapping[str, float]] = (),
-              baseline_phases: Mapping[str, float] | None = None, reads: Mapping[str, float] | None = None) -> Summary:
+              phases: Mapping[str, float] | None = None,
+              prompt_phases: Sequence[Mapping[str, float]] = ()) -> Summary:
     """The summary of a cell.
 
     records          its prompts in any order, each once; failed ones are counted and left out
@@ -197,8 +197,6 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
     phases           seconds of the parts of a cycle (draft, verify, accept, commit) and of the whole (cycle), from a
                      profiling pass: mean over its prompts of their medians
     prompt_phases    these medians, one mapping for each of its prompts
-    baseline_phases  as phases, of the baseline
-    reads            what a step of the baseline reads (`results.metrics.phases`)
 
     The autoregressive cell is its own baseline, with speedup 1 and no interval. Raises ValueError for repeated prompts,
     for a cell where only some samples are their own baseline, and for a proportion with a score other than 0 and 1."""
@@ -216,11 +214,9 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
     summary = Summary(
         n=len(pairs), failed=len(records) - len(pairs), metric=metric, proportion=proportion and not grouped,
         is_baseline=is_baseline, unscored=unscored, sums=_sums_of(pairs, scored), **_counted(samples), **_timed(runs),
-        phases=None if phases is None or baseline_phases is None else dict(phases))
-    return summary.with_values(
-        **diversity(samples), **_ideal_speedup(summary.tau, phases, baseline_phases),
-        roofline=roofline(base, summary.baseline_tokens_per_s, reads)).with_later(
-            (*NAMES, PHASES), lambda: time_shares([row.own for row in runs], phases, prompt_phases))
+        phases=None if phases is None else dict(phases))
+    return summary.with_values(**diversity(samples)).with_later(
+        (*NAMES, PHASES), lambda: time_shares([row.own for row in runs], phases, prompt_phases))
 
 
 def _counted(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -238,16 +234,6 @@ def _timed(rows: Sequence[Timed]) -> dict[str, Any]:
             "stalled": sum(any(run.stalled for run in row.runs) for row in rows),
             "prefill_s": float(sum(row.own.prefill_s for row in rows)),
             "decode_s": float(sum(row.own.decode_s for row in rows))}
-
-
-def _ideal_speedup(tau: float | None, phases: Mapping[str, float] | None,
-                   baseline_phases: Mapping[str, float] | None) -> dict[str, Any]:
-    """τ · t_ar ÷ (t_draft + t_verify): the speedup if a cycle cost its two model calls alone; and the share of a cycle
-    that these take, of the same pass: the share of the ideal speedup that its cycles reach."""
-    if phases is None or baseline_phases is None or tau is None:
-        return {"speedup_ideal": None, "efficiency": None}
-    calls = phases["draft"] + phases["verify"]
-    return {"speedup_ideal": tau * baseline_phases["cycle"] / calls, "efficiency": calls / phases["cycle"]}
 
 
 def _check_proportion(pairs: Sequence[Compared]) -> None:
@@ -269,8 +255,7 @@ def summary_of(folder: CellFolder, baseline: CellFolder, metric: str, proportion
 def profiled(folder: CellFolder) -> dict[str, Any]:
     """What the profiling pass found, as `summarise` takes it. Raises StoreError."""
     profile = folder.record(PROFILE) or {}
-    return {"phases": profile.get("own"), "prompt_phases": profile.get("prompts") or (),
-            "baseline_phases": profile.get("baseline"), "reads": profile.get("reads")}
+    return {"phases": profile.get("own"), "prompt_phases": profile.get("prompts") or ()}
 
 
 def _checked(records: Sequence[Compared | FailedSample]) -> list[Compared]:

@@ -17,7 +17,7 @@ from tests.helpers.commands import Ended, run
 from tests.helpers.stores import decoded, difference
 
 pytestmark = pytest.mark.attack
-CLOCK = ("samples", "prefill_s", "decode_s", "speed", "tokens_per_s", "efficiency", "roofline", "phases", "_ms",
+CLOCK = ("samples", "prefill_s", "decode_s", "speed", "tokens_per_s", "phases", "_ms",
          "time_share", "verify_share", "accept_share", "prefill_share", "head_share", "retimed", "stalled")
 """Parts of the names of what differs from run to run: what the clock said, and the digest of the samples file."""
 SWAPPED = "swapped with another cell's"

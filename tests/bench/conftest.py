@@ -14,7 +14,6 @@ from bench.config.compose import Composer, composer
 from bench.dry_run.downloads import config_folder, listing
 from bench.run import console
 from bench.run import timed as stalls
-from methods.engine import roofline
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server
 
@@ -64,11 +63,9 @@ def pair(pair_folder: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No stall by tests that run beside each other, no line that depends on how long a command takes, and a copy
-    bandwidth that takes no time and leaves no note in the user's cache."""
+    """No stall by tests that run beside each other, and no line that depends on how long a command takes."""
     monkeypatch.setattr(stalls, "MOST_IDLE", 1.0)
     monkeypatch.setattr(console, "EVERY_S", float("inf"))
-    monkeypatch.setattr(roofline, "copy_bandwidth", lambda device, machine, threads: 1e10)
 
 
 @pytest.fixture

@@ -78,27 +78,12 @@ def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     assert found[hot].tau_gain is None
 
 
-def expected_share(result) -> float:
-    """Of the bandwidth that tests/bench/conftest.py claims: 2 x 2 heads x 8 x 2 layers x 4 bytes a cached token."""
-    [ar] = [cell for cell in result.store.cells() if "-ar-" in cell.key]
-    samples, reads = ar.good_samples(), ar.record("profile")["reads"]
-    assert reads == {"weights": reads["weights"], "entry": 256, "rows": 1, "bandwidth": 1e10}
-    tokens = sum(len(one.output_ids) for one in samples)
-    context = sum(len(one.output_ids) * (one.prompt_tokens + len(one.output_ids) / 2) for one in samples) / tokens
-    return (reads["weights"] + 256 * context) * written(ar).tokens_per_s / 1e10
-
-
-def test_what_the_accepted_length_would_give(command) -> None:
+def test_where_the_time_of_a_cycle_goes(command) -> None:
     result = command("method=ar,sps", *WARM, "timed=3", flags=["-m"])
-    ar, sps = (next(written(cell) for cell in result.store.cells() if f"-{label}-" in cell.key)
-               for label in ("ar", "lossless"))
+    sps = next(written(cell) for cell in result.store.cells() if "-lossless-" in cell.key)
     parts = sps.phases
     assert 0 < parts["head"] < parts["verify"]
     assert sps.head_ms == pytest.approx(1e3 * (parts["head"] + parts["accept"])) and 0 < sps.prefill_share < 1
-    ideal = sps.tau * ar.phases["cycle"] / (parts["draft"] + parts["verify"])
-    assert sps.speedup_ideal == pytest.approx(ideal, rel=1e-6), "one baseline profile serves the rotation"
-    assert sps.efficiency == pytest.approx((parts["draft"] + parts["verify"]) / parts["cycle"])
-    assert sps.roofline == ar.roofline == pytest.approx(expected_share(result), rel=0.01)
     assert set(parts) == {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"} and min(parts.values()) > 0
 
 

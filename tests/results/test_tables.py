@@ -343,7 +343,7 @@ def test_a_ratio_and_a_difference_stand_with_what_they_are_relative_to():
     ([{"metric": "tau", "only": {"Task": ["nowhere"]}}], "values: τ names Task"),
     ([{"metric": "tau", "over": {"Rule": "SpS"}}], "no such axis"),
     ([{"metric": "tau", "over": {"Method": "SpS"}, "minus": {"Method": "AR"}}], "not both"),
-    ([{"metric": "efficiency", "over": {"Method": "SpS"}}], "cannot be compared prompt by prompt"),
+    ([{"metric": "head_share", "over": {"Method": "SpS"}}], "cannot be compared prompt by prompt"),
 ])
 def test_mistakes_are_named(values, said):
     with pytest.raises(ValidationError, match=said):

@@ -1,4 +1,4 @@
-"""Which prompts are timed, where the time went, and what batches and the memory's bandwidth make of it."""
+"""Which prompts are timed, where the time went, and what batches make of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from results.metrics.catalog import METRICS
 from results.metrics.delta import clocked_interval
 from results.metrics.paired import relative
-from results.metrics.phases import NAMES, roofline, time_shares
+from results.metrics.phases import NAMES, time_shares
 from results.metrics.summary import Summary, summarise
 from results.store.sample import Compared, TimedRun, batches, timing_order
 from tests.helpers.synthetic_cells import compared, made_up, sample
@@ -121,32 +121,3 @@ def test_intervals_are_over_the_prompts_of_both_passes():
 def test_one_prompt_has_no_interval(runs: list[TimedRun], prompts: list[dict[str, float]]):
     found = time_shares(runs, PHASES, prompts)
     assert {found[f"{name}_ci95"] for name in NAMES} == {None} and found["cycle_ms"] == pytest.approx(10)
-
-
-READS = {"weights": 1000.0, "entry": 10.0, "rows": 1, "bandwidth": 1e6}
-
-
-def answer(prompt: int, tokens: int, turns: int = 1):
-    one = sample("a", list(range(tokens)), committed=[1] * (tokens - 1), accepted=[0] * (tokens - 1))
-    return replace(one, prompt_tokens=prompt, turn_tokens=[tokens // turns] * turns)
-
-
-def test_one_answer() -> None:
-    """20 tokens behind 40: the mean context is 50, a token reads 1000 + 500 bytes, 100 times a second."""
-    assert roofline([answer(40, 20)], 100.0, READS) == pytest.approx(0.15)
-
-
-def test_a_batch_shares_the_weights_and_turns_have_contexts_of_their_own() -> None:
-    assert roofline([answer(40, 20)], 100.0, READS | {"rows": 4}) == pytest.approx(0.075)
-    assert roofline([answer(80, 40, turns=2)], 100.0, READS) == pytest.approx(0.15)
-
-
-def test_long_answers_weigh_more() -> None:
-    """20 tokens in a context of 50, 60 in one of 130: 110 on average."""
-    assert roofline([answer(40, 20), answer(100, 60)], 100.0, READS) == pytest.approx(0.21)
-
-
-@pytest.mark.parametrize(("samples", "speed", "reads"), [
-    ([answer(4, 2)], None, READS), ([answer(4, 2)], 1.0, None), ([], 1.0, READS)])
-def test_what_is_not_known_is_none(samples, speed, reads) -> None:
-    assert roofline(samples, speed, reads) is None

@@ -128,9 +128,6 @@ class VllmMethod:
     def phases(self, request: Request, limits: Limits) -> None:
         return None
 
-    def reads(self, rows: int, machine: str) -> None:
-        return None
-
     @property
     def _rule(self) -> list[Any]:
         """As `RuleWorker.leeway_use` takes it."""
