@@ -40,7 +40,7 @@ def save(file: Path, profile: Profile) -> None:
     """Write a profile as a file of conf/cost that `load` and `cost=NAME` read: a line for each drafter, rule and batch,
     numbers of four digits. Raises ConfigError for a profile that they would refuse, StoreError where it cannot be
     written."""
-    plain = _rounded(profile.model_dump(exclude_none=True, exclude=None if profile.beside else {"beside"}))
+    plain = _rounded(profile.model_dump(exclude_none=True))
     profile_of({"cost": plain})
     for part in (plain[kind] for kind in ("sampled", "greedy") if kind in plain):
         part["drafts"] = {name: _Line(prices) for name, prices in part["drafts"].items()}

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bench.config.cost_file import load
-from bench.config.paths import CONF
 from bench.run.requested_cell import RequestedCell
 from methods import registry
 from methods.sampling import Sampling
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
     from results.metrics.summary import Summary
     from results.store.cells import Store
     from results.store.sample import FailedSample, Timed
-
-RANGED = ("speedup", "speedup_modelled", "answer_speedup", "answer_speedup_modelled", "length_adjusted_speedup")
-"""Metrics whose interval is widened to the range over the profiles of a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +64,6 @@ def priced_as(drafter: Drafter, name: str, sampling: Sampling) -> str:
     return name + DRAWN if drafter.samples(sampling) else name
 
 
-def beside(profile: Profile) -> list[Profile]:
-    """The other profiles of the same machine. Raises ValueError for a file that is none."""
-    return [load(CONF / "cost" / f"{name}.yaml") for name in profile.beside]
-
-
 class PricedCell(RequestedCell):
     """Reads as if all prompts had been timed on the machine of a cost profile, and none on this one."""
 
@@ -91,17 +81,7 @@ class PricedCell(RequestedCell):
         return [pair.timed for pair in self.compared() if isinstance(pair, Compared) and pair.timed is not None]
 
     def summarised(self, records: list[Compared | FailedSample]) -> Summary:
-        """The summary of these records, their speeds on that machine, with the range over its profiles as the interval
-        where it has several. What was timed here, phases among it, is left out."""
-        task, config = self.cell.load_task(), self.cell.model_dump(mode="json")
-
-        def summary(pairs: list[Compared | FailedSample]) -> Summary:
-            return summarise(pairs, metric=task.metric, proportion=task.proportion)
-
-        own = summary(records)
-        others = [summary(Clocks.of(one, config).modelled(records)) for one in beside(self._profile)]
-        values: dict[str, Any] = {"asked": self.cell.n}
-        for name in RANGED if others and not own.is_baseline else ():
-            ends = [end for one in (own, *others) for end in one.interval(name) or ()]
-            values |= {name: own.value(name), f"{name}_ci95": (min(ends), max(ends)) if ends else None}
-        return own.with_values(**values)
+        """The summary of these records, their speeds on that machine. What was timed here, phases among it, is left
+        out."""
+        task = self.cell.load_task()
+        return summarise(records, metric=task.metric, proportion=task.proportion).with_values(asked=self.cell.n)

@@ -43,7 +43,7 @@ SAMPLES = pa.schema({
     "parted": pa.bool_(), "stalled": pa.bool_()})
 """Names as in samples.jsonl and timed.jsonl; `details` and `flags` are JSON texts."""
 _SETTINGS = ("pair", "drafter", "rule", "task")
-_WORDS = ("metric", "events", "phases", "phases_ci95", "judge")
+_WORDS = ("metric", "events", "phases", "judge")
 _COUNTS = ("asked", "n", "failed", "timed", "retimed", "stalled", "unscored", "tokens", "cycles", "repeats")
 _METRICS = {
     **dict.fromkeys(_COUNTS, pa.int64()), **dict.fromkeys(("prefill_s", "decode_s", *METRICS), pa.float64()),

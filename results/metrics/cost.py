@@ -160,7 +160,6 @@ class Profile(Frozen):
     units     of all numbers: seconds. A file must give it.
     title     machine, engine and model, for captions.
     machine   processor or accelerator, as environment records name it: clocks of any other check nothing.
-    beside    other profiles of the same machine, files of conf/cost: the range over all is the uncertainty.
     obtained  measured on the machine, or roofline: computed from a data sheet, as `sources` say.
     sources   where each constant comes from, or the command that measured.
     target    batch -> tokens of a row -> seconds of one forward of the target.
@@ -174,7 +173,6 @@ class Profile(Frozen):
     units: Units = Units(time="s")
     title: Line
     machine: Line | None = None
-    beside: tuple[Line, ...] = ()
     obtained: Literal["measured", "roofline"]
     sources: list[Line] = Field(min_length=1)
     target: dict[Batch, dict[Tokens, ForwardSeconds]] = Field(min_length=1)
@@ -315,8 +313,6 @@ def stated(profile: Profile) -> str:
     """What a caption says of numbers under a profile."""
     text = (f"modelled for {profile.title}, from the cycles recorded here: τ is this model's, not that one's"
             + (" (computed from a data sheet, nothing was measured there)" if profile.obtained == "roofline" else ""))
-    if profile.beside:
-        text += f"; intervals reach over this profile and {', '.join(profile.beside)}, which have other sources"
     if profile.check is None:
         return text
     check = profile.check

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics.intervals import RESAMPLES, SEED, Interval, ends, mean_interval
+from results.metrics.intervals import RESAMPLES, SEED, Interval, ends
 from results.store.sample import TimedRun
 
 Floats = NDArray[np.float64]
@@ -28,9 +28,7 @@ def time_shares(runs: Sequence[TimedRun], phases: Mapping[str, float] | None,
              than two of either.
 
     forward_ms   verify and accept: the target's forward and the decision on the draft
-    head_ms      of that, head and accept; head_share is its share of forward_ms
-
-    `phases_ci95` holds the intervals of the parts of a cycle themselves, in seconds; other: accept and commit."""
+    head_ms      of that, head and accept; head_share is its share of forward_ms"""
     prefill_s, decode_s = np.array([run.prefill_s for run in runs]), np.array([run.decode_s for run in runs])
     if phases is None or prefill_s.sum() + decode_s.sum() <= 0:
         return {}
@@ -47,7 +45,6 @@ def time_shares(runs: Sequence[TimedRun], phases: Mapping[str, float] | None,
     return {
         **{name: None if number is None else float(number) for name, number in values.items()},
         **{f"{name}_ci95": interval for name, interval in intervals.items()},
-        "phases_ci95": _part_intervals(parts),
     }
 
 
@@ -66,9 +63,3 @@ def _values(prefill_s: Floats, decode_s: Floats, parts: Mapping[str, Floats]) ->
         "head_ms": None if head is None else 1e3 * head,
         "head_share": None if head is None else head / (verify + accept),
     }
-
-
-def _part_intervals(parts: Mapping[str, Floats]) -> dict[str, Interval]:
-    other = {"other": parts["accept"] + parts["commit"]} if parts else {}
-    known = {name: mean_interval(seconds) for name, seconds in (*parts.items(), *other.items())}
-    return {name: interval for name, interval in known.items() if interval is not None}

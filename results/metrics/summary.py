@@ -30,9 +30,8 @@ PROFILE = "profile"
 (`bench.run.profiling.Profile`)."""
 END = "_ci95"
 """How the name of a metric's 95% interval ends."""
-PHASES, MATCH = f"phases{END}", "tau_gain_match"
-WORDS = (PHASES, MATCH)
-"""What is computed with metrics and is none."""
+MATCH = "tau_gain_match"
+"""What is computed with metrics and is none: how the parts of `tau_gain` were told apart."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -109,7 +108,7 @@ class Summary:
         """This summary with further metrics, intervals and fields set. Raises ValueError for any other name."""
         own = {one.name for one in fields(self)}
         given = {name: value for name, value in values.items() if name not in own}
-        if unknown := [name for name in given if name.removesuffix(END) not in METRICS and name not in WORDS]:
+        if unknown := [name for name in given if name.removesuffix(END) not in METRICS and name != MATCH]:
             raise ValueError(f"{', '.join(unknown)}: no metric of results/metrics/catalog.py")
         return replace(self, given={**self.given, **given}, **{name: values[name] for name in own & values.keys()})
 
@@ -127,15 +126,9 @@ class Summary:
             if metric.adds is not None or name in self._stated_by(name):
                 whole[name] = self.value(name)
                 whole |= {} if metric.estimator is ALONE else {f"{name}{END}": self.interval(name)}
-        whole |= {name: known[name] for name in WORDS if name in (known := self._stated_by(name))}
+        whole |= {} if self.tau_gain_match is None else {MATCH: self.tau_gain_match}
         judge = {} if self.judge is None else {"judge": self.judge.model_dump(mode="json", exclude_unset=True)}
         return whole | judge
-
-    @property
-    def phases_ci95(self) -> Mapping[str, Interval]:
-        """The intervals of `phases`, and that of `other`, accept and commit together."""
-        known: Mapping[str, Interval] = self._stated_by(PHASES).get(PHASES, {})
-        return known
 
     @property
     def tau_gain_match(self) -> str | None:
@@ -216,7 +209,7 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
         is_baseline=is_baseline, unscored=unscored, sums=_sums_of(pairs, scored), **_counted(samples), **_timed(runs),
         phases=None if phases is None else dict(phases))
     return summary.with_values(**diversity(samples)).with_later(
-        (*NAMES, PHASES), lambda: time_shares([row.own for row in runs], phases, prompt_phases))
+        NAMES, lambda: time_shares([row.own for row in runs], phases, prompt_phases))
 
 
 def _counted(samples: Sequence[Sample]) -> dict[str, Any]:
