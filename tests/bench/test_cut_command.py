@@ -6,27 +6,20 @@ import json
 from pathlib import Path
 
 import pytest
-from safetensors.torch import save_file
 
 from methods.decode import Limits, Request, generate
-from methods.engine.loading import WEIGHTS, load_cut, load_model, own_part, settings_of
+from methods.engine.loading import load_cut, load_model
 from methods.method import build_method
 from methods.registry import drafter, rule
 from methods.sampling import Sampling
 from tasks.mini import MiniTask
+from tests.helpers.tiny_models import save_cut
 
 
 @pytest.fixture
 def cut(pair_folder: Path, tmp_path: Path) -> Path:
     """A cut of the small target: one of its layers, and one of its own that starts as the target's last."""
-    target = load_model(str(pair_folder / "target"))
-    own = own_part(target, 1, 1)
-    own.layers[0].load_state_dict(target.model.base_model.layers[-1].state_dict())
-    folder = tmp_path / "cut"
-    folder.mkdir()
-    save_file(own.state_dict(), folder / WEIGHTS)
-    (folder / "config.json").write_text(json.dumps(settings_of(target, 1, 1)))
-    return folder
+    return save_cut(tmp_path / "cut", load_model(str(pair_folder / "target")), shared=1)
 
 
 def test_a_cut_runs_by_itself(command, cut: Path, pair_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m bench.train heads`: answers, training, measurement and export in one go; what is wrong is one line."""
+"""`python -m bench.train heads`: training, measurement and export in one go; what is wrong is one line."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import json
 import re
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 from bench.config.compose import composer
 from bench.config.paths import CONF
 from bench.training.commands.train_heads import EMBEDDED, parsed, run
-from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
 from methods.heads.medusa import load_medusa
 from methods.training.heads.loop import ConversationSource
@@ -21,8 +19,7 @@ from models.tiny.train.data import CALIBRATION, embedded
 from models.tiny.train.pair import TrainPair
 
 SMALL = ["threads=1", "measure=1", "heads=[medusa]", "medusa.tokens=3072", "medusa.batch_tokens=512", "medusa.steps=2",
-         "medusa.slots=24", "mix={mini_gsm: 0.5, mini_chat: 0.5}", "own_answers.prompts=6", "own_answers.held_out=4",
-         "own_answers.batch=3", "own_answers.max_new_tokens=40"]
+         "medusa.slots=24", "mix={mini_gsm: 0.5, mini_chat: 0.5}"]
 
 
 def config_of(*overrides: str):
@@ -38,9 +35,7 @@ def test_every_kind_has_a_valid_section():
         assert recipe.rate(0) < recipe.rate(recipe.updates // 4) == 1.0 and recipe.rate(recipe.updates) == 0.0, name
 
 
-def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, monkeypatch):
-    # an untrained target never ends an answer by itself; here any answer will do
-    monkeypatch.setattr("bench.training.self_distillation.ENDED", {"eos", "length"})
+def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys):
     folders = f"target={pair_folder / 'target'}", f"out={tmp_path / 'out'}", f"work={tmp_path / 'work'}"
     config = config_of(*SMALL, *folders)
     run(config)
@@ -51,36 +46,12 @@ def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys, m
     assert record["target"] == target.fingerprint and len(record["rank_share"]) == 2
     assert record["loss"][-1]["step"] == 6
     assert len(load_medusa(str(tmp_path / "out" / "medusa"), target).model) == 2
-    assert sorted(len(f.read_text().splitlines()) for f in (tmp_path / "work").glob("*.jsonl")) == [1 + 4, 1 + 6]
     run(config)
     assert "complete" in capsys.readouterr().out
     record["target"] = "another"
     (tmp_path / "out" / "medusa" / "training.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match="another target"):
         run(config)
-
-
-def test_own_answers_are_the_targets_and_are_kept(pair_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("bench.training.self_distillation.ENDED", {"eos", "length"})
-    target = load_model(str(pair_folder / "target"))
-    settings = OwnAnswers(prompts=4, held_out=2, share=1.0, temperature=0.0, max_new_tokens=12, batch=2)
-    given = embedded(0, {"mini_gsm": 1.0, "mini_chat": 1.0})
-    source = with_own_answers(given, target, settings, tmp_path, "x", 0)
-    questions = [conversation[0] for conversation, _ in zip(given.train(-1, 0.0), range(4), strict=False)]
-    own = [conversation for conversation, _ in zip(source.train(0, 0.0), range(20), strict=False)]
-    assert {c[0] for c in own} <= set(questions)
-    ids = target.encode([{"role": "user", "content": own[0][0][1]}])
-    plain = target.model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids):].tolist()
-    assert own[0][1] == ("assistant", target.decode(plain))
-
-    def refuses(*_):
-        raise AssertionError("answered again")
-
-    monkeypatch.setattr("bench.training.self_distillation.answer", refuses)
-    again = with_own_answers(given, target, settings, tmp_path, "x", 0)
-    assert own == [conversation for conversation, _ in zip(again.train(0, 0.0), range(20), strict=False)]
-    with pytest.raises(AssertionError, match="answered again"):
-        with_own_answers(given, target, settings, tmp_path, "other data", 0)
 
 
 def test_calibration_prompts_are_held_out():

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from functools import cache
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from methods.engine import attention
 from methods.engine.language_model import LanguageModel
+from methods.engine.loading import SIZES
+from methods.engine.source import CUT
 
 VOCAB = 64
 ARCHITECTURES = {
@@ -59,6 +64,20 @@ def noisy_copy(target: LanguageModel) -> LanguageModel:
         for parameter in draft.model.parameters():
             parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
     return draft
+
+
+def save_cut(folder: Path, target: LanguageModel, shared: int, noise: float = 0.0) -> Path:
+    """A cut of so many layers of the target, and of one that is the target's next with noise, as the norm is too."""
+    body, generator = target.model.base_model, torch.Generator().manual_seed(3)
+    parts = {f"layers.0.{name}": x for name, x in body.layers[shared].state_dict().items()}
+    parts |= {f"norm.{name}": x for name, x in body.norm.state_dict().items()}
+    sizes = {key: getattr(target.model.config, key) for key in SIZES}
+    folder.mkdir()
+    save_file({name: x + noise * torch.randn(x.shape, generator=generator) for name, x in parts.items()},
+              folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"architectures": [CUT], "target": target.source, "own_layers": 1,
+                                                    "target_layers": shared} | sizes))
+    return folder
 
 
 @cache

@@ -1,34 +1,31 @@
-"""Head training: it unrolls exactly what the drafter does, goes on after a kill, and writes what the readers read;
-draft models cut out of their target."""
+"""Head training: it unrolls exactly what the drafter does, goes on after a kill, and writes what the readers read."""
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from methods.drafters._heads import DynamicProposer
 from methods.drafters.base import DraftSettings
 from methods.engine.language_model import LanguageModel
-from methods.engine.loading import from_shape, joined, load_cut, load_model, own_part
-from methods.engine.source import ModelError, Source
+from methods.engine.loading import from_shape, load_model
+from methods.engine.source import ModelError
 from methods.heads.head import load_eagle, load_eagle3
 from methods.heads.medusa import load_medusa
 from methods.sampling import Sampling
 from methods.training.heads.base import FrozenTarget, Slots, choose, unroll
 from methods.training.heads.loop import measure, train
-from methods.training.heads.trainers import RECIPES, TRAINERS, CutRecipe
+from methods.training.heads.trainers import RECIPES, TRAINERS
 from methods.training.packing import Batch, ChatPacker, DataError, Records, messages_of
 from methods.trees.dynamic import TreeShape
 from models.tiny.train.data import stream
 from models.tiny.train.growth import new_model
 from models.tiny.train.language_model import export
 from models.tiny.train.tokenizer import train_tokenizer
-from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts
+from tests.helpers.tiny_models import language_model, prompts
 
 MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}
 COMMON = {"tokens": 2 * 192 * 16, "batch_tokens": 384, "row_tokens": 192, "slots": 40, "step_decay": 0.8,
@@ -39,20 +36,10 @@ OPTIONS = {
     "eagle": COMMON | FEATURE | {"steps": 1, "top_weight": 0.0, "noise": 0.2},
     "hass": COMMON | FEATURE | {"steps": 3, "top_weight": 1.0, "noise": 0.0},
     "medusa": COMMON | {"steps": 3, "blocks": 1, "labels": "target"},
-    "draft": COMMON | {"steps": 1, "target_layers": 2, "own_layers": 1},
 }
 
 
-def load_own(folder: str, target: LanguageModel) -> SimpleNamespace:
-    """The trained part of a cut, as it was loaded."""
-    parts = load_cut(folder, target).model.base_model
-    own = own_part(target, 2, 1)
-    own.layers[0].load_state_dict(parts.layers[2].state_dict())
-    own.norm.load_state_dict(parts.norm.state_dict())
-    return SimpleNamespace(model=own)
-
-
-LOADERS = {"eagle3": load_eagle3, "eagle": load_eagle, "hass": load_eagle, "medusa": load_medusa, "draft": load_own}
+LOADERS = {"eagle3": load_eagle3, "eagle": load_eagle, "hass": load_eagle, "medusa": load_medusa}
 
 
 def recipe(kind: str, **changes):
@@ -296,85 +283,3 @@ def test_records_are_read_and_held_out():
         messages_of({"messages": [{"role": "narrator", "content": "x"}]}, "record 3")
     with pytest.raises(DataError, match="at least 50"):
         Records(records[:9], "mine.jsonl", 0)
-
-
-LAYERS = 4
-RECIPE = CutRecipe(tokens=1024, batch_tokens=64, row_tokens=32, slots=20, steps=1, step_decay=1.0, optimiser="muon",
-                   lr=0.01, adam_lr=0.002, warmup=1, decay=0.5, clip=1.0, save_every=10, target_layers=2, own_layers=1)
-
-
-def shaken_cut(target, seed: int = 3):
-    own = own_part(target, 2, 1)
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for parameter in own.parameters():
-            parameter.normal_(0.5, 0.3) if parameter.ndim == 1 else parameter.normal_(0, 0.3)
-    return own
-
-
-def batch_of(rows: list[list[int]]) -> Batch:
-    ids = torch.tensor(rows)
-    positions = torch.arange(ids.shape[1]).expand(ids.shape)
-    return Batch(ids, positions, torch.ones_like(ids), torch.ones(ids.shape))
-
-
-@pytest.fixture
-def exported_cut(tmp_path):
-    """A trainer with shaken_cut weights, and the folder it wrote."""
-    target = language_model("llama", layers=LAYERS)
-    trainer = TRAINERS["draft"](RECIPE, FrozenTarget(target))
-    trainer.head.load_state_dict(shaken_cut(target).state_dict())
-    trainer.export(tmp_path / "draft")
-    return trainer, target, tmp_path / "draft"
-
-
-@pytest.mark.parametrize("kind", ARCHITECTURES)
-@torch.no_grad()
-def test_a_cut_is_the_targets_first_layers_and_its_own(kind):
-    target = language_model(kind, layers=LAYERS)
-    own = shaken_cut(target)
-    cut = joined(target, own, "cut", "digits")
-    assert cut.layers == 3 and cut.model.config.num_hidden_layers == 3
-    ids = torch.tensor([prompts(1, low=12, high=12)[0]])
-    inner = target.model(ids, output_hidden_states=True).hidden_states[2]
-    mask = torch.ones(1, 1, 12, 12, dtype=torch.bool).tril()
-    masks = {"full_attention": mask, "sliding_attention": mask.triu(-7)} if kind == "gemma2" else mask
-    hidden = own(inputs_embeds=inner, position_ids=torch.arange(12)[None], attention_mask=masks).last_hidden_state
-    assert torch.allclose(cut.model(ids).logits, target.head(hidden), atol=1e-4)
-    cache = cut.new_cache(1, 32)
-    assert torch.allclose(cut.prefill(ids.tolist(), cache).logits[0, 0], target.head(hidden)[0, -1], atol=1e-4)
-
-
-def test_what_was_trained_is_what_drafts(exported_cut):
-    """The trainer's loss is the cross-entropy of the loaded cut's own distribution at the slots."""
-    trainer, target, folder = exported_cut
-    assert Source.of(str(folder)).is_cut and not Source.of("HuggingFaceTB/SmolLM2-135M-Instruct").is_cut
-    cut = load_cut(str(folder), target)
-    trainer.head.load_state_dict(load_file(folder / "model.safetensors"))
-    batch = batch_of(prompts(2, low=32, high=32))
-    slots = choose(batch, 1, 20, torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        loss, _ = next(trainer.steps(batch, trainer.frozen_target.states(batch, trainer.layers), slots,
-                                  torch.Generator()))
-        q = cut.model(batch.input_ids).logits.double().log_softmax(-1)
-        p = target.model(batch.input_ids).logits.double().softmax(-1)
-    each = [-(p[r, t + 1] * q[r, t + 1]).sum() for r, row in enumerate(slots.index.tolist()) for t in row]
-    assert loss.item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-5)
-
-
-def test_what_does_not_fit_is_one_line(exported_cut):
-    _, target, folder = exported_cut
-    with pytest.raises(ModelError, match=r"cut out of a target with vocab_size 64, and .* has 65"):
-        load_cut(str(folder), language_model("llama", layers=LAYERS, vocab=65))
-    with pytest.raises(ModelError, match="2 layers of its target and 1 of its own; llama-2-0 has 2"):
-        load_cut(str(folder), language_model("llama", layers=2))
-    tensors = load_file(folder / "model.safetensors")
-    save_file({name: t for name, t in tensors.items() if name != "norm.weight"}, folder / "model.safetensors")
-    with pytest.raises(ModelError, match=r"1 missing \(norm\.weight\)"):
-        load_cut(str(folder), target)
-    save_file(tensors | {"layers.1.extra": torch.zeros(1)}, folder / "model.safetensors")
-    with pytest.raises(ModelError, match=r"1 unexpected \(layers\.1\.extra\)"):
-        load_cut(str(folder), target)
-    (folder / "config.json").write_text(json.dumps({"architectures": ["CutOfTarget"]}))
-    with pytest.raises(ModelError, match="hidden_size None"):
-        load_cut(str(folder), target)

@@ -1,7 +1,9 @@
-"""A model whose weights are not those of its configuration is refused in one line."""
+"""A model whose weights are not those of its configuration is refused in one line; draft models cut out of their
+target."""
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Callable
@@ -12,8 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from methods.engine.loading import load_model
-from methods.engine.source import ModelError
+from methods.engine.loading import load_cut, load_model
+from methods.engine.source import ModelError, Source
+from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts, save_cut
 
 
 @pytest.fixture
@@ -82,3 +85,39 @@ def test_thinking_is_switched_in_the_template(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
     with pytest.raises(ModelError, match=r"knows no enable_thinking; give pair\.thinking=null"):
         load_model(str(folder), thinking=False)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+@torch.no_grad()
+def test_a_cut_is_the_targets_first_layers_and_its_own(kind: str, tmp_path: Path) -> None:
+    target = language_model(kind, layers=4)
+    folder = save_cut(tmp_path / "cut", target, shared=2, noise=0.1)
+    cut, own = load_cut(str(folder), target), load_file(folder / "model.safetensors")
+    assert Source.of(str(folder)).is_cut and not Source.of("HuggingFaceTB/SmolLM2-135M-Instruct").is_cut
+    assert cut.layers == 3 and cut.model.config.num_hidden_layers == 3
+    whole = copy.deepcopy(target.first_layers(3)).model
+    parts = {f"model.{name.replace('layers.0', 'layers.2')}": x for name, x in own.items()}
+    assert not whole.load_state_dict(parts, strict=False).unexpected_keys
+    [ids] = prompts(1, low=12, high=12)
+    want = whole(torch.tensor([ids])).logits
+    assert torch.allclose(cut.model(torch.tensor([ids])).logits, want, atol=1e-4)
+    assert torch.allclose(cut.prefill([ids], cut.new_cache(1, 32)).logits[0, 0], want[0, -1], atol=1e-4)
+
+
+def test_a_cut_that_does_not_fit_is_one_line(tmp_path: Path) -> None:
+    target = language_model("llama", layers=4)
+    folder = save_cut(tmp_path / "cut", target, shared=2)
+    with pytest.raises(ModelError, match=r"cut out of a target with vocab_size 64, and .* has 65"):
+        load_cut(str(folder), language_model("llama", layers=4, vocab=65))
+    with pytest.raises(ModelError, match="2 layers of its target and 1 of its own; llama-2-0 has 2"):
+        load_cut(str(folder), language_model("llama", layers=2))
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: t for name, t in tensors.items() if name != "norm.weight"}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=r"1 missing \(norm\.weight\)"):
+        load_cut(str(folder), target)
+    save_file(tensors | {"layers.1.extra": torch.zeros(1)}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=r"1 unexpected \(layers\.1\.extra\)"):
+        load_cut(str(folder), target)
+    (folder / "config.json").write_text(json.dumps({"architectures": ["CutOfTarget"]}))
+    with pytest.raises(ModelError, match="hidden_size None"):
+        load_cut(str(folder), target)

@@ -13,7 +13,6 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bench.config.section import Section, check_known, parse
-from bench.training.self_distillation import OwnAnswers, with_own_answers
 from methods.engine.loading import load_model
 from methods.engine.source import DType
 from methods.training.heads.base import FrozenTarget, HeadRecipe
@@ -24,7 +23,6 @@ from results.store.errors import redacted_plain
 from results.store.files import check_writable
 
 if TYPE_CHECKING:
-
     from methods.engine.language_model import LanguageModel
 
 EMBEDDED = "embedded"
@@ -45,7 +43,6 @@ class TrainHeads(Section):
     data: str
     split: str
     mix: dict[str, float]
-    own_answers: OwnAnswers
     measure: PositiveInt
     autocast: bool | None
 
@@ -56,19 +53,14 @@ def identity(settings: TrainHeads) -> str:
     return json.dumps([settings.data, part, settings.seed])
 
 
-def source_of(settings: TrainHeads, target: LanguageModel) -> ConversationSource:
+def source_of(settings: TrainHeads) -> ConversationSource:
     """The conversations to train and measure on. Raises ValueError, DataError, TaskError."""
     if settings.data == EMBEDDED:
         from models.tiny.train.data import embedded  # the embedded pair's own texts
 
-        source = embedded(settings.seed, settings.mix)
-    else:
-        records = Records(load_records(settings.data, settings.split), settings.data, settings.seed)
-        source = ConversationSource(records.train, records.held_out)
-    if settings.own_answers.prompts:
-        source = with_own_answers(source, target, settings.own_answers, settings.work, identity(settings),
-                                  settings.seed)
-    return source
+        return embedded(settings.seed, settings.mix)
+    records = Records(load_records(settings.data, settings.split), settings.data, settings.seed)
+    return ConversationSource(records.train, records.held_out)
 
 
 def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: ConversationSource,
@@ -88,9 +80,8 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
     packer = partial(ChatPacker, tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
     device = str(target.device)
     autocast = device != "cpu" if settings.autocast is None else settings.autocast
-    data = identity(settings) + settings.own_answers.model_dump_json()
-    train(trainer, packer(source.train), work, device=device, seed=settings.seed, name=name, identity=data,
-          autocast=autocast)
+    train(trainer, packer(source.train), work, device=device, seed=settings.seed, name=name,
+          identity=identity(settings), autocast=autocast)
     ranks = measure(trainer, packer(source.held_out), device=device, seed=settings.seed, batches=settings.measure,
                     autocast=autocast)
     print(describe(name, ranks))
@@ -99,7 +90,7 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
     file = Path(settings.data)
     record = {"target": target.fingerprint, "recipe": recipe.model_dump(),
               "data": file.name if file.is_file() else settings.data,
-              "own_answers": settings.own_answers.model_dump(), "seed": settings.seed,
+              "seed": settings.seed,
               "parameters": sum(p.numel() for p in trainer.head.parameters() if p.requires_grad),
               "rank_share": [[round(share, 5) for share in step] for step in ranks], "loss": losses}
     (out / "training.json").write_text(json.dumps(redacted_plain(record)) + "\n", encoding="utf-8")
@@ -129,6 +120,6 @@ def run(config: Mapping[str, Any]) -> None:
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
     target = load_model(settings.target, dtype=settings.dtype, revision=settings.target_revision,
                         device=settings.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    source = source_of(settings, target)
+    source = source_of(settings)
     for name, recipe in recipes.items():
         make_head(name, recipe, target, source, settings)

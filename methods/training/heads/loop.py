@@ -23,7 +23,7 @@ class ConversationSource:
     """Conversations to learn from. Both streams depend on their arguments alone.
 
     train     those to train on.
-    held_out  those to measure on; a negative step gives each once before any repeats.
+    held_out  those to measure on.
     """
 
     train: Stream

@@ -11,11 +11,7 @@ distribution renormalised over the draft vocabulary; no loss where its most like
 
 Medusa-1: cross-entropy of each later token, weighted 0.8^k for head k. Source: Cai et al. 2024, "Medusa", section
 2.2.1. The paper's labels are the conversation's tokens. The target's distribution of those tokens as labels
-(self-distillation, section 2.3.2) teaches the same with less noise.
-
-A draft model cut out of the target, distilled from it (methods/engine/loading.py): the first layers stay the target's
-own, so their output is read off the target's forward; only the layers behind them and the final norm are trained,
-against the target's whole distribution (forward KL)."""
+(self-distillation, section 2.3.2) teaches the same with less noise."""
 
 from __future__ import annotations
 
@@ -28,7 +24,6 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from methods.engine.loading import own_part, settings_of
 from methods.engine.source import ModelError
 from methods.heads.eagle import TARGET_HEAD, Eagle3Head, EagleHead, head_config
 from methods.heads.eagle3_config import form_of
@@ -78,13 +73,6 @@ class MedusaRecipe(HeadRecipe):
 
     blocks: PositiveInt
     labels: Literal["tokens", "target"]
-
-
-class CutRecipe(HeadRecipe):
-    """A draft model cut out of the target; `steps` is 1."""
-
-    target_layers: PositiveInt
-    own_layers: PositiveInt
 
 
 class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
@@ -272,53 +260,9 @@ class MedusaTrainer(HeadTrainer[MedusaRecipe, MedusaHeads]):
         write_checkpoint(folder, self.head.state_dict(), settings, FILES[0])
 
 
-class CutTrainer(HeadTrainer[CutRecipe, nn.Module]):
-    """Draft models cut out of the target. A draft step reads true tokens only, so one step is all there is."""
-
-    def __init__(self, recipe: CutRecipe, frozen_target: FrozenTarget) -> None:
-        super().__init__(recipe, frozen_target)
-        target = frozen_target.target
-        self.layers = (recipe.target_layers,)
-        self.head = own_part(target, recipe.target_layers, recipe.own_layers).to(target.device)
-        self.start()
-
-    @torch.no_grad()
-    def start(self) -> None:
-        """Start from the target's last layers: they write what its LM head reads."""
-        own: Any = self.head
-        body: Any = self.frozen_target.model.base_model
-        last = body.layers[len(body.layers) - len(own.layers):]
-        for layer, source in zip(own.layers, last, strict=True):
-            layer.load_state_dict({name: tensor.float() for name, tensor in source.state_dict().items()})
-        own.requires_grad_(True)
-
-    def vocabulary_parameters(self) -> list[Tensor]:
-        return []
-
-    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Steps:
-        own: Any = self.head
-        assert states.features is not None, "the trainer's `layers` ask for them"
-        out = own(inputs_embeds=states.features.float(), position_ids=batch.positions,
-                  attention_mask=self.frozen_target.mask(batch), use_cache=False).last_hidden_state
-        yield self.run(self._loss, slots.after(out, 1), slots.after(states.hidden, 1), slots.weight[0])
-
-    def _loss(self, hidden: Tensor, teacher: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        target = self.frozen_target.target
-        logits = target.head(hidden)
-        with torch.no_grad():
-            truth = target.head(teacher)
-        return mean(soft_cross_entropy(logits, truth.softmax(-1)), weight), rank_of(logits, truth.argmax(-1))
-
-    def export(self, folder: Path) -> None:
-        recipe = self.recipe
-        settings = settings_of(self.frozen_target.target, recipe.target_layers, recipe.own_layers)
-        write_checkpoint(folder, self.head.state_dict(), settings | {"torch_dtype": "bfloat16"})
-
-
 TRAINERS: Mapping[str, type[HeadTrainer[Any, Any]]] = {
-    "eagle3": Eagle3Trainer, "eagle": EagleTrainer, "hass": EagleTrainer, "medusa": MedusaTrainer, "draft": CutTrainer}
+    "eagle3": Eagle3Trainer, "eagle": EagleTrainer, "hass": EagleTrainer, "medusa": MedusaTrainer}
 """The kinds of heads that can be trained, by the role they take in a pair."""
 RECIPES: Mapping[str, type[HeadRecipe]] = {
-    "eagle3": Eagle3Recipe, "eagle": EagleRecipe, "hass": EagleRecipe, "medusa": MedusaRecipe,
-    "draft": CutRecipe}
+    "eagle3": Eagle3Recipe, "eagle": EagleRecipe, "hass": EagleRecipe, "medusa": MedusaRecipe}
 """Role of the head in a pair -> its recipe."""

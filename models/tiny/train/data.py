@@ -43,8 +43,6 @@ def embedded(seed: int, mix: Mapping[str, float]) -> ConversationSource:
 
     def held_out(step: int, exercises: float) -> Iterator[Conversation]:
         rng = random.Random(f"{seed}/{step}")
-        if step < 0:  # each once before any repeats
-            yield from rng.sample(calibration, len(calibration))
         while True:
             yield rng.choice(calibration)
 
