@@ -60,8 +60,8 @@ class Engine(Section):
     parallel  how the target is divided among several devices. tensor: each holds a part of every layer, in a process
               of torchrun, by decoder=transformers (`methods/engine/tensor.py`); layers: each holds some of the layers.
     devices   how many; 1 for parallel=none.
-    pack      auto: on the CPU weights are multiplied by the kernels that are fastest here, some on a copy in another
-              layout, where that fits (`methods/engine/products.py`); off: by PyTorch's plain product.
+    pack      auto: on the CPU weights are multiplied in oneDNN's layout, where copies of them fit
+              (`methods/engine/products.py`); off: by PyTorch's plain product.
     graphs    on: forwards and decisions are recorded as CUDA graphs and replayed; auto: on with CUDA and one device.
     memory    of vLLM, share of a GPU's memory that one engine takes: two stay loaded, the cell's and the baseline's.
     cpu_cache_gib  of vLLM on a CPU, GiB for keys and values.
@@ -136,13 +136,9 @@ class Engine(Section):
         return device
 
     @property
-    def packed_threads(self) -> int | None:
-        """With how many CPU threads kernels are chosen for the models' weights; None: none are chosen."""
-        if self.pack == "off" or self.name != "lab" or self.parallel != "none" or not self.device.startswith("cpu"):
-            return None
-        from methods.engine.device import DEFAULT_THREADS  # only here: a refused command should not cost torch
-
-        return self.threads or DEFAULT_THREADS
+    def packs(self) -> bool:
+        """Whether models are multiplied on packed weights, where that is worth it."""
+        return self.pack == "auto" and self.name == "lab" and self.parallel == "none" and self.device.startswith("cpu")
 
     def probed(self, models: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
         """Role -> what the engine was found to do right with a model (`methods/engine/probe.py`), None where it was not
@@ -152,7 +148,7 @@ class Engine(Section):
         from methods.engine.probe import Settings, known  # only here: a refused command should not cost torch
 
         def settings(role: str) -> Settings:
-            return Settings(self.dtype, self.device, self.decoder, self.graphs == "on", self.packed_threads is not None,
+            return Settings(self.dtype, self.device, self.decoder, self.graphs == "on", self.packs,
                             self.devices if role == "target" else 1)
 
         return {role: known(digits, settings(role)) for role, digits in models.items()}

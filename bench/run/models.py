@@ -65,8 +65,8 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
                        ranks=engine.devices if engine.parallel == "tensor" and role == "target" else 1,
                        devices=engine.devices if engine.parallel == "layers" and role == "target" else 1, check=False)
     model.graphs = Graphs() if engine.graphs == "on" else None
-    if (threads := engine.packed_threads) is not None:
-        model.products = Products.of(model.model, threads)
+    if engine.packs:
+        model.products = Products.of(model.model, DEFAULT_THREADS)
     probe.check(model)
     return model
 
@@ -222,8 +222,8 @@ def _key(cell: Cell, role: str) -> Hashable:
     target: it shares its weights."""
     pair, engine = cell.pair, cell.engine
     checkpoint = pair.checkpoints.get(role)
-    settings = engine.dtype, engine.device, engine.decoder, engine.graphs, engine.pack, engine.threads, \
-        engine.parallel, engine.devices
+    settings = engine.dtype, engine.device, engine.decoder, engine.graphs, engine.pack, engine.parallel, \
+        engine.devices
     key = checkpoint, *settings, pair.trust_remote_code, pair.chat_template, pair.thinking
     is_cut = role == "draft" and checkpoint is not None and Source.of(checkpoint.source).is_cut
     shares = is_cut or role not in pair.causal_roles

@@ -91,7 +91,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Product(nn.Linear):
-    """A linear layer by the kernels that were chosen for its weight, `matrix`, else by `linear`."""
+    """A linear layer on its packed weight, `matrix`, or by `linear`."""
 
     matrix: Matrix | None = None
 
@@ -105,8 +105,8 @@ class Product(nn.Linear):
         return self.matrix(input.reshape(-1, input.shape[-1])).view(*input.shape[:-1], -1)
 
 
-def choose_kernels(module: nn.Module, products: Products | None) -> None:
-    """Give all `Product`s of a module their kernels."""
+def pack(module: nn.Module, products: Products | None) -> None:
+    """Give all `Product`s of a module their packed weights."""
     if products is None:
         return
     for part in module.modules():
@@ -119,7 +119,7 @@ class Projection:
 
     weight  [out, in]. On the CPU in float32 its columns are contiguous (the matrix product of a few tokens is a quarter
             faster), elsewhere its rows, as in nn.Linear.
-    matrix  the kernels that were chosen for it, or None: `linear` multiplies.
+    matrix  the same, packed, or None: `linear` multiplies.
     """
 
     def __init__(self, *linears: nn.Linear, products: Products | None = None):
@@ -232,7 +232,7 @@ class Decoder:
         self.head: nn.Linear = model.get_output_embeddings()
         if type(self.head) is nn.Linear:
             self.head.__class__ = Product  # its hooks, by which a profile knows the head's share, stay
-        choose_kernels(self.head, products)
+        pack(self.head, products)
         self.repeats = self.blocks[0].heads // self.blocks[0].groups
 
     @torch.no_grad()

@@ -58,7 +58,7 @@ class LanguageModel:
                  auto: lean where it can.
     graphs       what records its forwards, with a lean decoder; None: they run as they come.
     divided      among the processes of torchrun, as rank 0 knows it; None: it is whole, or another rank has it.
-    products     the kernels that were chosen for its weights; None: the plain product serves.
+    products     its packed weights; None: the plain product serves.
     findings     what the engine was found to do right with it (`methods/engine/probe.py`); None: nobody looked.
     rows         tokens of its vocabulary: the first rows of its embedding and LM head, the others pad; None: all.
     """

@@ -74,8 +74,8 @@ def check(model: LanguageModel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a model runs, as far as its numbers may depend on it: see `bench.config.engine.Engine`; `packed`: with
-    kernels of its own."""
+    """How a model runs, as far as its numbers may depend on it: see `bench.config.engine.Engine`; `packed`: on
+    packed weights."""
 
     dtype: str
     device: str

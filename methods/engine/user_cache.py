@@ -3,7 +3,7 @@
     packages/NAME==VERSION/       an unpacked wheel
     gguf/SHA256/                  a GGUF file, converted
     sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, times and inode stay the same
-    measured/HASH-OF-NAME.json    what was measured once: bandwidth, kernels
+    measured/HASH-OF-NAME.json    what was found once: bandwidth, how models run
 
 Several processes may use it at once, and each may be killed at any time."""
 
@@ -112,14 +112,6 @@ def noted(name: str, measure: Callable[[], Any], read: Callable[[Any], Noted]) -
         with suppress(OSError):
             _write(file, json.dumps({"name": name, "value": value}))
     return read(value)
-
-
-def is_writable() -> bool:
-    """Whether what is measured can be kept for other processes."""
-    folder = cache_folder() / "measured"
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    return os.access(folder, os.W_OK)
 
 
 def _state(file: Path) -> list[int]:

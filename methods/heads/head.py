@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 
 from methods.engine.cache import SlotCache
-from methods.engine.decoder import Block, Norm, Place, Rotary, choose_kernels, fold, positions_of
+from methods.engine.decoder import Block, Norm, Place, Rotary, fold, pack, positions_of
 from methods.engine.families import obstacle
 from methods.engine.fingerprints import fingerprint
 from methods.engine.graphs import Graphs
@@ -35,7 +35,7 @@ class Head:
     features  HF hidden_states indices of the target that it reads.
     lean    its layers run as `Block`s of the lean decoder, as its target's do, and not through its modules.
     graphs  what records its forwards, as its target's.
-    products  the kernels that were chosen for its weights, as its target has them.
+    products  its packed weights, with those of its target.
     """
 
     source: str
@@ -181,7 +181,7 @@ def _bound(source: str, module: HeadModule, target: LanguageModel, logits: Calla
            to_target: Tensor | None, features: tuple[int, ...], revision: str | None) -> Head:
     """The head on its target."""
     digits, config = fingerprint(source, revision), module.config
-    choose_kernels(module, target.products)
+    pack(module, target.products)
     return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), logits, to_target,
                 config.vocab_size, digits, features, lean=_is_lean(target, config), graphs=target.graphs,
                 products=target.products)

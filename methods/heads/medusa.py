@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from methods.engine.decoder import Product, choose_kernels
+from methods.engine.decoder import Product, pack
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
@@ -98,7 +98,7 @@ def load_medusa(source: str, target: LanguageModel, *, revision: str | None = No
                          f"this one has {size} and {vocab}; give the heads that belong to {target.source}")
     checkpoint.fill(module)
     module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
-    choose_kernels(module, target.products)
+    pack(module, target.products)
     return Medusa(source, module, fingerprint(source, revision))
 
 
