@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from plots.data import Data
 from plots.style import SOFT, note, style
@@ -23,15 +25,17 @@ from results.reports.spec import FigureSpec
 
 DATA = "Data SHA-256"
 """The key in a PNG's metadata of the SHA-256 of the CSV file that the figure shows."""
+SHADES = 128
+"""Colours of a PNG, edges of letters and lines included."""
 
 
-def render(spec: FigureSpec, grid: Grid, out_dir: str | Path, frame: pd.DataFrame | None = None) -> list[Path]:
+def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
     """Write <name>.png, .pdf, .svg and .csv into `out_dir` and return their paths. A line under the figure states
-    the conditions and names the cells that were not measured. With `frame`, the lines of a CSV file, these are drawn.
+    the conditions and names the cells that were not measured.
 
     plots/KIND.py draws a figure, or the file that a figure of the kind `own` names: its `draw(data) -> Figure`. It may
     have `BARS`, what the caption says of intervals, and `derived(data)`, further lines of the CSV file."""
-    drawing, data = _file_of(spec), data_of(spec, grid) if frame is None else Data(spec, frame)
+    drawing, data = _file_of(spec), data_of(spec, grid)
     with style(salt=spec.name):
         figure = drawing.draw(data)
         _mark_empty(figure)
@@ -39,8 +43,7 @@ def render(spec: FigureSpec, grid: Grid, out_dir: str | Path, frame: pd.DataFram
         note(figure, figure_caption(spec, grid, spec.metrics(), bars))
         csv = Path(out_dir) / f"{spec.name}.csv"
         csv.parent.mkdir(parents=True, exist_ok=True)
-        if frame is None:
-            csv.write_text(figure_csv(spec, data.frame), encoding="utf-8")
+        csv.write_text(figure_csv(spec, data.frame), encoding="utf-8")
         return [*save(figure, Path(out_dir) / spec.name, csv), csv]
 
 
@@ -63,15 +66,19 @@ def _mark_empty(figure: Figure) -> None:
 
 
 def save(figure: Figure, stem: Path, data: Path | None = None) -> list[Path]:
-    """Save as PNG, PDF and SVG without dates or versions; the SVG is transparent. The PNG names the SHA-256 of `data`,
-    the file with the figure's numbers, where there is one."""
+    """Save as PNG, PDF and SVG without dates or versions; the SVG is transparent. The PNG has a palette, which takes a
+    third of the bytes, and names the SHA-256 of `data`, the file with the figure's numbers, where there is one."""
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, so that all three files agree
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, pdf, svg = (stem.with_name(f"{stem.name}.{suffix}") for suffix in ("png", "pdf", "svg"))
-    digest = {DATA: hashlib.sha256(data.read_bytes()).hexdigest()} if data is not None and data.exists() else {}
-    figure.savefig(png, facecolor="white", metadata={"Software": None, **digest})
+    about, drawn = PngInfo(), BytesIO()
+    if data is not None and data.exists():
+        about.add_text(DATA, hashlib.sha256(data.read_bytes()).hexdigest())
+    figure.savefig(drawn, facecolor="white")
+    image = Image.open(drawn).convert("RGB").quantize(SHADES, dither=Image.Dither.NONE)
+    image.save(png, optimize=True, pnginfo=about, dpi=(figure.dpi, figure.dpi))
     figure.savefig(pdf, metadata={"CreationDate": None, "Producer": None, "Creator": None})
     figure.savefig(svg, transparent=True, metadata={"Date": None, "Creator": None})
     return [png, pdf, svg]

@@ -3,7 +3,9 @@ line style and hatch."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import cycle
 
 from plots.style import (
     BLUE,
@@ -23,6 +25,7 @@ from plots.style import (
     Look,
     look,
 )
+from plots.style import COLOURS as BY_PLACE
 from results.reports.axes import Entry
 
 PLAIN, OTHER = "plain decoding", "other"
@@ -62,18 +65,23 @@ def looks(axis: Iterable[Entry]) -> dict[str, Look]:
 
 def looks_of(rules: Mapping[str, str]) -> dict[str, Look]:
     """Name of a series -> its look, by its rule; by its place where no series has a rule. The first of a family has the
-    family's marker, the others the markers that are left; each has the next line style and hatch."""
+    family's marker, the others the markers that are left; each has the next line style and hatch. More of one family
+    than there are line styles have colours of their own, those that no other family of the figure has."""
     if not any(rules.values()):
         return {name: look(place) for place, name in enumerate(rules)}
     families = {name: family(rule) for name, rule in rules.items()}
     left = [marker for of, marker in MARKERS.items() if of not in families.values()]
     left = [*left, *MARKERS.values()]
+    others = {COLOURS[of] for of in families.values()}
+    crowded = {of for of, count in Counter(families.values()).items() if count > len(DASHES)}
+    own = cycle(colour for colour in BY_PLACE if colour not in others)
     seen: dict[str, int] = {}
     found, further = {}, 0
     for name, of in families.items():
         number = seen[of] = seen.get(of, -1) + 1
         place = list(FAMILIES).index(of) + number
         marker = MARKERS[of] if number == 0 else left[further % len(left)]
-        found[name] = Look(COLOURS[of], marker, DASHES[place % len(DASHES)], HATCHES[place % len(HATCHES)])
+        colour = next(own) if of in crowded and number > 0 else COLOURS[of]
+        found[name] = Look(colour, marker, DASHES[place % len(DASHES)], HATCHES[place % len(HATCHES)])
         further += number > 0
     return found

@@ -48,7 +48,7 @@ def draw(data: Data) -> Figure:
             continue
         ratio = gain(own, known)
         ax.contourf(DRAFT, VERIFY, ratio, levels=[0, 1, 99], colors=[VERMILLION, BLUE], alpha=0.16)
-        ax.set_ylim(VERIFY[0], VERIFY[-1])
+        ax.set_ylim(VERIFY[0] - 0.08, VERIFY[-1])  # room for machines on the lower edge
         lines = ax.contour(DRAFT, VERIFY, ratio, levels=LEVELS, colors=INK,
                            linewidths=[1.8 if level == 1 else 0.7 for level in LEVELS])
         ax.clabel(lines, fmt=lambda level: f"{level:g}×", fontsize=8)
@@ -79,7 +79,7 @@ def places_of(machines: Sequence[tuple[float, float]]) -> dict[tuple[float, floa
     places: dict[tuple[float, float], list[str]] = {}
     for number, machine in enumerate(machines, start=1):
         x, y = (float(np.clip(at, grid[0], grid[-1])) for at, grid in zip(machine, (DRAFT, VERIFY), strict=True))
-        near = next((place for place in places if abs(np.log(x / place[0])) < 0.1 and abs(y - place[1]) < 0.05), (x, y))
+        near = next((place for place in places if abs(np.log(x / place[0])) < 0.2 and abs(y - place[1]) < 0.05), (x, y))
         places.setdefault(near, []).append(str(number))
     return {place: ", ".join(numbers) for place, numbers in places.items()}
 

@@ -116,6 +116,22 @@ def test_a_sweep_of_one_task_shows_its_points_and_its_whole_legend():
     assert legend.get_window_extent().x1 <= figure.bbox.x1 and len(legend.get_texts()) == 5
 
 
+def test_a_band_is_drawn_whole():
+    """Also where it reaches beyond the points by half their range."""
+    spec = spec_of("sweep")
+    grid = full_grid(spec)
+    points = [held.summary.speedup for held in grid.values()]
+    half = (max(points) - min(points)) / 2
+    wide = {coords: replace(held, summary=held.summary.with_values(
+        speedup=held.summary.speedup, speedup_ci95=(held.summary.speedup - half, held.summary.speedup + half)))
+        for coords, held in grid.items()}
+    for ax in drawn("sweep", wide).axes[2:]:
+        band = np.concatenate([path.vertices[:, 1] for drawn in ax.collections for path in drawn.get_paths()])
+        values = np.concatenate([line.get_ydata() for line in lines(ax, 2)])
+        assert (band.min(), band.max()) == pytest.approx((values.min() - half, values.max() + half))
+        assert ax.get_ylim()[0] <= band.min() and band.max() <= ax.get_ylim()[1]
+
+
 def test_a_line_breaks_where_a_point_was_not_measured():
     spec = spec_of("sweep")
     grid = full_grid(spec)
