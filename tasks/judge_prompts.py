@@ -34,8 +34,7 @@ ANY_LANGUAGE = ("138", "140")
 """Questions of KoMT-Bench that ask for CSV or JSON, possibly all English: never penalised."""
 
 _RATINGS = (re.compile(r"\[\[(\d+\.?\d*)\]\]"), re.compile(r"\[(\d+\.?\d*)\]"))  # the second where the first is not
-_CHOICE = re.compile(r"\[\[([ABC])\]\]")
-_ALPACA_CHOICE = re.compile(r"(?<!\w)(?<!\w['’])[mM](?!\w)")  # not the m of "I'm"
+_CHOICE = re.compile(r"(?<!\w)(?<!\w['’])[mM](?!\w)")  # not the m of "I'm"
 _CONTROL = re.compile(r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|"
                       r"<(?:bos|eos)>")
 _CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
@@ -61,19 +60,21 @@ class Question:
 
 
 class JudgePrompts:
-    """The templates of one file; `kind` is `fastchat` or `alpaca_eval`."""
+    """The templates of one file: `messages` of AlpacaEval's, which compares, or else the `templates` of FastChat's,
+    which grade."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         text = _text(source)
-        self.kind = "alpaca_eval" if _MESSAGE.search(text) else "fastchat"
         self.messages = tuple(_MESSAGE.findall(text))
         self.templates = {} if self.messages else _templates(source, text)
 
     def single(self, prompt: Prompt, texts: Sequence[str], reference: Sequence[str] | None) -> list[Question]:
-        """One rating per turn. Raises TaskError where the category needs a reference answer and there is none."""
-        if self.kind != "fastchat":
-            raise TaskError(f"judge.prompts={self.source}: compares two answers; take judge.mode=pairwise")
+        """One rating per turn. Raises TaskError for AlpacaEval's template, and where the category needs a reference
+        answer and there is none."""
+        if self.messages:
+            raise TaskError(f"judge.prompts={self.source}: compares two answers, and this task's are graded; give "
+                            "FastChat's judge_prompts.jsonl")
         checked = prompt.reference.get("category") in NEED_REFERENCE
         if checked and len(reference or ()) < len(texts):
             raise TaskError(f"question {prompt.id} ({prompt.reference['category']}) is judged against a reference "
@@ -87,16 +88,16 @@ class JudgePrompts:
         return found
 
     def pairwise(self, prompt: Prompt, texts: Sequence[str], other: Sequence[str]) -> list[Question]:
-        """The first turn's answers in both orders, because judges favour the first."""
+        """The first turn's answers in both orders, because judges favour the first. Raises TaskError for FastChat's
+        prompts."""
+        if not self.messages:
+            raise TaskError(f"judge.prompts={self.source}: grades an answer, and this task's are compared; give "
+                            "AlpacaEval's template")
         found = []
         for swapped in (False, True):
             first, second = (other[0], texts[0]) if swapped else (texts[0], other[0])
-            if self.kind == "alpaca_eval":
-                fields = {"instruction": prompt.turns[0], "output_1": first, "output_2": second}
-                messages = tuple((role, _fill(text, fields)) for role, text in self.messages)
-            else:
-                fields = {"question": prompt.turns[0], "answer_a": first, "answer_b": second}
-                messages = self._filled("pair-v2", fields)
+            fields = {"instruction": prompt.turns[0], "output_1": first, "output_2": second}
+            messages = tuple((role, _fill(text, fields)) for role, text in self.messages)
             found.append(Question(prompt.id, 0, swapped, messages))
         return found
 
@@ -107,14 +108,10 @@ class JudgePrompts:
         return value if value is not None and 0 <= value <= 10 else None
 
     def choice(self, reply: str, swapped: bool) -> float | None:
-        """1 where the judged method's answer won, 0.5 for a tie, 0 where it lost; None where the reply does not say."""
-        if self.kind == "alpaca_eval":  # asked for one letter: what follows the first explains it
-            found = _ALPACA_CHOICE.search(reply)
-            first = None if found is None else {"m": 1.0, "M": 0.0}[found.group()]
-        else:
-            found = _CHOICE.search(reply)
-            first = None if found is None else {"A": 1.0, "B": 0.0, "C": 0.5}[found.group(1)]
-        return None if first is None else 1 - first if swapped else first
+        """1 where the judged method's answer won, 0 where it lost; None where the reply does not say."""
+        if (found := _CHOICE.search(reply)) is None:  # asked for one letter: what follows the first explains it
+            return None
+        return float((found.group() == "m") != swapped)
 
     def _filled(self, name: str, fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         if name not in self.templates:

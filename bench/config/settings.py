@@ -31,7 +31,6 @@ class Judge(Section):
     key_env: str
     prompts: str | None
     references: LocalFile | None
-    mode: Literal["single", "pairwise"] | None
     language_penalty: bool | None
     against: Opponent | None
     control_tokens: ControlTokens = "refuse"
@@ -49,9 +48,6 @@ class Judge(Section):
             raise ConfigError("judge.model: missing; give the name by which judge.base_url knows its model")
         if not self.base_url.startswith(("http://", "https://")):
             raise ConfigError(f"judge.base_url={self.base_url}: must begin with http:// or https://")
-        if self.language_penalty and self.mode == "pairwise":
-            raise ConfigError("judge.language_penalty=true: is taken from grades, and judge.mode=pairwise gives none; "
-                              "take judge.mode=single")
         self.key()
         self._check_files()
 
@@ -67,11 +63,9 @@ class Judge(Section):
         """What lies on this machine; what has to be fetched is fetched when something is judged."""
         if self.prompts is not None and not is_remote(self.prompts):
             try:
-                kind = JudgePrompts(self.prompts).kind
+                JudgePrompts(self.prompts)
             except TaskError as error:
                 raise ConfigError(one_line(error)) from error
-            if kind == "alpaca_eval" and self.mode == "single":
-                raise ConfigError(f"judge.prompts={self.prompts}: compares two answers; take judge.mode=pairwise")
         if self.references is not None:
             given = f"judge.references={self.references}: "
             if not self.references.is_file():
@@ -121,24 +115,15 @@ class NoTracker(Tracker):
     """Results stay in the store."""
 
 
-class ProjectTracker(Tracker):
-    """What all trackers take: conf/tracker explains every field."""
+class Wandb(Tracker):
+    """Weights & Biases: conf/tracker/wandb.yaml explains every field."""
 
     project: str = Field("leeway", min_length=1)
     timeout: float = Field(60, gt=0)
-
-
-class Wandb(ProjectTracker):
-    """Weights & Biases."""
-
     entity: str | None = None
 
 
-class Trackio(ProjectTracker):
-    """trackio: a database of this machine, without an account."""
-
-
-TRACKERS: dict[str, type[Tracker]] = {"none": NoTracker, "wandb": Wandb, "trackio": Trackio}
+TRACKERS: dict[str, type[Tracker]] = {"none": NoTracker, "wandb": Wandb}
 
 
 class Launcher(Section):

@@ -338,11 +338,11 @@ def judge_server() -> str:
 
 
 class _Judge(BaseHTTPRequestHandler):
-    """Grades an answer 5, and calls two answers a tie or takes the first, in each form that a template asks for."""
+    """Grades an answer 5, and takes the first of two."""
 
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        said = "m" if "compare two answers" in asked else "Rating: [[5]] [[C]]"
+        said = "m" if "compare two answers" in asked else "Rating: [[5]]"
         content = json.dumps({"choices": [{"message": {"role": "assistant", "content": said}}]}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

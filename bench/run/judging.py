@@ -206,7 +206,7 @@ def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder,
                session: Session, against: Opponent) -> JudgeSummary:
     """Ask every question that has no reply yet, and score all replies. Raises JudgeError, TaskError, StoreError."""
     judge = session.settings.judge
-    mode = judge.mode or MODES[style]
+    mode = MODES[style]
     korean = style in KOREAN if judge.language_penalty is None else judge.language_penalty
     prompts = JudgePrompts(judge.prompts or SOURCES[style])
     samples = folder.good_samples()
@@ -232,7 +232,7 @@ def check_references(cells: Sequence[Cell], judge: Judge) -> None:
     tasks = {(cell.task.name, cell.n): cell for cell in cells}.values() if judge.references is None else ()
     for cell in tasks:
         task = cell.load_task()
-        if task.judged is None or (judge.mode or MODES[task.judged]) != "single" or shipped_references(task.path):
+        if task.judged is None or MODES[task.judged] != "single" or shipped_references(task.path):
             continue
         if asked := next((prompt for prompt in task.prompts(cell.n, cell.seed)
                           if prompt.reference.get("category") in NEED_REFERENCE), None):

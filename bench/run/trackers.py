@@ -1,10 +1,7 @@
 """What a command tells its tracker: how far its cells are while they are decoded, then their results and its reports.
 
 The tracker's client runs in threads, so that a service that is broken, slow or away costs one warning and a limited
-time, after which the command does not try again. Nothing is sent while cells are timed.
-
-W&B and trackio have one interface. What differs is how a run is opened (`_wandb_run`), and that trackio's own Run
-prints to stdout, asks the hub who is logged in, and only warns where a row could not be written (`_TrackioRun`)."""
+time, after which the command does not try again. Nothing is sent while cells are timed."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -32,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bench.config.cell import Cell
-    from bench.config.settings import ProjectTracker, Settings, Wandb
+    from bench.config.settings import Settings, Wandb
     from bench.run.requested_cell import RequestedCell
     from results.metrics.summary import Summary
     from results.store.cells import CellFolder
@@ -69,7 +65,7 @@ class About:
 
     id      the same in every command, so that a later one resumes the run: the cell's name in the store, or
             report-NAME
-    title   what a person reads, in W&B in place of the id: `mars θ=0.9 K=7 mini_gsm T=1`
+    title   what a person reads in place of the id: `mars θ=0.9 K=7 mini_gsm t=1`
     tags    method, task, pair, temperature, and each report of this command that shows the cell
     kind    what it holds
     group   the report that asked for it; None for a command
@@ -118,15 +114,11 @@ class Results:
 
 
 class TrackerRun:
-    """A run that is being written. Every method raises what the tracker's client raises.
+    """A run of W&B that is being written, online or offline (WANDB_MODE). Every method raises what the client
+    raises."""
 
-    tracker  wandb (online or offline, WANDB_MODE) or trackio (a database on this machine, TRACKIO_DIR)
-    """
-
-    def __init__(self, tracker: str, about: About, options: ProjectTracker) -> None:
-        self._client = import_module(tracker)
-        self._run: Any = (_TrackioRun(about, options) if tracker == "trackio"
-                          else _wandb_run(about, cast("Wandb", options)))
+    def __init__(self, about: About, options: Wandb) -> None:
+        self._run: Any = _wandb_run(about, options)
 
     def live(self, values: Mapping[str, float]) -> None:
         """How far the cell is: `prompts`, the axis of the others, `tau`, and `tokens_per_s` where it is known."""
@@ -138,9 +130,10 @@ class TrackerRun:
 
     def log(self, results: Results) -> None:
         """Log the results."""
-        client = self._client
-        logged: dict[str, Any] = {name: client.Table(dataframe=frame) for name, frame in results.frames().items()}
-        logged |= {name: client.Image(str(file)) for name, file in results.images.items()}
+        import wandb
+
+        logged: dict[str, Any] = {name: wandb.Table(dataframe=frame) for name, frame in results.frames().items()}
+        logged |= {name: wandb.Image(str(file)) for name, file in results.images.items()}
         if logged:
             self._run.log(logged)
         self._run.summary.update({**results.summary, "digest": results.digest})
@@ -176,42 +169,6 @@ def _wandb_run(about: About, options: Wandb) -> Any:
     return run
 
 
-class _TrackioRun:
-    """A run in trackio's database with W&B's methods; prompts are its steps. Rows are on disk when they are written."""
-
-    def __init__(self, about: About, options: ProjectTracker) -> None:
-        from trackio.sqlite_storage import SQLiteStorage
-
-        SQLiteStorage.validate_project_name(options.project)
-        self._storage, self._about, self._project, self._step = SQLiteStorage, about, options.project, 0
-        self._before = SQLiteStorage.get_run_config(options.project, about.id, run_id=about.id) or {}
-        self.summary: dict[str, Any] = dict(self._before.get("summary", {}))
-
-    def log(self, values: Mapping[str, Any]) -> None:
-        """Write a row."""
-        self._step = int(values.get("live/prompts", values.get("n", self._step)))
-        config = {**self._before, **self._about.config, "kind": self._about.kind, "summary": self.summary,
-                  "title": self._about.title, "tags": list(self._about.tags),
-                  "_Group": self._about.group or self._before.get("_Group")}
-        row = {name: self._plain(value) for name, value in values.items()}
-        self._storage.bulk_log(project=self._project, run=self._about.id, run_id=self._about.id, metrics_list=[row],
-                               steps=[self._step], config=config)
-
-    def finish(self) -> None:
-        """Write the numbers of the summary as a row, where they are new."""
-        if self.summary != self._before.get("summary", {}):
-            self.log({name: value for name, value in self.summary.items() if isinstance(value, int | float)})
-
-    def _plain(self, value: Any) -> Any:
-        """A number as it is; a table, an image or a page as trackio's Run writes it."""
-        if isinstance(value, int | float):
-            return value
-        if hasattr(value, "_save"):
-            value._save(self._project, self._about.id, self._step)
-            return dict(value._to_dict())
-        return value._to_dict(self._project, self._about.id, self._step)
-
-
 log = logging.getLogger(__name__)
 EVERY_S = 5.0
 """Seconds between two looks at the cells that are being decoded."""
@@ -225,7 +182,7 @@ class Logbook:
     def __init__(self, settings: Settings) -> None:
         self._name, self._store = settings.tracker.name, settings.store.dir
         self._folder = settings.output.dir.absolute()
-        self._options = cast("ProjectTracker", settings.tracker.options)
+        self._options = cast("Wandb", settings.tracker.options)
         self._groups: dict[str, list[str]] = {}
         self._open: dict[str, TrackerRun] = {}
         self._given_up = threading.Event()
@@ -307,7 +264,7 @@ class Logbook:
         if about.id not in self._open:
             while len(self._open) >= MOST_OPEN:
                 self._open.pop(next(iter(self._open))).finish()
-            self._open[about.id] = TrackerRun(self._name, about, self._options)
+            self._open[about.id] = TrackerRun(about, self._options)
         return self._open[about.id]
 
     def _log(self, what: str, about: Callable[[], About], results: Callable[[], Results]) -> None:

@@ -28,8 +28,6 @@ TEMPLATES = [
      "prompt_template": "Q {question_1} A {answer_1} Q {question_2} A {answer_2}"},
     {"name": "single-math-v1-multi-turn", "system_prompt": "Judge.",
      "prompt_template": "R {ref_answer_1} {ref_answer_2} Q {question_1} A {answer_1} Q {question_2} A {answer_2}"},
-    {"name": "pair-v2", "system_prompt": "Compare.",
-     "prompt_template": "Q {question} Assistant A {answer_a} Assistant B {answer_b}"},
 ]
 ALPACA = ("<|im_start|>system\nRank.\n<|im_end|>\n<|im_start|>user\n{instruction}: m {output_1}, M {output_2}\n"
           "<|im_end|>\n")
@@ -101,9 +99,6 @@ def test_grades_and_choices(templates, tmp_path):
     assert [prompts.rating(text) for text in (
         "arr[0] is right. Rating: [[9]]", "refs [1] ... [[8]]", "[[7.]]", "[2] of [3]", "[4] but [[11]]")] == [
         9.0, 8.0, 7.0, 2.0, None]
-    assert [prompts.choice(f"so [[{letter}]]", False) for letter in "ABC"] == [1.0, 0.0, 0.5]
-    assert [prompts.choice(f"so [[{letter}]]", True) for letter in "ABC"] == [0.0, 1.0, 0.5]
-    assert prompts.choice("neither", True) is None
     path = tmp_path / "alpaca.txt"
     path.write_text(ALPACA)
     alpaca = JudgePrompts(str(path))
@@ -114,6 +109,10 @@ def test_grades_and_choices(templates, tmp_path):
     assert [one.messages for one in asked] == [
         (("system", "Rank."), ("user", "Name a bird: m A {output_2} crow, M A tit")),
         (("system", "Rank."), ("user", "Name a bird: m A tit, M A {output_2} crow"))]
+    with pytest.raises(TaskError, match=r"grades an answer, and this task's are compared; give AlpacaEval's"):
+        prompts.pairwise(Prompt("a", turns=("Name a bird",)), ["A crow"], ["A tit"])
+    with pytest.raises(TaskError, match=r"compares two answers, and this task's are graded; give FastChat's"):
+        alpaca.single(Prompt("a", turns=("Name a bird",)), ["A crow"], None)
 
 
 def test_questions_show_what_they_must(templates):
@@ -194,11 +193,12 @@ def test_grades_in_komt_bench_depend_on_the_language(command, server, templates,
     assert len(server.asked()) == 6, "nothing was asked again"
 
 
-def test_the_win_rate_swaps_places(command, server, templates, tmp_path):
+def test_the_win_rate_swaps_places(command, server, tmp_path):
     server.start()
     rows = [{"instruction": f"Name {n} birds.", "output": "FIRST"} for n in (2, 3, 4)]
+    (tmp_path / "alpaca.txt").write_text(ALPACA)
     words = [f"task.path={write_rows(tmp_path, 'alpaca', rows)}", "task=alpaca", "task.system=null", "method=sps",
-             f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={templates}"]
+             f"judge.base_url={server.url}", "judge.model=own", f"judge.prompts={tmp_path / 'alpaca.txt'}"]
     result = command(*words)
     assert result.status == 0, result.err
     name, found = result.cell.path.name, written(result.cell).judge

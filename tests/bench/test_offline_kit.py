@@ -23,8 +23,7 @@ from bench.offline_kit import dependencies, fetch, lacking, main, meets, read_ha
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 STOCK = CONF / "offline" / "stock_pytorch.txt"
-NOT_NEEDED = ("datasets", "evalplus", "gguf", "immutabledict", "langdetect", "lm_eval", "rouge_score", "wandb",
-              "trackio")
+NOT_NEEDED = ("datasets", "evalplus", "gguf", "immutabledict", "langdetect", "lm_eval", "rouge_score", "wandb")
 """Modules that a measurement of the embedded pair must not import."""
 
 

@@ -39,10 +39,6 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("DIR", "CACHE_DIR", "DATA_DIR", "CONFIG_DIR"):
         (tmp_path / "client").mkdir(exist_ok=True)
         monkeypatch.setenv(f"WANDB_{name}", str(tmp_path / "client"))
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    for name, module in list(sys.modules.items()):  # another test's process may have loaded it
-        if name.startswith("trackio") and hasattr(module, "TRACKIO_DIR"):
-            monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
     monkeypatch.setenv("WANDB_MODE", "offline")
     wandb.teardown()
     yield
@@ -57,13 +53,12 @@ def leaks(folder: Path) -> set[str]:
     return {f"{found.decode()}" for text in texts for found in PLANTED.findall(text)}
 
 
-@pytest.mark.parametrize("tracker", ["wandb", "trackio"])
-def test_a_run(tracker: str, command, tmp_path: Path) -> None:
+def test_a_run(command, tmp_path: Path) -> None:
     """Store, output, tracker's files and what it prints. The judge does not answer, which is said with its URL."""
-    done = command(*JUDGED, "method=sps", f"tracker={tracker}", "n=1", "timed=1", "trace=true")
+    done = command(*JUDGED, "method=sps", "tracker=wandb", "n=1", "timed=1", "trace=true")
     assert done.status == 1
     assert "judge.base_url=http://(hidden)@127.0.0.1:9/v1?api-key=(hidden): no reply" in done.err
-    assert any((tmp_path / ("client" if tracker == "wandb" else "trackio")).rglob("*"))
+    assert any((tmp_path / "client").rglob("*"))
     assert view([f"store.dir={done.store.root}", f"bundle={tmp_path / 'page'}"]) == 0
     assert leaks(tmp_path) == set() and not PLANTED.findall((done.out + done.err).encode())
     config = done.cell.config()

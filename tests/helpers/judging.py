@@ -11,13 +11,14 @@ from bench.config.settings import Judge
 
 def judge(**options) -> Judge:
     given = {"base_url": "http://127.0.0.1:1/v1", "model": "own", "key_env": "JUDGE_KEY", "prompts": None,
-             "references": None, "mode": None, "language_penalty": None, "against": "reference", "temperature": 0.0,
+             "references": None, "language_penalty": None, "against": "reference", "temperature": 0.0,
              "max_tokens": 64, "timeout_s": 600.0, "retries": 0, "wait_s": 0.0}
     return Judge(**{**given, **options})
 
 
 class Server(ThreadingHTTPServer):
-    """Grades by the length of what it is asked, from `start` on: before, and after it has died, it hangs up."""
+    """Grades by the length of what it is asked, and of two answers takes FIRST, else the one in front, from `start` on:
+    before, and after it has died, it hangs up."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -37,8 +38,9 @@ class Server(ThreadingHTTPServer):
     def reply(self, request: dict) -> bytes:
         self._asked.append(request)
         asked = request["messages"][-1]["content"]
-        choice = "[[A]]" if "FIRST" in asked.split("Assistant B")[0] else "[[B]]" if "FIRST" in asked else "[[C]]"
-        said = f"I read {len(asked)} characters. Rating: [[{len(asked) % 10 + 1}]] {choice}"
+        compares = request["messages"][0]["content"] == "Rank."
+        said = (("M" if "FIRST" in asked.split(", M ")[-1] else "m") if compares else
+                f"I read {len(asked)} characters. Rating: [[{len(asked) % 10 + 1}]]")
         return json.dumps({"choices": [{"message": {"role": "assistant", "content": said}}]}).encode()
 
 
