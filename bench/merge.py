@@ -1,4 +1,4 @@
-"""`python -m bench.merge store.dir=A from=B`: add the cells of store B, a folder or tar archive, to store A
+"""`python -m bench.merge store.dir=A from=B`: add the cells of store B to store A
 (conf/merge.yaml).
 
 Samples that both hold are compared one by one. A cell that differs is reported and left alone."""
@@ -14,26 +14,27 @@ from pydantic import Field
 
 from bench.commands.command import FAILED, StoreOptions, run_yaml_command
 from results.store.cells import Store
-from results.store.merge import merge, opened
+from results.store.merge import merge
 
 
 class Merge(StoreOptions):
     """conf/merge.yaml, which explains every field."""
 
     source: Path = Field(alias="from")
-    max_bytes: int = Field(ge=1)
 
 
 def run(config: Mapping[str, Any]) -> int:
     """Merge, and print the result. Returns the exit status. Raises ValueError, StoreError, one line."""
     settings = Merge.from_args(config)
     into, source = settings.store.dir, settings.source
-    if not source.exists():
-        raise ValueError(f"from={source}: no such folder or archive; give the store of a run")
+    if not source.is_dir():
+        raise ValueError(f"from={source}: no such folder; give the store of a run, of an archive what `tar -xf` makes of it")
     if into.resolve() == source.resolve():
         raise ValueError(f"from={source}: is store.dir itself; give another store")
-    with opened(source, into, settings.max_bytes) as other:
-        merged = merge(Store(into), other)
+    other = Store(source)
+    if not other.cells():
+        raise ValueError(f"from={source}: holds no cell (no CELL/cell.yaml); give the store of a run")
+    merged = merge(Store(into), other)
     for key, reason in merged.left.items():
         print(f"left alone: {key}: {reason}", file=sys.stderr)
     prompts = sum(merged.extended.values())

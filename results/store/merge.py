@@ -1,31 +1,20 @@
-"""Merge one store, a folder or a tar archive, into another: cells in both are compared sample by sample.
-
-Members of an archive are never unpacked as they ask for: only regular files whose names a cell has are written, below a
-new folder, at names made here."""
+"""Merge one store into another: cells in both are compared sample by sample."""
 
 from __future__ import annotations
 
-import lzma
 import math
-import shutil
-import tarfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from pathlib import Path, PurePosixPath
-from typing import NoReturn
-from zlib import error as ZlibError
+from pathlib import Path
 
 from results.store.cells import CellFolder, Store
-from results.store.errors import StoreError, one_line
-from results.store.files import check_writable, copy_file, copy_files, remove_leftovers, temporary_name, writing
-from results.store.records import KEY, TRACE, files_of, is_known
+from results.store.errors import StoreError
+from results.store.files import check_writable, copy_file, copy_files
+from results.store.records import TRACE, files_of
 from results.store.sample import TREES, FailedSample, Record, Sample, Timed, changed_prompt
 
 NATS = 1e-3
 """Relative tolerance of likelihoods: batches and processors differ in how they round sums."""
-LARGEST_HEADER = 1 << 16
-"""Bytes of a long name or of a member's attributes, which tarfile reads into memory."""
 
 
 @dataclass(slots=True)
@@ -149,71 +138,3 @@ def _difference(own: Sample, other: Sample) -> str:
     skipped = {"nll", "distortion", *scores, *unknown}
     return next((f"{own.id} in {field.name}" for field in fields(own) if field.name not in skipped
                  and getattr(own, field.name) != getattr(other, field.name)), "")
-
-
-class _Member(tarfile.TarInfo):
-    """A member without what makes tarfile read without an end: negative sizes, large headers, sparse files."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
-        found = super().frombuf(buf, encoding, errors)
-        extended = found.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) and not found.isdir()
-        if found.size < 0 or (extended and found.size > LARGEST_HEADER):
-            raise tarfile.HeaderError(f"a header of {found.size} bytes")
-        return found
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise tarfile.HeaderError("a sparse file")
-
-    _proc_sparse = _proc_gnusparse_10 = _refuse
-
-
-@contextmanager
-def opened(source: Path, beside: Path, max_bytes: int) -> Iterator[Store]:
-    """The store to be merged: `source` itself or, as long as it is read, the cells of an archive, unpacked into the
-    folder `beside`.
-
-    Raises ValueError, one line, for what is no store nor whole archive of one, holds several stores, or unpacks to more
-    than `max_bytes`; StoreError where the folder cannot be written."""
-    made = temporary_name(beside / "archive")
-    try:
-        remove_leftovers(beside / "archive")
-        if source.is_file():
-            check_writable(beside, "store.dir")
-            _unpack(source, made / source.name, max_bytes)
-        store = Store(made / source.name if source.is_file() else source)
-        if not store.cells():
-            raise ValueError(f"from={source}: holds no cell (no CELL/cell.yaml); give the store of a run, or an "
-                             "archive made by `tar -cJf FILE store`")
-        yield store
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
-def _unpack(source: Path, folder: Path, max_bytes: int) -> None:
-    """Write the files of an archive that a cell has, each to CELL/FILE or CELL/trace/FILE in `folder`."""
-    roots = set()
-    try:
-        with tarfile.open(source, "r:*", tarinfo=_Member) as archive:
-            for member in archive:
-                if member.offset_data + member.size > max_bytes:
-                    raise ValueError(f"from={source}: unpacks to more than max_bytes={max_bytes:,}; raise max_bytes if "
-                                     "the archive is yours")
-                parts = PurePosixPath(member.name).parts
-                at = len(parts) - (3 if TRACE in parts[-2:-1] else 2)
-                is_file = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and at >= 0
-                if not is_file or not KEY.fullmatch(parts[at]) or not is_known(parts[at + 1:]) or \
-                        (content := archive.extractfile(member)) is None:
-                    continue
-                roots.add(parts[:at])
-                path = folder.joinpath(*parts[at:])
-                with writing(path):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    with content, path.open("wb") as out:
-                        shutil.copyfileobj(content, out)
-    except (tarfile.TarError, EOFError, lzma.LZMAError, ZlibError, OSError, RecursionError) as error:
-        raise ValueError(f"from={source}: not a whole tar archive ({one_line(error)}); give the store of a run, or an "
-                         "archive made by `tar -cJf FILE store`") from error
-    if len(roots) > 1:
-        first, second = ("/".join(root) for root in sorted(roots)[:2])
-        raise ValueError(f"from={source}: holds several stores, {first} and {second}; give one archive for each")
