@@ -28,7 +28,8 @@ def run(config: Mapping[str, Any]) -> int:
     settings = Merge.from_args(config)
     into, source = settings.store.dir, settings.source
     if not source.is_dir():
-        raise ValueError(f"from={source}: no such folder; give the store of a run, of an archive what `tar -xf` makes of it")
+        raise ValueError(f"from={source}: no such folder; give the store of a run, of an archive what `tar -xf` makes "
+                         "of it")
     if into.resolve() == source.resolve():
         raise ValueError(f"from={source}: is store.dir itself; give another store")
     other = Store(source)

@@ -7,44 +7,43 @@ Every rate includes the prompt:
   SpS             over transformers' assisted generation with the same draft model and draft length
   EAGLE-3         the pair's tree, over autoregressive decoding
   llama.cpp       over autoregressive decoding, on the same GGUF file with its own 4-bit arithmetic, where the package
-                  xllamacpp is installed
-With --before FOLDER, another checkout of Leeway, each method over the same method there, in a process of its own."""
+                  xllamacpp is installed"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
+import copy
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from pydantic import PositiveInt
 from rich.console import Console
 from rich.table import Table
 
-from bench.commands.arms import Arm, assisted, ours, stock, stock_generate, take_turns
 from bench.commands.command import Options, run_command
 from bench.commands.open_cell import OpenCell
-from bench.config.paths import PROJECT
+from methods.decode import Limits, Request, generate
 from methods.engine import gguf
+from methods.engine.device import now
 from methods.engine.source import Source
 from results.metrics.delta import clocked_interval
 from results.store.errors import Arguments
 
 if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
+    from methods.method import Method
 
 PLAIN, SPS, EAGLE = "autoregressive", "SpS", "EAGLE-3"
 METHODS = {PLAIN: ("none", None), SPS: ("model", "draft"), EAGLE: ("eagle3", "eagle3")}
 """Name -> drafter and the role of its model in the pair."""
 STOCK, ASSISTED, LLAMA = "transformers.generate", "transformers, assisted", "llama.cpp"
+
+Arm = Callable[[list[int]], tuple[int, float]]
+"""Prompt ids -> (new tokens, seconds)."""
 
 
 class Speed(Options):
@@ -53,13 +52,11 @@ class Speed(Options):
     n       prompts.
     length  draft length K of SpS and of assisted generation.
     new     new tokens at most.
-    before  another checkout.
     """
 
     n: PositiveInt
     length: PositiveInt
     new: PositiveInt
-    before: Path | None
 
 
 def opened_for(overrides: Sequence[str]) -> tuple[OpenCell, list[str]]:
@@ -92,34 +89,53 @@ def llama_cpp(source: Source, revision: str | None, new: int, threads: int, cont
     return run
 
 
-ELSEWHERE = """
-import json, sys
-from bench.commands.arms import ours
-from bench.commands.open_cell import OpenCell
-overrides, new = json.loads(sys.argv[1])
-arm = ours(OpenCell.compose(overrides).method, new)
-for line in sys.stdin:
-    print(json.dumps(arm(json.loads(line))), flush=True)
-"""
+def stock(model: LanguageModel) -> Any:
+    """A copy of the model as users of `transformers` run it: its own attention, every weight in its own order."""
+    found = copy.deepcopy(model.model)
+    found.set_attn_implementation("sdpa")
+    for parameter in found.parameters():
+        parameter.data = parameter.data.contiguous()
+    return found.eval()
 
 
-def elsewhere(folder: Path, overrides: Sequence[str], new: int, processes: ExitStack) -> Arm:
-    """A method of another checkout, in a process that ends with `processes`. Raises ValueError where it does not
-    run."""
-    if not (folder / "bench" / "commands").is_dir():
-        raise ValueError(f"--before {folder}: no checkout of Leeway; give the folder of one")
-    process = processes.enter_context(subprocess.Popen(
-        [sys.executable, "-c", ELSEWHERE, json.dumps([overrides, new])], text=True, cwd=folder, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(folder.resolve())}))
+def stock_generate(model: Any, eos: list[int], new: int, **extra: Any) -> Arm:
+    """Greedy `model.generate` of at most `new` tokens."""
+    def run(ids: list[int]) -> tuple[int, float]:
+        tokens = torch.tensor([ids], device=model.device)
+        began = now(model.device)
+        out = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, do_sample=False,
+                             eos_token_id=eos, pad_token_id=0, **extra)
+        return out.shape[1] - len(ids), now(model.device) - began
+    return run
+
+
+def assisted(target: Any, draft: Any, eos: list[int], new: int, length: int) -> Arm:
+    """Assisted generation at a fixed draft length: constant schedule, no confidence threshold."""
+    draft.generation_config.update(num_assistant_tokens=length, num_assistant_tokens_schedule="constant",
+                                   assistant_confidence_threshold=0.0)
+    return stock_generate(target, eos, new, assistant_model=draft)
+
+
+def ours(method: Method, new: int) -> Arm:
+    """This engine's decoding, prefill included as in `transformers.generate`."""
+    limits = Limits(new, method.target.eos_ids)
 
     def run(ids: list[int]) -> tuple[int, float]:
-        assert process.stdin is not None and process.stdout is not None
-        print(json.dumps(ids), file=process.stdin, flush=True)
-        if not (line := process.stdout.readline()):
-            raise ValueError(f"--before {folder}: this method does not run there (its message is above)")
-        tokens, seconds = json.loads(line)
-        return tokens, seconds
+        g = generate(method, [Request(ids, "speed")], limits)[0]
+        return len(g.output_ids), g.prefill_s + g.decode_s
     return run
+
+
+def take_turns(arms: Mapping[str, Arm], prompts: Sequence[list[int]]) -> dict[str, list[tuple[int, float]]]:
+    """New tokens and seconds of every arm on each prompt: prompt by prompt, in an order that rotates."""
+    runs: dict[str, list[tuple[int, float]]] = {name: [] for name in arms}
+    for index, ids in enumerate([prompts[0], *prompts]):  # the first round warms up
+        order = list(arms)[index % len(arms):] + list(arms)[:index % len(arms)]
+        for name in order:
+            result = arms[name](ids)
+            if index:
+                runs[name].append(result)
+    return runs
 
 
 def run(options: Speed, overrides: Sequence[str]) -> None:
@@ -134,15 +150,6 @@ def run(options: Speed, overrides: Sequence[str]) -> None:
     arms: dict[str, Arm] = {name: ours(method, options.new) for name, method in methods.items()}
     title = (f"{pair.name}, {cell.task.name}, {options.n} prompts, at most {options.new} tokens, K = {options.length}, "
              f"T = 0, {cell.engine.dtype}, {threads} threads, one interleaved run")
-    if options.before is not None:
-        with ExitStack() as processes:  # both sides sleep while others run: a busy machine treats them alike
-            for name in methods:
-                own = [f"drafter={METHODS[name][0]}", f"draft.length={options.length}", f"engine.threads={threads}"]
-                arms |= {called: elsewhere(folder, [*base, *own], options.new, processes)
-                         for called, folder in ((name, PROJECT), (f"{name}, before", options.before))}
-            runs = take_turns(arms, prompts)
-        show(runs, [(name, f"{name}, before") for name in methods], title)
-        return
     arms[STOCK] = stock_generate(stock(target), eos, options.new)
     if SPS in methods:
         draft = cast("LanguageModel", methods[SPS].model)
@@ -181,7 +188,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--n", default=24, help="prompts")
     parser.add_argument("--length", default=5, help="draft length K")
     parser.add_argument("--new", default=96, help="new tokens at most")
-    parser.add_argument("--before", metavar="FOLDER", help="another checkout, to compare each method with")
     given = vars(parser.parse_intermixed_args(argv))
     overrides = given.pop("overrides")
     return run_command(lambda: run(Speed.from_args(given), overrides))

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from bench.commands.open_cell import OpenCell
-from bench.config.paths import PROJECT
 from bench.run.models import LabMethod
 from bench.run.profiling import PHASES, Phases, profile_of, profiles
 from bench.speed import main
@@ -71,15 +70,6 @@ def test_a_pair_beside_transformers(pair_folder: Path, capsys: pytest.CaptureFix
         assert words in printed, words
     rows = re.findall(r"│ ([^│]+) │ [\d.]+ │ (\d+) │", printed)
     assert len(rows) == 4 and len({tokens for _, tokens in rows}) == 1, "greedy decoding gives every arm one answer"
-
-
-def test_another_checkout_is_an_arm(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    given = ["engine.threads=1", "pair.eagle3=null", "pair.draft=null", "--n", "1", "--new", str(NEW), "--before"]
-    assert main([*given, str(PROJECT)]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "autoregressive ÷ autoregressive, before: " in printed
-    assert main([*given, str(tmp_path)]) == 2
-    assert "--before" in capsys.readouterr().err
 
 
 def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
