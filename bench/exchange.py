@@ -101,7 +101,7 @@ def read(settings: Exchange) -> None:
         print(f"left out: {failed} × Spec-Bench wrote ERROR in place of a turn")
     if settings.out is not None:
         path = settings.out / f"{settings.file.stem}.json"
-        replace_text(path, json_text([task.model_dump(mode="json") for task in tasks], indent=1) + "\n")
+        replace_text(path, json_text(tasks, indent=1) + "\n")
         print(printable(f"written: {path}"))
 
 
@@ -113,10 +113,10 @@ def table(tasks: Sequence[Task]) -> Table:
     for task in tasks:
         cells = []
         for name, form in COLUMNS.values():
-            value, interval = getattr(task, name), getattr(task, f"{name}_ci95")
+            value, interval = task[name], task[f"{name}_ci95"]
             shown = "" if interval is None else f" [{interval[0]:{form}}, {interval[1]:{form}}]"
             cells.append("–" if value is None else f"{value:{form}}{shown}")
-        made.add_row(task.task, f"{task.n:,}", *cells)
+        made.add_row(task["task"], f"{task['n']:,}", *cells)
     return made
 
 

@@ -20,8 +20,8 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from results.exchange.base import ExchangeError, Source, Written, cycles_of_turns, write_objects
-from results.metrics.delta import clocked_interval
-from results.metrics.intervals import Interval, ratio_interval
+from results.metrics.catalog import METRICS
+from results.metrics.metric import Sums
 from results.store.errors import StoreError, first_fault, one_line
 from results.store.files import content_of
 from results.store.records import from_json
@@ -62,31 +62,19 @@ class Question(Fields):
     choices: list[Choice] = Field(min_length=1)
 
 
-class Task(BaseModel):
-    """Numbers of one task of a file; None if the file lacks the data. `X_ci95`: the 95% interval of X, over prompts.
-
-    τ is pooled: tokens committed in cycles ÷ cycles; without accept lengths, new tokens ÷ cycles. Speeds are pooled
-    tokens ÷ wall time as the file has it, prefill included.
+Task = dict[str, Any]
+"""Numbers of one task of a file; None if the file lacks the data. `X_ci95`: the 95% interval of X over prompts, made as
+that of the metric of the same name.
 
     task      the task's name; `OVERALL` for the whole file
     n         prompts with an answer
     cycles    draft–verify cycles
     paired    prompts that both files timed
-    speedup   ratio of tokens/s to the baseline file's, on these prompts
-    """
-
-    task: str
-    n: int
-    cycles: int
-    tau: float | None
-    tau_ci95: Interval | None
-    tokens_per_s: float | None
-    tokens_per_s_ci95: Interval | None
-    baseline_tokens_per_s: float | None
-    baseline_tokens_per_s_ci95: Interval | None
-    paired: int
-    speedup: float | None
-    speedup_ci95: Interval | None
+    tau       tokens committed in cycles ÷ cycles, pooled; without accept lengths, new tokens ÷ cycles
+    tokens_per_s, baseline_tokens_per_s
+              pooled tokens ÷ wall time as the file has it, prefill included; the baseline's on the paired prompts
+    speedup   ratio of tokens/s to the baseline file's, on the paired prompts
+"""
 
 
 def read(file: Path, baseline: Path | None = None) -> tuple[list[Task], int]:
@@ -148,24 +136,15 @@ def _numbers(name: str, answers: pd.DataFrame, baseline: pd.DataFrame | None) ->
     counted, timed = own[own.cycles > 0], own[own.seconds > 0]
     base = own.iloc[:0] if baseline is None else by_prompt(baseline)
     pairs = timed.join(base[base.seconds > 0], how="inner", rsuffix="_base")
-    own_clock, base_clock = (pairs.tokens, pairs.seconds), (pairs.tokens_base, pairs.seconds_base)
-    own_rate, base_rate = _pooled(*own_clock), _pooled(*base_clock)
-    return Task(
-        task=name, n=len(own), cycles=int(counted.cycles.sum()), tau=_pooled(counted.committed, counted.cycles),
-        tau_ci95=ratio_interval(counted.committed, counted.cycles) if len(counted) else None,
-        tokens_per_s=_pooled(timed.tokens, timed.seconds), tokens_per_s_ci95=_clocked(timed.tokens, timed.seconds),
-        baseline_tokens_per_s=base_rate, baseline_tokens_per_s_ci95=_clocked(*base_clock), paired=len(pairs),
-        speedup=own_rate / base_rate if own_rate is not None and base_rate else None,
-        speedup_ci95=_clocked(*own_clock, *base_clock) if base_rate else None)
-
-
-def _clocked(*columns: pd.Series[float]) -> Interval | None:
-    return clocked_interval(*columns) if len(columns[0]) else None
-
-
-def _pooled(numerators: pd.Series[float], denominators: pd.Series[float]) -> float | None:
-    total = denominators.sum()
-    return float(numerators.sum() / total) if total > 0 else None
+    both = pairs[["tokens", "seconds", "tokens_base", "seconds_base"]]
+    found: Task = {"task": name, "n": len(own), "cycles": int(counted.cycles.sum()), "paired": len(pairs)}
+    for metric, rows in (("tau", counted[["committed", "cycles"]]), ("tokens_per_s", timed[["tokens", "seconds"]]),
+                         ("baseline_tokens_per_s", both), ("speedup", both)):
+        names, how = list(map(str, rows.index)), METRICS[metric]
+        sums = Sums(rows.to_numpy(float), names, names, [True] * len(names))
+        found |= {metric: how.estimator.value(sums, how.statistic),
+                  f"{metric}_ci95": how.estimator.interval(sums, how.statistic)}
+    return found
 
 
 def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:

@@ -22,15 +22,10 @@ BATCH, KEPT = 1000, 1024
 """Resamples drawn at once, which bounds the memory; most prompts for which the draws are kept."""
 
 
-def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval | None:
-    """95% interval of a pooled ratio (sum over sum, such as tokens per cycle) by resampling prompts. None for
-    fewer than two prompts."""
-    return sums_interval(np.column_stack([numerators, denominators]), lambda sums: sums[..., 0] / sums[..., 1])
-
-
 def mean_interval(values: ArrayLike) -> Interval | None:
     """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
-    return ratio_interval(values, np.ones(len(np.atleast_1d(values))))
+    rows = np.column_stack([values, np.ones(len(np.atleast_1d(values)))])
+    return sums_interval(rows, lambda sums: sums[..., 0] / sums[..., 1])
 
 
 def sums_interval(rows: ArrayLike, statistic: Callable[[Floats], Floats]) -> Interval | None:

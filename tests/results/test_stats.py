@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from results.metrics import intervals
 from results.metrics.catalog import METRICS
+from results.metrics.delta import ratio
 from results.metrics.paired import best_of, paired_p_values, relative
 from results.metrics.summary import summarise
 from tests.helpers.synthetic_cells import compared, sample
@@ -30,9 +31,9 @@ def test_wilson_by_hand():
 
 def test_the_interval_of_a_pooled_ratio_weighs_prompts_by_their_size():
     # one prompt of 100 cycles at 3 tokens each and fifty of 2 cycles at 1: drawn never, once or twice
-    low, high = intervals.ratio_interval([300] + [2] * 50, [100] + [2] * 50)
+    low, high = intervals.sums_interval([(300, 100)] + [(2, 2)] * 50, ratio)
     assert low == pytest.approx(1.0) and high > (600 + 98) / (200 + 98) - 0.1
-    assert intervals.ratio_interval([3], [1]) is None
+    assert intervals.sums_interval([(3, 1)], ratio) is None
 
 
 def column(values) -> dict[str, tuple[float, ...]]:
