@@ -10,9 +10,8 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from bench.config.errors import ConfigError
 from bench.run.console import display_names
 from results.reports.answers import Group, Viewed
 from results.reports.axes import AS_GIVEN
-from results.reports.figures import Planes
 from results.reports.formats import render_table
 from results.reports.grid import labels_of
 from results.reports.page import Item, write_index
@@ -41,11 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KEPT = (".md", ".csv", ".tex", ".png")
+"""Endings of the files that `output.keep` keeps; PDF, SVG and HTML are made from the store again."""
 LARGE = 2**20
 """Bytes of a CSV file above which it is kept compressed."""
-"""Endings of the files that `output.keep` keeps; PDF, SVG and HTML are made from the store again."""
-QUALITY = ("accuracy", "nll", "precision")
-"""Metrics that a trade-off shows against the speed: the first that cells have."""
 WITHOUT = {False: "without the prompts: the task cannot read them",
            True: "without the prompts: the files of the task have changed since"}
 
@@ -74,10 +70,7 @@ def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session:
     """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its path."""
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
     groups = groups_of(cells.values(), session.store, row_names(plans))
-    with TemporaryDirectory() as made:
-        if not any(isinstance(item.spec, FigureSpec) for item in items):
-            items = [replace(item, figure=trade_off(item, Path(made))) for item in items]
-        return write_index(folder, items, latest_environment(map(session.folder, cells.values())), groups=groups)
+    return write_index(folder, items, latest_environment(map(session.folder, cells.values())), groups=groups)
 
 
 def row_names(plans: Iterable[Plan]) -> dict[str, str]:
@@ -91,23 +84,6 @@ def row_names(plans: Iterable[Plan]) -> dict[str, str]:
             labels = spec.labels(coords)
             names[cell.name] = ", ".join(labels[axis] for axis in shown if labels[axis] != AS_GIVEN)
     return names
-
-
-def trade_off(item: Item, folder: Path) -> Sequence[Path]:
-    """Files of the figure below a report's table, drawn in `folder`: its rows' speed against their quality, unless the
-    report has a figure of its own; empty where no two cells have both."""
-    spec, summaries = item.spec, [held.summary for held in item.grid.values() if held.summary is not None]
-    if not isinstance(spec, TableSpec) or spec.planes is not None:
-        return ()
-    quality = next((name for name in QUALITY if sum(
-        each.value("speedup") is not None and each.value(name) is not None for each in summaries) > 1), None)
-    if quality is None:
-        return ()
-    from plots.planes import render_planes  # matplotlib, as below
-
-    rows = labels_of(spec.axes[spec.rows[-1]])
-    planes = Planes(x=("speedup",), y=(quality,), lines={label: (label,) for label in rows})
-    return render_planes(planes, spec.chosen(), item.grid, folder)
 
 
 def log_items(items: Iterable[Item], session: Session, group: str | None = None) -> None:

@@ -40,14 +40,12 @@ class Item:
     grid     the outcomes of its points.
     paths    the files rendered from it.
     command  the command that makes it; `python -m bench report=NAME` if empty.
-    figure   files of a figure that stands below its table.
     """
 
     spec: TableSpec | FigureSpec
     grid: Grid
     paths: Sequence[Path] = ()
     command: str = ""
-    figure: Sequence[Path] = ()
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -58,8 +56,7 @@ class Item:
     def content(self) -> Markup:
         """The first table, the paper's beside it, the figure, and further tables behind a click; empty for a figure
         that was not drawn."""
-        said = f"{self.spec.title}: speed of each row against its quality" if self.figure else self.spec.title
-        drawn = figure_of(self.figure or self.paths, self.spec.name, said)
+        drawn = figure_of(self.paths, self.spec.name, self.spec.title)
         first, *others = [[*group] for _, group in groupby(self.tables, lambda table: table.spec.title)] or [[]]
         own = f'<div class="own">{formats.html(first)}</div>' if first else ""
         return Markup("{}{}{}{}").format(Markup(own), self.printed, drawn, Markup(
