@@ -28,10 +28,6 @@ class LoadedMethod(Protocol):
     """A cell's method, ready to decode."""
 
     @property
-    def judges_stalls(self) -> bool:
-        """Whether, while it decodes, the CPU time of this process shows that the machine stalls it."""
-
-    @property
     def target(self) -> LanguageModel:
         """The target's tokenizer and chat template."""
 

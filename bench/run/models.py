@@ -81,10 +81,6 @@ class LabMethod:
     def target(self) -> LanguageModel:
         return self.method.target
 
-    @property
-    def judges_stalls(self) -> bool:
-        return self.target.device.type == "cpu"
-
     def check_fit(self, prompt_tokens: int, limits: Limits) -> None:
         check_fit(self.method, prompt_tokens, limits)
 

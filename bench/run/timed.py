@@ -1,38 +1,28 @@
 """The timed pass: cells that differ only in their method run in rotation over the same prompts, beside one baseline.
 
 For each prompt (or batch of prompts) the autoregressive baseline and every cell that still lacks the prompt run once,
-in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. What the machine stalls is
-timed again at once. A row carries the baseline it was timed beside, and is on disk before the next method starts once
-that has run. Its tokens must be those of the quality pass, but for rounding (`first_difference`).
+in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. A row carries the baseline
+it was timed beside, and is on disk before the next method starts once that has run. Its tokens must be those of the
+quality pass, but for rounding (`first_difference`).
 
 With several sessions a process times the next part of the prompts and ends (`bench.run.session`): what a process start,
-a memory layout or the hour does to a speed shows only between them.
-
-Stalls: among a dozen timed prompts a single stalled one can decide the speed. On a CPU, decoding never waits: at least
-one thread runs at every moment. The CPU time of all threads is therefore at least the wall time, and for each method a
-nearly constant multiple of it. A run with a smaller multiple was stalled: by another program, by swapping, by a paused
-virtual machine. Only this ratio decides, never how long the run took, so that timing it again favours neither the
-method nor the baseline. On an accelerator the process waits for the device, spinning or asleep. Its CPU time then shows
-no stalls: it is not recorded, and no run is timed again."""
+a memory layout or the hour does to a speed shows only between them."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
-from bench.run.answer import Answer, PromptChanged, answer, check_prompts, context, limits_of, stream_name
+from bench.run.answer import PromptChanged, answer, check_prompts, context, limits_of, stream_name
 from bench.run.console import Bar, Bars, display_names
 from bench.run.models import use_threads
 from bench.run.profiling import PROMPTS, profiles
 from bench.run.requested_cell import PROFILE
 from methods.batch import Generation, total
 from methods.engine.margin import mass_between, top2_margin
-from results.store.sample import FailedSample, FirstDifference, Stalled, Timed, TimedRun, timing_order
+from results.store.sample import FailedSample, FirstDifference, Timed, TimedRun, timing_order
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -43,17 +33,9 @@ if TYPE_CHECKING:
     from results.store.sample import Sample
     from tasks.base import Prompt
 
-MOST_IDLE = 0.1
-"""Share of a run's usual CPU time that may be missing. One such stall among 12 prompts moves a speed by 1%."""
-REPEATS = 2
-"""Most repeats of one run."""
-SHARE = 0.25
-"""Most repeats in a group, as a share of its runs. If the machine stalls more of them, it is not free for
-measurements, and a footnote says so."""
 NEAR_TIE = 1e-4
 """Logits of a model in float32 differ by less between batches of other sizes."""
 LOSSLESS = ("lossless", "greedy")
-Result = TypeVar("Result")
 
 
 class TimedPassError(RuntimeError):
@@ -150,8 +132,6 @@ class Rotation:
         prompts = [prompt for prompt in asked if prompt.id in wanted]
         self.chunks = [prompts[i:i + self.cell.batch] for i in range(0, len(prompts), self.cell.batch)]
         self.profiled = (prompts or [prompt for prompt in asked if prompt.id in timed])[:PROMPTS]
-        runs = len(self.chunks) * (1 + sum(not entry.cell.is_autoregressive for entry in entries))
-        self.watch = StallWatch(runs, judges=baseline.judges_stalls)
 
     def run(self) -> None:
         if not self.profiled:
@@ -210,38 +190,20 @@ class Rotation:
         timed, known = {}, [prompt for prompt in chunk if prompt.id in expected]
         check_prompts(method.target, [(prompt, before) for prompt in known
                                       if (before := expected[prompt.id].prompt_sha256)])
-        attempts = self.watch.attempts(cell.name, lambda: answer(method, known, self.limits, self._stream))
+        answers = answer(method, known, self.limits, self._stream)
         for prompt in known:
-            turns = attempts[-1].result[prompt.id]
+            turns = answers[prompt.id]
             if isinstance(turns, FailedSample):
                 raise TimedPassError(f"task={cell.task.name}, prompt {prompt.id}: cannot be timed: {turns.error}; "
                                      "run the command again, with a smaller batch if memory was short")
             whole = total(turns)
             difference = first_difference(method, cell, prompt, whole.output_ids, expected[prompt.id])
-            timed[prompt.id] = whole, timed_run(attempts, prompt.id, difference)
+            timed[prompt.id] = whole, TimedRun(len(whole.output_ids), len(whole.committed), whole.prefill_s,
+                                               whole.decode_s, difference)
         return timed
 
     def _stream(self, prompt: Prompt, turn: int) -> str:
         return stream_name(self.cell, self.task, prompt, turn)
-
-
-def timed_run(attempts: Sequence[Attempt[dict[str, Answer]]], prompt: str, parted: FirstDifference | None) -> TimedRun:
-    """What the clock said of one prompt of a batch: the last attempt, and those before it that the machine stalled."""
-    *before, last = attempts
-    run, share = _whole(last.result[prompt]), 1 / len(last.result)
-    repeated = []
-    for one in before:
-        if one.cpu_s is not None:
-            stalled = _whole(one.result[prompt])
-            repeated.append(Stalled(stalled.prefill_s, stalled.decode_s, one.wall_s * share, one.cpu_s * share))
-    cpu_s = None if last.cpu_s is None else last.cpu_s * share
-    return TimedRun(len(run.output_ids), len(run.committed), run.prefill_s, run.decode_s, parted, last.wall_s * share,
-                    cpu_s, last.stalled, tuple(repeated))
-
-
-def _whole(answered: Answer) -> Generation:
-    """The turns as one; nothing for a prompt that failed."""
-    return Generation() if isinstance(answered, FailedSample) else total(answered)
 
 
 class NotRepeatable(RuntimeError):
@@ -290,58 +252,3 @@ def before(target: LanguageModel, prompt: Prompt, sample: Sample, at: int) -> li
         start += sample.turn_tokens[turn]
         turn += 1
     return [*context(target, prompt, sample.texts[:turn]), *sample.output_ids[start:at]]
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt(Generic[Result]):
-    """One timed run.
-
-    result   what it returned.
-    wall_s   seconds by the wall clock.
-    cpu_s    CPU seconds of all threads of this process meanwhile; None where runs are not judged.
-    stalled  whether the machine stalled it.
-    """
-
-    result: Result
-    wall_s: float
-    cpu_s: float | None
-    stalled: bool = False
-
-    @property
-    def busy(self) -> float:
-        """CPU time over wall time: how many threads ran on average; 1 where that is unknown."""
-        return 1.0 if self.cpu_s is None or self.wall_s <= 0 else self.cpu_s / self.wall_s
-
-
-def clocks() -> tuple[float, float]:
-    """Seconds of the wall clock, and CPU seconds of all threads of this process."""
-    return time.perf_counter(), time.process_time()
-
-
-class StallWatch:
-    """Times runs, and repeats those that the machine stalled.
-
-    The usual value of a method is the median of CPU time over wall time of its runs so far, but at least 1."""
-
-    def __init__(self, runs: int, judges: bool, clock: Callable[[], tuple[float, float]] = clocks) -> None:
-        """`runs`: how many runs are to be timed; `judges`: whether CPU time means anything."""
-        self._left, self._judges, self._clock = max(REPEATS, int(SHARE * runs)), judges, clock
-        self._busy: dict[str, list[float]] = defaultdict(list)
-
-    def attempts(self, name: str, run: Callable[[], Result]) -> list[Attempt[Result]]:
-        """Every attempt at a run of the method `name`. The last one counts: the attempt without a stall, or else the
-        least stalled one."""
-        made = [self._attempt(name, run)]
-        while made[-1].stalled and len(made) <= REPEATS and self._left > 0:
-            self._left -= 1
-            made.append(self._attempt(name, run))
-        self._busy[name] += [attempt.busy for attempt in made if not attempt.stalled]
-        return sorted(made, key=lambda attempt: (not attempt.stalled, attempt.busy))
-
-    def _attempt(self, name: str, run: Callable[[], Result]) -> Attempt[Result]:
-        wall_s, cpu_s = self._clock()
-        result = run()
-        wall_end, cpu_end = self._clock()
-        made = Attempt(result, wall_end - wall_s, cpu_end - cpu_s if self._judges else None)
-        usual = max(1.0, statistics.median(self._busy[name] or [1.0]))
-        return replace(made, stalled=self._judges and made.busy < (1 - MOST_IDLE) * usual)

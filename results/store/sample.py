@@ -188,7 +188,8 @@ class FirstDifference:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """A run that the machine stalled and that was timed again; fields as in `TimedRun`."""
+    """A run that the machine stalled and that was timed again, of records that watched stalls; fields as in
+    `TimedRun`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     prefill_s: float
@@ -206,10 +207,9 @@ class TimedRun:
     prefill_s  seconds of the prefill, all turns
     decode_s   seconds of decoding, prefill and tokenisation excluded; in a batch, the batch's divided by its rows
     parted     None where its tokens equal those of the quality pass
-    wall_s     seconds of the whole answer, tokenisation included; in a batch as decode_s; None if not recorded
-    cpu_s      CPU seconds of all threads of the process meanwhile; None on an accelerator, where they show no stalls
-    stalled    whether the machine stalled this run too, after the allowed repeats
-    repeated   the runs that were stalled before it
+    wall_s, cpu_s, stalled, repeated  of records that watched stalls, by CPU time over wall time: seconds of the whole
+               answer, CPU seconds of all threads meanwhile, whether the machine stalled this run too, and the runs
+               before it that it stalled
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT

@@ -13,7 +13,6 @@ from bench.__main__ import main
 from bench.config.compose import Composer, composer
 from bench.dry_run.downloads import config_folder, listing
 from bench.run import console
-from bench.run import timed as stalls
 from results.store.cells import CellFolder, Store
 from tests.helpers.judging import Server
 
@@ -63,8 +62,7 @@ def pair(pair_folder: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No stall by tests that run beside each other, and no line that depends on how long a command takes."""
-    monkeypatch.setattr(stalls, "MOST_IDLE", 1.0)
+    """No line that depends on how long a command takes."""
     monkeypatch.setattr(console, "EVERY_S", float("inf"))
 
 

@@ -346,3 +346,13 @@ def test_what_is_unknown_does_not_differ() -> None:
 def test_methods_and_results_use_the_same_words_of_clauses() -> None:
     assert [clause.word for clause in rules.Clause] == list(traces.Clause)
     assert [clause.word for clause in rules.KEPT] == list(traces.KEPT)
+
+
+def test_rows_of_runs_that_were_timed_again_stay_readable(cell):
+    run = {"tokens": 9, "cycles": 3, "prefill_s": 0.1, "decode_s": 1.0, "wall_s": 1.2, "cpu_s": 1.1, "stalled": True,
+           "repeated": [{"prefill_s": 0.1, "decode_s": 3.0, "wall_s": 3.2, "cpu_s": 1.0}]}
+    row = {"id": "a", "own": run, "baseline": None, "host": "h", "boot": "b", "started": "2026-11-01T00:00:00+00:00"}
+    cell.path.mkdir(parents=True, exist_ok=True)
+    (cell.path / "timed.jsonl").write_text(line_of(cell.key, row))
+    [read] = cell.timed()
+    assert read.own.stalled and read.own.repeated[0].decode_s == 3.0

@@ -103,10 +103,6 @@ class VllmMethod:
     loaded: Loaded
     target: LanguageModel
 
-    @property
-    def judges_stalls(self) -> bool:
-        return False  # another process decodes
-
     def check_fit(self, prompt_tokens: int, limits: Limits) -> None:
         if prompt_tokens + limits.max_new_tokens > self.target.max_positions:
             raise TooLong(f"{self.target.source}: a prompt of {prompt_tokens} tokens and {limits.max_new_tokens} new "
