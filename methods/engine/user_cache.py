@@ -3,7 +3,7 @@
     packages/NAME==VERSION/       an unpacked wheel
     gguf/SHA256/                  a GGUF file, converted
     sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, times and inode stay the same
-    measured/HASH-OF-NAME.json    what was found once: bandwidth, how models run
+    measured/HASH-OF-NAME.json    what the engine was found to do right with a model
 
 Several processes may use it at once, and each may be killed at any time."""
 

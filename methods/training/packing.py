@@ -46,25 +46,39 @@ class Batch:
 
 
 class Packer:
-    """Packs conversations first-fit into rows of `length` tokens."""
+    """Packs conversations first-fit into rows of `length` tokens, as the tokenizer's chat template writes them. Longer
+    ones are truncated. Raises DataError for a tokenizer without a template.
+
+    prompt_weight  loss weight of all but the assistant's answers, which weigh 1 up to their end token."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, stream: Stream, *, length: int,
-                 prompt_weight: float) -> None:
-        self.tokenizer, self.stream, self.length = tokenizer, stream, length
+                 eos_ids: frozenset[int], prompt_weight: float = 0.0) -> None:
+        if not tokenizer.chat_template:
+            raise DataError("the target's tokenizer has no chat template; take a target whose tokenizer has one")
+        self.tokenizer, self.stream, self.length, self.eos_ids = tokenizer, stream, length, eos_ids
         self.prompt_weight = prompt_weight
-        special = ("system", "user", "assistant", "end")
-        self.ids: dict[str, Any] = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in special}
 
     def encode(self, conversation: Conversation) -> tuple[list[int], list[float]]:
-        """Token ids and loss weights: 1 for answers and their end token, `prompt_weight` for the rest."""
-        ids: list[int] = []
-        weights: list[float] = []
-        for role, content in conversation:
-            text = self.tokenizer.encode(f" {content.strip()}", add_special_tokens=False)  # as the chat template does
-            weight = 1.0 if role == "assistant" else self.prompt_weight
-            ids += [self.ids[role], *text, self.ids["end"]]
-            weights += [0.0] + [weight] * len(text) + [weight]
-        return ids, weights
+        """Token ids and loss weights. An answer is what the template adds after the generation prompt; where a template
+        rewrites earlier turns, only the last answer weighs."""
+        messages = [{"role": role, "content": content} for role, content in conversation]
+        ids = self._template(messages)
+        weights = [self.prompt_weight] * len(ids)
+        for number, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            start = len(self._template(messages[:number], add_generation_prompt=True))
+            through = self._template(messages[:number + 1])
+            if ids[:len(through)] != through or start >= len(through):
+                continue
+            end = next((i for i in range(start, len(through)) if through[i] in self.eos_ids), len(through) - 1)
+            weights[start:end + 1] = [1.0] * (end + 1 - start)
+        return ids[:self.length], weights[:self.length]
+
+    def _template(self, messages: list[dict[str, str]], **options: Any) -> list[int]:
+        tokenizer: Any = self.tokenizer
+        ids: list[int] = tokenizer.apply_chat_template(messages, return_dict=False, **options)
+        return ids
 
     def batch(self, step: int, rows: int, exercises: float = 0.0) -> Batch:
         """The batch of `rows` rows of one step, with a share of exercises: a pure function of the three."""
@@ -151,37 +165,3 @@ class Records:
 
     def _get(self, number: int) -> Conversation:
         return messages_of(self.records[number], f"data={self.name}, record {number + 1}")
-
-
-class ChatPacker(Packer):
-    """A `Packer` for any tokenizer with a chat template: only the assistant's answers weigh, up to their end token.
-
-    Conversations longer than a row are truncated."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, stream: Stream, *, length: int,
-                 eos_ids: frozenset[int]) -> None:
-        if not tokenizer.chat_template:
-            raise DataError("the target's tokenizer has no chat template; take a target whose tokenizer has one")
-        self.tokenizer, self.stream, self.length, self.eos_ids = tokenizer, stream, length, eos_ids
-
-    def encode(self, conversation: Conversation) -> tuple[list[int], list[float]]:
-        """Token ids and loss weights (0 or 1). An answer is what the template adds after the generation prompt; where
-        a template rewrites earlier turns, only the last answer weighs."""
-        messages = [{"role": role, "content": content} for role, content in conversation]
-        ids = self._template(messages)
-        weights = [0.0] * len(ids)
-        for number, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
-            start = len(self._template(messages[:number], add_generation_prompt=True))
-            through = self._template(messages[:number + 1])
-            if ids[:len(through)] != through or start >= len(through):
-                continue
-            end = next((i for i in range(start, len(through)) if through[i] in self.eos_ids), len(through) - 1)
-            weights[start:end + 1] = [1.0] * (end + 1 - start)
-        return ids[:self.length], weights[:self.length]
-
-    def _template(self, messages: list[dict[str, str]], **options: Any) -> list[int]:
-        tokenizer: Any = self.tokenizer
-        ids: list[int] = tokenizer.apply_chat_template(messages, return_dict=False, **options)
-        return ids

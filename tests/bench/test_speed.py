@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.commands.gpu.forward import step_bytes
 from bench.commands.open_cell import OpenCell
 from bench.run.models import LabMethod
 from bench.run.profiling import PHASES, Phases, profile_of, profiles
@@ -15,7 +16,6 @@ from bench.speed import main
 from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model, nbytes
-from methods.engine.roofline import step_bytes
 from methods.method import Method, build_method
 from methods.sampling import Sampling
 from tasks.mini import MiniTask

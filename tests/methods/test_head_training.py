@@ -19,7 +19,7 @@ from methods.sampling import Sampling
 from methods.training.heads.base import FrozenTarget, Slots, choose, unroll
 from methods.training.heads.loop import measure, train
 from methods.training.heads.trainers import RECIPES, TRAINERS
-from methods.training.packing import Batch, ChatPacker, DataError, Records, messages_of
+from methods.training.packing import Batch, DataError, Packer, Records, messages_of
 from methods.trees.dynamic import TreeShape
 from models.tiny.train.data import stream
 from models.tiny.train.growth import new_model
@@ -62,11 +62,11 @@ def target(tmp_path_factory) -> LanguageModel:
 
 
 @pytest.fixture(scope="module")
-def packer(target) -> ChatPacker:
-    return ChatPacker(target.tokenizer, partial(stream, 0, MIX), length=192, eos_ids=target.eos_ids)
+def packer(target) -> Packer:
+    return Packer(target.tokenizer, partial(stream, 0, MIX), length=192, eos_ids=target.eos_ids)
 
 
-def trainer_of(kind: str, target: LanguageModel, packer: ChatPacker | None = None, **changes):
+def trainer_of(kind: str, target: LanguageModel, packer: Packer | None = None, **changes):
     torch.manual_seed(7)
     made = TRAINERS[kind](recipe(kind, **changes), FrozenTarget(target))
     if packer is not None:
@@ -236,7 +236,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(kind, target, packer, tmp_path
     settings = {"device": "cpu", "seed": 3, "name": kind, "identity": "mixture"}
     whole, killed, resumed = (trainer_of(kind, target, **short) for _ in range(3))
     train(whole, packer, tmp_path / "whole", **settings)
-    dying = ChatPacker(target.tokenizer, killed_at, length=192, eos_ids=target.eos_ids)
+    dying = Packer(target.tokenizer, killed_at, length=192, eos_ids=target.eos_ids)
     with pytest.raises(Killed):
         train(killed, dying, tmp_path / "killed", **settings)
     train(resumed, packer, tmp_path / "killed", **settings)

@@ -17,9 +17,8 @@ from bench.config.paths import PROJECT
 from methods import registry
 from methods.engine.device import now
 from methods.engine.graphs import Graphs
-from methods.engine.loading import load_model
+from methods.engine.loading import load_model, nbytes
 from methods.engine.probe import probe
-from methods.engine.roofline import measured_bandwidth, step_bytes
 
 if TYPE_CHECKING:
     from bench.commands.gpu.part import Found, Machine, Row
@@ -33,7 +32,7 @@ TITLE = "one forward of k tokens"
 
 def measure(machine: Machine, found: Found) -> None:
     """Fill `found`; see the module."""
-    copy = found.step(machine, "bandwidth of a copy", partial(measured_bandwidth, machine.device))
+    copy = found.step(machine, "bandwidth of a copy", partial(copy_bandwidth, machine.device))
     for name in () if copy is None else ("tiny",) if machine.tiny else SHAPES:
         target = found.step(machine, f"{name}: random weights", partial(random_model, machine, name))
         if target is not None:
@@ -107,3 +106,30 @@ def random_head(machine: Machine, name: str, target: LanguageModel) -> Any:
     dtype = "float32" if machine.tiny else "bfloat16"
     return registry.drafter("eagle3")().load(f"random:{PROJECT / 'models' / 'shapes' / f'{name}_eagle3'}", target,
                                              revision=None, dtype=dtype, device=str(machine.device))
+
+
+COPY_BYTES = {"cuda": 1 << 30, "cpu": 256 << 20}
+REPEATS = 10
+
+
+@torch.inference_mode()
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes per second of the fastest of `REPEATS` copies in the device's memory, read and written (as STREAM
+    counts)."""
+    source = torch.zeros(COPY_BYTES[device.type] // 4, dtype=torch.float32, device=device)
+    target, times = torch.empty_like(source), []
+    for _ in range(REPEATS + 1):
+        began = now(device)
+        target.copy_(source)
+        times.append(now(device) - began)
+    return 2 * source.nbytes / min(times[1:])
+
+
+def step_bytes(target: LanguageModel) -> tuple[int, int]:
+    """Bytes one autoregressive step must read: of the weights, without an untied input embedding, and of each cached
+    token."""
+    model: Any = target.model
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    unread = 0 if embedding is head else int(embedding.nbytes)
+    cache = target.new_cache(1, 1)
+    return nbytes(model) - unread, cache.nbytes // cache.slots

@@ -18,7 +18,7 @@ from methods.engine.source import DType
 from methods.training.heads.base import FrozenTarget, HeadRecipe
 from methods.training.heads.loop import ConversationSource, measure, train
 from methods.training.heads.trainers import RECIPES, TRAINERS
-from methods.training.packing import ChatPacker, Records, load_records
+from methods.training.packing import Packer, Records, load_records
 from results.store.errors import redacted_plain
 from results.store.files import check_writable
 
@@ -77,7 +77,7 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
     torch.manual_seed(settings.seed)
     trainer = TRAINERS[name](recipe, FrozenTarget(target))
     tokenizer: Any = target.tokenizer
-    packer = partial(ChatPacker, tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
+    packer = partial(Packer, tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
     device = str(target.device)
     autocast = device != "cpu" if settings.autocast is None else settings.autocast
     train(trainer, packer(source.train), work, device=device, seed=settings.seed, name=name,

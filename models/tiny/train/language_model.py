@@ -49,7 +49,8 @@ class _ModelRun(TrainingRun):
                  seed: int) -> None:
         super().__init__(work, recipe.steps, recipe.rate, recipe.save_every)
         self.recipe, self.device = recipe, device
-        self.packer = Packer(tokenizer, stream, length=recipe.row_tokens, prompt_weight=recipe.prompt_weight)
+        self.packer = Packer(tokenizer, stream, length=recipe.row_tokens, eos_ids=frozenset([tokenizer.eos_token_id]),
+                             prompt_weight=recipe.prompt_weight)
         state = self.checkpoint(device)
         sizes = {"layers": state["layers"] if state else recipe.growth[0].layers, "hidden": recipe.hidden,
                  "intermediate": recipe.intermediate, "heads": recipe.heads, "kv_heads": recipe.kv_heads}

@@ -30,7 +30,8 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def packer(tokenizer):
-    return Packer(tokenizer, partial(stream, 0, MIX), length=192, prompt_weight=0.1)
+    return Packer(tokenizer, partial(stream, 0, MIX), length=320, eos_ids=frozenset([tokenizer.eos_token_id]),
+                  prompt_weight=0.1)
 
 
 def test_the_tokenizer_round_trips_and_splits_digits(tokenizer):
