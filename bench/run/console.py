@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +63,8 @@ def counted(number: int, thing: str) -> str:
 class Bar:
     """One bar: prompts done of all, with τ and tokens/s so far."""
 
-    def __init__(self, progress: Progress, task: TaskID, step: Callable[[int, float, str], None]) -> None:
-        """`step` is told how many prompts more are done, in how many seconds, and of which cell."""
+    def __init__(self, progress: Progress, task: TaskID, step: Callable[[int, str], None]) -> None:
+        """`step` is told how many prompts more are done, and of which cell."""
         self._progress, self._task, self._step = progress, task, step
         self._so_far, self._seconds = SoFar(), 0.0
 
@@ -77,49 +75,37 @@ class Bar:
         tau, known = self._so_far.tau, self._seconds > 0
         speed = f"τ {tau:.2f}  {self._so_far.tokens / self._seconds:.0f} tok/s" if known and tau is not None else ""
         self._progress.update(self._task, advance=prompts, speed=speed)
-        self._step(prompts, seconds, f"{self._progress.tasks[self._task].description}  {speed}".rstrip())
+        self._step(prompts, f"{self._progress.tasks[self._task].description}  {speed}".rstrip())
 
 
 class Bars:
     """The bars of one pass, on stderr: that of the whole pass, then one per cell; lines where it is no terminal."""
 
-    def __init__(self, title: str, prompts: Mapping[str, int]) -> None:
-        """A pass of so many prompts of each kind of cell: kinds differ in their seconds for a prompt."""
+    def __init__(self, title: str, prompts: int) -> None:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
             TextColumn("{task.fields[speed]}"),
             console=console(stderr=True), disable=not sys.stderr.isatty(),
             auto_refresh=False)  # no thread beside what is timed
-        self._whole = self._progress.add_task(printable(title), total=sum(prompts.values()), speed="")
-        self._waiting, self._done, self._seconds = Counter(prompts), Counter[str](), dict.fromkeys(prompts, 0.0)
+        self._whole = self._progress.add_task(printable(title), total=prompts, speed="")
         self._began = self._said_at = time.monotonic()
 
-    def row(self, name: str, total: int, done: int = 0, kind: str = "") -> Bar:
-        """A further bar, of a cell of this kind; beyond the first 16 they are not shown."""
+    def row(self, name: str, total: int, done: int = 0) -> Bar:
+        """A further bar, of a cell; beyond the first 16 they are not shown."""
         shown = sum(task.visible for task in self._progress.tasks)
         task = self._progress.add_task(printable(name), total=total, completed=done, speed="",
                                        visible=shown < MOST_BARS)
-        return Bar(self._progress, task, partial(self._step, kind))
+        return Bar(self._progress, task, self._step)
 
-    def _minutes_left(self) -> float:
-        """From the seconds that a prompt of each kind has taken; a kind that has not begun may be as slow as any."""
-        rates = {kind: self._seconds[kind] / done for kind, done in self._done.items()}
-        work = sum(count * rates.get(kind, max(rates.values())) for kind, count in self._waiting.items())
-        elapsed, spent = time.monotonic() - self._began, sum(self._seconds.values())
-        return elapsed * work / spent / 60 if spent else 0.0
-
-    def _step(self, kind: str, prompts: int, seconds: float, text: str) -> None:
+    def _step(self, prompts: int, text: str) -> None:
         """So many prompts more are done; where stderr is no terminal, a line says so now and then."""
-        self._waiting[kind] -= prompts
-        self._done[kind] += prompts
-        self._seconds[kind] += seconds
-        left = f"{self._minutes_left():.1f} min left"
+        now, whole = time.monotonic(), self._progress.tasks[self._whole]
+        done = whole.completed + prompts
+        left = f"{(now - self._began) * ((whole.total or done) / done - 1) / 60:.1f} min left"
         self._progress.update(self._whole, advance=prompts, speed=left)
         self._progress.refresh()
-        now = time.monotonic()
         if not sys.stderr.isatty() and now - self._said_at >= EVERY_S:
             self._said_at = now
-            whole = self._progress.tasks[self._whole]
             said = f"{whole.description}: {whole.completed:g} of {whole.total or 0:g} prompts, {left}"
             console(stderr=True).print(f"{time.strftime('%H:%M:%S')} {said}; {text}", highlight=False, soft_wrap=True)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -244,14 +243,12 @@ class QualityPass:
 
     def run(self, workers: int, engine: Engine) -> None:
         """Do all jobs, in so many processes, and print how long they took."""
-        kinds, began = Counter[str](), time.perf_counter()
-        for work in self._works.values():
-            kinds[work.claim.cell.drafter.name] += len(work.open)
+        began, prompts = time.perf_counter(), sum(len(work.open) for work in self._works.values())
         devices = {work.claim.cell.engine.device for work in self._works.values()}
-        with Bars(f"quality pass, {counted(workers, 'worker')}", kinds) as self._bars:
+        with Bars(f"quality pass, {counted(workers, 'worker')}", prompts) as self._bars:
             for job, done in results(workers, devices, engine, self.next_job):
                 self.take(job, done)
-        console().print(f"quality pass: {counted(kinds.total(), 'prompt')} in {time.perf_counter() - began:.0f} s, "
+        console().print(f"quality pass: {counted(prompts, 'prompt')} in {time.perf_counter() - began:.0f} s, "
                         f"{counted(workers, 'worker')}", highlight=False)
 
     def next_job(self) -> Job | None:
@@ -276,8 +273,7 @@ class QualityPass:
             if work.row is None:
                 work.open.sort(key=self._length(work), reverse=True)
                 done = sum(not work.lacks(prompt) for prompt in work.prompts)
-                work.row = self._bars.row(self._names[name], len(work.prompts), done,
-                                          work.claim.cell.drafter.name)
+                work.row = self._bars.row(self._names[name], len(work.prompts), done)
             chunk, work.open = work.open[:self._batch], work.open[self._batch:]
             return Job(work.claim.cell, tuple(chunk), work.traces is not None, laws=work.laws)
         return None

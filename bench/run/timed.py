@@ -138,7 +138,7 @@ class Rotation:
             return
         for method in [self.baseline, *(entry.method for entry in self.entries)]:  # first calls allocate and compile
             answer(method, [*self.chunks, self.profiled][0], self.limits, self._stream, turns=1)
-        with Bars("timed pass", {"": sum(len(entry.wanted) for entry in self.entries)}) as bars:
+        with Bars("timed pass", sum(len(entry.wanted) for entry in self.entries)) as bars:
             names = display_names([entry.cell for entry in self.entries])
             self.rows = {entry.cell.name: bars.row(name, len(entry.wanted))
                          for entry, name in zip(self.entries, names, strict=True)}
