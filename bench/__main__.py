@@ -54,6 +54,7 @@ def run_points(command: Command) -> int:
     settings, cells = command.settings, command.cells  # a wrong command is refused before what takes seconds to import
     if settings.rehearse:
         raise ConfigError("rehearse=true: rehearses reports; give report=NAME scale=paper")
+    command.check_keys()
     from bench.run.session import Session
 
     check_effects([point.overrides for point in command.points], cells)

@@ -117,6 +117,12 @@ class Command:
                                       "the command once for each")
         return first.settings
 
+    def check_keys(self) -> None:
+        """Raises ConfigError for a key that only reports read, beside points."""
+        for key in (line.lstrip("+").partition("=")[0] for line in self.overrides):
+            if key in ("pairs", "output.keep") or (key == "scale" and self.sweep is None):
+                raise ConfigError(f"{key}: read beside report=NAME alone; add it, or leave {key} out")
+
     def only_point(self) -> Point:
         """The point of a command that takes a single one. Raises ConfigError for several."""
         if len(self.points) != 1:

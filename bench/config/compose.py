@@ -27,7 +27,6 @@ from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import check_known, parse
 from methods import user_yaml
-from results.store.errors import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -50,6 +49,7 @@ AGENT = re.compile(r"--[A-Za-z_][\w./@]*=")
 """`--rule.theta=0.9`, as an agent of W&B's sweeps gives an override."""
 SCORER = "task.scorer."
 """Its keys depend on its name, which an override may choose; the scorer refuses those that it does not have."""
+KEY = re.compile(r"[\w.@/+~-]+", re.ASCII)
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
 REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|([^{}]*))\}")
 """Interpolations: a path in the checkout, a key, or a key beside this one (`.split`)."""
@@ -259,11 +259,12 @@ class Composer:
         except RecursionError:
             raise ConfigError(f"{line[:60]}…: nested too deeply; give fewer levels") from None
         except HYDRA_ERRORS as error:
-            reason = re.sub(r" See https://hydra\S+.*", "", one_line(error))
             key, _, value = line.partition("=")
-            if value[:1] not in "'\"[{" and ("=" in value or not value.isascii()):  # a path, say
-                reason = f"a value with `=` or a letter such as é is quoted: give {key}='\"{value}\"'"
-            raise ConfigError(f"{line}: not of the form KEY=VALUE ({reason})") from error
+            reason = "give n=4, for example"
+            if KEY.fullmatch(key) and value:
+                reason = ("check the quotes and brackets of VALUE" if re.search(r"[][{}'\"$]", value) else
+                          f"a value with `=`, `~`, `;`, é or the like is quoted: give {key}='\"{value}\"'")
+            raise ConfigError(f"{line}: not of the form KEY=VALUE; {reason}") from error
         if parsed.is_delete():
             raise ConfigError(f"{line}: not read; give the key a value, such as {line[1:]}=null")
         if parsed.is_hydra_override() or parsed.package is not None:

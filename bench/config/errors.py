@@ -11,7 +11,10 @@ from pydantic import BaseModel, ValidationError
 
 WORDS = {"Input should be": "must be", "Input is not a valid path for <class 'pathlib.Path'>": "must be a path",
          "greater than or equal to": "≥", "less than or equal to": "≤",
-         "greater than": ">", "less than": "<"}
+         "greater than": ">", "less than": "<", "a valid boolean, unable to interpret input": "true or false",
+         ", unable to parse string as a number": "", ", unable to parse string as an integer": "",
+         "a valid number": "a number", "a valid integer": "an integer", "a valid tuple": "a list",
+         "a valid list": "a list", "True, False or 'auto'": "true, false or auto"}
 NEAREST = 3
 """Names that an error proposes where it does not give all."""
 

@@ -239,6 +239,11 @@ def seconds(points: Iterable[Point], lengths: Lengths, batch: int, sessions: int
     return found
 
 
+def apart(sessions: int, gap_s: float) -> str:
+    """What the pauses between measuring sessions add to a duration; empty for a single session."""
+    return f", in {sessions} sessions that begin {gap_s:g} s apart" if sessions > 1 else ""
+
+
 def duration(points: Iterable[Point], lengths: Lengths, batch: int, sessions: int = 1) -> str:
     """`12 min of one core`, `5.9 GPU h`, both, or – where nothing is known."""
     both = {unit: sum(parts) for unit, parts in seconds(points, lengths, batch, sessions).items()}

@@ -16,6 +16,7 @@ from bench.dry_run.estimate import (
     Lengths,
     Memory,
     Point,
+    apart,
     counted,
     duration,
     known,
@@ -110,18 +111,21 @@ def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: S
     prompts = [counted(one.planned.cell)[0] for one in looked]
     points = sum(bool(one.planned.label) for one in looked)
     beside = f" and {len(looked) - points} cells that they are compared with" if len(looked) > points else ""
-    whole = "" if None not in prompts else " and all those of tasks without n"
+    total = sum(count or 0 for count in prompts)
+    every = "all prompts of their tasks" if not total else f"{total} prompt{'s' * (total != 1)} in all"
+    whole = " and all those of the cells without n" if total and None in prompts else ""
     untraced = sum(one.state is not None and one.state.is_untraced for one in looked)
     again = f", {untraced} without the traces that are read, so their answers are decoded again" if untraced else ""
     session.print(f"{points} point{'s' * (points != 1)}{beside}, {len(looked) - len(missing)} complete{again}; "
-                  f"{sum(count or 0 for count in prompts)} prompts in all{whole}", soft_wrap=True)
+                  f"{every}{whole}", soft_wrap=True)
     lengths, batch = Lengths(session.store), session.settings.quality_batch
     costs = {id(one): one.planned._replace(answered=one.state.done if one.state else 0) for one in missing}
     time = seconds(costs.values(), lengths, batch, sessions)
     answers, clock = (max(int(one > 0), round(one / 60)) for one in time["core"])
     if answers:
         session.print(f"time of one core for what is missing: {answers} min for the answers, which all cores "
-                      f"share, and {clock} min for the timed pass, which runs alone", soft_wrap=True)
+                      f"share, and {clock} min for the timed pass, which runs alone"
+                      f"{apart(sessions, session.settings.sessions_gap_s)}", soft_wrap=True)
     gpu = known().gpu
     if sum(time["GPU"]):
         session.print(f"GPU hours: {sum(time['GPU']) / 3600:.3g} on {gpu['name']}, {time['GPU'][1] / 3600:.3g} of them "

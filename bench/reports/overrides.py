@@ -85,6 +85,10 @@ def with_rule(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence
         option, values = "", ()
     else:
         option, values = sweep.threshold(hydra.section("rule", given["rule"]))
+    for key in [f"rule.{option}={value:g}" for value in sweep.values] if option else ():
+        refused = hydra.candidate([f"rule={given['rule']}", key]).refused
+        if refused.startswith(f"rule.{option}="):
+            raise ValueError(refused.replace(f"rule.{option}", "report.sweep.values", 1))
     axes = named(swept(spec.axes, sweep.rows, option, values), given["rule"])
     name, title = f"{spec.name}_{given['rule']}", spec.title.replace(RULE, given["rule"])
     return spec.model_copy(update={"axes": axes, "name": name, "title": title})

@@ -13,7 +13,7 @@ from rich.table import Table
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
-from bench.dry_run.estimate import Lengths, Point, duration
+from bench.dry_run.estimate import Lengths, Point, apart, duration
 from bench.dry_run.plan import show_plan
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
@@ -141,6 +141,8 @@ def load_reports(request: Request, hydra: Composer) -> dict[str, AnyReport]:
     for name in request.reports:
         hydra.check_option("report", name, ALL, EVERY, LIST)
     selection, reports = Selection.from_overrides(request.overrides), {}
+    for pair in selection.pairs:
+        hydra.check_option("pair", pair)
     for name in hydra.options("report"):
         if not request.asks(name, ALL, EVERY, LIST):
             continue  # composing a report takes a tenth of a second
@@ -302,7 +304,7 @@ def announce(plans: Sequence[Plan], session: Session) -> None:
         points = [Point(cell, None, cell.name in traced, session.state(cell, traced).done) for cell in missing]
         sessions = session.settings.sessions or max(plan.spec.sessions for plan in plans)
         time = duration(points, Lengths(session.store), session.settings.quality_batch, sessions)
-        takes = "" if time == "–" else f"; they take about {time}"
+        takes = "" if time == "–" else f"; they take about {time}{apart(sessions, session.settings.sessions_gap_s)}"
         session.print(f"missing: {len(missing)} of {len(cells)} cells{takes}. An interrupted run resumes",
                       soft_wrap=True)
 

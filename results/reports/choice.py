@@ -89,9 +89,9 @@ class Sweep(Frozen):
         """The swept option and its values, for a rule with these options and defaults; ("", ()) where nothing is
         swept. Raises ValueError, one line, where it has to be named."""
         fractions = [name for name, value in rule.items() if isinstance(value, float)]
-        how = "report.sweep.option=NAME 'report.sweep.values=[0.2,0.4]'"
         if not self.option and len(fractions) > 1:
-            raise ValueError(f"rule={rule['name']}: which of {', '.join(fractions)} is to be swept? Give {how}")
+            raise ValueError(f"rule={rule['name']}: which of {', '.join(fractions)} is to be swept? Give "
+                             f"report.sweep.option={fractions[0]}, say")
         option = self.option or next(iter(fractions), "")
         if option and option not in rule:
             raise ValueError(f"report.sweep.option={option}: rule={rule['name']} has no such option; it has "
@@ -99,7 +99,8 @@ class Sweep(Frozen):
         if not option or self.values:
             return option, self.values
         if not isinstance(rule[option], int | float) or not rule[option]:
-            raise ValueError(f"rule.{option}={rule[option]}: no value to spread others around: give {how}")
+            raise ValueError(f"rule.{option}={rule[option]}: no value to spread others around; give "
+                             "'report.sweep.values=[0.2,0.4]', say")
         return option, spread(rule[option])
 
 
