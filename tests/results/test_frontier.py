@@ -66,6 +66,8 @@ def test_a_rule_is_compared_with_the_fastest_lossless_setting_that_is_as_far_fro
     assert found["equal_d_speed"] == pytest.approx((2 / 5 + 2 / 4) / 2 / (2 / 5))
     far = beside_frontier(row(5.0, 0.9, 1.0, distortion=0.3), frontier(), 1.0)
     assert far["equal_d_temperature"] == pytest.approx(0.5 / 3) and far["equal_d_speed"] < found["equal_d_speed"]
+    coolest = {t: point for t, point in frontier().items() if t <= 1.0}
+    assert beside_frontier(row(5.0, 0.9, 1.0, distortion=0.05), coolest, 1.0)["judged"].beyond == 0, "nothing is hotter"
 
 
 def test_answers_half_as_long_are_a_gain_by_the_answer_alone() -> None:
