@@ -6,18 +6,20 @@ from __future__ import annotations
 from string import ascii_lowercase
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
 from plots.data import At, Data
 from plots.style import BLUE, INK, PURPLE, SOFT, VERMILLION, panel_grid
 from results.metrics.trace_metrics import QUANTITIES
+from results.reports.figures import View
 from results.reports.grid import panels
 from results.store.traces import Clause
 
 LIGHT_TO_BLUE = LinearSegmentedColormap.from_list("blues", ["#dcebf5", BLUE, "#00263d"])
+BINS = 60
 _TESTED = (("accepted", PURPLE, "o"), ("rejected", VERMILLION, "."))
 """Label, colour and marker of tested draft tokens."""
 
@@ -44,9 +46,7 @@ def _panel(ax: Axes, data: Data, at: At, number: int) -> None:
     if frame.empty:
         ax.text(0.5, 0.5, "no traced positions", ha="center", va="center", transform=ax.transAxes, color=SOFT)
     elif view.y is None:
-        values(ax, frame[view.x], label=QUANTITIES[view.x].label, mark=view.mark, total=total, span=view.x_range,
-               log=view.log)
-        ax.text(1.0, 1.02, f"n = {total:,}", ha="right", va="bottom", transform=ax.transAxes, color=SOFT)
+        _values(ax, frame[view.x], view, total)
     elif tested:
         rejected = frame["clause"] == Clause.REJECTED
         for (label, colour, marker), rows in zip(_TESTED, (frame[~rejected], frame[rejected]), strict=True):
@@ -56,43 +56,33 @@ def _panel(ax: Axes, data: Data, at: At, number: int) -> None:
         ax.set_xlabel(QUANTITIES[view.x].label)
         ax.set_ylabel(QUANTITIES[view.y].label)
     else:
-        chosen = frame["by_threshold"] if view.points == "by_threshold" else None
-        plane(ax, frame[view.x], frame[view.y], labels=(QUANTITIES[view.x].label, QUANTITIES[view.y].label),
-              chosen=chosen)
+        _plane(ax, frame, view)
     if view.x_range is not None:
         ax.set_xlim(*view.x_range)
 
 
-def values(ax: Axes, data: ArrayLike, *, label: str, bins: int = 60, mark: float | None = None,
-           total: int | None = None, span: tuple[float, float] | None = None, log: bool = False) -> None:
-    """Draw the distribution of traced values, such as z2/z1, as shares per bin.
-
-    `mark`: threshold to mark on the axis. `total`: number of values including those left out of the figure. `span`:
-    range of the bins, by default that of the values. `log`: a logarithmic scale of shares."""
-    numbers = np.asarray(data, float)
-    share = 100 / max(total or len(numbers), 1)
-    ax.hist(numbers, bins=bins, range=span, weights=np.full(len(numbers), share), color=BLUE, edgecolor="white", lw=0.3,
-            log=log)
-    ax.set_xlabel(label)
-    ax.set_ylabel("share (%), log" if log else "share (%)")
-    if mark is not None:
-        ax.axvline(mark, color=VERMILLION, lw=1.2, ls=(0, (4, 1.5)))
+def _values(ax: Axes, numbers: pd.Series[float], view: View, total: int) -> None:
+    """The distribution of traced values, such as z2/z1, as shares per bin of all `total` values."""
+    ax.hist(numbers, bins=BINS, range=view.x_range, weights=np.full(len(numbers), 100 / total), color=BLUE,
+            edgecolor="white", lw=0.3, log=view.log)
+    ax.set_xlabel(QUANTITIES[view.x].label)
+    ax.set_ylabel("share (%), log" if view.log else "share (%)")
+    if view.mark is not None:
+        ax.axvline(view.mark, color=VERMILLION, lw=1.2, ls=(0, (4, 1.5)))
+    ax.text(1.0, 1.02, f"n = {total:,}", ha="right", va="bottom", transform=ax.transAxes, color=SOFT)
 
 
-def plane(
-    ax: Axes, x: ArrayLike, y: ArrayLike, *, labels: tuple[str, str], bins: int = 60,
-    chosen: ArrayLike | None = None,
-) -> None:
-    """Pairs of traced values as a two-dimensional histogram on a logarithmic scale of counts; the pairs of `chosen`,
-    such as the tokens accepted by relaxation, are drawn over it as points."""
-    xs, ys = np.asarray(x, float), np.asarray(y, float)
-    *_, image = ax.hist2d(xs, ys, bins=bins, cmap=LIGHT_TO_BLUE, norm=LogNorm(), cmin=1)
+def _plane(ax: Axes, frame: pd.DataFrame, view: View) -> None:
+    """Pairs of traced values as a two-dimensional histogram on a logarithmic scale of counts; the tokens accepted by
+    relaxation are drawn over it as points."""
+    assert view.y is not None
+    *_, image = ax.hist2d(frame[view.x], frame[view.y], bins=BINS, cmap=LIGHT_TO_BLUE, norm=LogNorm(), cmin=1)
     ax.figure.colorbar(image, ax=ax, label="tokens in a bin", pad=0.02)
-    if chosen is not None:
-        picked = np.asarray(chosen, bool)
-        ax.plot(xs[picked], ys[picked], ".", color=VERMILLION, markersize=3.5, alpha=0.8, markeredgewidth=0,
-                label=f"kept by relaxation ({picked.sum():,})")
+    if view.points == "by_threshold":
+        picked = frame[frame["by_threshold"].astype(bool)]
+        ax.plot(picked[view.x], picked[view.y], ".", color=VERMILLION, markersize=3.5, alpha=0.8, markeredgewidth=0,
+                label=f"kept by relaxation ({len(picked):,})")
         ax.legend(loc="best")
     ax.grid(False)
-    ax.set_xlabel(labels[0])
-    ax.set_ylabel(labels[1], color=INK)
+    ax.set_xlabel(QUANTITIES[view.x].label)
+    ax.set_ylabel(QUANTITIES[view.y].label, color=INK)

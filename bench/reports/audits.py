@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.reports.plan import AGREEMENT, COVERAGE, Plan, models_of
+from bench.reports.plan import AGREEMENT, COVERAGE, Plan, of_meanings
 from bench.run.answer import context, limits_of, stream_name
 from methods.decode import Request, generate
 from methods.training.rules.arc import next_step_js
@@ -155,10 +155,9 @@ class Models:
 def compare_meanings(plan: Plan, session: Session) -> int:
     """Compare the answers of a figure that shows how alike they are. Returns 1 where that failed, with a line on the
     error stream, else 0."""
-    measures = models_of(plan.spec)
-    if not measures:
+    if (figure := of_meanings(plan.spec)) is None:
         return 0
-    series = plan.spec.figure.series  # type: ignore[union-attr]  # only figures have measures
+    measures, series = figure.meanings, figure.series
     models = cache(lambda device: Models(session.settings.similarity, device, measures))
     measured = {cell.name for cell in plan.cells.values() if session.compared(cell) is not None}
     groups = plan.groups(series) if series else [[cell] for cell in plan.cells.values()]

@@ -20,6 +20,7 @@ from results.metrics.verdict import Answered, Chosen, answered, choose, over_bes
 from results.reports.annotations import Note
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
+from results.reports.spec import TableSpec
 from results.store.sample import Compared, timing_order
 from results.store.traces import TraceFolder
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from results.metrics.metric import Sums
     from results.reports.choice import Choice
     from results.reports.grid import Grid
-    from results.reports.spec import Coords, TableSpec
+    from results.reports.spec import Coords
     from results.store.sample import FailedSample, Timed
 
 TAKEN = "Settings taken (two where each half of the prompts chose another)"
@@ -39,10 +40,9 @@ TAKEN = "Settings taken (two where each half of the prompts chose another)"
 
 def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcome]:
     """The outcome of each row of a report whose rows choose; empty for any other report."""
-    choice = getattr(plan.spec, "choice", None)
-    if choice is None:
+    spec = plan.spec
+    if not isinstance(spec, TableSpec) or (choice := spec.choice) is None:
         return {}
-    spec: TableSpec = plan.spec  # type: ignore[assignment]  # only tables have a choice
     points: dict[Coords, dict[str, Coords]] = {}
     for coords in grid:
         place, setting = split(spec, choice, coords)

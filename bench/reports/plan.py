@@ -102,7 +102,7 @@ class Plan:
         measured = {coords: held.untimed() if self.is_frontier(coords) else held for coords, held in measured.items()}
         for coords in self.notes.keys() & measured.keys():
             measured[coords] = replace(measured[coords], notes=(*measured[coords].notes, self.notes[coords]))
-        if models_of(self.spec):
+        if of_meanings(self.spec):
             names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
             measured = {coords: replace(held, agreement=named(
                 (session.folder(self.cells[coords]).record(AGREEMENT) or {}).get("values", {}), names))
@@ -161,15 +161,16 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     return plan
 
 
-def models_of(spec: ReportSpec) -> tuple[str, ...]:
-    """What of `similarity` the report shows; empty for most."""
-    return spec.figure.meanings if isinstance(spec, FigureSpec) and isinstance(spec.figure, Own) else ()
+def of_meanings(spec: ReportSpec) -> Own | None:
+    """The figure of a report that compares texts by models of meaning; None for most."""
+    figure = spec.figure if isinstance(spec, FigureSpec) else None
+    return figure if isinstance(figure, Own) and figure.meanings else None
 
 
 def lacking_models(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> str:
     """Why a report that compares meanings cannot run: no model of meaning is given. Empty for all others."""
-    measures = models_of(spec)
-    if not measures or hydra.settings(overrides).similarity.models(measures):
+    figure = of_meanings(spec)
+    if figure is None or hydra.settings(overrides).similarity.models(measures := figure.meanings):
         return ""
     return f"needs a model of meaning: {' or '.join(f'similarity.{name}=MODEL' for name in measures)}, a folder or a " \
            "hub name org/model"

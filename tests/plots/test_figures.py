@@ -7,6 +7,7 @@ from importlib import import_module
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
@@ -14,7 +15,7 @@ from matplotlib.text import Text
 from plots import arc_fig2, bars, dropmatch_fig3, gains, limit, pareto, sweep, traced
 from plots.data import Data
 from plots.render import data_of, render, save
-from plots.style import COLOURS, look, panel_grid, style
+from plots.style import COLOURS, look, style
 from results.metrics.tau_gain import PARTS
 from results.reports.formats import figure_csv
 from results.reports.frame import cells_frame
@@ -217,10 +218,15 @@ def test_bars_have_the_measured_heights_and_a_gap_where_there_is_none():
 def test_traced_values_in_one_and_two_dimensions(tmp_path):
     rng = np.random.default_rng(0)
     ratio, probability = rng.beta(8, 2, 2000), rng.beta(1, 3, 2000)
+    views = [{"x": "ratio", "mark": 0.9}, {"x": "ratio", "y": "prob_ratio", "points": "by_threshold"}]
+    spec = FigureSpec.model_validate({
+        "name": "f", "title": "F", "kind": "figure", "axes": {"Rule": [{"label": "a"}]}, "trace": True,
+        "figure": {"kind": "traced", "views": views, "panels": ["Rule"]}})
+    frame = pd.concat([pd.DataFrame({"Rule": "a", "place": place, "ratio": ratio, "prob_ratio": probability,
+                                     "by_threshold": ratio > 0.9}) for place in range(2)])
     with style():
-        figure, (one, two) = panel_grid(2)
-        traced.values(one, ratio, label="z2 / z1", mark=0.9)
-        traced.plane(two, ratio, probability, labels=("z2 / z1", "p2 / p1"), chosen=ratio > 0.9)
+        figure = traced.draw(Data(spec, frame))
+        one, two, *_ = figure.axes
         paths = save(figure, tmp_path / "traces")
     assert sum(bar.get_height() for bar in one.patches) == pytest.approx(100)
     assert one.lines[0].get_xdata()[0] == 0.9
