@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from methods.sampling import Sampling
@@ -165,28 +165,7 @@ class Drafter(BaseModel, ABC):
         the head that `load` returned, or None without a `model_role`."""
 
 
-class StopsEarly(Drafter):
-    """A drafter whose chains may end before draft.length tokens.
-
-    stop_below  a chain ends before the first token for which the largest probability of the draft's raw softmax is
-                below this; 0: never. llama.cpp's --spec-draft-p-min (there of the ten likeliest tokens), 0.75 by
-                default until 2026 and 0 since; BiLD's fallback policy (Kim et al. 2023) uses 0.6.
-    """
-
-    stop_below: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)  # unused: a cell's identity lacks it
-
-    @model_validator(mode="after")
-    def _check_stop(self) -> Self:
-        if self.stop_below and not self.is_chain():
-            raise ValueError("stop_below applies only to chains; leave out the tree or stop_below")
-        return self
-
-    def chain_forwards(self, length: int, levels: int) -> tuple[int, ...]:
-        """`forwards` of a chain: a draft that ends early has read the context of the token that it leaves out."""
-        return (1,) * (min(length, levels + 1) if self.stop_below else length)
-
-
-class Branches(StopsEarly):
+class Branches(Drafter):
     """A drafter whose siblings can be drawn.
 
     branching    siblings of each node, from the root's depth on; 1 behind the last. Empty: a chain.

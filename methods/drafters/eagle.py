@@ -81,7 +81,7 @@ class _DynamicDrafter(Branches):
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
         if self.is_chain():
-            return self.chain_forwards(length, levels)
+            return (1,) * length
         if self.tree == "sampled":
             return self.regular(length).inner
         shape = self.shape(length)
@@ -89,10 +89,8 @@ class _DynamicDrafter(Branches):
 
     def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
               slots: int) -> Proposer:
-        from methods.drafters._heads import DynamicProposer, HeadChain, ShapedProposer
+        from methods.drafters._heads import DynamicProposer, ShapedProposer
 
-        if self.stop_below:
-            return HeadChain(model, settings, rows, slots, self.samples(settings.sampling), self.stop_below)
         if self.tree == "sampled":
             tree = ShapedTree(self.regular(settings.length), settings.sampling, self.samples(settings.sampling),
                               self.replacement)

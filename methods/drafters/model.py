@@ -5,15 +5,14 @@ methods/trees/sampled.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
-from methods.drafters.base import Branches, DraftSettings, Layered, Proposer, StopsEarly
+from methods.drafters.base import Branches, Drafter, DraftSettings, Layered, Proposer
 from methods.engine.device import upload
 from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
@@ -23,19 +22,25 @@ if TYPE_CHECKING:  # transformers is slow to import, and a command is checked be
     from methods.engine.cache import SlotCache
     from methods.engine.language_model import LanguageModel
 
-Read = Callable[[Tensor | None], Tensor]
-"""Feeds a token [B] to the draft model, or at first None: the root; returns the logits [B, V] behind it."""
-
-
-class _DrawsTokens(StopsEarly):
+class _DrawsTokens(Drafter):
     """A causal LM that drafts.
 
-    sample  at T > 0 draw the candidates from the draft's processed distribution; false: always its likeliest.
+    sample      at T > 0 draw the candidates from the draft's processed distribution; false: always its likeliest.
+    stop_below  a chain ends before the first token for which the largest probability of the draft's raw softmax is
+                below this; 0: never. llama.cpp's --spec-draft-p-min (there of the ten likeliest tokens), 0.75 by
+                default until 2026 and 0 since; BiLD's fallback policy (Kim et al. 2023) uses 0.6.
     """
 
     has_q = True
     has_bonus_q = True
     sample: bool = True
+    stop_below: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)  # unused: a cell's identity lacks it
+
+    @model_validator(mode="after")
+    def _check_stop(self) -> Self:
+        if self.stop_below and not self.is_chain():
+            raise ValueError("stop_below applies only to chains; leave out the tree or stop_below")
+        return self
 
     def samples(self, sampling: Sampling) -> bool:
         return self.sample and not sampling.greedy
@@ -44,7 +49,8 @@ class _DrawsTokens(StopsEarly):
         return self.nodes(length) - 1
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
-        return self.chain_forwards(length, levels)
+        """A draft that ends early has read the context of the token that it leaves out."""
+        return (1,) * (min(length, levels + 1) if self.stop_below else length)
 
 
 class ModelDrafter(_DrawsTokens, Branches):
@@ -75,37 +81,11 @@ class ModelDrafter(_DrawsTokens, Branches):
         return TreeProposer(model, settings, tree, rows, slots)
 
 
-def draft_chain(root: Tensor, u: Tensor, read: Read, settings: DraftSettings, sampled: bool,
-                stop_below: float) -> tuple[Draft, Tensor, Tensor]:
-    """A chain of K tokens behind `root` [B], drawn with the uniforms `u` [B, K] or the likeliest; its logits
-    [B, K, V], and the last token [B], which is not read.
+class ChainProposer(Proposer):
+    """Drafts a chain of K tokens with `model`, drawn or its likeliest. Subclasses set `cache`.
 
     With `stop_below` a row's draft ends before the first token for which the largest probability of the draft's raw
     softmax is below it. This depends only on the tokens before, so speculative sampling stays exact."""
-    path, contexts, token = [root], [], None
-    own_q = [torch.ones_like(root, dtype=torch.float32)]
-    valid = [torch.ones_like(root, dtype=torch.bool)]
-    for step in range(settings.length):
-        logits = read(token)
-        probs = settings.sampling.probs(logits) if sampled else None
-        token = logits.argmax(-1) if probs is None else draw(probs, u[:, step])
-        if settings.needs_q:
-            q = logits.softmax(-1) if probs is None else probs
-            own_q.append(q.gather(-1, token[:, None])[:, 0])
-        path.append(token)
-        contexts.append(logits)
-        if stop_below:
-            valid.append(valid[-1] & (logits.softmax(-1).amax(-1) >= stop_below))
-            if not valid[-1].any():  # waits for the device, to save the remaining draft steps
-                break
-    draft = Draft.of_chain(torch.stack(path, 1), sampled=sampled, valid=torch.stack(valid, 1) if stop_below else None)
-    if settings.needs_q:
-        draft.q = torch.stack(own_q, 1)
-    return draft, torch.stack(contexts, 1), path[-1]
-
-
-class ChainProposer(Proposer):
-    """Drafts a chain of K tokens with `model` (`draft_chain`). Subclasses set `cache`."""
 
     cache: SlotCache
 
@@ -118,17 +98,31 @@ class ChainProposer(Proposer):
     def draft(self, tokens: Tensor, u: Tensor) -> Draft:
         """Append `tokens` [B, n], the last of them the root, to the cache, then draft K tokens with the uniforms `u`
         [B, K]. The cache then holds all tokens fed."""
-        hidden: list[Tensor] = []
-
-        def read(token: Tensor | None) -> Tensor:
-            return self._read(tokens if token is None else token[:, None], hidden)
-
-        draft, logits, last = draft_chain(tokens[:, -1], u, read, self.settings, self.sampled, self.stop_below)
-        behind = read(last) if self.settings.needs_hidden or self.settings.bonus_q else torch.zeros_like(logits[:, 0])
-        if self.settings.needs_hidden:
+        settings, root, hidden = self.settings, tokens[:, -1], list[Tensor]()
+        path, contexts = [root], list[Tensor]()
+        own_q = [torch.ones_like(root, dtype=torch.float32)]
+        valid = [torch.ones_like(root, dtype=torch.bool)]
+        for step in range(settings.length):
+            logits = self._read(path[-1][:, None] if step else tokens, hidden)
+            probs = settings.sampling.probs(logits) if self.sampled else None
+            token = logits.argmax(-1) if probs is None else draw(probs, u[:, step])
+            if settings.needs_q:
+                q = logits.softmax(-1) if probs is None else probs
+                own_q.append(q.gather(-1, token[:, None])[:, 0])
+            path.append(token)
+            contexts.append(logits)
+            if self.stop_below:
+                valid.append(valid[-1] & (logits.softmax(-1).amax(-1) >= self.stop_below))
+                if not valid[-1].any():  # waits for the device, to save the remaining draft steps
+                    break
+        reads_last = settings.needs_hidden or settings.bonus_q
+        contexts.append(self._read(path[-1][:, None], hidden) if reads_last else torch.zeros_like(contexts[0]))
+        draft = Draft.of_chain(torch.stack(path, 1), sampled=self.sampled,
+                               valid=torch.stack(valid, 1) if self.stop_below else None)
+        if settings.needs_hidden:
             draft.hidden = torch.stack(hidden, 1)
-        if self.settings.needs_q:
-            draft.logits = torch.cat([logits, behind[:, None]], 1)
+        if settings.needs_q:
+            draft.q, draft.logits = torch.stack(own_q, 1), torch.stack(contexts, 1)
         return draft
 
     def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:

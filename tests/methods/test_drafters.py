@@ -273,7 +273,7 @@ def test_a_model_that_calls_its_layers_otherwise_is_refused() -> None:
 
 CASES = [
     ("model", {}, 4), ("model", {"branching": [2, 2]}, 3), ("model", {"stop_below": 0.3}, 4), ("early_exit", {}, 3),
-    ("early_exit", {"stop_below": 0.02}, 4), ("eagle3", {"tree": "chain", "stop_below": 0.03}, 4), ("suffix", {}, 3),
+    ("early_exit", {"stop_below": 0.02}, 4), ("eagle3", {"tree": "chain"}, 4), ("suffix", {}, 3),
     ("eagle3", SMALL, 3), ("eagle3", {"tree": "chain"}, 1), ("eagle3", {"tree": "chain"}, 4),
     ("eagle2", {"tree": "sampled", "branching": [3, 2]}, 4), ("hass", SMALL, 3), ("eagle", OPTIONS["eagle"], 3),
     ("medusa", OPTIONS["medusa"], 3), ("prompt_lookup", {}, 3), ("none", {}, 3), ("lookahead", OPTIONS["lookahead"], 3)]

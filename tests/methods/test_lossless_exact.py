@@ -243,7 +243,6 @@ CASES = {
     "eagle": ("eagle", {"tree": "small_10"}, "lossless", {}),
     "eagle2": ("eagle2", {"total": 6, "depth": 1, "top_k": 2}, "lossless", {}),
     "eagle3, a vocabulary of three": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {}),
-    "eagle3, sampled chain, stops early": ("eagle3", {"tree": "sampled", "stop_below": 0.3}, "lossless", {}),
     "medusa": ("medusa", {"tree": "small_10"}, "lossless", {}),
     "block": ("model", {}, "block", {}),
     "block, point masses": ("model", {"sample": False}, "block", {}),
