@@ -16,7 +16,14 @@ import yaml
 from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    PreTrainedTokenizerFast,
+)
 
 from methods.heads.eagle import Eagle3Head, EagleHead, HeadModule, head_config
 from methods.heads.eagle3_config import form_of
@@ -209,3 +216,26 @@ def _save_proto(folder: Path, form: dict[str, Any]) -> None:
     _write(folder / "tokenizer_config.json", {
         "tokenizer_class": "LlamaTokenizer", "legacy": False, "add_bos_token": True, "add_eos_token": False,
         "model_max_length": 2048, **tokens})
+
+
+SENTENCE_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d", "e", "the", "cat", "dog", "sat", "ran"]
+
+
+def save_sentence_model(folder: Path, labels: tuple[str, ...] = ()) -> str:
+    """A model of meaning of random weights: an encoder, or with `labels` a classifier of pairs; its folder."""
+    torch.manual_seed(0)
+    vocabulary = {word: i for i, word in enumerate(SENTENCE_WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+                            sep_token="[SEP]", model_max_length=32).save_pretrained(folder)
+    config = BertConfig(vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                        intermediate_size=32, max_position_embeddings=32, initializer_range=0.5)
+    if labels:
+        config.num_labels = len(labels)
+        config.id2label, config.label2id = dict(enumerate(labels)), {name: i for i, name in enumerate(labels)}
+    model = BertForSequenceClassification(config) if labels else BertModel(config)
+    model.save_pretrained(folder)
+    return str(folder)

@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 from bench.config.compose import Composer
 from bench.config.errors import ConfigError
 from bench.config.schema import ROLES
-from bench.rehearsal.models import HERE, HUB, checkpoint
+from bench.rehearsal.models import HERE, HUB, checkpoint, save_sentence_model
 from bench.rehearsal.rows import write_rows
-from bench.rehearsal.sentence_models import save_model
 from bench.reports.overrides import key_of
 from bench.reports.plan import Plan, plan_of, uncollected
 from bench.reports.run import Request, load_report, run_reports
@@ -303,7 +302,7 @@ class Rehearsal(Composer):
         folder = self.folder / "models" / "meaning" / name
         with making(folder):
             if not (folder / "config.json").is_file():
-                save_model(folder, labels)
+                save_sentence_model(folder, labels)
         return str(folder)
 
     def _references(self) -> str:

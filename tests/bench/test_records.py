@@ -12,7 +12,7 @@ import torch
 from scipy.special import softmax
 
 from bench.config.compose import composer
-from bench.rehearsal.sentence_models import save_model
+from bench.rehearsal.models import save_sentence_model
 from bench.reports.audits import BOUNDS, audit_cells, coverage, divergences, rejections
 from bench.reports.plan import COVERAGE
 from bench.run.answer import context
@@ -26,8 +26,8 @@ from results.store.traces import EMITTED, TraceFolder
 
 @pytest.fixture
 def models(tmp_path) -> list[str]:
-    encoder = save_model(tmp_path / "encoder")
-    nli = save_model(tmp_path / "nli", ("entailment", "neutral", "contradiction"))
+    encoder = save_sentence_model(tmp_path / "encoder")
+    nli = save_sentence_model(tmp_path / "nli", ("entailment", "neutral", "contradiction"))
     return [f"similarity.sentence={encoder}", f"similarity.bertscore={encoder}", f"similarity.entailment={nli}"]
 
 

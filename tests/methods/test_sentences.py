@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.rehearsal.sentence_models import save_model
+from bench.rehearsal.models import save_sentence_model
 from methods.engine.sentences import SentenceModel, bert_scores, cosines, label_probabilities
 from methods.engine.source import ModelError
 
@@ -17,12 +17,12 @@ SECOND = ["the dog sat a b", "a dog ran the cat", "c d", "e", "a"]
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
-    return SentenceModel(save_model(tmp_path_factory.mktemp("encoder")), "cpu")
+    return SentenceModel(save_sentence_model(tmp_path_factory.mktemp("encoder")), "cpu")
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
-    return SentenceModel(save_model(tmp_path_factory.mktemp("nli"), LABELS), "cpu", classifies=True)
+    return SentenceModel(save_sentence_model(tmp_path_factory.mktemp("nli"), LABELS), "cpu", classifies=True)
 
 
 def states(model: SentenceModel, text: str, layer: int = -1) -> np.ndarray:
