@@ -74,6 +74,7 @@ def test_values_spread_around_the_default(value: float) -> None:
     values = spread(value)
     assert list(values) == sorted(set(values)) and values[2] == float(f"{value:.3g}") and values[0] > 0
     assert values[-1] < 1 or value > 0.99
+    assert spread(2.0) == (0.5, 1.0, 2.0, 4.0, 8.0) and spread(0.9) == (0.3, 0.6, 0.9, 0.933, 0.967)
 
 
 def test_the_swept_option_is_the_only_fraction() -> None:
