@@ -23,6 +23,9 @@ from tasks.base import MOST_NEW_TOKENS, ControlTokens, LocalFile, Prompt, Score,
 from tasks.sources import Source
 
 log = logging.getLogger(__name__)
+PLAIN = {"missing": "missing", "too_short": "is empty", "string_too_short": "is empty",
+         "string_type": "must be a string"}
+"""Kind of a complaint of pydantic -> what a message says instead."""
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -112,7 +115,7 @@ def faults(error: ValidationError) -> str:
     complaints = []
     for item in error.errors():
         field = ".".join(str(part) for part in item["loc"])
-        text = "missing" if item["type"] == "missing" else item["msg"].removeprefix("Value error, ")
+        text = PLAIN.get(item["type"], item["msg"].removeprefix("Value error, "))
         complaints.append(f"{field}: {text}" if field else text)
     return " ".join("; ".join(complaints).split())
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -205,6 +206,8 @@ def load_model(source: str, *, dtype: str = "float32", device: str = "cpu", revi
             tokenizer = _tokenizer(source, place, hub, chat_template, thinking)
         except ModelError:
             raise
+        except SafetensorError as error:
+            raise ModelError(f"{source}: its weights are damaged ({error}); fetch or copy them again") from error
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(f"{source}: cannot be loaded as a causal language model: {_said(error)}") from error
         model = LanguageModel(source, module.eval(), tokenizer, fingerprint(source, revision), decoder,
