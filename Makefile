@@ -22,7 +22,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables rehearse every reports measured plots test test-fast test-all attack lint structure engine-speed gpu models heads derived offline-kit measured-real lock clean
+.PHONY: help setup vllm demo tables rehearse every reports measured pictures plots test test-fast test-all attack lint structure engine-speed gpu models heads derived offline-kit measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,9 @@ measured: $(READY)  ## measure the reports of results/measured/embedded_cpu: fir
 	$(MEASURE) 'report=[$(call listed,$(OTHERS))]' timed=0 output.dir=outputs/measured/others $(WITH)
 	$(MEASURE) 'report=[$(DECIDING)]' n=256 timed=48 sessions=3 output.dir=outputs/measured/deciding $(WITH)
 	$(MEASURE) 'report=[$(call listed,$(OTHERS))]' sessions=3 output.dir=outputs/measured/others $(WITH)
+
+pictures: $(READY)  ## draw the pictures of results/measured again from their CSV files
+	$(RUN) -m bench.pictures
 
 plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4

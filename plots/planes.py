@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -23,10 +24,11 @@ HANDLE_INCHES, LETTER_INCHES = 0.6, 0.075
 """Of an entry of the legend."""
 
 
-def render_planes(planes: Planes, spec: TableSpec, grid: Grid, folder: Path) -> list[Path]:
-    """Write <name>.png, .pdf and .svg into `folder` and return their paths."""
+def render_planes(planes: Planes, spec: TableSpec, grid: Grid, folder: Path,
+                  frame: pd.DataFrame | None = None) -> list[Path]:
+    """Write <name>.png, .pdf and .svg into `folder` and return their paths. `frame`: as in `plots.render.render`."""
     with style(salt=spec.name):
-        figure = draw(planes, Data(spec, cells_frame(spec, planes.metrics(), grid)))
+        figure = draw(planes, Data(spec, cells_frame(spec, planes.metrics(), grid) if frame is None else frame))
         note(figure, figure_caption(spec, grid, CLOCKED, "bars: 95% intervals"))
         return save(figure, folder / spec.name, folder / f"{spec.name}.csv")
 

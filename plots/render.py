@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -29,13 +30,13 @@ SHADES = 128
 """Colours of a PNG, edges of letters and lines included."""
 
 
-def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
+def render(spec: FigureSpec, grid: Grid, out_dir: str | Path, frame: pd.DataFrame | None = None) -> list[Path]:
     """Write <name>.png, .pdf, .svg and .csv into `out_dir` and return their paths. A line under the figure states
-    the conditions and names the cells that were not measured.
+    the conditions and names the cells that were not measured. With `frame`, the lines of a CSV file, these are drawn.
 
     plots/KIND.py draws a figure, or the file that a figure of the kind `own` names: its `draw(data) -> Figure`. It may
     have `BARS`, what the caption says of intervals, and `derived(data)`, further lines of the CSV file."""
-    drawing, data = _file_of(spec), data_of(spec, grid)
+    drawing, data = _file_of(spec), data_of(spec, grid) if frame is None else Data(spec, frame)
     with style(salt=spec.name):
         figure = drawing.draw(data)
         _mark_empty(figure)
@@ -43,7 +44,8 @@ def render(spec: FigureSpec, grid: Grid, out_dir: str | Path) -> list[Path]:
         note(figure, figure_caption(spec, grid, spec.metrics(), bars))
         csv = Path(out_dir) / f"{spec.name}.csv"
         csv.parent.mkdir(parents=True, exist_ok=True)
-        csv.write_text(figure_csv(spec, data.frame), encoding="utf-8")
+        if frame is None:
+            csv.write_text(figure_csv(spec, data.frame), encoding="utf-8")
         return [*save(figure, Path(out_dir) / spec.name, csv), csv]
 
 

@@ -4,7 +4,6 @@ all of them."""
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import json
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from bench.pictures import content
 from plots.render import DATA
 from results.reports.formats import figure_csv
 from results.reports.frame import figure_frame
@@ -36,10 +36,6 @@ def test_a_report_names_its_own_command(report: str) -> None:
     assert json.loads((folder / found["environment"]).read_text(encoding="utf-8"))["command"] == found["command"]
 
 
-def content(csv: Path) -> bytes:
-    return gzip.decompress(csv.read_bytes()) if csv.suffix == ".gz" else csv.read_bytes()
-
-
 def test_every_committed_picture_shows_its_committed_numbers() -> None:
     pictures = sorted({*MEASURED.rglob("*.png"), *(ROOT / "docs").rglob("*.png")})
     assert len(pictures) > 20
@@ -47,7 +43,7 @@ def test_every_committed_picture_shows_its_committed_numbers() -> None:
         numbers = next(one for ending in (".csv", ".csv.gz") if (one := picture.with_suffix(ending)).exists())
         with Image.open(picture) as image:
             shown = image.info.get(DATA)
-        assert shown == hashlib.sha256(content(numbers)).hexdigest(), f"{picture}: draw its report again"
+        assert shown == hashlib.sha256(content(numbers)).hexdigest(), f"{picture}: run `make pictures`"
 
 
 def test_committed_files_do_not_contradict_each_other() -> None:
