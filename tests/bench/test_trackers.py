@@ -75,6 +75,24 @@ def test_nothing_is_logged_while_something_is_timed(command, monkeypatch: pytest
     assert calls.count("live") == 1, "after the last answer alone"
 
 
+def test_results_are_logged_once(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    service: dict[str, str] = {}
+
+    class Remembered(Faulty):
+        def holds(self, digest) -> bool:
+            return service.get("digest") == digest
+
+        def log(self, results) -> None:
+            super().log(results)
+            service["digest"] = results.digest
+
+    monkeypatch.setattr(logbook, "TrackerRun", lambda about, options: Remembered(calls, "", False))
+    for prompts, logged in ((2, 1), (2, 1), (3, 2)):
+        assert command("method=sps", "tracker=wandb", "timed=0", f"n={prompts}").status == 0
+        assert calls.count("log") == logged, "again only where there are further answers"
+
+
 def test_row_of_a_prompt() -> None:
     own = sample("a", [1] * 9, committed=[3, 5], accepted=[2, 4])
     measured = compared(own, sample("a", [1] * 8), decode_s=2.0, base_decode_s=4.0)
