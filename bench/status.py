@@ -86,9 +86,10 @@ def run(config: Mapping[str, Any]) -> None:
     console().print(f"{store.root}: {counted(len(cells), 'cell')} in {counted(len(listed), 'group')}: "
                     f"{counts or 'none'}", highlight=False, soft_wrap=True)
     if rows := [group.plain() for group in listed if not group.is_done]:
-        table = Table(*rows[0])
+        shown = [name for name in rows[0] if any(row[name] for row in rows)]  # empty columns would fill the line
+        table = Table(*shown)
         for row in rows:
-            table.add_row(*(str(value or "") for value in row.values()))
+            table.add_row(*(str(row[name] or "") for name in shown))
         console().print(table, highlight=False)
     for entry, state in cells:
         if state in ("failed", "damaged"):
