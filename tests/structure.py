@@ -18,8 +18,9 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 TOPS = ("bench", "methods", "tasks", "results", "plots")
 FILE_LINES, FUNCTION_LINES = 450, 50
-BUDGETS = {"bench": 14_190, "methods": 12_910, "tasks": 2_470, "results": 8_800, "plots": 1_380, "tests": 20_900}
-"""Top folder -> the most lines of Python it may have, blank ones and comments included. Budgets only fall."""
+BUDGETS = {"bench": 13_850, "methods": 12_700, "tasks": 2_470, "results": 8_550, "plots": 1_330, "tests": 20_600}
+"""Top folder -> the most lines of Python it may have, blank ones and comments included. Budgets only fall; each leaves
+room for a rule, a metric or a figure of your own."""
 
 # The order of the folders (rooms, below), top first. A file may import its own room, a room of its own line, and the
 # lines below.
