@@ -68,3 +68,19 @@ def test_tokens_are_those_of_direct_calls(name: str, rule: str, temperature: flo
         assert [(g.output_ids, g.committed, g.accepted, g.relaxed) for g in got] == [
             (g.output_ids, g.committed, g.accepted, g.relaxed) for g in want]
     assert graphs.replays > 2 * len(graphs.recordings) > 0
+
+
+def test_the_memory_of_a_cache_that_is_gone_serves_the_next() -> None:
+    """Recordings read and write it where it is, so that they serve the next answer too."""
+    target, graphs = language_model("llama", layers=2), Graphs(replayed)
+    target.graphs = graphs
+    first = target.new_cache(2, 20)
+    memory = first.memory
+    first.set_lengths([3, 4])
+    assert target.new_cache(2, 20).memory is not memory, "while it is in use"
+    graphs.free.clear()
+    del first
+    second = target.new_cache(2, 17)
+    assert second.memory is memory and not graphs.free and second.starts.tolist() == second.lengths == [0, 0]
+    del second
+    assert target.new_cache(2, 40).memory is not memory and target.new_cache(1, 20).memory is not memory
