@@ -62,7 +62,7 @@ class Engine(Protocol):
         """Free what these cells do not need."""
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Called before other processes decode these cells: choose what all of them must share."""
+        """Called before other processes decode these cells: find what all of them must share."""
 
 
 class Engines:

@@ -142,8 +142,8 @@ class ModelPool:
                                       cell.draft.length, None if cell.pruning is None else cell.pruning.options))
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Load models of these cells that were not yet loaded on this machine: their kernels are chosen, and they are
-        compared with transformers' own."""
+        """Load models of these cells that were not yet loaded on this machine, which compares them with transformers'
+        own."""
         pool = ModelPool()
         for cell in cells:
             with suppress(Exception):  # whoever loads it to decode records why it cannot be loaded
