@@ -102,7 +102,7 @@ class JudgePrompts:
         return found
 
     def rating(self, reply: str) -> float | None:
-        """The grade of 1 to 10 in a reply, None if there is none. As in FastChat, [[9]] takes precedence over [9]."""
+        """The grade in a reply, at most 10, None if there is none. As in FastChat, [[9]] takes precedence over [9]."""
         rating = next((match for pattern in _RATINGS if (match := pattern.search(reply))), None)
         value = None if rating is None else float(rating.group(1))
         return value if value is not None and 0 <= value <= 10 else None

@@ -124,7 +124,7 @@ class Cell(Section):
         except ModelError as error:
             raise ConfigError(one_line(error)) from error
         known = {size for size in sizes.values() if size is not None}
-        pads = len(known) > 1 and roles[1] == "draft" and self.engine.name == "lab"
+        pads = len(known) > 1 and roles[1] == "draft" and self.engine.name == "native"
         if len(known) > 1 and not (pads and may_share_rows([self.pair.checkpoint(role).source for role in roles],
                                                            min(known))):
             source, size = self.pair.checkpoint(roles[1]).source, sizes[roles[1]]

@@ -67,7 +67,7 @@ class Engine(Section):
     cpu_cache_gib  of vLLM on a CPU, GiB for keys and values.
     """
 
-    name: EngineName = "lab"
+    name: EngineName = "native"
     device: str
     dtype: DType
     threads: int | None = Field(ge=1, le=MOST_THREADS)
@@ -78,6 +78,12 @@ class Engine(Section):
     pack: PackName = "auto"
     memory: float = Field(0.4, gt=0, le=0.95, exclude_if=lambda share: share == 0.4)
     cpu_cache_gib: int = Field(1, ge=1, exclude_if=lambda size: size == 1)
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _renamed(cls, name: Any) -> Any:
+        """Cells of older stores call this project's engine `lab`."""
+        return "native" if name == "lab" else name
 
     @field_validator("decoder")
     @classmethod
@@ -107,7 +113,7 @@ class Engine(Section):
         mode, device = info.data.get("parallel", "none"), info.data.get("device", "cpu")
         if info.data.get("name") == "vllm":
             if mode != "none":
-                raise ValueError(f"engine.parallel={mode} is of engine=lab; engine=vllm takes engine.devices alone")
+                raise ValueError(f"engine.parallel={mode} is of engine=native; engine=vllm takes engine.devices alone")
             return devices
         if (started := tensor.torchrun()[1]) > 1 and (mode, devices) != ("tensor", started):
             raise ValueError(f"torchrun has started {started} processes; give engine.parallel=tensor "
@@ -138,12 +144,13 @@ class Engine(Section):
     @property
     def packs(self) -> bool:
         """Whether models are multiplied on packed weights, where that is worth it."""
-        return self.pack == "auto" and self.name == "lab" and self.parallel == "none" and self.device.startswith("cpu")
+        own = self.name == "native" and self.parallel == "none"
+        return own and self.pack == "auto" and self.device.startswith("cpu")
 
     def probed(self, models: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
         """Role -> what the engine was found to do right with a model (`methods/engine/probe.py`), None where it was not
         loaded here yet. `models`: role -> fingerprint, causal LMs alone."""
-        if self.name != "lab" or self.parallel == "tensor":
+        if self.name != "native" or self.parallel == "tensor":
             return {}
         from methods.engine.probe import Settings, known  # only here: a refused command should not cost torch
 
@@ -156,24 +163,24 @@ class Engine(Section):
     @property
     def spread(self) -> dict[str, Any]:
         """How the target is spread over devices, and the version of an engine that is not this project's."""
-        version: dict[str, Any] = {} if self.name == "lab" else {self.name: vllm_version()}
+        version: dict[str, Any] = {} if self.name == "native" else {self.name: vllm_version()}
         return {"mode": self.parallel, "devices": self.devices, **version}
 
     def identity(self, decoders: Callable[[], dict[str, str]]) -> dict[str, Any]:
         """What the tokens depend on. Raises ConfigError, ModelError."""
         kind = {"device": self.device.partition(":")[0], "dtype": self.dtype}
-        if self.name == "lab":
+        if self.name == "native":
             return kind | {"decoder": decoders()}
         return kind | {"name": self.name, "version": vllm_version(), "devices": self.devices}
 
     def repeats(self, cell: Cell) -> bool:
         """Whether decoding the cell again gives the same tokens: vLLM draws drafts from an unseeded generator."""
-        return self.name == "lab" or not cell.drafter.options.samples(cell.decoding.sampling)
+        return self.name == "native" or not cell.drafter.options.samples(cell.decoding.sampling)
 
     @property
     def shows_positions(self) -> bool:
         """Whether it can record the verified positions, for traces."""
-        return self.name == "lab"
+        return self.name == "native"
 
     def check_device(self) -> None:
         """Raises ConfigError for a GPU or processes that this machine does not have."""
@@ -204,16 +211,17 @@ def check_for_vllm(cell: Cell) -> None:
         return
     drafter, sampling, name = cell.drafter.options, cell.decoding.sampling, cell.drafter.name
     if name not in VLLM_DRAFTERS:
-        raise ConfigError(f"engine=vllm has no drafter={name}; it has {', '.join(VLLM_DRAFTERS)}; or take engine=lab")
+        raise ConfigError(f"engine=vllm has no drafter={name}; it has {', '.join(VLLM_DRAFTERS)}; "
+                          "or take engine=native")
     if cell.pruning is not None:
-        raise ConfigError("engine=vllm verifies chains, which pruning leaves nothing of; take engine=lab")
+        raise ConfigError("engine=vllm verifies chains, which pruning leaves nothing of; take engine=native")
     if not _is_chain(cell):
         chain = {"eagle3": "drafter.tree=chain", "medusa": "drafter.tree=chain_5", "model": "drafter.branching=[]"}
-        raise ConfigError(f"engine=vllm verifies chains, not trees: give {chain[name]}, or take engine=lab")
+        raise ConfigError(f"engine=vllm verifies chains, not trees: give {chain[name]}, or take engine=native")
     if name == "model" and bool(getattr(drafter, "stop_below", False)):
-        raise ConfigError("engine=vllm drafts draft.length tokens: leave out drafter.stop_below, or take engine=lab")
+        raise ConfigError("engine=vllm drafts draft.length tokens: leave out drafter.stop_below, or take engine=native")
     if sampling.min_p:
-        raise ConfigError("engine=vllm does not pass decoding.min_p on: give decoding.min_p=0, or take engine=lab")
+        raise ConfigError("engine=vllm does not pass decoding.min_p on: give decoding.min_p=0, or take engine=native")
     sampled = drafter.samples(sampling)
     if sampled and (sampling.top_k or sampling.top_p < 1.0):
         raise ConfigError("engine=vllm draws drafts with the temperature alone: give drafter.sample=false, or "
@@ -222,7 +230,7 @@ def check_for_vllm(cell: Cell) -> None:
         cell.rule.options.check(DraftCapabilities(name, sampled, sampled), sampling)
     except ValueError as error:
         raise ConfigError(f"engine=vllm gives no distribution of drafts that are not drawn, and none behind the last: "
-                          f"{error}, or take engine=lab") from error
+                          f"{error}, or take engine=native") from error
 
 
 def _is_chain(cell: Cell) -> bool:

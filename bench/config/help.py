@@ -16,7 +16,7 @@ from results.store.errors import one_line
 ASKING = ("--help", "-h", "--hydra-help", "--shell-completion", "-sc", "--cfg", "-c", "--info", "-i")
 """Flags that ask for information."""
 GROUPS = ("pair", "drafter", "rule", "method", "task", "decoding", "engine", "tracker", "launch", "report", "sweep")
-SECTIONS = {"": "config", "pair": "pair/local", "decoding": "decoding/default", "engine": "engine/default",
+SECTIONS = {"": "config", "pair": "pair/local", "decoding": "decoding/default", "engine": "engine/native",
             "judge": "judge/default"}
 """Prefix of the keys -> the file of conf/ that lists them with their defaults."""
 NOT_KEYS = ("defaults", "hydra", "name")

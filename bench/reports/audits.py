@@ -54,7 +54,7 @@ def audit(plans: Iterable[Plan], session: Session) -> None:
     """Audit the traced cells of the reports that show how often the bound holds."""
     bounded = [plan for plan in plans if COVERAGE in plan.spec.metrics()]
     if folders := [session.folder(cell) for plan in bounded for cell in plan.cells.values()]:
-        audit_cells(folders, session.engines.lab)
+        audit_cells(folders, session.engines.native)
 
 
 def audit_cells(folders: Sequence[RequestedCell], pool: ModelPool) -> None:
@@ -213,7 +213,7 @@ def continue_rejected(cells: Sequence[Cell], session: Session, models: Models) -
     continuations. At temperature above 0 two continuations of one token differ too: the emitted token, continued once
     more with other random numbers, is the reference. Raises ModelError, StoreError."""
     [cell] = cells
-    folder, pool = session.folder(cell), session.engines.lab
+    folder, pool = session.folder(cell), session.engines.native
     about = models.about(cell) | {"positions": models.options.positions}
     traces = TraceFolder(folder, folder.ids)
     if not traces.exists() or (folder.record(AGREEMENT) or {}).get("about") == about:

@@ -139,7 +139,7 @@ def quality_pass(claims: Mapping[str, Claim], asked: Collection[str], passes: Pa
         return
     engines = [held.cell.engine for held in claims.values()]
     # one model has all devices, or the engine decodes its batches by itself
-    alone = any(engine.parallel != "none" or engine.name != "lab" for engine in engines)
+    alone = any(engine.parallel != "none" or engine.name != "native" for engine in engines)
     workers = worker_count(passes.workers, {engine.device for engine in engines}, quality.jobs)
     with machine(alone=False):
         quality.run(1 if alone else workers, engine)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from methods.decode import Limits, Request
     from methods.engine.language_model import LanguageModel
 
-ENGINES = {"lab": "bench.run.models:ModelPool", "vllm": "bench.run.vllm.engine:Vllm"}
+ENGINES = {"native": "bench.run.models:ModelPool", "vllm": "bench.run.vllm.engine:Vllm"}
 """`engine.name` -> module:class, imported when a cell asks for it."""
 
 
@@ -72,11 +72,11 @@ class Engines:
         self._made: dict[str, Engine] = {}
 
     @property
-    def lab(self) -> ModelPool:
+    def native(self) -> ModelPool:
         """The loop of this project, for analyses that look inside the models."""
         from bench.run.models import ModelPool
 
-        engine = self._engine("lab")
+        engine = self._engine("native")
         assert isinstance(engine, ModelPool)
         return engine
 

@@ -1,5 +1,5 @@
-"""`engine.name=lab`: the models of a command, each loaded once, and the methods built on them, which the decode loop of
-this project (`methods.decode`) runs in this process; and how many CPU threads the clock uses."""
+"""`engine.name=native`: the models of a command, each loaded once, and the methods built on them, which this project's
+decode loop (`methods.decode`) runs in this process; and how many CPU threads the clock uses."""
 
 from __future__ import annotations
 

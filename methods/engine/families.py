@@ -12,7 +12,7 @@ from methods.engine.source import ModelError, Source, read_json
 
 DecoderName = Literal["auto", "lean", "transformers"]
 """What engine.decoder can be: auto stands for lean where it can run the model."""
-EngineName = Literal["lab", "vllm"]
+EngineName = Literal["native", "vllm"]
 VLLM_SUPPORTED = "0.32."
 """Versions of vLLM whose samplers `bench.run.vllm.extension` overrides."""
 GraphsName = Literal["auto", "on", "off"]

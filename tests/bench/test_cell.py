@@ -160,7 +160,7 @@ def names(config: Mapping[str, Any]) -> set[str]:
         return set()
     try:
         cell = Cell.parsed({**config, "n": None, "timed": 0})
-        if cell.engine.name != "lab" or config.get("task_contents") != cell.task_contents():
+        if cell.engine.name != "native" or config.get("task_contents") != cell.task_contents():
             return set()
         roles = [role for role in cell.roles if role in cell.pair.causal_roles]
         decoders = [dict(zip(some, chosen, strict=True)) for some in (roles, roles[:1])  # none of a draft cut out

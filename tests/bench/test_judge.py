@@ -94,8 +94,9 @@ def test_a_reply_that_is_no_completion_is_shown(server, said):
 
 def test_grades_and_choices(templates, tmp_path):
     prompts = JudgePrompts(templates)
-    assert [prompts.rating(text) for text in ("Rating: [[7]]", "[[8.5]] then [[2]]", "[3]", "ten", "[[11]]")] == [
-        7.0, 8.5, 3.0, None, None]
+    assert [prompts.rating(text) for text in (
+        "Rating: [[7]]", "[[8.5]] then [[2]]", "[3]", "ten", "[[11]]", "[[0]]")] == [
+        7.0, 8.5, 3.0, None, None, 0.0]
     assert [prompts.rating(text) for text in (
         "arr[0] is right. Rating: [[9]]", "refs [1] ... [[8]]", "[[7.]]", "[2] of [3]", "[4] but [[11]]")] == [
         9.0, 8.0, 7.0, 2.0, None]

@@ -53,6 +53,7 @@ def test_groups_are_never_split() -> None:
     aside = held_out_groups(groups, 0.1, 52)
     assert len(aside) == 1 and aside == held_out_groups(groups[::-1], 0.1, 52)
     assert len(held_out_groups(groups, 0.99, 52)) == 6
+    assert len(held_out_groups(["p0", "p1"], 0.99, 52)) == 1
     with pytest.raises(ValueError, match="at least two are needed"):
         held_out_groups(["p0"] * 9, 0.1, 52)
     x, _, groups = separable(40)

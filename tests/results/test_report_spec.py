@@ -147,6 +147,8 @@ def test_editions_keep_what_belongs_to_their_scale():
     with pytest.raises(ValueError, match=r"pairs=\[alpha,big\] are of two scales"):
         spec.edition(["alpha", "big"])
     assert edition("huge") == ("demo_huge", [("Huge", "AR", "GSM8K"), ("Huge", "AR", "MMLU")])
+    without_pairs = table_spec(axes={name: [{"label": name}] for name in axes})
+    assert without_pairs == without_pairs.edition((), "paper") == without_pairs.edition(["big"])
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)

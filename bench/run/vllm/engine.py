@@ -116,7 +116,7 @@ class VllmMethod:
         return self._answers(requests, limits, nll=True)
 
     def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        raise NotImplementedError("engine=vllm records no traces; take engine=lab, or trace=false")
+        raise NotImplementedError("engine=vllm records no traces; take engine=native, or trace=false")
 
     def next_logits(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor(self.loaded.call("next_logits", ids=list(ids), rule=self._rule))
