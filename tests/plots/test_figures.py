@@ -304,7 +304,8 @@ def test_matrices_and_distributions_show_what_was_compared():
     grid = {("Alpha",): replace(made_up(), agreement={"bertscore": {"one": [0.5, 0.9], "other": [0.7]}})}
     with style():
         figure = arc_fig2.draw(data_of(spec, grid))
-    first, second, _ = figure.axes
+    first, second, third = figure.axes
+    assert third.get_xlabel() == "probability of contradiction with the answer's own continuation" != first.get_xlabel()
     assert sum(patch.get_data().values.sum() for patch in first.patches) == pytest.approx(200)
     assert sorted(line.get_xdata()[0] for line in first.lines) == pytest.approx([0.7, 0.7])
     assert [text.get_text() for text in second.texts] == ["needs similarity.sentence=MODEL"]

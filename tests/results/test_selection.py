@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.reports.choice import reference
 from results.metrics.answer_speed import Priced, answer_speedup, equal_length_speedup, modelled_speeds
 from results.metrics.delta import Estimate
 from results.metrics.summary import summarise
@@ -143,6 +144,10 @@ def test_variants_make_an_axis_of_their_own() -> None:
         for k in ("K = 3", "K = 10") for setting in settings]
     assert points["lossy", "K = 3", "α = 0.7"] == ("rule=lossy", "draft.length=3", "rule.alpha=0.7")
     assert TableSpec.model_validate(chosen_spec().model_dump()).points() == chosen_spec().points()
+
+
+def test_a_row_is_compared_with_its_own_models_lossless_row() -> None:
+    assert reference(table_spec(), ("Beta", "MARS & co", "GSM8K"), "SpS") == ("Beta", "SpS", "GSM8K")
 
 
 GAIN = {"equal_d_distortion": 0.1, "equal_d_speed": 1.2, "equal_d_answer": 1.2, "equal_d_length": 1.0,
