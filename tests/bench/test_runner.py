@@ -235,10 +235,11 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
         return real(method, chunk, *args, **kw)
 
     monkeypatch.setattr(rotation, "answer", counting)
-    result = command("method=mars", "rule.theta=0.5,0.7,0.9", "timed=3", flags=["-m"])
-    assert result.status == 0
+    given = ("method=mars", "rule.theta=0.5,0.7,0.9", "timed=3")
+    assert command(*given, flags=["-m"]).status == 0
     assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
     assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "ar", "0.5"]
+    assert command(*given, flags=["-m"]).status == 0 and len(asked) == 16, "what is timed is not even warmed up again"
 
 
 def test_sessions_divide_the_timed_prompts(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
