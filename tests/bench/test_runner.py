@@ -236,10 +236,11 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(rotation, "answer", counting)
     given = ("method=mars", "rule.theta=0.5,0.7,0.9", "timed=3")
-    assert command(*given, flags=["-m"]).status == 0
+    assert command(*given, "n=7", flags=["-m"]).status == 0
     assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
     assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "ar", "0.5"]
-    assert command(*given, flags=["-m"]).status == 0 and len(asked) == 16, "what is timed is not even warmed up again"
+    assert command(*given, "n=8", flags=["-m"]).status == 0
+    assert len(asked) == 16, "one more answer, the same timed prompts: nothing is warmed up"
 
 
 def test_sessions_divide_the_timed_prompts(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
