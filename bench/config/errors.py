@@ -58,7 +58,7 @@ def _keys(item: Any, given: Any) -> tuple[int | str, ...]:
         if isinstance(given, Mapping) and part not in given and not is_absent:
             continue
         keys.append(part)
-        given, is_tagged = given.get(part) if isinstance(given, Mapping) else None, False
+        given = given.get(part) if isinstance(given, Mapping) else None
     return tuple(keys)
 
 

@@ -72,7 +72,7 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
 
 
 @dataclass(frozen=True, slots=True)
-class LabMethod:
+class NativeMethod:
     """As `bench.run.engine.LoadedMethod`."""
 
     method: Method
@@ -125,7 +125,7 @@ class ModelPool:
     def __len__(self) -> int:
         return len(self._language_models) + len(self._heads)
 
-    def load(self, cell: Cell) -> LabMethod:
+    def load(self, cell: Cell) -> NativeMethod:
         """As `bench.run.engine.Engine.load`: the cell's method, on models loaded where they are not yet in the pool.
         Raises ModelError."""
         drafter = cell.drafter.options
@@ -138,7 +138,7 @@ class ModelPool:
                 target, model = self._narrowed(target, rows), self._narrowed(draft, rows)
         elif drafter.model_role is not None:
             model = self._model(cell, drafter.model_role)
-        return LabMethod(build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling,
+        return NativeMethod(build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling,
                                       cell.draft.length, None if cell.pruning is None else cell.pruning.options))
 
     def prepare(self, cells: Sequence[Cell]) -> None:

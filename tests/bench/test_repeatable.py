@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.commands.open_cell import OpenCell
 from bench.run.answer import answer, context, stream_name
 from bench.run.jobs import scored
-from bench.run.models import LabMethod
+from bench.run.models import NativeMethod
 from bench.run.timed import NotRepeatable, before, first_difference
 from methods.engine.margin import mass_between, next_logits, top2_margin
 from methods.sampling import draw
@@ -43,7 +43,7 @@ class Passes:
         self.target = self.open.method.target
         [prompt] = self.open.task.prompts(1, self.open.cell.seed)
         self.prompt = prompt
-        turns = answer(LabMethod(self.open.method), [prompt], self.open.limits,
+        turns = answer(NativeMethod(self.open.method), [prompt], self.open.limits,
                        lambda prompt, turn: stream_name(self.open.cell, self.open.task, prompt, turn), turns=1)
         sample = scored(prompt, turns[prompt.id], self.open.task, self.target)
         assert isinstance(sample, Sample)
@@ -53,7 +53,7 @@ class Passes:
     def with_token(self, choose: Callable[[int], int]) -> FirstDifference | None:
         own = self.sample.output_ids
         ids = [*own[:AT], choose(own[AT]), *own[AT + 1:]]
-        return first_difference(LabMethod(self.open.method), self.open.cell, self.prompt, ids, self.sample)
+        return first_difference(NativeMethod(self.open.method), self.open.cell, self.prompt, ids, self.sample)
 
     def far(self, own: int) -> int:
         """A token that a boundary does not explain."""

@@ -10,11 +10,14 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from bench.config.paths import PROJECT
+from bench.config.cell import Cell
+from bench.config.cost_file import load
+from bench.config.paths import CONF, PROJECT
 from bench.run import jobs as runner
 from bench.run import timed as rotation
 from bench.run.answer import answer, context
-from bench.run.models import LabMethod
+from bench.run.cost_clock import PricedCell
+from bench.run.models import NativeMethod
 from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model
@@ -147,6 +150,9 @@ def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
     assert (summary.n, summary.failed, summary.accuracy) == (3, 1, None)
     [together] = {row.batch for row in result.cell.timed()}
     assert together in measured, "the three were timed in one batch"
+    cell = Cell.parsed(result.cell.config() | {"n": None, "timed": 4})
+    priced = PricedCell(cell, result.store, load(CONF / "cost" / "h100_llama31_8b.yaml"))
+    assert {row.id for row in priced.timed()} == set(measured)
     again = command(*given)
     assert again.status == 1 and {sample.id: sample for sample in again.cell.good_samples()} == measured
 
@@ -191,7 +197,7 @@ def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.Monk
 
 def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    real = LabMethod.generate_with_nll
+    real = NativeMethod.generate_with_nll
 
     def cramped(method, requests, limits):
         sizes.append(len(requests))
@@ -199,7 +205,7 @@ def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.Monkey
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(method, requests, limits)
 
-    monkeypatch.setattr(LabMethod, "generate_with_nll", cramped)
+    monkeypatch.setattr(NativeMethod, "generate_with_nll", cramped)
     result = command("method=ar", "n=7", "timed=0", "workers=1")
     assert result.status == 0 and len(result.cell.good_samples()) == 7
     assert sizes == [7, 4, 2, 2, 3, 2, 1]
@@ -289,7 +295,7 @@ def test_a_prompt_whose_logits_become_nan(pair_folder: Path, drafter: str, optio
     target = load_model(str(pair_folder / "target"), check=False)
     model = target.model
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())  # no longer the embedding
-    method = LabMethod(build_method(target, load_model(str(pair_folder / "target"), check=False)
+    method = NativeMethod(build_method(target, load_model(str(pair_folder / "target"), check=False)
                                     if drafter == "model" else None, registry.drafter(drafter)(**options),
                                     registry.rule(rule)(), Sampling(temperature), 2))
 

@@ -10,7 +10,7 @@ import torch
 
 from bench.commands.gpu.forward import step_bytes
 from bench.commands.open_cell import OpenCell
-from bench.run.models import LabMethod
+from bench.run.models import NativeMethod
 from bench.run.profiling import PHASES, Phases, profile_of, profiles
 from bench.speed import main
 from methods import registry
@@ -36,7 +36,7 @@ def methods_of(folder: Path, decoder: str, dtype: str) -> list[Method]:
 
 @pytest.mark.parametrize(("decoder", "dtype"), RUNS)
 def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder: Path, decoder: str, dtype: str) -> None:
-    methods = [LabMethod(method) for method in methods_of(pair_folder, decoder, dtype)]
+    methods = [NativeMethod(method) for method in methods_of(pair_folder, decoder, dtype)]
     prompts = list(MiniTask("mini_gsm").prompts(1))
     for found in profiles(methods, prompts, Limits(NEW, frozenset()), lambda prompt, turn: "phases"):
         assert found is not None and found.prompts == [found.phases], "one prompt"

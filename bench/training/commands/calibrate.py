@@ -13,7 +13,7 @@ from pydantic import Field, PositiveInt
 
 from bench.config.identity import digest
 from bench.run.answer import answer, context
-from bench.run.models import LabMethod
+from bench.run.models import NativeMethod
 from bench.training.options import PairOptions
 from methods.decode import Limits
 from methods.method import autoregressive
@@ -69,7 +69,7 @@ class Calibrate(PairOptions):
 def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
     """Positions of the target's own answers, prompt by prompt; those already in `work` are reused."""
     task = settings.load_task()
-    method = LabMethod(autoregressive(target, settings.sampling))
+    method = NativeMethod(autoregressive(target, settings.sampling))
     limits = Limits(settings.max_new_tokens, target.eos_ids)
     own = ("positions", "min_new_tokens", "max_new_tokens", "temperature", "top_p", "top_k", "alternative", "top",
            "seed")

@@ -15,7 +15,7 @@ from bench.config.paths import portable
 from bench.config.schema import LONGEST_DRAFT
 from bench.run.answer import answer
 from bench.run.locks import machine
-from bench.run.models import LabMethod
+from bench.run.models import NativeMethod
 from bench.training.options import PairOptions, map_batches
 from methods.decode import Limits
 from methods.drafters.model import ModelDrafter
@@ -89,7 +89,7 @@ class Trials:
         """As `sums`, one prompt at a time, alone on this machine and with warm caches."""
         with machine(alone=True):
             for method in arms.values():
-                answer(LabMethod(method), prompts[:1], replace(self.limits, max_new_tokens=WARM_UP),
+                answer(NativeMethod(method), prompts[:1], replace(self.limits, max_new_tokens=WARM_UP),
                        partial(self._stream, 0))
             return self.sums(arms, prompts, 1, "speed of SD")
 
@@ -105,7 +105,7 @@ class Trials:
         limits = replace(self.limits, shrink=len(batch) > 1)
         for trial in range(self.settings.trials):
             for name, method in arms.items():
-                found = answer(LabMethod(method), batch, limits, partial(self._stream, trial))
+                found = answer(NativeMethod(method), batch, limits, partial(self._stream, trial))
                 for prompt, row in zip(batch, rows, strict=True):
                     turns = found[prompt.id]
                     if isinstance(turns, FailedSample):
