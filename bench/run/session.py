@@ -200,14 +200,15 @@ class Session:
         console().print(*parts, **{"highlight": False, **options})
 
     def print_outcome(self, cells: Sequence[Cell], labels: Sequence[str]) -> int:
-        """Print the results table, the gains of relaxed rules over lossless ones, the failures and, with summary=json,
-        the summaries. Returns the exit status: 0 when every cell is complete."""
+        """Print the results table, unless nothing was measured, the gains of relaxed rules over lossless ones, the
+        failures and, with summary=json, the summaries. Returns the exit status: 0 when every cell is complete."""
         columns = ("point", "τ", "acceptance", "speedup", "accuracy", "tokens/s", "n")
         table = Table(*columns, title=f"results in {self.store.root}", title_justify="left")
         summaries = [(label, self.compared(cell)) for cell, label in zip(cells, labels, strict=True)]
         for label, summary in summaries:
             table.add_row(label, *_figures(summary))
-        self.print(table)
+        if any(summary is not None for _, summary in summaries):
+            self.print(table)
         for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
             self.print(f"- {line}")
         whole = [(cell, label) for cell, (label, summary) in zip(cells, summaries, strict=True) if summary is not None]
