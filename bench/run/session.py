@@ -207,7 +207,7 @@ class Session:
         summaries = [(label, self.compared(cell)) for cell, label in zip(cells, labels, strict=True)]
         for label, summary in summaries:
             table.add_row(label, *_figures(summary))
-        if any(summary is not None for _, summary in summaries):
+        if any(summary is not None and summary.n for _, summary in summaries):
             self.print(table)
         for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
             self.print(f"- {line}")

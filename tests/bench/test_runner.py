@@ -109,6 +109,7 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder: 
     without = command(*given)
     [failed] = failed_samples(without.cell)
     assert without.status == 1 and "give pair.chat_template=FILE" in failed.error
+    assert "results in" not in without.out, "a table of nothing"
     vicuna = PROJECT / "conf" / "chat" / "vicuna.jinja"
     result = command(*given, f"pair.chat_template={vicuna}", store=tmp_path / "with")
     assert result.status == 0
