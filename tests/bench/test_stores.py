@@ -58,6 +58,13 @@ def test_what_is_done_failed_and_open(store: Store, capsys: pytest.CaptureFixtur
     assert [word for word in row.split() if word.isdigit()] == ["4", "2", "1", "1", "21", "23", "4", "4"]
 
 
+def test_a_group_that_is_done_has_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "store", BASE, timed=0)
+    write(tmp_path / "store", "tiny-mars-1")
+    assert shown(capsys, f"store.dir={tmp_path / 'store'}") == [
+        f"{tmp_path / 'store'}: 2 cells in 1 group: 2 complete"]
+
+
 def test_who_works_on_a_group(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     with ExitStack() as locks:
         for key in ("tiny-mars-2", "tiny-mars-9"):

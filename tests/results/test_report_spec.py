@@ -113,6 +113,8 @@ def test_an_edition_of_a_figure_has_options_of_its_own():
     spec = FigureSpec.model_validate(given)
     assert spec.edition().metrics() == ["tau", "accuracy"]
     assert spec.edition(["laptop"]).metrics() == ["tau", "nll"]
+    with pytest.raises(ValueError, match="report=f: does not have scale=paper"):
+        spec.edition((), "paper")
     with pytest.raises(ValidationError, match="unknown metric 'speed'"):
         FigureSpec.model_validate(given | {"figure_at": {"real": {"y": "speed"}}})
 
