@@ -80,6 +80,10 @@ def test_every_embedded_benchmark_is_a_task():
         assert task.name == name and prompt.id.startswith(f"{name}-test-")
 
 
+def test_a_path_may_begin_with_the_home_folder() -> None:
+    assert PromptsOptions(path="~/own.jsonl").path == Path.home() / "own.jsonl"
+
+
 def test_fields_that_are_not_read_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "own.jsonl"
     file.write_text('{"id": "1", "prompt": "a", "reference": "b"}\n{"id": "2", "prompt": "a", "level": 1}\n')
