@@ -311,7 +311,7 @@ def check_of(pairs: Sequence[tuple[float, float]]) -> Check | None:
 
 def stated(profile: Profile) -> str:
     """What a caption says of numbers under a profile."""
-    text = (f"modelled for {profile.title}, from the cycles recorded here: τ is this model's, not that one's"
+    text = (f"modelled for {profile.title}, from the cycles recorded here, so that τ is this model's"
             + (" (computed from a data sheet, nothing was measured there)" if profile.obtained == "roofline" else ""))
     if profile.check is None:
         return text

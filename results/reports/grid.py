@@ -198,10 +198,10 @@ def sizes(grid: Grid, clocked: bool) -> str:
         return ""
     size, timed = _span([summary.n for summary in summaries]), _span([summary.timed for summary in summaries])
     said = f"n = {size} prompt{'' if size == '1' else 's'} per cell"
-    if not clocked or timed == "0":
-        return said
     count = len({session for held in conditions(grid) for session in held.sessions})
-    return f"{said}, {timed} of them timed" + (f" in {count} session{'s' * (count > 1)}" if count else "")
+    if not clocked or not count:  # none under a cost profile, whose clock is modelled for all prompts
+        return said
+    return f"{said}, {timed} of them timed in {count} session{'s' * (count > 1)}"
 
 
 def _span(numbers: Sequence[int]) -> str:

@@ -252,6 +252,8 @@ def test_a_killed_run_goes_on_to_the_same_weights(kind, target, packer, tmp_path
 def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_path):
     fresh, trained = (trainer_of(kind, target, packer, lr=0.05, adam_lr=0.02) for _ in range(2))
     train(trained, packer, tmp_path / "work", device="cpu", seed=0, name=kind, identity="mixture")
+    matrices, rest = torch.load(tmp_path / "work" / "run.pt", weights_only=True)["optimisers"]
+    assert "ns_steps" in matrices["param_groups"][0] and "ns_steps" not in rest["param_groups"][0], "Muon and AdamW"
     batch = packer.batch(99, 2)
     slots = choose(batch, trained.recipe.steps, 192, torch.Generator().manual_seed(0))
     with torch.no_grad():
