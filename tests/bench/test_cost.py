@@ -74,7 +74,7 @@ def test_a_wrong_file(text: str, said: str, tmp_path: Path, capsys: pytest.Captu
 def test_shipped_profiles(file: Path, tmp_path: Path) -> None:
     """They are read, and written and read again as the same; numbers have four digits, as in the files."""
     profile = load(file)
-    assert profile.sources and 1 in profile.target and "not that one's" in stated(profile)
+    assert profile.sources and 1 in profile.target and "so that τ is this model's" in stated(profile)
     save(tmp_path / "again.yaml", profile)
     again = load(tmp_path / "again.yaml")
     assert again == profile
