@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from results.store.files import Holder
 
 STATES = ("complete", "running", "failed", "open", "damaged", "not begun")
-"""open: begun, not finished, and without a process that works on it; not begun: a process has claimed it."""
+"""open: begun, not finished, and without a process that works on it; not begun: claimed by a process that has not
+started it."""
 
 
 class Status(StoreOptions):

@@ -228,7 +228,7 @@ def spreadsheet_text(value: Any) -> Any:
 
 def html(tables: Sequence[Table], titled: bool = False) -> str:
     """A <figure> for each table, with its caption and its notes; classes, no styles. All but the first have a heading,
-    with `titled` that too. Where the form for people leaves out columns, the whole table is behind a click."""
+    with `titled` that too. Where the short form leaves out columns, the whole table is behind a click."""
     template = TEMPLATES.get_template("table.html.j2")
     fragments = []
     for i, parts in enumerate(wholes(tables)):

@@ -1,7 +1,7 @@
 """The tidy frame of a report: a line for each number.
 
 That of a table has its place, interval, published number and footnotes: every format reads it (`formats.py`), and so
-do the form for people (`reading.py`) and the page. That of a figure (`figure_frame`) is what is drawn, and its CSV."""
+do the short form (`reading.py`) and the page. That of a figure (`figure_frame`) is what is drawn, and its CSV."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Table:
     findings   sentences on what the relaxed rules gain.
     names      label of a row -> how it is printed, where that is not the label itself.
     part       which of its metrics it holds, of a table in parts; empty for a whole one.
-    reading    the form for people: few columns, ± where an interval is symmetric, verdicts in one word.
+    reading    the short form: few columns, ± where an interval is symmetric, verdicts in one word.
     """
 
     spec: TableSpec

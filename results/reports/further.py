@@ -19,7 +19,7 @@ READ = {
                  "equal_d_length", "accuracy", "tau"),
     "over_best": ("equal_d_distortion", "equal_d_speed", "over_best_answer", "over_best_length", "over_best_accuracy"),
 }
-"""Table -> its columns in the form for people, the most important first; of others the first ones that fit."""
+"""Table -> its columns in the short form, the most important first; of others the first ones that fit."""
 ANSWER_COSTS = ("answer_speedup_modelled", "answer_speedup", "length_ratio", "length_ratio_median", "pass_ratio",
                 "pass_ratio_median", "pass_ratio_strict", "cap_hit_share", "cap_hit_change", "loop_share",
                 "loop_change", "no_answer_share", "no_answer_change",

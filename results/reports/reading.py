@@ -34,7 +34,7 @@ def wholes(tables: Sequence[Table]) -> Iterator[list[Table]]:
 
 
 def is_narrower(table: Table) -> bool:
-    """Whether the form for people leaves out columns."""
+    """Whether the short form leaves out columns."""
     return sum(len(_kept(part)) for part in _parts(table)) < len(table.columns)
 
 

@@ -175,7 +175,7 @@ class TableSpec(ReportSpec):
     columns     axes whose entries head the columns; without any, the metrics do.
     mean        header of a computed last column; none if None.
     values      the metrics shown under each header.
-    reading     those of them that the form for people shows, the most important first; empty: the first that fit.
+    reading     those of them that the short form shows, the most important first; empty: the first that fit.
     published   numbers of the paper, printed under ours.
     choice      axes that each row chooses from, in neither rows nor columns, and the row it is compared with.
     sweep       rows whose rule the command line names.
