@@ -49,14 +49,14 @@ def servers() -> list[psutil.Process]:
 
 
 @pytest.fixture(scope="module")
-def lab() -> ModelPool:
+def native() -> ModelPool:
     return ModelPool()
 
 
 @here
 @pytest.mark.slow
 @pytest.mark.parametrize("drafter", CHAINS)
-def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, lab: ModelPool) -> None:
+def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, native: ModelPool) -> None:
     """With their counts and their NLL: the random numbers are the same too. Rules change without loading anew."""
     pids = None
     for temperature, rule in ((0, "rule=lossless"), (0, "rule=mars rule.theta=0.5"), (0, "rule=relaxed_topk"),
@@ -64,7 +64,7 @@ def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, lab: Model
         if rule == "rule=relaxed_topk" and "medusa" in drafter:
             continue  # defined for drafters of chains alone
         given = [*TINY, *drafter.split(), *rule.split(), f"decoding.temperature={temperature}"]
-        apart, nats = differences(engine, lab, given, 4)
+        apart, nats = differences(engine, native, given, 4)
         assert not [one for one in apart if temperature == 0 and one.margin > 1e-4], (rule, apart)
         assert len(apart) <= temperature, (rule, apart)  # a random number beside a probability, once
         assert nats < 1e-5
@@ -74,9 +74,9 @@ def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, lab: Model
 
 @here
 @pytest.mark.slow
-def test_plain_decoding(engine: Vllm, lab: ModelPool) -> None:
+def test_plain_decoding(engine: Vllm, native: ModelPool) -> None:
     """The baseline is the loop's, and a lossless rule decodes what the baseline does."""
-    apart, _ = differences(engine, lab, [*TINY, "method=ar"], 6)
+    apart, _ = differences(engine, native, [*TINY, "method=ar"], 6)
     assert not [one for one in apart if one.margin > 1e-4]
     (_, plain), (_, strict) = (answers(engine, cell(*TINY, *given, "rule=lossless", "engine=vllm"), 6)
                                for given in (["drafter=none"], ["drafter=prompt_lookup"]))

@@ -1,4 +1,4 @@
-"""Cells in vLLM and in the lab's loop, side by side."""
+"""Cells in vLLM and in the loop of this project, side by side."""
 
 from __future__ import annotations
 
