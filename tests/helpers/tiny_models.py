@@ -73,7 +73,7 @@ def save_cut(folder: Path, target: LanguageModel, shared: int, noise: float = 0.
     parts |= {f"norm.{name}": x for name, x in body.norm.state_dict().items()}
     sizes = {key: getattr(target.model.config, key) for key in SIZES}
     folder.mkdir()
-    save_file({name: x + noise * torch.randn(x.shape, generator=generator) for name, x in parts.items()},
+    save_file({name: (x + noise * torch.randn(x.shape, generator=generator)).contiguous() for name, x in parts.items()},
               folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"architectures": [CUT], "target": target.source, "own_layers": 1,
                                                     "target_layers": shared} | sizes))
