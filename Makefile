@@ -61,7 +61,7 @@ plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against
 test: $(READY)  ## run every test but those of make test-all
 	$(PYTEST) -m "not ($(APART))"
 
-test-fast: $(READY)  ## run the quick tests alone: about six minutes on two cores
+test-fast: $(READY)  ## run the quick tests alone: about four minutes on two cores
 	$(PYTEST) -m "not ($(APART) or slow)"
 
 test-all: $(READY)  ## run all tests, also those that make test leaves out (CONTRIBUTING.md says why): over an hour
