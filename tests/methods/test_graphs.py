@@ -4,6 +4,7 @@ the buffers that it was recorded with, which is what a CUDA graph does."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -45,11 +46,11 @@ def tensors(result: Any) -> list[torch.Tensor]:
 
 
 def method_of(name: str, rule: str, temperature: float, graphs: Graphs | None) -> Method:
-    target = language_model("llama", layers=4)
+    target = deepcopy(language_model("llama", layers=4))  # other tests share it
     target.graphs = graphs
     model: Any = None
     if name == "model":
-        model = language_model("llama", layers=1, seed=2)
+        model = deepcopy(language_model("llama", layers=1, seed=2))
         model.graphs = graphs
     elif name.startswith("eagle"):
         model = replace(random_head(name, target), graphs=graphs, lean=True)
@@ -72,7 +73,7 @@ def test_tokens_are_those_of_direct_calls(name: str, rule: str, temperature: flo
 
 def test_the_memory_of_a_cache_that_is_gone_serves_the_next() -> None:
     """Recordings read and write it where it is, so that they serve the next answer too."""
-    target, graphs = language_model("llama", layers=2), Graphs(replayed)
+    target, graphs = deepcopy(language_model("llama", layers=2)), Graphs(replayed)
     target.graphs = graphs
     first = target.new_cache(2, 20)
     memory = first.memory
