@@ -139,7 +139,7 @@ class ModelPool:
         elif drafter.model_role is not None:
             model = self._model(cell, drafter.model_role)
         return NativeMethod(build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling,
-                                      cell.draft.length, None if cell.pruning is None else cell.pruning.options))
+                                         cell.draft.length, None if cell.pruning is None else cell.pruning.options))
 
     def prepare(self, cells: Sequence[Cell]) -> None:
         """Load models of these cells that were not yet loaded on this machine, which compares them with transformers'

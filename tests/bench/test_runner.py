@@ -297,8 +297,8 @@ def test_a_prompt_whose_logits_become_nan(pair_folder: Path, drafter: str, optio
     model = target.model
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())  # no longer the embedding
     method = NativeMethod(build_method(target, load_model(str(pair_folder / "target"), check=False)
-                                    if drafter == "model" else None, registry.drafter(drafter)(**options),
-                                    registry.rule(rule)(), Sampling(temperature), 2))
+                                       if drafter == "model" else None, registry.drafter(drafter)(**options),
+                                       registry.rule(rule)(), Sampling(temperature), 2))
 
     def answered() -> list:
         found = answer(method, PROMPTS, Limits(12, frozenset()), lambda prompt, _: prompt.id,

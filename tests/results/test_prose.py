@@ -1,8 +1,14 @@
 """README and findings say what the committed CSV files say."""
 
+import json
+import tarfile
+import zlib
+from itertools import accumulate
 from pathlib import Path
+from statistics import mean
 
 import pytest
+import yaml
 
 from results.reports import prose
 
@@ -52,3 +58,34 @@ def test_a_place_without_a_number_is_refused(place: str, complaint: str, tmp_pat
     with pytest.raises(ValueError, match="pair/") as raised:
         prose.rendered(f"<!-- numbers\n{{{{{place}}}}}\n-->\n<!-- end -->")
     assert complaint in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_what_findings_say_of_whole_answers_of_smollm2() -> None:
+    """Recomputed from the archived cells of MT-bench: τ in and after the first 64 tokens, and how far zlib packs."""
+    cells: dict[str, dict[str, bytes]] = {}
+    with tarfile.open(prose.MEASURED / "smollm2_cpu" / "store.tar.xz") as archive:
+        for member in archive:
+            if "-mt_bench-" in member.name and member.name.endswith(("cell.yaml", "samples.jsonl")):
+                _, cell, file = member.name.split("/")
+                cells.setdefault(cell, {})[file] = archive.extractfile(member).read()
+    tau, packed = {}, {}
+    for files in cells.values():
+        config = yaml.safe_load(files["cell.yaml"])
+        rule = config["rule"]
+        of = (config["drafter"]["name"], rule["name"], rule.get("variant"), rule.get("q_mode"))
+        samples = [json.loads(line) for line in files["samples.jsonl"].splitlines()]
+        cycles = [(before < 64, tokens) for sample in samples for tokens, before in zip(
+            sample["committed"], accumulate(sample["committed"], initial=0), strict=False)]
+        tau[of] = tuple(f"{mean(tokens for early, tokens in cycles if early is part):.2f}" for part in (True, False))
+        texts = [" ".join(sample["texts"]).encode() for sample in samples]
+        packed[of] = round(100 * mean(len(zlib.compress(text)) / len(text) for text in texts))
+    said = " ".join(Path("docs/findings.md").read_text(encoding="utf-8").split())
+    released, exact = (("eagle3", "mars", "released", "draft"), ("eagle3", "lossless", None, "exact"))
+    assert ("MARS as released commits {} tokens a cycle in the first 64 tokens and {} after them, EAGLE-3 {} and {}."
+            ).format(*tau[released], *tau[exact]) in said
+    assert "speculative sampling with a draft model, {} and {}".format(*tau["model", "lossless", None, "exact"]) in said
+    lossless = [packed[of] for of in packed if of[1] == "lossless" and of[3] == "exact"]
+    assert packed[released] == packed["eagle3", "lossless", None, "draft"]
+    assert (f"MARS as released and of the shortcut to {packed[released]}% of their bytes, those of Algorithm 1 to "
+            f"{packed['eagle3', 'mars', 'algorithm1', 'exact']}%, those of the lossless methods to {min(lossless)} to "
+            f"{max(lossless)}%") in said
