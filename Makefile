@@ -74,6 +74,7 @@ gpu: $(READY)  ## on a GPU, in about eight minutes: exactness, speed, the price 
 	$(RUN) -m bench.gpu $(WITH)
 
 lint: $(READY)  ## ruff and mypy
+	$(RUN) -m ruff format --check --quiet .
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 

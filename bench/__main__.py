@@ -1,4 +1,5 @@
-"""`python -m bench`: compose and check every point of the command, run what is missing, print the results."""
+"""`python -m bench`: compose and check every point of the command, run what is missing, print the
+results."""
 
 from __future__ import annotations
 
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 all done, 1 a cell failed (the last lines name it), 2 the command is wrong, 130 interrupted."""
+    """Exit status: 0 all done, 1 a cell failed (the last lines name it), 2 the command is wrong,
+    130 interrupted."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given == ["--version"]:
-        print(f"leeway {tomllib.loads((PROJECT / 'pyproject.toml').read_text())['project']['version']}")
+        print(
+            "leeway "
+            f"{tomllib.loads((PROJECT / 'pyproject.toml').read_text())['project']['version']}"
+        )
         return 0
     sys.argv[1:] = given  # what environment.json and the pages record as the command
 
@@ -50,8 +55,12 @@ def run(command: Command, hydra: Composer) -> int:
 
 
 def run_points(command: Command) -> int:
-    """Run the points of a command or sweep, draw the sweep, judge, and print the results. Returns the exit status."""
-    settings, cells = command.settings, command.cells  # a wrong command is refused before what takes seconds to import
+    """Run the points of a command or sweep, draw the sweep, judge, and print the results. Returns
+    the exit status."""
+    settings, cells = (
+        command.settings,
+        command.cells,
+    )  # a wrong command is refused before what takes seconds to import
     if settings.rehearse:
         raise ConfigError("rehearse=true: rehearses reports; give report=NAME scale=paper")
     command.check_keys()
@@ -66,7 +75,9 @@ def run_points(command: Command) -> int:
 
         if command.sweep is not None:
             check_creatable(settings.output.dir / "sweep", "output.dir")
-        show_plan([Point(cell, label=label) for label, cell in zip(labels, cells, strict=True)], session)
+        show_plan(
+            [Point(cell, label=label) for label, cell in zip(labels, cells, strict=True)], session
+        )
         return 0
     from bench.reports.sweep import plan_of_sweep, render_sweep
     from bench.run.judging import judge_cells

@@ -1,7 +1,9 @@
-"""`python -m bench.cost to=cost/NAME.yaml [KEY=VALUE …]`: measure the cost profile of a pair on this machine and write
-it, in conf (docs/cost.md); the other overrides are those of `python -m bench`.
+"""`python -m bench.cost to=cost/NAME.yaml [KEY=VALUE …]`: measure the cost profile of a pair on
+this machine and write it, in conf (docs/cost.md); the other overrides are those of `python -m
+bench`.
 
-With --check DIR, a store of timed cells of this machine, it says how well the profile predicts them."""
+With --check DIR, a store of timed cells of this machine, it says how well the profile predicts
+them."""
 
 from __future__ import annotations
 
@@ -47,19 +49,32 @@ class Measuring(Options):
 
 
 def predictions(store: Store, profile: Profile, pair: str) -> Iterator[tuple[float, float]]:
-    """Answer speedup of the timed prompts of each complete cell of the pair that drafts and was timed on the profile's
-    machine: as the profile predicts it, and as measured. A warning names cells that cannot be priced or read."""
+    """Answer speedup of the timed prompts of each complete cell of the pair that drafts and was
+    timed on the profile's machine: as the profile predicts it, and as measured. A warning names
+    cells that cannot be priced or read."""
     for entry in store.entries():
         folder = store.cell(entry.key)
         config = folder.config() or {} if entry.complete else {}
-        if not config or config["pair"]["name"] != pair or config["drafter"]["name"] == "none" or \
-                profile.machine != processor(folder.environment() or {}):
+        if (
+            not config
+            or config["pair"]["name"] != pair
+            or config["drafter"]["name"] == "none"
+            or profile.machine != processor(folder.environment() or {})
+        ):
             continue
         try:
             base = {record.id: record for record in store.cell(config["baseline"]).samples()}
             records = compare(folder.samples(), base, {row.id: row for row in folder.timed()})
-            timed = [record for record in records if isinstance(record, Compared) and record.timed is not None]
-            there = [record for record in Clocks.of(profile, config).modelled(timed) if isinstance(record, Compared)]
+            timed = [
+                record
+                for record in records
+                if isinstance(record, Compared) and record.timed is not None
+            ]
+            there = [
+                record
+                for record in Clocks.of(profile, config).modelled(timed)
+                if isinstance(record, Compared)
+            ]
         except StoreError as error:
             log.warning("left out: %s: %s", folder.key, error)
             continue
@@ -89,8 +104,12 @@ def write_profile(options: Measuring, overrides: Sequence[str]) -> None:
         raise ValueError(f"to={options.to}: must be a YAML file, such as to=cost/mine.yaml")
     check_writable(file.parent, "to")
     if options.check is not None and not options.check.is_dir():
-        raise ValueError(f"--check {options.check}: no such folder; give the store of a run on this machine")
-    pair, profile = measure(overrides, options.prompts, options.batches, lambda text: print(text, flush=True))
+        raise ValueError(
+            f"--check {options.check}: no such folder; give the store of a run on this machine"
+        )
+    pair, profile = measure(
+        overrides, options.prompts, options.batches, lambda text: print(text, flush=True)
+    )
     if options.check is not None:
         found = check_of(list(predictions(Store(options.check), profile, pair)))
         profile = profile.model_copy(update={"check": found})
@@ -100,12 +119,17 @@ def write_profile(options: Measuring, overrides: Sequence[str]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    parser = Arguments(prog="python -m bench.cost", description=__doc__,
-                       formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Arguments(
+        prog="python -m bench.cost",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--prompts", default=6, help="of each method")
     parser.add_argument("--batches", default="1", help="rows that decode together, such as 1,4,16")
-    parser.add_argument("--check", metavar="DIR", help="a store whose timed cells the profile then predicts")
+    parser.add_argument(
+        "--check", metavar="DIR", help="a store whose timed cells the profile then predicts"
+    )
     given = vars(parser.parse_intermixed_args(argv))
     overrides = given.pop("overrides")
     to = [line.removeprefix("to=") for line in overrides if line.startswith("to=")]

@@ -1,4 +1,5 @@
-"""`python -m bench.demo`: an answer of the embedded pair, each token in the colour that says how it came.
+"""`python -m bench.demo`: an answer of the embedded pair, each token in the colour that says how it
+came.
 
 The answer is the first of a few that relaxation changed."""
 
@@ -26,7 +27,10 @@ TRIED = 8
 """Prompts whose answers are tried until relaxation shows."""
 STYLES = {
     Clause.STRICT: ("green", "drafted, and the lossless test keeps it"),
-    Clause.ARGMAX: ("yellow", "drafted, the lossless test rejects it, but it is the target's first choice"),
+    Clause.ARGMAX: (
+        "yellow",
+        "drafted, the lossless test rejects it, but it is the target's first choice",
+    ),
     Clause.RELAXED: ("bold white on red", "drafted, and kept by the relaxation alone"),
     Clause.DRAWN: ("bright_blue", "drawn by the target"),
 }
@@ -40,20 +44,33 @@ def answer(method: Method, request: Request, limits: Limits) -> list[Token]:
     assert generation.trace is not None
     columns = generation.trace.columns
     clauses = [Clause(walk.Clause(code).word) for code in columns.get("clause", ())]
-    path = [token for token in zip(columns.get("token", ()), clauses, strict=True) if token[1] in EMITTED]
-    return [(generation.output_ids[0], Clause.DRAWN), *((int(token), clause) for token, clause in path)]
+    path = [
+        token
+        for token in zip(columns.get("token", ()), clauses, strict=True)
+        if token[1] in EMITTED
+    ]
+    return [
+        (generation.output_ids[0], Clause.DRAWN),
+        *((int(token), clause) for token, clause in path),
+    ]
 
 
 def coloured(tokens: Sequence[Token], text_of: Callable[[int], str]) -> Text:
-    """An answer, each token in the style of its clause, and a line for each clause: how many tokens, what it means."""
+    """An answer, each token in the style of its clause, and a line for each clause: how many
+    tokens, what it means."""
     text = Text.assemble(*((text_of(token), STYLES[clause][0]) for token, clause in tokens), "\n\n")
     for clause, (style, meaning) in STYLES.items():
-        text.append_text(Text.assemble((f" {sum(own == clause for _, own in tokens):3} ", style), f"  {meaning}\n"))
+        text.append_text(
+            Text.assemble(
+                (f" {sum(own == clause for _, own in tokens):3} ", style), f"  {meaning}\n"
+            )
+        )
     return text
 
 
 def demo() -> None:
-    """Print the first answer of a few that relaxation changed, or the last one, below its prompt and settings."""
+    """Print the first answer of a few that relaxation changed, or the last one, below its prompt
+    and settings."""
     opened = OpenCell.compose(ANSWER)
     target = opened.method.target
     for number in range(TRIED):
@@ -65,8 +82,10 @@ def demo() -> None:
     terminal = console()
     terminal.print(Text(f"{', '.join(ANSWER)}, prompt {prompt.id}", "dim"))
     terminal.print(Text(target.decode(request.input_ids), "dim"), soft_wrap=True)
-    terminal.print(coloured(tokens, lambda token: target.tokenizer.decode([token], skip_special_tokens=False)),
-                   soft_wrap=True)
+    terminal.print(
+        coloured(tokens, lambda token: target.tokenizer.decode([token], skip_special_tokens=False)),
+        soft_wrap=True,
+    )
 
 
 def main() -> int:

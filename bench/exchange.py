@@ -1,4 +1,5 @@
-"""`python -m bench.exchange to=FORMAT|from=spec_bench`: files of other programs (conf/exchange.yaml)."""
+"""`python -m bench.exchange to=FORMAT|from=spec_bench`: files of other programs
+(conf/exchange.yaml)."""
 
 from __future__ import annotations
 
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
 
 WRITTEN = ("parquet", "spec_bench")
 """Formats; results/exchange/<name>.py has the code. That of Spec-Bench is also read."""
-COLUMNS = {"τ": ("tau", ".2f"), "tokens/s": ("tokens_per_s", ".1f"), "baseline": ("baseline_tokens_per_s", ".1f"),
-           "speedup": ("speedup", ".2f")}
+COLUMNS = {
+    "τ": ("tau", ".2f"),
+    "tokens/s": ("tokens_per_s", ".1f"),
+    "baseline": ("baseline_tokens_per_s", ".1f"),
+    "speedup": ("speedup", ".2f"),
+}
 
 
 class Exchange(StoreOptions):
@@ -47,7 +52,11 @@ def run(config: Mapping[str, Any]) -> None:
     """Write the cells of a store, or read a file. Raises ValueError, StoreError, one line."""
     settings = Exchange.from_args(config)
     if (settings.to is None) == (settings.from_ is None):
-        both = "" if settings.to is None else f"to={settings.to} from={settings.from_}: two directions; "
+        both = (
+            ""
+            if settings.to is None
+            else f"to={settings.to} from={settings.from_}: two directions; "
+        )
         raise ValueError(f"{both}give to={'|'.join(WRITTEN)} or from=spec_bench")
     if settings.to is not None:
         check_known("to", settings.to, WRITTEN)
@@ -64,21 +73,30 @@ def write(settings: Exchange, name: str) -> None:
     check_writable(out, "out")
     # speed.py needs the wall time of every question
     prompts = settings.prompts or ("timed" if name == "spec_bench" else "all")
-    sources = (source for source in measured_sources(store, prompts, score_of)
-               if fnmatchcase(source.name, settings.cells))
+    sources = (
+        source
+        for source in measured_sources(store, prompts, score_of)
+        if fnmatchcase(source.name, settings.cells)
+    )
     files = 0
     for file in import_module(f"results.exchange.{name}").write(sources, out):
-        left = f", {file.left_out} left out: they lack what the format requires" if file.left_out else ""
+        left = (
+            f", {file.left_out} left out: they lack what the format requires"
+            if file.left_out
+            else ""
+        )
         print(printable(f"{file.path}: {file.answers}{left}"))
         files += 1
     if not files:
-        raise ValueError(f"store.dir={store.root}: no cell with answers matches cells={settings.cells}; "
-                         "python -m bench.status shows what the store holds")
+        raise ValueError(
+            f"store.dir={store.root}: no cell with answers matches cells={settings.cells}; "
+            "python -m bench.status shows what the store holds"
+        )
 
 
 def score_of(config: Mapping[str, Any]) -> tuple[str, bool]:
-    """The name of the score of a cell with this configuration, and whether it is 0 or 1; "score" where this version
-    cannot read it."""
+    """The name of the score of a cell with this configuration, and whether it is 0 or 1; "score"
+    where this version cannot read it."""
     from bench.config.cell import Cell  # torch, which a refused command should not cost
 
     try:
@@ -89,7 +107,8 @@ def score_of(config: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def read(settings: Exchange) -> None:
-    """Read a file of Spec-Bench or EAGLE, and print its numbers; with `out`, write them as JSON, too."""
+    """Read a file of Spec-Bench or EAGLE, and print its numbers; with `out`, write them as JSON,
+    too."""
     if settings.file is None:
         raise ValueError("from=spec_bench: give the file to read, file=FILE")
     if settings.out is not None:

@@ -1,5 +1,6 @@
-"""`python -m bench.gpu [parts=exact,forward] [into=FOLDER]`: what a machine with a GPU tells in minutes: exactness, the
-speed of a forward, the price of a cycle, a cost profile, the rules' controls (conf/gpu.yaml; docs/gpu.md)."""
+"""`python -m bench.gpu [parts=exact,forward] [into=FOLDER]`: what a machine with a GPU tells in
+minutes: exactness, the speed of a forward, the price of a cycle, a cost profile, the rules'
+controls (conf/gpu.yaml; docs/gpu.md)."""
 
 from __future__ import annotations
 
@@ -43,31 +44,48 @@ class Gpu(Options):
 
 
 def run(config: Mapping[str, Any]) -> int:
-    """Run the parts. Returns the exit status: 1 where a part failed or found what contradicts exactness. Raises
-    ValueError, StoreError, one line."""
+    """Run the parts. Returns the exit status: 1 where a part failed or found what contradicts
+    exactness. Raises ValueError, StoreError, one line."""
     options, began = Gpu.from_args(config), time.monotonic()
     device = _device(options.device)
     folder = options.into or MEASURED / name_of(device)
     if there := [part for part in options.parts if (folder / f"{part}.json").exists()]:
-        raise ValueError(f"into={folder}: holds {', '.join(there)} already; give another folder, other parts, or "
-                         f"remove {folder / f'{there[0]}.json'}")
+        raise ValueError(
+            f"into={folder}: holds {', '.join(there)} already; give another folder, other parts, "
+            f"or remove {folder / f'{there[0]}.json'}"
+        )
     check_writable(folder, "into")
     if options.parts != ("profile",):  # which measures nothing
         found = environment(sys.argv, str(device), {"mode": "none", "devices": 1}, {}, {})
-        replace_text(folder / f"environment_{options.parts[0]}.json", json.dumps(found, indent=2) + "\n")
+        replace_text(
+            folder / f"environment_{options.parts[0]}.json", json.dumps(found, indent=2) + "\n"
+        )
     console, failed = Console(), False
     ends = began + 60 * options.minutes
 
     def say(what: str) -> None:
-        console.print(f"{time.monotonic() - began:5.0f} s, {max(0.0, ends - time.monotonic()):4.0f} s left: {what}",
-                      highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"{time.monotonic() - began:5.0f} s, {max(0.0, ends - time.monotonic()):4.0f} s "
+            f"left: {what}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
     for place, part in enumerate(options.parts, start=1):
         result, started = Found(folder / f"{part}.json"), time.monotonic()
-        kept = 0.0 if device.type == "cpu" else sum(RESERVED.get(later, 0.0) for later in options.parts[place:])
+        kept = (
+            0.0
+            if device.type == "cpu"
+            else sum(RESERVED.get(later, 0.0) for later in options.parts[place:])
+        )
         try:
-            import_module(f"bench.commands.gpu.{part}").measure(Machine(device, ends - kept, say), result)
-        except Exception as error:  # another part may still tell something: the time of a GPU is short
+            import_module(f"bench.commands.gpu.{part}").measure(
+                Machine(device, ends - kept, say), result
+            )
+        except (
+            Exception
+        ) as error:  # another part may still tell something: the time of a GPU is short
             traceback.print_exc()
             result.failures.append(f"{part} ended early: {one_line(error)}")
         result.seconds = time.monotonic() - started
@@ -88,12 +106,19 @@ def _device(name: str) -> torch.device:
         return torch.device("cpu")
     try:
         torch.cuda.init()
-    except (RuntimeError, AssertionError) as error:  # no driver, too old a driver, a build without CUDA
-        raise ValueError(f"device={name}: no GPU can be used: {one_line(error)}; device=cpu runs the same code on tiny "
-                         "shapes") from error
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # no driver, too old a driver, a build without CUDA
+        raise ValueError(
+            f"device={name}: no GPU can be used: {one_line(error)}; device=cpu runs the same "
+            "code on tiny shapes"
+        ) from error
     device = torch.device("cuda:0" if name in ("auto", "cuda") else name)
     if (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device={name}: there are {torch.cuda.device_count()} GPUs, numbered from 0")
+        raise ValueError(
+            f"device={name}: there are {torch.cuda.device_count()} GPUs, numbered from 0"
+        )
     return device
 
 
@@ -113,9 +138,15 @@ def write_page(folder: Path) -> None:
     """Write README.md with the tables of all parts in the folder."""
     environments = sorted(folder.glob("environment_*.json"))
     made = json.loads(environments[0].read_text(encoding="utf-8"))
-    machine = (made["accelerator"] or {}).get("name") or f"no GPU: {made['cpu']['model']}, tiny shapes"
-    lines = [f"# {machine}", "", f"torch {made['packages']['torch']}, transformers {made['packages']['transformers']}; "
-             "`python -m bench.gpu` wrote this page. How to read it: docs/gpu.md."]
+    machine = (made["accelerator"] or {}).get(
+        "name"
+    ) or f"no GPU: {made['cpu']['model']}, tiny shapes"
+    lines = [
+        f"# {machine}",
+        "",
+        f"torch {made['packages']['torch']}, transformers {made['packages']['transformers']}; "
+        "`python -m bench.gpu` wrote this page. How to read it: docs/gpu.md.",
+    ]
     for file in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
         if file.name.startswith("environment"):
             continue
@@ -124,14 +155,23 @@ def write_page(folder: Path) -> None:
         lines += [f"- {line}" for line in faults(part["failures"], part["skipped"])]
         for title, rows in part["tables"].items():
             if title not in HIDDEN:
-                lines += ["", f"**{title}**", "", pd.DataFrame(rows).to_markdown(index=False, floatfmt=".3g")]
+                lines += [
+                    "",
+                    f"**{title}**",
+                    "",
+                    pd.DataFrame(rows).to_markdown(index=False, floatfmt=".3g"),
+                ]
     replace_text(folder / "README.md", "\n".join(lines) + "\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 a part failed, 2 the command is wrong."""
-    given = sys.argv[1:] if argv is None else argv  # parts=a,b is a list here; Hydra would run a point for each
-    return run_yaml_command("gpu", run, [re.sub(r"^parts=(\w+(,\w+)*)$", r"parts=[\1]", line) for line in given])
+    given = (
+        sys.argv[1:] if argv is None else argv
+    )  # parts=a,b is a list here; Hydra would run a point for each
+    return run_yaml_command(
+        "gpu", run, [re.sub(r"^parts=(\w+(,\w+)*)$", r"parts=[\1]", line) for line in given]
+    )
 
 
 if __name__ == "__main__":

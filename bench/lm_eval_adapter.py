@@ -1,9 +1,10 @@
-"""Any lm-eval task, any method: `leeway-lm-eval --model leeway --model_args method=mars,pair=tiny --tasks ifeval`.
+"""Any lm-eval task, any method: `leeway-lm-eval --model leeway --model_args method=mars,pair=tiny
+--tasks ifeval`.
 
-`model_args` are overrides of `python -m bench`: method, pair, drafter.KEY, rule.KEY, draft.length, engine.KEY, seed ….
-lm-eval has no plug-ins: `leeway-lm-eval`, or `python -m bench.lm_eval_adapter`, registers the model `leeway` and runs
-lm-eval's own command line. Generation goes through the decode loop; log-likelihoods are the target's own, since there
-is nothing to draft.
+`model_args` are overrides of `python -m bench`: method, pair, drafter.KEY, rule.KEY, draft.length,
+engine.KEY, seed …. lm-eval has no plug-ins: `leeway-lm-eval`, or `python -m bench.lm_eval_adapter`,
+registers the model `leeway` and runs lm-eval's own command line. Generation goes through the decode
+loop; log-likelihoods are the target's own, since there is nothing to draft.
 """
 
 from __future__ import annotations
@@ -35,20 +36,35 @@ log = logging.getLogger(__name__)
 class LeewayLM(TemplateLM):
     """One cell's method behind lm-eval's interface."""
 
-    def __init__(self, batch_size: int | str = 1, max_batch_size: int | None = None, device: str | None = None,
-                 max_gen_toks: int = 256, **overrides: Any) -> None:
-        """`batch_size`: prompts decoded together. `overrides`: as in the module's docstring. Raises ValueError,
-        ModelError."""
+    def __init__(
+        self,
+        batch_size: int | str = 1,
+        max_batch_size: int | None = None,
+        device: str | None = None,
+        max_gen_toks: int = 256,
+        **overrides: Any,
+    ) -> None:
+        """`batch_size`: prompts decoded together. `overrides`: as in the module's docstring. Raises
+        ValueError, ModelError."""
         super().__init__()
         if not str(batch_size).isdigit():
-            raise ValueError(f"batch_size={batch_size}: must be a number, because the decode loop keeps shapes fixed")
+            raise ValueError(
+                f"batch_size={batch_size}: must be a number, because the decode loop keeps "
+                "shapes fixed"
+            )
         given = [f"{key}={'null' if value is None else value}" for key, value in overrides.items()]
-        # lm-eval's command passes "cuda:0" by default; its own models fall back to the CPU if there is no GPU
+        # lm-eval's command passes "cuda:0" by default; its own models fall back to the CPU if there
+        # is no GPU
         missing = device is None or (device.startswith("cuda") and not torch.cuda.is_available())
         if not missing and "engine.device" not in overrides:
             given.append(f"engine.device={device}")
-        if fixed := [line for line in given if line.startswith(("task=", "decoding.", "n=", "batch="))]:
-            raise ValueError(f"{fixed[0]}: lm-eval decides this; give --tasks, --gen_kwargs, --limit or --batch_size")
+        if fixed := [
+            line for line in given if line.startswith(("task=", "decoding.", "n=", "batch="))
+        ]:
+            raise ValueError(
+                f"{fixed[0]}: lm-eval decides this; give --tasks, --gen_kwargs, --limit or "
+                "--batch_size"
+            )
         self._opened = OpenCell.compose(given)
         self.cell = self._opened.cell
         self.batch_size, self.max_gen_toks = int(batch_size), max_gen_toks
@@ -64,43 +80,64 @@ class LeewayLM(TemplateLM):
         groups: dict[str, list[int]] = defaultdict(list)
         for index, request in enumerate(requests):
             groups[repr(sorted(request.args[1].items(), key=str))].append(index)
-        # All are checked first: one call holds the requests of several tasks, and each task may take hours.
-        settings = {name: self._wanted(requests[indices[0]].args[1]) for name, indices in groups.items()}
+        # All are checked first: one call holds the requests of several tasks, and each task may
+        # take hours.
+        settings = {
+            name: self._wanted(requests[indices[0]].args[1]) for name, indices in groups.items()
+        }
         repeats: Counter[str] = Counter()
         with tqdm(total=len(requests), disable=disable_tqdm, desc="leeway: generate_until") as bar:
             for name, indices in groups.items():
                 wanted, limits = settings[name]
                 method = self._method(wanted)
                 for start in range(0, len(indices), self.batch_size):
-                    batch = indices[start:start + self.batch_size]
-                    asked = [self._request(requests[index].args[0], limits, repeats) for index in batch]
+                    batch = indices[start : start + self.batch_size]
+                    asked = [
+                        self._request(requests[index].args[0], limits, repeats) for index in batch
+                    ]
                     for index, answer in zip(batch, generate(method, asked, limits), strict=True):
                         texts[index] = text_of(answer, limits.stop, self.target)
-                        self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
+                        self.cache_hook.add_partial(
+                            "generate_until", requests[index].args, texts[index]
+                        )
                     bar.update(len(batch))
         return [texts[index] for index in range(len(requests))]
 
     def _wanted(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Limits]:
-        """A request's settings in lm-eval's full form, and the limits of its answers. Raises ValueError."""
+        """A request's settings in lm-eval's full form, and the limits of its answers. Raises
+        ValueError."""
         wanted = normalize_gen_kwargs(dict(given), self.max_gen_toks)
         if wanted["max_gen_toks"] >= self.max_length:
-            raise ValueError(f"max_gen_toks={wanted['max_gen_toks']}: leaves no room for a prompt in the model's "
-                              f"{self.max_length} positions; give --gen_kwargs max_gen_toks=N with a smaller N")
-        return wanted, Limits(wanted["max_gen_toks"], self.target.eos_ids, self._stops(wanted["until"]))
+            raise ValueError(
+                f"max_gen_toks={wanted['max_gen_toks']}: leaves no room for a prompt in the "
+                f"model's {self.max_length} positions; give --gen_kwargs max_gen_toks=N with a "
+                "smaller N"
+            )
+        return wanted, Limits(
+            wanted["max_gen_toks"], self.target.eos_ids, self._stops(wanted["until"])
+        )
 
     def _request(self, context: str, limits: Limits, repeats: Counter[str]) -> Request:
-        """A prompt, truncated from the left as lm-eval does. Its random stream depends on its text and on how often it
-        was asked before (repeats)."""
+        """A prompt, truncated from the left as lm-eval does. Its random stream depends on its text
+        and on how often it was asked before (repeats)."""
         ids, room = self.tok_encode(context), self.max_length - limits.max_new_tokens
         if len(ids) > room and not self._warned:
             self._warned = True
-            log.warning("a prompt of %d tokens is truncated to its last %d: max_gen_toks=%d leaves no more of the "
-                        "model's %d positions (further prompts may be truncated without a warning)", len(ids), room,
-                        limits.max_new_tokens, self.max_length)
+            log.warning(
+                "a prompt of %d tokens is truncated to its last %d: max_gen_toks=%d leaves no "
+                "more of the model's %d positions (further prompts may be truncated without a "
+                "warning)",
+                len(ids),
+                room,
+                limits.max_new_tokens,
+                self.max_length,
+            )
         ids = ids[-room:]
         name = hashlib.sha256(context.encode()).hexdigest()[:16]
         repeats[name] += 1
-        return Request(ids, f"{self.cell.seed}/lm_eval/{name}/{self.cell.repeat}/{repeats[name] - 1}")
+        return Request(
+            ids, f"{self.cell.seed}/lm_eval/{name}/{self.cell.repeat}/{repeats[name] - 1}"
+        )
 
     def _method(self, wanted: Mapping[str, Any]) -> Method:
         """The cell's method under one request's sampling settings."""
@@ -109,31 +146,44 @@ class LeewayLM(TemplateLM):
         key = tuple(sorted(decoding.items()))
         if key not in self._methods:
             changed = self.cell.decoding.model_copy(update=decoding)
-            self._methods[key] = self._opened.method_of(self.cell.model_copy(update={"decoding": changed}))
+            self._methods[key] = self._opened.method_of(
+                self.cell.model_copy(update={"decoding": changed})
+            )
         return self._methods[key]
 
     def _stops(self, until: list[str]) -> tuple[str, ...]:
-        """Stop strings that can occur in a text: special tokens are not part of it and end it by their id."""
+        """Stop strings that can occur in a text: special tokens are not part of it and end it by
+        their id."""
         special = set(self.tokenizer.all_special_tokens)
         return tuple(stop for stop in until if stop and stop not in special)
 
     @torch.inference_mode()
-    def _loglikelihood_tokens(self, requests: list[tuple[tuple[str, str], list[int], list[int]]],
-                              disable_tqdm: bool = False, **_: Any) -> list[tuple[float, bool]]:
-        """(log-probability of the continuation, whether greedy decoding gives it) for each request."""
+    def _loglikelihood_tokens(
+        self,
+        requests: list[tuple[tuple[str, str], list[int], list[int]]],
+        disable_tqdm: bool = False,
+        **_: Any,
+    ) -> list[tuple[float, bool]]:
+        """(log-probability of the continuation, whether greedy decoding gives it) for each
+        request."""
         results = []
-        for _texts, context, continuation in tqdm(requests, disable=disable_tqdm, desc="leeway: loglikelihood"):
-            ids = (context + continuation)[-(self.max_length + 1):]
+        for _texts, context, continuation in tqdm(
+            requests, disable=disable_tqdm, desc="leeway: loglikelihood"
+        ):
+            ids = (context + continuation)[-(self.max_length + 1) :]
             tokens = torch.tensor([ids[:-1]], device=self.device)
             cache = self.target.new_cache(1, tokens.shape[1])
-            logits = self.target.forward(tokens, cache).logits[0, -len(continuation):]
+            logits = self.target.forward(tokens, cache).logits[0, -len(continuation) :]
             expected = torch.tensor(continuation, device=self.device)
             log_p = logits.log_softmax(-1).gather(-1, expected[:, None]).sum()
             results.append((float(log_p), bool((logits.argmax(-1) == expected).all())))
         return results
 
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Log-probability of whole texts, in windows of the model's length, each with one token of context."""
+    def loglikelihood_rolling(
+        self, requests: list[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        """Log-probability of whole texts, in windows of the model's length, each with one token of
+        context."""
         from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
         totals = []
@@ -141,14 +191,18 @@ class LeewayLM(TemplateLM):
             tokens = self.tok_encode(request.args[0])
             windows = get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, 1)
             pairs = [(("", ""), *make_disjoint_window(window)) for window in windows]
-            totals.append(sum(value for value, _ in self._loglikelihood_tokens(pairs, disable_tqdm=True)))
+            totals.append(
+                sum(value for value, _ in self._loglikelihood_tokens(pairs, disable_tqdm=True))
+            )
         return totals
 
     @property
     def max_length(self) -> int:
         """Positions of the shortest model the method runs."""
         method = next(iter(self._methods.values()))
-        return min(model.max_positions for model in (method.target, method.model) if model is not None)
+        return min(
+            model.max_positions for model in (method.target, method.model) if model is not None
+        )
 
     @property
     def eot_token_id(self) -> int:
@@ -156,10 +210,17 @@ class LeewayLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        return self.eot_token_id if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
+        return (
+            self.eot_token_id
+            if self.tokenizer.bos_token_id is None
+            else self.tokenizer.bos_token_id
+        )
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Token ids. A text that begins with the beginning-of-sequence token (of a chat template) gets no second."""
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **_: Any
+    ) -> list[int]:
+        """Token ids. A text that begins with the beginning-of-sequence token (of a chat template)
+        gets no second."""
         bos = getattr(self.tokenizer, "bos_token", None)
         if add_special_tokens is None:
             add_special_tokens = not (bos and string.startswith(bos))
@@ -169,18 +230,24 @@ class LeewayLM(TemplateLM):
     def tokenizer_name(self) -> str:
         return self.target.source.replace("/", "__")
 
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
         return self.tokenizer.apply_chat_template(
-            chat_history, tokenize=False, add_generation_prompt=add_generation_prompt,
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
             continue_final_message=not add_generation_prompt,
-            **texts.fixed_date(self.target.source, self.tokenizer.chat_template, None))
+            **texts.fixed_date(self.target.source, self.tokenizer.chat_template, None),
+        )
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         return self.tokenizer.chat_template if chat_template else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """lm-eval's command line with the model `leeway` registered. Exit status: 0 done, 2 the command is wrong."""
+    """lm-eval's command line with the model `leeway` registered. Exit status: 0 done, 2 the command
+    is wrong."""
     from lm_eval.__main__ import cli_evaluate
 
     if argv is not None:

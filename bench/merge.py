@@ -24,23 +24,30 @@ class Merge(StoreOptions):
 
 
 def run(config: Mapping[str, Any]) -> int:
-    """Merge, and print the result. Returns the exit status. Raises ValueError, StoreError, one line."""
+    """Merge, and print the result. Returns the exit status. Raises ValueError, StoreError, one
+    line."""
     settings = Merge.from_args(config)
     into, source = settings.store.dir, settings.source
     if not source.is_dir():
-        raise ValueError(f"from={source}: no such folder; give the store of a run, of an archive what `tar -xf` makes "
-                         "of it")
+        raise ValueError(
+            f"from={source}: no such folder; give the store of a run, of an archive what `tar "
+            "-xf` makes of it"
+        )
     if into.resolve() == source.resolve():
         raise ValueError(f"from={source}: is store.dir itself; give another store")
     other = Store(source)
     if not other.cells():
-        raise ValueError(f"from={source}: holds no cell (no CELL/cell.yaml); give the store of a run")
+        raise ValueError(
+            f"from={source}: holds no cell (no CELL/cell.yaml); give the store of a run"
+        )
     merged = merge(Store(into), other)
     for key, reason in merged.left.items():
         print(f"left alone: {key}: {reason}", file=sys.stderr)
     prompts = sum(merged.extended.values())
-    print(f"{into}: {len(merged.added)} cells added, {len(merged.extended)} extended by {prompts} prompts, "
-          f"{len(merged.equal)} equal, {len(merged.left)} left alone")
+    print(
+        f"{into}: {len(merged.added)} cells added, {len(merged.extended)} extended by {prompts} "
+        f"prompts, {len(merged.equal)} equal, {len(merged.left)} left alone"
+    )
     return FAILED if merged.left else 0
 
 

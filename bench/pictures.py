@@ -1,7 +1,9 @@
-"""`python -m bench.pictures [FOLDER …]` (`make pictures`): draw the pictures of kept reports from their CSV files.
+"""`python -m bench.pictures [FOLDER …]` (`make pictures`): draw the pictures of kept reports from
+their CSV files.
 
-FOLDER is one that `output.keep` named, by default each of results/measured. A picture names the SHA-256 of its CSV
-file. What only helps to read a figure and is not in that file, such as the level of the baseline, is left out."""
+FOLDER is one that `output.keep` named, by default each of results/measured. A picture names the
+SHA-256 of its CSV file. What only helps to read a figure and is not in that file, such as the level
+of the baseline, is left out."""
 
 from __future__ import annotations
 
@@ -37,9 +39,13 @@ MEASURED = PROJECT / "results" / "measured"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    folders = parser.parse_args(argv).folders or sorted(path.parent for path in MEASURED.glob("*/TABLES.md"))
+    folders = parser.parse_args(argv).folders or sorted(
+        path.parent for path in MEASURED.glob("*/TABLES.md")
+    )
     return run_command(lambda: draw_all(folders))
 
 
@@ -48,7 +54,10 @@ def draw_all(folders: Sequence[Path]) -> None:
     with composer() as hydra:
         for folder in folders:
             if not (listing := kept_lines(folder)):
-                raise ValueError(f"{folder}: no TABLES.md that lists reports; give a folder that output.keep named")
+                raise ValueError(
+                    f"{folder}: no TABLES.md that lists reports; give a folder that output.keep "
+                    "named"
+                )
             for name, line in listing.items():
                 if (folder / f"{name}.png").exists():
                     draw(folder, spec_of(line, hydra))
@@ -58,22 +67,33 @@ def draw_all(folders: Sequence[Path]) -> None:
 def spec_of(line: str, hydra: Composer) -> TableSpec | FigureSpec:
     """The report of a line of TABLES.md, as its command makes it."""
     report, *overrides = shlex.split(line.rpartition("`python -m bench ")[2].rstrip("`"))
-    spec = Selection.from_overrides(overrides).edition(load_report(report.removeprefix("report="), hydra))
+    spec = Selection.from_overrides(overrides).edition(
+        load_report(report.removeprefix("report="), hydra)
+    )
     assert isinstance(spec, TableSpec | FigureSpec)
     return spec.chosen() if isinstance(spec, TableSpec) else spec
 
 
 def draw(folder: Path, spec: TableSpec | FigureSpec) -> None:
-    """Draw <name>.png from <name>.csv. Numbers that are older than an axis of the report are of its first entry."""
+    """Draw <name>.png from <name>.csv. Numbers that are older than an axis of the report are of its
+    first entry."""
     from plots.planes import render_planes  # matplotlib, which a wrong command should not cost
     from plots.render import render
 
-    csv = next(csv for csv in (folder / f"{spec.name}.csv", folder / f"{spec.name}.csv.gz") if csv.exists())
-    frame = pd.read_csv(csv, dtype=dict.fromkeys(spec.axes, str), keep_default_na=False, na_values=[""])
+    csv = next(
+        csv for csv in (folder / f"{spec.name}.csv", folder / f"{spec.name}.csv.gz") if csv.exists()
+    )
+    frame = pd.read_csv(
+        csv, dtype=dict.fromkeys(spec.axes, str), keep_default_na=False, na_values=[""]
+    )
     later = {axis: entries[:1] for axis, entries in spec.axes.items() if axis not in frame}
     frame = frame.assign(**{axis: entries[0].label for axis, entries in later.items()})
     spec = spec.model_copy(update={"axes": {**spec.axes, **later}})
-    grid = grid_of(spec, frame) if "state" in frame else positions_of(spec, folder / f"{spec.name}.environment.json")
+    grid = (
+        grid_of(spec, frame)
+        if "state" in frame
+        else positions_of(spec, folder / f"{spec.name}.environment.json")
+    )
     with TemporaryDirectory() as made:
         (Path(made) / f"{spec.name}.csv").write_bytes(content(csv))
         if isinstance(spec, TableSpec):
@@ -81,7 +101,9 @@ def draw(folder: Path, spec: TableSpec | FigureSpec) -> None:
             png, *_ = render_planes(spec.planes, spec, grid, Path(made), frame)
         else:
             if isinstance(figure := spec.figure, Traced):
-                frame["place"] = frame["view"].map({view.title or view.x: i for i, view in enumerate(figure.views)})
+                frame["place"] = frame["view"].map(
+                    {view.title or view.x: i for i, view in enumerate(figure.views)}
+                )
             png, *_ = render(spec, grid, made, frame)
         copy_file(png, folder / png.name)
 
@@ -99,8 +121,11 @@ def grid_of(spec: ReportSpec, frame: pd.DataFrame) -> Grid:
         if row["state"] != "measured":
             grid[coords] = Outcome(row["state"], reason=str(row.get("reason", "")))
             continue
-        own: dict[str, Any] = {name: None if pd.isna(row[name]) else row[name] for name in FIELDS
-                               if name in row and name not in ("session", *spec.axes)}
+        own: dict[str, Any] = {
+            name: None if pd.isna(row[name]) else row[name]
+            for name in FIELDS
+            if name in row and name not in ("session", *spec.axes)
+        }
         held: Any = SimpleNamespace(n=int(row["n"]), timed=0)
         grid[coords] = Outcome.measured(held, conditions=Conditions(**{"theta": None} | own))
     return grid
@@ -108,7 +133,9 @@ def grid_of(spec: ReportSpec, frame: pd.DataFrame) -> Grid:
 
 def positions_of(spec: ReportSpec, environment: Path) -> Grid:
     """As `grid_of`, of a figure of traced positions, whose CSV file has only these."""
-    held: Any = SimpleNamespace(n=json.loads(environment.read_text(encoding="utf-8"))["run"]["prompts"], timed=0)
+    held: Any = SimpleNamespace(
+        n=json.loads(environment.read_text(encoding="utf-8"))["run"]["prompts"], timed=0
+    )
     return {point.coords: Outcome.measured(held) for point in spec.points()}
 
 

@@ -1,8 +1,10 @@
 """Write conf/schema/*.json: JSON schemas of conf/'s YAMLs, which editors complete by.
 
-  python -m bench.schema          # after a change of the report language, or of an option of a pair, rule or drafter
+  python -m bench.schema          # after a change of the report language, or of an option of a
+                                  pair, rule or drafter
 
-`.vscode/settings.json` names the schema of each folder of YAMLs for the YAML extension of VS Code."""
+`.vscode/settings.json` names the schema of each folder of YAMLs for the YAML extension of VS
+Code."""
 
 from __future__ import annotations
 
@@ -25,14 +27,26 @@ Schema = dict[str, Any]
 LATER: Schema = {"type": "string", "pattern": r"\$\{|^\?\?\?$"}
 """A value that another key gives, or the command line."""
 TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
-AXIS: Schema = {"anyOf": [
-    {"type": "array", "items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/Entry"}]}},
-    {"$ref": "#/$defs/Entry", "required": ["override", "values"]},
-    {"type": "object", "properties": {scale: {"$ref": "#/$defs/Axis"} for scale in SCALES},
-     "additionalProperties": False}]}
-ENTRY: Schema = {"use": {"type": "string"}, "override": {"type": "string"}, "values": {"type": "array"},
-                 "variants": {"$ref": "#/$defs/Axis"}, "scale": {"anyOf": [{"enum": list(SCALES)}, TEXTS]}}
-"""What an axis and an entry may be in a YAML, beside what they are once names and values are spelled out."""
+AXIS: Schema = {
+    "anyOf": [
+        {"type": "array", "items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/Entry"}]}},
+        {"$ref": "#/$defs/Entry", "required": ["override", "values"]},
+        {
+            "type": "object",
+            "properties": {scale: {"$ref": "#/$defs/Axis"} for scale in SCALES},
+            "additionalProperties": False,
+        },
+    ]
+}
+ENTRY: Schema = {
+    "use": {"type": "string"},
+    "override": {"type": "string"},
+    "values": {"type": "array"},
+    "variants": {"$ref": "#/$defs/Axis"},
+    "scale": {"anyOf": [{"enum": list(SCALES)}, TEXTS]},
+}
+"""What an axis and an entry may be in a YAML, beside what they are once names and values are
+spelled out."""
 
 
 def of_reports() -> Schema:
@@ -44,9 +58,15 @@ def of_reports() -> Schema:
     known["Column"] = {"anyOf": [{"enum": list(METRICS)}, known["Column"]]}
     one_or_more = known["Bars"]["properties"]["y"]
     known["Bars"]["properties"]["y"] = {"anyOf": [one_or_more, one_or_more["items"]]}
-    for name in ("TableSpec", "FigureSpec"):  # one that builds on another by `defaults` gives the rest alone
+    for name in (
+        "TableSpec",
+        "FigureSpec",
+    ):  # one that builds on another by `defaults` gives the rest alone
         own = known[name]["properties"]
-        own |= {"axes": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Axis"}}, "defaults": TEXTS}
+        own |= {
+            "axes": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Axis"}},
+            "defaults": TEXTS,
+        }
         known[name]["required"] = ["name"]
     known["Choice"]["required"] = known["Published"]["required"] = []
     return schema
@@ -61,7 +81,9 @@ def of_section(model: type[BaseModel], **further: Schema) -> Schema:
 
 def of_pairs() -> Schema:
     """The schema of conf/pair, where a checkpoint is a text and its revision a key of its own."""
-    roles = [name for name, field in Pair.model_fields.items() if "Checkpoint" in str(field.annotation)]
+    roles = [
+        name for name, field in Pair.model_fields.items() if "Checkpoint" in str(field.annotation)
+    ]
     text: Schema = {"type": ["string", "null"]}
     return of_section(Pair, **{key: text for role in roles for key in (role, f"{role}_revision")})
 
@@ -75,14 +97,21 @@ def of_choices(folder: str) -> Schema:
 
 def schemas() -> dict[str, Schema]:
     """Folder of conf/ -> schema of its YAMLs."""
-    return {"report": of_reports(), "pair": of_pairs(), "decoding": of_section(Decoding),
-            "rule": of_choices("rules"), "drafter": of_choices("drafters")}
+    return {
+        "report": of_reports(),
+        "pair": of_pairs(),
+        "decoding": of_section(Decoding),
+        "rule": of_choices("rules"),
+        "drafter": of_choices("drafters"),
+    }
 
 
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     for name, schema in schemas().items():
-        (FOLDER / f"{name}.json").write_text(json.dumps(schema, ensure_ascii=False) + "\n", encoding="utf-8")
+        (FOLDER / f"{name}.json").write_text(
+            json.dumps(schema, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     return 0
 
 

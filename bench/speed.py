@@ -1,13 +1,14 @@
-"""`python -m bench.speed [KEY=VALUE …]` (`make engine-speed`): this engine beside transformers, on a pair's prompts.
+"""`python -m bench.speed [KEY=VALUE …]` (`make engine-speed`): this engine beside transformers, on
+a pair's prompts.
 
-The overrides are those of `python -m bench`; pair=tiny where none is given, and task=mini_gsm (gsm8k_mars for another
-pair). Everything is greedy, in one interleaved run with the same threads, so a slow or busy machine biases no ratio.
-Every rate includes the prompt:
+The overrides are those of `python -m bench`; pair=tiny where none is given, and task=mini_gsm
+(gsm8k_mars for another pair). Everything is greedy, in one interleaved run with the same threads,
+so a slow or busy machine biases no ratio. Every rate includes the prompt:
   autoregressive  tokens/s over those of `transformers.generate`
   SpS             over transformers' assisted generation with the same draft model and draft length
   EAGLE-3         the pair's tree, over autoregressive decoding
-  llama.cpp       over autoregressive decoding, on the same GGUF file with its own 4-bit arithmetic, where the package
-                  xllamacpp is installed"""
+  llama.cpp       over autoregressive decoding, on the same GGUF file with its own 4-bit arithmetic,
+                  where the package xllamacpp is installed"""
 
 from __future__ import annotations
 
@@ -60,12 +61,16 @@ class Speed(Options):
 
 
 def opened_for(overrides: Sequence[str]) -> tuple[OpenCell, list[str]]:
-    """The cell that decodes nothing but names models and prompts, and its overrides with the defaults. Raises
-    ConfigError."""
+    """The cell that decodes nothing but names models and prompts, and its overrides with the
+    defaults. Raises ConfigError."""
     own = [line for line in overrides if not line.startswith(("drafter", "method"))]
     given = {line.partition("=")[0] for line in own}
     pair = [] if "pair" in given else ["pair=tiny"]
-    task = [] if "task" in given else [f"task={'mini_gsm' if 'pair=tiny' in [*pair, *own] else 'gsm8k_mars'}"]
+    task = (
+        []
+        if "task" in given
+        else [f"task={'mini_gsm' if 'pair=tiny' in [*pair, *own] else 'gsm8k_mars'}"]
+    )
     base = [*pair, *task, *own, "decoding.temperature=0", "rule=lossless"]
     return OpenCell.compose([*base, "drafter=none"]), base
 
@@ -78,7 +83,10 @@ def llama_cpp(source: Source, revision: str | None, new: int, threads: int, cont
     params.model.path = str(gguf.file_of(source.text, revision))
     params.n_ctx, params.n_parallel, params.verbosity = context, 1, -1
     for processor in (params.cpuparams, params.cpuparams_batch):
-        processor.n_threads, processor.poll = threads, 0  # no thread waits busily in the turns of others
+        processor.n_threads, processor.poll = (
+            threads,
+            0,
+        )  # no thread waits busily in the turns of others
     server = xllamacpp.Server(params)
     options = {"n_predict": new, "temperature": 0.0, "cache_prompt": False}
 
@@ -86,11 +94,13 @@ def llama_cpp(source: Source, revision: str | None, new: int, threads: int, cont
         began = time.perf_counter()
         answer = server.handle_completions({**options, "prompt": ids})
         return answer["usage"]["completion_tokens"], time.perf_counter() - began
+
     return run
 
 
 def stock(model: LanguageModel) -> Any:
-    """A copy of the model as users of `transformers` run it: its own attention, every weight in its own order."""
+    """A copy of the model as users of `transformers` run it: its own attention, every weight in its
+    own order."""
     found = copy.deepcopy(model.model)
     found.set_attn_implementation("sdpa")
     for parameter in found.parameters():
@@ -100,19 +110,31 @@ def stock(model: LanguageModel) -> Any:
 
 def stock_generate(model: Any, eos: list[int], new: int, **extra: Any) -> Arm:
     """Greedy `model.generate` of at most `new` tokens."""
+
     def run(ids: list[int]) -> tuple[int, float]:
         tokens = torch.tensor([ids], device=model.device)
         began = now(model.device)
-        out = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, do_sample=False,
-                             eos_token_id=eos, pad_token_id=0, **extra)
+        out = model.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=new,
+            do_sample=False,
+            eos_token_id=eos,
+            pad_token_id=0,
+            **extra,
+        )
         return out.shape[1] - len(ids), now(model.device) - began
+
     return run
 
 
 def assisted(target: Any, draft: Any, eos: list[int], new: int, length: int) -> Arm:
     """Assisted generation at a fixed draft length: constant schedule, no confidence threshold."""
-    draft.generation_config.update(num_assistant_tokens=length, num_assistant_tokens_schedule="constant",
-                                   assistant_confidence_threshold=0.0)
+    draft.generation_config.update(
+        num_assistant_tokens=length,
+        num_assistant_tokens_schedule="constant",
+        assistant_confidence_threshold=0.0,
+    )
     return stock_generate(target, eos, new, assistant_model=draft)
 
 
@@ -123,14 +145,18 @@ def ours(method: Method, new: int) -> Arm:
     def run(ids: list[int]) -> tuple[int, float]:
         g = generate(method, [Request(ids, "speed")], limits)[0]
         return len(g.output_ids), g.prefill_s + g.decode_s
+
     return run
 
 
-def take_turns(arms: Mapping[str, Arm], prompts: Sequence[list[int]]) -> dict[str, list[tuple[int, float]]]:
-    """New tokens and seconds of every arm on each prompt: prompt by prompt, in an order that rotates."""
+def take_turns(
+    arms: Mapping[str, Arm], prompts: Sequence[list[int]]
+) -> dict[str, list[tuple[int, float]]]:
+    """New tokens and seconds of every arm on each prompt: prompt by prompt, in an order that
+    rotates."""
     runs: dict[str, list[tuple[int, float]]] = {name: [] for name in arms}
     for index, ids in enumerate([prompts[0], *prompts]):  # the first round warms up
-        order = list(arms)[index % len(arms):] + list(arms)[:index % len(arms)]
+        order = list(arms)[index % len(arms) :] + list(arms)[: index % len(arms)]
         for name in order:
             result = arms[name](ids)
             if index:
@@ -142,14 +168,19 @@ def run(options: Speed, overrides: Sequence[str]) -> None:
     """Measure and print. Raises ValueError, ModelError, StoreError."""
     opened, base = opened_for(overrides)
     pair, cell = opened.cell.pair, opened.cell
-    methods = {name: opened.composed([*base, f"drafter={drafter}", f"draft.length={options.length}"])
-               for name, (drafter, role) in METHODS.items() if role is None or role in pair.checkpoints}
+    methods = {
+        name: opened.composed([*base, f"drafter={drafter}", f"draft.length={options.length}"])
+        for name, (drafter, role) in METHODS.items()
+        if role is None or role in pair.checkpoints
+    }
     target = methods[PLAIN].target
     prompts = [opened.context(prompt) for prompt in opened.task.prompts(options.n, cell.seed)]
     eos, threads = sorted(target.eos_ids), torch.get_num_threads()
     arms: dict[str, Arm] = {name: ours(method, options.new) for name, method in methods.items()}
-    title = (f"{pair.name}, {cell.task.name}, {options.n} prompts, at most {options.new} tokens, K = {options.length}, "
-             f"T = 0, {cell.engine.dtype}, {threads} threads, one interleaved run")
+    title = (
+        f"{pair.name}, {cell.task.name}, {options.n} prompts, at most {options.new} tokens, K = "
+        f"{options.length}, T = 0, {cell.engine.dtype}, {threads} threads, one interleaved run"
+    )
     arms[STOCK] = stock_generate(stock(target), eos, options.new)
     if SPS in methods:
         draft = cast("LanguageModel", methods[SPS].model)
@@ -163,8 +194,9 @@ def run(options: Speed, overrides: Sequence[str]) -> None:
     show(runs, [each for each in compared if runs.keys() >= {*each}], title)
 
 
-def show(runs: Mapping[str, Sequence[tuple[int, float]]], compared: Sequence[tuple[str, str]],
-         title: str) -> None:
+def show(
+    runs: Mapping[str, Sequence[tuple[int, float]]], compared: Sequence[tuple[str, str]], title: str
+) -> None:
     """Print the arms' tokens/s, and the ratio of each pair of arms with its 95% interval."""
     console, table = Console(width=100), Table(title=title)
     for column in ("arm", "tokens/s", "tokens"):
@@ -182,8 +214,11 @@ def show(runs: Mapping[str, Sequence[tuple[int, float]]], compared: Sequence[tup
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    parser = Arguments(prog="python -m bench.speed", description=__doc__,
-                       formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Arguments(
+        prog="python -m bench.speed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--n", default=24, help="prompts")
     parser.add_argument("--length", default=5, help="draft length K")

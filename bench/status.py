@@ -1,4 +1,5 @@
-"""`python -m bench.status [store.dir=DIR]`: which cells of a store are complete (conf/status.yaml)."""
+"""`python -m bench.status [store.dir=DIR]`: which cells of a store are complete
+(conf/status.yaml)."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from results.store.files import Holder
 
 STATES = ("complete", "running", "failed", "open", "damaged", "not begun")
-"""open: begun, not finished, and without a process that works on it; not begun: claimed by a process that has not
-started it."""
+"""open: begun, not finished, and without a process that works on it; not begun: claimed by a
+process that has not started it."""
 
 
 class Status(StoreOptions):
@@ -43,12 +44,22 @@ class Group:
     holder: Holder | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Its line: how many cells are in each state, and what was done of what the latest runs asked for."""
-        states, entries = Counter(state for _, state in self.cells), [entry for entry, _ in self.cells]
-        return {"group": self.name, "cells": len(entries), **{state: states[state] for state in STATES},
-                "answers": sum(entry.answered for entry in entries), "of": sum(entry.asked[0] for entry in entries),
-                "timed": sum(entry.timed for entry in entries), "of timed": sum(entry.asked[1] for entry in entries),
-                "held by": None if self.holder is None else str(self.holder)}
+        """Its line: how many cells are in each state, and what was done of what the latest runs
+        asked for."""
+        states, entries = (
+            Counter(state for _, state in self.cells),
+            [entry for entry, _ in self.cells],
+        )
+        return {
+            "group": self.name,
+            "cells": len(entries),
+            **{state: states[state] for state in STATES},
+            "answers": sum(entry.answered for entry in entries),
+            "of": sum(entry.asked[0] for entry in entries),
+            "timed": sum(entry.timed for entry in entries),
+            "of timed": sum(entry.asked[1] for entry in entries),
+            "held by": None if self.holder is None else str(self.holder),
+        }
 
     @property
     def is_done(self) -> bool:
@@ -57,16 +68,32 @@ class Group:
 
 
 def groups(store: Store) -> list[Group]:
-    """The groups of a store: running ones first, then others that are not done. Raises StoreError."""
+    """The groups of a store: running ones first, then others that are not done. Raises
+    StoreError."""
     found: dict[object, Group] = {}
     for folder in map(store.cell, (path.name for path in store.folders())):
         entry, is_begun = folder.entry(), (folder.path / "cell.yaml").exists()
         holder = None if entry.complete else folder.holder()
         if holder is None and not is_begun:
             continue  # no cell
-        state = "damaged" if entry.damage else "complete" if entry.complete else "not begun" if not is_begun else \
-            "running" if holder else "failed" if entry.failure else "open"
-        of = (entry.baseline, entry.batch) if is_begun or holder is None else (holder.host, holder.process)
+        state = (
+            "damaged"
+            if entry.damage
+            else "complete"
+            if entry.complete
+            else "not begun"
+            if not is_begun
+            else "running"
+            if holder
+            else "failed"
+            if entry.failure
+            else "open"
+        )
+        of = (
+            (entry.baseline, entry.batch)
+            if is_begun or holder is None
+            else (holder.host, holder.process)
+        )
         group = found.setdefault(of, Group(entry.title if is_begun else "not begun"))
         group.cells.append((entry, state))
         group.holder = group.holder or holder
@@ -84,17 +111,27 @@ def run(config: Mapping[str, Any]) -> None:
     cells = [cell for group in listed for cell in group.cells]
     states = Counter(state for _, state in cells)
     counts = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
-    console().print(f"{store.root}: {counted(len(cells), 'cell')} in {counted(len(listed), 'group')}: "
-                    f"{counts or 'none'}", highlight=False, soft_wrap=True)
+    console().print(
+        f"{store.root}: {counted(len(cells), 'cell')} in {counted(len(listed), 'group')}: "
+        f"{counts or 'none'}",
+        highlight=False,
+        soft_wrap=True,
+    )
     if rows := [group.plain() for group in listed if not group.is_done]:
-        shown = [name for name in rows[0] if any(row[name] for row in rows)]  # empty columns would fill the line
+        shown = [
+            name for name in rows[0] if any(row[name] for row in rows)
+        ]  # empty columns would fill the line
         table = Table(*shown)
         for row in rows:
             table.add_row(*(str(row[name] or "") for name in shown))
         console().print(table, highlight=False)
     for entry, state in cells:
         if state in ("failed", "damaged"):
-            console().print(f"{state}: {entry.key}: {entry.failure or entry.damage}", highlight=False, soft_wrap=True)
+            console().print(
+                f"{state}: {entry.key}: {entry.failure or entry.damage}",
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

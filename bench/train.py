@@ -12,11 +12,15 @@ from bench.commands.command import run_yaml_command
 COMMANDS = {
     "heads": ("train_heads", "train drafter heads for a target, in the official formats"),
     "judge": ("train_judge", "train AutoJudge's or Judge decoding's classifier"),
-    "mismatches": ("mismatches", "record answers to training prompts, and where a draft model differs"),
+    "mismatches": (
+        "mismatches",
+        "record answers to training prompts, and where a draft model differs",
+    ),
     "calibrate": ("calibrate", "measure the constants of ARC-Decode's bounds on a target"),
     "thresholds": ("thresholds", "choose FSD's draft length and thresholds on a task (Appendix D)"),
 }
-"""Command -> the name of its YAML in conf/ and of its module in bench/training/commands, and what it does."""
+"""Command -> the name of its YAML in conf/ and of its module in bench/training/commands, and what
+it does."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,10 +35,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_yaml_command(yaml, run, given)
     if name in ("--help", "-h"):
         print("python -m bench.train COMMAND [key=value …]\n")
-        print(*(f"  {name:11} {about} (conf/{yaml}.yaml)" for name, (yaml, about) in COMMANDS.items()), sep="\n")
+        print(
+            *(
+                f"  {name:11} {about} (conf/{yaml}.yaml)"
+                for name, (yaml, about) in COMMANDS.items()
+            ),
+            sep="\n",
+        )
         return 0
-    hint = "; the embedded pair is trained by python -m models.tiny.train pair" if name == "pair" else ""
-    print(f"error: bench.train {name or 'without a command'}: give one of {', '.join(COMMANDS)}{hint}", file=sys.stderr)
+    hint = (
+        "; the embedded pair is trained by python -m models.tiny.train pair"
+        if name == "pair"
+        else ""
+    )
+    print(
+        f"error: bench.train {name or 'without a command'}: give one of "
+        f"{', '.join(COMMANDS)}{hint}",
+        file=sys.stderr,
+    )
     return 2
 
 

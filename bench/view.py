@@ -1,4 +1,5 @@
-"""`python -m bench.view [store.dir=DIR] [bundle=DIR]`: the answers of a store as a page (conf/view.yaml)."""
+"""`python -m bench.view [store.dir=DIR] [bundle=DIR]`: the answers of a store as a page
+(conf/view.yaml)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class View(StoreOptions):
 
 
 def run(config: Mapping[str, Any]) -> None:
-    """Write <bundle>/index.html over all cells of a store. Raises ValueError, StoreError, one line."""
+    """Write <bundle>/index.html over all cells of a store. Raises ValueError, StoreError, one
+    line."""
     settings = View.from_args(config)
     store = settings.opened()
     check_writable(settings.bundle, "bundle")

@@ -1,1 +1,2 @@
-"""Methods: drafters x acceptance rules on one decode loop. Knows nothing of tasks, cells or reports."""
+"""Methods: drafters x acceptance rules on one decode loop. Knows nothing of tasks, cells or
+reports."""

@@ -16,17 +16,21 @@ if TYPE_CHECKING:  # transformers is slow to import
     from methods.trace import Trace
 
 SHRINK = 8
-"""A batch shrinks when one of so many of its rows has ended: moving the others costs little beside a cycle."""
+"""A batch shrinks when one of so many of its rows has ended: moving the others costs little beside
+a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
     """How far the rule's law R of each emitted token is from the target's p, summed over tokens, as
-    `methods.distortion.compared` gives it and the store keeps it (`results.store.sample.Distortion`).
+    `methods.distortion.compared` gives it and the store keeps it
+    (`results.store.sample.Distortion`).
 
-    basis     "law": exact; "draws": R is a mean over draws of the rule's own randomness; "theorem": R = p is proved.
+    basis     "law": exact; "draws": R is a mean over draws of the rule's own randomness; "theorem":
+              R = p is proved.
     tokens    emitted tokens.
-    nats      KL(R || p), infinite where R keeps what p excludes; at temperature 0 the log-probability that is lost.
+    nats      KL(R || p), infinite where R keeps what p excludes; at temperature 0 the
+              log-probability that is lost.
     tv, js    total variation, Jensen–Shannon divergence in nats.
     outside   mass of R where p is 0.
     entropy   of R, nats.
@@ -47,34 +51,40 @@ class Divergence:
     log_mass: list[float]
 
     def __add__(self, other: Divergence) -> Divergence:
-        sums = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)[1:-1]}
+        sums = {
+            one.name: getattr(self, one.name) + getattr(other, one.name)
+            for one in fields(self)[1:-1]
+        }
         log_mass = [a + b for a, b in zip(self.log_mass, other.log_mass, strict=True)]
         return Divergence(self.basis, **sums, log_mass=log_mass)
 
 
 @dataclass(slots=True, kw_only=True)
 class Generation:
-    """What one row produced, and what the decode loop counted of it; the store keeps the counts by these names
-    (`results.store.sample.Counts`). Tokens after the end are dropped from text *and* from counts. Lists of counts have
-    one entry per draft–verify cycle.
+    """What one row produced, and what the decode loop counted of it; the store keeps the counts by
+    these names (`results.store.sample.Counts`). Tokens after the end are dropped from text *and*
+    from counts. Lists of counts have one entry per draft–verify cycle.
 
     committed  tokens committed in each cycle, the correction or bonus included.
     accepted   draft tokens accepted in each cycle.
     nodes      draft tokens that the target verified in each cycle, without root and padding.
     levels     depth of the deepest of them in each cycle.
-    relaxed    emitted draft tokens that the lossless test rejects and that are not the target's argmax.
-    greedier   emitted draft tokens that the lossless test rejects although they are the target's argmax.
+    relaxed    emitted draft tokens that the lossless test rejects and that are not the target's
+               argmax.
+    greedier   emitted draft tokens that the lossless test rejects although they are the target's
+               argmax.
     drafted    draft tokens before pruning, 0 without pruning.
     pruned     those of them that pruning dropped.
     flags      name of a rule's flag -> in how many contexts of emitted tokens it was set.
     prompt_tokens  tokens of the context that was given.
-    output_ids     emitted tokens, the end-of-sequence token included; the first comes from the prefill, so that
-                   len(output_ids) == 1 + sum(committed).
+    output_ids     emitted tokens, the end-of-sequence token included; the first comes from the
+                   prefill, so that len(output_ids) == 1 + sum(committed).
     prefill_s      seconds of wall time until the first token, the batch's divided by its rows.
     decode_s       seconds of wall time after that, the batch's divided by its rows.
     finish         "eos", "length" or "stop".
     text           of the emitted tokens, where it was asked for.
-    nll            nats of all emitted tokens under the target's raw distribution, where they were asked for.
+    nll            nats of all emitted tokens under the target's raw distribution, where they were
+                   asked for.
     trace          every verified position, where it was asked for.
     """
 
@@ -107,8 +117,13 @@ def total(turns: Sequence[Generation]) -> Generation:
     for name in (each.name for each in fields(Generation) if each.name not in NOT_ADDED):
         for turn in turns:
             own, more = getattr(whole, name), getattr(turn, name)
-            setattr(whole, name, {key: own.get(key, 0) + more.get(key, 0) for key in {**own, **more}}
-                    if isinstance(own, dict) else own + more)
+            setattr(
+                whole,
+                name,
+                {key: own.get(key, 0) + more.get(key, 0) for key in {**own, **more}}
+                if isinstance(own, dict)
+                else own + more,
+            )
     nats = [turn.nll for turn in turns if turn.nll is not None]
     whole.nll = sum(nats) if nats else None
     known = [turn.divergence for turn in turns if turn.divergence is not None]
@@ -122,7 +137,8 @@ class Batch:
 
     rows         committed tokens of each.
     generations  what they have produced.
-    cache, rng, proposer, state  of the target, the uniforms, the draft and the rule; they hold the same rows.
+    cache, rng, proposer, state  of the target, the uniforms, the draft and the rule; they hold the
+                                 same rows.
     requests     places of the rows among the requests.
     """
 
@@ -143,8 +159,8 @@ class Batch:
         return [place for place, generation in enumerate(self.generations) if not generation.finish]
 
     def shrink(self) -> None:
-        """Rows that have ended leave if they are enough; what the proposer counted for them is read before. Graphs know
-        a cache's memory: rows of a cache with graphs stay."""
+        """Rows that have ended leave if they are enough; what the proposer counted for them is read
+        before. Graphs know a cache's memory: rows of a cache with graphs stay."""
         left = self.unfinished
         if self.cache.graphs is not None or SHRINK * (len(self.rows) - len(left)) < len(self.rows):
             return

@@ -1,6 +1,7 @@
 """The one decode loop: prefill, then (draft -> verify -> accept -> commit) until every row is done.
 
-Autoregressive decoding is the same loop with an empty draft, so a speedup never compares two code paths."""
+Autoregressive decoding is the same loop with an empty draft, so a speedup never compares two code
+paths."""
 
 from __future__ import annotations
 
@@ -43,11 +44,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where a generation ends: `max_new_tokens`, any of `eos_ids`, or before the first of the strings `stop`.
+    """Where a generation ends: `max_new_tokens`, any of `eos_ids`, or before the first of the
+    strings `stop`.
 
-    shrink  rows that have ended leave the batch: less work, the same tokens, but cycles of uneven cost. A timed batch
-            keeps its rows, and so does one whose forwards are recorded graphs.
-    laws    the quality pass compares the law of each emitted token with the target's (`methods.distortion`)."""
+    shrink  rows that have ended leave the batch: less work, the same tokens, but cycles of uneven
+            cost. A timed batch keeps its rows, and so does one whose forwards are recorded graphs.
+    laws    the quality pass compares the law of each emitted token with the target's
+            (`methods.distortion`)."""
 
     max_new_tokens: int
     eos_ids: frozenset[int]
@@ -57,33 +60,51 @@ class Limits:
 
 
 class Observer:
-    """Watches a decode, for untimed passes such as traces. It may wait for the device. What it does not override, it
-    ignores."""
+    """Watches a decode, for untimed passes such as traces. It may wait for the device. What it does
+    not override, it ignores."""
 
     def on_first(self, logits: Tensor, token: Tensor) -> None:
-        """Called once, after the prefill: its raw logits [B, V] and the first token [B] of every request."""
+        """Called once, after the prefill: its raw logits [B, V] and the first token [B] of every
+        request."""
 
-    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor,
-                 requests: Sequence[int]) -> None:
-        """Called once a cycle, after the rule decided and before anything is committed: `token` [B] is the token after
-        the kept path, drawn with `u` [B]; `requests` are the places of the batch's rows among the requests. Rows that
-        have ended may still be in the batch."""
+    def on_cycle(
+        self,
+        v: Verification,
+        decision: Decision,
+        path: Walk,
+        token: Tensor,
+        u: Tensor,
+        requests: Sequence[int],
+    ) -> None:
+        """Called once a cycle, after the rule decided and before anything is committed: `token` [B]
+        is the token after the kept path, drawn with `u` [B]; `requests` are the places of the
+        batch's rows among the requests. Rows that have ended may still be in the batch."""
 
 
 Probe = Callable[[str], AbstractContextManager[None]]
-"""Called with a phase's name ("draft", "verify", "accept", "commit"); the timed pass uses one that does nothing."""
+"""Called with a phase's name ("draft", "verify", "accept", "commit"); the timed pass uses one that
+does nothing."""
 
 Settled = tuple[Decision, Walk, Tensor, State]
 
 
 @torch.inference_mode()
-def generate(method: Method, requests: Sequence[Request], limits: Limits, probe: Probe = lambda _: nullcontext(),
-             observers: Sequence[Observer] = ()) -> list[Generation]:
-    """Decode one batch. Raises TooLong when a prompt and its answer do not fit the model's positions."""
+def generate(
+    method: Method,
+    requests: Sequence[Request],
+    limits: Limits,
+    probe: Probe = lambda _: nullcontext(),
+    observers: Sequence[Observer] = (),
+) -> list[Generation]:
+    """Decode one batch. Raises TooLong when a prompt and its answer do not fit the model's
+    positions."""
     target = method.target
     rows = [list(request.input_ids) for request in requests]
     slots = _slots(method, rows, limits)
-    nodes, uniforms = method.drafter.nodes(method.draft.length), method.drafter.num_uniforms(method.draft.length)
+    nodes, uniforms = (
+        method.drafter.nodes(method.draft.length),
+        method.drafter.num_uniforms(method.draft.length),
+    )
     rng = PromptRng([r.key for r in requests], nodes + 1 + uniforms, target.device)
     generations = [Generation(prompt_tokens=len(row)) for row in rows]
 
@@ -104,13 +125,15 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
         if limits.shrink:
             batch.shrink()
         u = rng.cycle()
-        for_tests, for_bonus, for_draft = u[:, :nodes], u[:, nodes], u[:, nodes + 1:]
+        for_tests, for_bonus, for_draft = u[:, :nodes], u[:, nodes], u[:, nodes + 1 :]
         with probe("draft"):  # a tree of candidates behind each row's last token
             draft = proposer.propose(batch.rows, for_draft)
         with probe("verify"):  # one forward of the target over all of them
             v, features, extra_argmax = verify(method, draft, cache, for_tests, wanted, batch.state)
         with probe("accept"):  # the rule keeps a path; a correction or bonus token follows it
-            decision, path, token, batch.state = accept(method.rule, v, for_bonus, None if observers else cache.graphs)
+            decision, path, token, batch.state = accept(
+                method.rule, v, for_bonus, None if observers else cache.graphs
+            )
             if not v.draft.chain:
                 cache.compact(path.by_depth(v.draft))
             outcomes = read_outcomes(v, path, token, extra_argmax)
@@ -125,12 +148,21 @@ def generate(method: Method, requests: Sequence[Request], limits: Limits, probe:
                 proposer.on_extra_outputs([outcome.extra_argmax for outcome in outcomes])
     prefill_s, decode_s = (began - start) / len(rows), (now(target.device) - began) / len(rows)
     batch.count_pruned()
-    return [replace(generation, prefill_s=prefill_s, decode_s=decode_s) for generation in generations]
+    return [
+        replace(generation, prefill_s=prefill_s, decode_s=decode_s) for generation in generations
+    ]
 
 
-def _prefill(method: Method, rows: list[list[int]], cache: SlotCache, rng: PromptRng, wanted: tuple[int, ...],
-             observers: Sequence[Observer]) -> tuple[Output, Tensor]:
-    """The target's output for the prompts, with the features `wanted`, and the first tokens [B], drawn from it."""
+def _prefill(
+    method: Method,
+    rows: list[list[int]],
+    cache: SlotCache,
+    rng: PromptRng,
+    wanted: tuple[int, ...],
+    observers: Sequence[Observer],
+) -> tuple[Output, Tensor]:
+    """The target's output for the prompts, with the features `wanted`, and the first tokens [B],
+    drawn from it."""
     first = method.target.prefill(rows, cache, features=wanted)
     token = draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1])
     for observer in observers:
@@ -138,35 +170,58 @@ def _prefill(method: Method, rows: list[list[int]], cache: SlotCache, rng: Promp
     return first, token
 
 
-def verify(method: Method, draft: Draft, cache: SlotCache, u: Tensor, features: tuple[int, ...] = (),
-           state: State | None = None) -> tuple[Verification, Tensor | None, Tensor | None]:
-    """One target forward over all nodes of the draft: what the rule sees, its `state` of the requests included, and
-    where the drafter wants them the features [B, N, F*H] and the target's argmax behind each extra node [B, E]."""
+def verify(
+    method: Method,
+    draft: Draft,
+    cache: SlotCache,
+    u: Tensor,
+    features: tuple[int, ...] = (),
+    state: State | None = None,
+) -> tuple[Verification, Tensor | None, Tensor | None]:
+    """One target forward over all nodes of the draft: what the rule sees, its `state` of the
+    requests included, and where the drafter wants them the features [B, N, F*H] and the target's
+    argmax behind each extra node [B, E]."""
     tree = {} if draft.chain else {"ancestors": draft.ancestors, "depth": draft.depth}
-    out = method.target.forward(draft.tokens, cache, hidden=method.rule.needs_hidden(), features=features, **tree)
+    out = method.target.forward(
+        draft.tokens, cache, hidden=method.rule.needs_hidden(), features=features, **tree
+    )
     logits, hidden, extra_argmax = out.logits, out.hidden, None
     if draft.extra_nodes:
         draft = draft.candidates()
-        extra_argmax = logits[:, draft.nodes:].argmax(-1)
-        logits, hidden = logits[:, :draft.nodes], None if hidden is None else hidden[:, :draft.nodes]
-    v = Verification(draft, logits, method.sampling, u[:, :draft.nodes], hidden, state)
+        extra_argmax = logits[:, draft.nodes :].argmax(-1)
+        logits, hidden = (
+            logits[:, : draft.nodes],
+            None if hidden is None else hidden[:, : draft.nodes],
+        )
+    v = Verification(draft, logits, method.sampling, u[:, : draft.nodes], hidden, state)
     return v, out.features, extra_argmax
 
 
 def accept(rule: Rule, v: Verification, u: Tensor, graphs: Graphs | None = None) -> Settled:
-    """The rule's decision, the kept path, the token [B] after it, drawn with `u` [B], and the rule's state behind it.
-    Nothing here waits for the device. As a replayed graph where `graphs` of the target's cache are given; not where it
-    is observed: an observer may read what the rule noted in `v`."""
+    """The rule's decision, the kept path, the token [B] after it, drawn with `u` [B], and the
+    rule's state behind it. Nothing here waits for the device. As a replayed graph where `graphs` of
+    the target's cache are given; not where it is observed: an observer may read what the rule noted
+    in `v`."""
     if graphs is not None:
-        return graphs.run(_accept_parts, rule, v.sampling, v.draft, v.logits, v.u, v.hidden_or_none, v.state, u)
+        return graphs.run(
+            _accept_parts, rule, v.sampling, v.draft, v.logits, v.u, v.hidden_or_none, v.state, u
+        )
     decision = rule.decide(v)
     path = walk(v, decision)
     token = rule.next_token(v, path.last, u)
     return decision, path, token, rule.next_state(v, path, token)
 
 
-def _accept_parts(rule: Rule, sampling: Sampling, draft: Draft, logits: Tensor, u: Tensor, hidden: Tensor | None,
-                  state: State, after: Tensor) -> Settled:
+def _accept_parts(
+    rule: Rule,
+    sampling: Sampling,
+    draft: Draft,
+    logits: Tensor,
+    u: Tensor,
+    hidden: Tensor | None,
+    state: State,
+    after: Tensor,
+) -> Settled:
     return accept(rule, Verification(draft, logits, sampling, u, hidden, state), after)
 
 
@@ -176,9 +231,12 @@ class CycleOutcome:
 
     kept          indices of the kept nodes, root first.
     tokens        tokens to commit: the accepted draft tokens, then the correction or bonus.
-    relaxed       for each accepted draft token: the lossless test rejects it, and it is not the target's argmax.
-    greedier      for each accepted draft token: the lossless test rejects it, and it is the target's argmax.
-    flags         name of a rule's flag -> for each of `tokens`, whether it was set in the token's context.
+    relaxed       for each accepted draft token: the lossless test rejects it, and it is not the
+                  target's argmax.
+    greedier      for each accepted draft token: the lossless test rejects it, and it is the
+                  target's argmax.
+    flags         name of a rule's flag -> for each of `tokens`, whether it was set in the token's
+                  context.
     extra_argmax  the target's argmax behind each of the draft's extra nodes.
     nodes         draft tokens that the target verified, extra nodes included.
     levels        depth of the deepest candidate.
@@ -194,20 +252,31 @@ class CycleOutcome:
     levels: int
 
 
-def read_outcomes(v: Verification, path: Walk, token: Tensor, extra_argmax: Tensor | None = None) -> list[CycleOutcome]:
-    """Bring a cycle's outcome to the host, row by row. The cycle's one wait for the device is here."""
+def read_outcomes(
+    v: Verification, path: Walk, token: Tensor, extra_argmax: Tensor | None = None
+) -> list[CycleOutcome]:
+    """Bring a cycle's outcome to the host, row by row. The cycle's one wait for the device is
+    here."""
     return unpack_outcomes(pack_outcomes(v, path, token, extra_argmax), list(path.flags))
 
 
-def pack_outcomes(v: Verification, path: Walk, token: Tensor, extra_argmax: Tensor | None = None) -> list[Tensor]:
+def pack_outcomes(
+    v: Verification, path: Walk, token: Tensor, extra_argmax: Tensor | None = None
+) -> list[Tensor]:
     """A cycle's outcome as small tensors [B, …] on the device, which keep nothing of the logits."""
     kept_tokens = torch.where(path.kept, v.draft.tokens, -1)
     nothing = kept_tokens[:, :0]
     deepest = (v.draft.depth * v.draft.valid).amax(1, keepdim=True)
-    return [kept_tokens, token[:, None], v.drafted[:, None], deepest,
-            nothing if extra_argmax is None else extra_argmax,
-            nothing if path.relaxed is None else path.relaxed,
-            nothing if path.greedier is None else path.greedier, *path.flags.values()]
+    return [
+        kept_tokens,
+        token[:, None],
+        v.drafted[:, None],
+        deepest,
+        nothing if extra_argmax is None else extra_argmax,
+        nothing if path.relaxed is None else path.relaxed,
+        nothing if path.greedier is None else path.greedier,
+        *path.flags.values(),
+    ]
 
 
 def unpack_outcomes(columns: Sequence[Tensor], flag_names: Sequence[str]) -> list[CycleOutcome]:
@@ -215,26 +284,46 @@ def unpack_outcomes(columns: Sequence[Tensor], flag_names: Sequence[str]) -> lis
     outcomes = []
     for drafted, [after], [nodes], [levels], extra, relaxed, greedier, *flags in _to_host(columns):
         kept = [node for node, drafted_token in enumerate(drafted) if drafted_token >= 0]
-        outcomes.append(CycleOutcome(
-            kept, [*(drafted[node] for node in kept[1:]), after],
-            [bool(relaxed[node]) for node in kept[1:]] if relaxed else [],
-            [bool(greedier[node]) for node in kept[1:]] if greedier else [],
-            {name: [bool(flag[node]) for node in kept] for name, flag in zip(flag_names, flags, strict=True)},
-            extra, nodes + len(extra), levels))
+        outcomes.append(
+            CycleOutcome(
+                kept,
+                [*(drafted[node] for node in kept[1:]), after],
+                [bool(relaxed[node]) for node in kept[1:]] if relaxed else [],
+                [bool(greedier[node]) for node in kept[1:]] if greedier else [],
+                {
+                    name: [bool(flag[node]) for node in kept]
+                    for name, flag in zip(flag_names, flags, strict=True)
+                },
+                extra,
+                nodes + len(extra),
+                levels,
+            )
+        )
     return outcomes
 
 
 def _to_host(columns: Sequence[Tensor]) -> Iterator[tuple[list[int], ...]]:
-    """Several integer or bool tensors [B, width of its own] in one copy: for each row, its part of each as a list."""
+    """Several integer or bool tensors [B, width of its own] in one copy: for each row, its part of
+    each as a list."""
     ends = accumulate((column.shape[1] for column in columns), initial=0)
     parts = [slice(*part) for part in pairwise(ends)]
-    return (tuple(row[part] for part in parts) for row in torch.cat([column.long() for column in columns], 1).tolist())
+    return (
+        tuple(row[part] for part in parts)
+        for row in torch.cat([column.long() for column in columns], 1).tolist()
+    )
 
 
-def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCache, outcomes: list[CycleOutcome],
-           limits: Limits, target: LanguageModel) -> list[list[int]]:
-    """Append what was accepted to the rows, their statistics and the cache's lengths; its kept nodes are in place.
-    Finished rows stay as they are. Returns the node indices that the cache keeps in each row."""
+def commit(
+    rows: list[list[int]],
+    generations: list[Generation],
+    cache: SlotCache,
+    outcomes: list[CycleOutcome],
+    limits: Limits,
+    target: LanguageModel,
+) -> list[list[int]]:
+    """Append what was accepted to the rows, their statistics and the cache's lengths; its kept
+    nodes are in place. Finished rows stay as they are. Returns the node indices that the cache
+    keeps in each row."""
     kept: list[list[int]] = []
     for row, generation, outcome in zip(rows, generations, outcomes, strict=True):
         if not generation.finish:
@@ -244,8 +333,11 @@ def commit(rows: list[list[int]], generations: list[Generation], cache: SlotCach
     return kept
 
 
-def count_cycle(generation: Generation, outcome: CycleOutcome, limits: Limits, target: LanguageModel) -> list[int]:
-    """Add a cycle to an unfinished generation, cut where the generation ends. Returns the tokens it adds."""
+def count_cycle(
+    generation: Generation, outcome: CycleOutcome, limits: Limits, target: LanguageModel
+) -> list[int]:
+    """Add a cycle to an unfinished generation, cut where the generation ends. Returns the tokens it
+    adds."""
     tokens = emit(generation, outcome.tokens, limits, target)
     emitted = len(tokens)
     generation.committed.append(emitted)
@@ -259,7 +351,9 @@ def count_cycle(generation: Generation, outcome: CycleOutcome, limits: Limits, t
     return tokens
 
 
-def emit(generation: Generation, tokens: Sequence[int], limits: Limits, target: LanguageModel) -> list[int]:
+def emit(
+    generation: Generation, tokens: Sequence[int], limits: Limits, target: LanguageModel
+) -> list[int]:
     """Append `tokens` up to the generation's end; returns those that were kept."""
     before = len(generation.output_ids)
     for token in tokens:
@@ -275,8 +369,11 @@ def emit(generation: Generation, tokens: Sequence[int], limits: Limits, target: 
     return generation.output_ids[before:]
 
 
-def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], target: LanguageModel) -> None:
-    """End at the token that completes a stop string; the text is cut before the string when it is read."""
+def _cut_at_stop(
+    generation: Generation, before: int, stop: tuple[str, ...], target: LanguageModel
+) -> None:
+    """End at the token that completes a stop string; the text is cut before the string when it is
+    read."""
     text = target.decode(generation.output_ids)
     if not any(s in text for s in stop):
         return
@@ -288,25 +385,36 @@ def _cut_at_stop(generation: Generation, before: int, stop: tuple[str, ...], tar
             return
 
 
-def text_of(generation: Generation, stop: tuple[str, ...], target: LanguageModel, *, opens: bool = False) -> str:
-    """The generation's text, special tokens left out, ended before the first stop string. It continues the prompt's, or
-    `opens` one, as a message does."""
+def text_of(
+    generation: Generation, stop: tuple[str, ...], target: LanguageModel, *, opens: bool = False
+) -> str:
+    """The generation's text, special tokens left out, ended before the first stop string. It
+    continues the prompt's, or `opens` one, as a message does."""
     text = target.decode(generation.output_ids, opens=opens)
-    return text[:min((text.find(s) for s in stop if s in text), default=len(text))]
+    return text[: min((text.find(s) for s in stop if s in text), default=len(text))]
 
 
 def check_fit(method: Method, prompt_tokens: int, limits: Limits) -> None:
     """Raises TooLong when the positions of a model do not suffice for a prompt and its answer."""
-    model = min((m for m in (method.target, method.model) if m is not None), key=lambda m: m.max_positions)
+    model = min(
+        (m for m in (method.target, method.model) if m is not None), key=lambda m: m.max_positions
+    )
     room = model.max_positions - prompt_tokens
     if limits.max_new_tokens <= room:
         return
-    prompt, positions = f"{model.source}: a prompt of {prompt_tokens} tokens", f"its {model.max_positions} positions"
+    prompt, positions = (
+        f"{model.source}: a prompt of {prompt_tokens} tokens",
+        f"its {model.max_positions} positions",
+    )
     if room < 1:
-        raise TooLong(f"{prompt} leaves no room for an answer in {positions}; shorten the prompt (earlier turns and "
-                      "examples count), or take a model with more positions")
-    raise TooLong(f"{prompt} and {limits.max_new_tokens} new ones exceed {positions}; lower decoding.max_new_tokens "
-                  f"to {room} or less")
+        raise TooLong(
+            f"{prompt} leaves no room for an answer in {positions}; shorten the prompt (earlier "
+            "turns and examples count), or take a model with more positions"
+        )
+    raise TooLong(
+        f"{prompt} and {limits.max_new_tokens} new ones exceed {positions}; lower "
+        f"decoding.max_new_tokens to {room} or less"
+    )
 
 
 def _slots(method: Method, rows: list[list[int]], limits: Limits) -> int:

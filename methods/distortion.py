@@ -1,19 +1,23 @@
-"""What a rule does to the target's distribution, exactly: the law R of each emitted token beside the target's p.
+"""What a rule does to the target's distribution, exactly: the law R of each emitted token beside
+the target's p.
 
-In the context of a kept node (the root included), with children x_1 … x_k in draft order, a_i the probability over the
-test's own uniform number that x_i is kept if it is tested, e the normalised `emit` weights:
+In the context of a kept node (the root included), with children x_1 … x_k in draft order, a_i the
+probability over the test's own uniform number that x_i is kept if it is tested, e the normalised
+`emit` weights:
 
-    R(y) = sum_i a_i prod_(j<i) (1 - a_j) [y = x_i] + prod_j (1 - a_j) e(y)       deterministic candidates
-    R(y) = q(y) a(y) + sum_x q(x) (1 - a(x)) e_x(y)                              one candidate drawn from q
+    R(y) = sum_i a_i prod_(j<i) (1 - a_j) [y = x_i] + prod_j (1 - a_j) e(y)   fixed candidates
+    R(y) = q(y) a(y) + sum_x q(x) (1 - a(x)) e_x(y)                   one candidate drawn from q
 
-A token's distortion is KL(R || p), p the processed distribution, nats; at temperature 0, where p is a point mass, the
-log-probability that is lost: log p0(argmax) - E_R[log p0], p0 the softmax at temperature 1. By the chain rule its sum
-over an answer is the divergence of the rule's texts from the target's where R depends on the text alone; where it
-depends on the place in the cycle too, it is an upper bound (convexity).
+A token's distortion is KL(R || p), p the processed distribution, nats; at temperature 0, where p is
+a point mass, the log-probability that is lost: log p0(argmax) - E_R[log p0], p0 the softmax at
+temperature 1. By the chain rule its sum over an answer is the divergence of the rule's texts from
+the target's where R depends on the text alone; where it depends on the place in the cycle too, it
+is an upper bound (convexity).
 
-a_i is found by bisection: a rule keeps a node iff the node's own number lies below some value. A rule with randomness
-of its own (`Rule.has_own_randomness`) is averaged over `DRAWS` draws, with the Miller–Madow correction of the entropy.
-A rule that looks along the path or has a state has no R given the context; if it is lossless, R = p by its theorem."""
+a_i is found by bisection: a rule keeps a node iff the node's own number lies below some value. A
+rule with randomness of its own (`Rule.has_own_randomness`) is averaged over `DRAWS` draws, with the
+Miller–Madow correction of the entropy. A rule that looks along the path or has a state has no R
+given the context; if it is lossless, R = p by its theorem."""
 
 from __future__ import annotations
 
@@ -35,13 +39,16 @@ from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
 POWERS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24)
-"""4 / T of the temperatures T at which the distance to the target is known: powers of one exponential."""
+"""4 / T of the temperatures T at which the distance to the target is known: powers of one
+exponential."""
 DRAWS = 32
 LARGEST_U = 1 - 2**-24
 NEGLIGIBLE = 1e-6
-"""The least probability under q, and of being rejected, of a candidate that is looked at by itself."""
+"""The least probability under q, and of being rejected, of a candidate that is looked at by
+itself."""
 HALVINGS, CLOSE, CHUNK = 24, 2e-6, 32
-"""Steps of the bisection; how near to a guess a value must lie; candidates whose `emit` weights are held at once."""
+"""Steps of the bisection; how near to a guess a value must lie; candidates whose `emit` weights are
+held at once."""
 SUMS = ("nats", "tv", "js", "outside", "entropy", "logit", "tv_at_1")
 Probe = Callable[[Tensor], Tensor]
 """Uniform numbers -> bool, of the same shape: the node is kept."""
@@ -50,8 +57,9 @@ Probe = Callable[[Tensor], Tensor]
 class LawRecorder(Observer):
     """Adds up what the law R of each emitted token says, for the generations of a batch.
 
-    Rows that have ended are passed over. An answer in which the rule decides otherwise than by thresholds on the nodes'
-    own numbers gets no value: it has randomness of its own that it does not declare."""
+    Rows that have ended are passed over. An answer in which the rule decides otherwise than by
+    thresholds on the nodes' own numbers gets no value: it has randomness of its own that it does
+    not declare."""
 
     def __init__(self, method: Method, limits: Limits) -> None:
         self._rule, self._sampling, self._limits = method.rule, method.sampling, limits
@@ -63,17 +71,31 @@ class LawRecorder(Observer):
 
     def on_first(self, logits: Tensor, token: Tensor) -> None:
         self._left = [self._limits.max_new_tokens] * len(token)
-        self._add(torch.arange(len(token)), logits, _normal(self._sampling.probs(logits).double()), token.tolist())
+        self._add(
+            torch.arange(len(token)),
+            logits,
+            _normal(self._sampling.probs(logits).double()),
+            token.tolist(),
+        )
 
-    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor,
-                 requests: Sequence[int]) -> None:
+    def on_cycle(
+        self,
+        v: Verification,
+        decision: Decision,
+        path: Walk,
+        token: Tensor,
+        u: Tensor,
+        requests: Sequence[int],
+    ) -> None:
         alive = torch.tensor([self._left[request] > 0 for request in requests], device=token.device)
         if not alive.any():
             return
         rows, nodes = (path.kept & alive[:, None]).nonzero(as_tuple=True)
         owners = torch.tensor(requests, device=rows.device)[rows]
         law, corrected = self._law(v, decision, rows, nodes, owners)
-        tokens = torch.cat([torch.where(path.kept, v.draft.tokens, -1)[:, 1:], token[:, None]], 1)[alive]
+        tokens = torch.cat([torch.where(path.kept, v.draft.tokens, -1)[:, 1:], token[:, None]], 1)[
+            alive
+        ]
         self._add(owners, v.logits[rows, nodes], law, tokens[tokens >= 0].tolist(), corrected)
 
     def add_to(self, generations: Sequence[Generation]) -> None:
@@ -81,16 +103,24 @@ class LawRecorder(Observer):
         owners, values = (torch.cat(parts) for parts in zip(*self._parts, strict=True))
         for request, generation in enumerate(generations):
             if request not in self._unknown:
-                own = values[owners == request][:len(generation.output_ids)]
+                own = values[owners == request][: len(generation.output_ids)]
                 sums = own.sum(0).tolist()
-                generation.divergence = Divergence(self._basis, len(own), log_mass=sums[len(SUMS):],
-                                                   **dict(zip(SUMS, sums[:len(SUMS)], strict=True)))
+                generation.divergence = Divergence(
+                    self._basis,
+                    len(own),
+                    log_mass=sums[len(SUMS) :],
+                    **dict(zip(SUMS, sums[: len(SUMS)], strict=True)),
+                )
 
-    def _law(self, v: Verification, decision: Decision, rows: Tensor, nodes: Tensor,
-             owners: Tensor) -> tuple[Tensor, Tensor | None]:
-        """R [M, V] float64 in the contexts (rows, nodes), both [M], and the correction [M] of its entropy."""
+    def _law(
+        self, v: Verification, decision: Decision, rows: Tensor, nodes: Tensor, owners: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """R [M, V] float64 in the contexts (rows, nodes), both [M], and the correction [M] of its
+        entropy."""
         sampled = v.draft.sampled and not v.sampling.greedy and v.draft.nodes > 1
-        if not self._rule.has_law() or (sampled and (self._rule.has_own_randomness() or not v.draft.chain)):
+        if not self._rule.has_law() or (
+            sampled and (self._rule.has_own_randomness() or not v.draft.chain)
+        ):
             self._basis = "theorem"
             if not self._rule.is_lossless(v.sampling):
                 self._unknown |= set(owners.tolist())
@@ -107,24 +137,34 @@ class LawRecorder(Observer):
         earlier = torch.where(v.earlier_siblings, 1 - kept[:, None, :], 1.0).prod(-1)
         return tree_law(self._rule, v, rows, nodes, kept * earlier), None
 
-    def _add(self, owners: Tensor, logits: Tensor, law: Tensor, tokens: list[int],
-             corrected: Tensor | None = None) -> None:
+    def _add(
+        self,
+        owners: Tensor,
+        logits: Tensor,
+        law: Tensor,
+        tokens: list[int],
+        corrected: Tensor | None = None,
+    ) -> None:
         values = compared(logits, law, self._sampling)
         if corrected is not None:
             values[:, SUMS.index("entropy")] += corrected
             values[:, SUMS.index("nats")] -= 0 if self._sampling.greedy else corrected
         self._parts.append((owners.cpu(), values.cpu()))
         for owner, token in zip(owners.tolist(), tokens, strict=True):
-            self._left[owner] = 0 if token in self._limits.eos_ids else max(0, self._left[owner] - 1)
+            self._left[owner] = (
+                0 if token in self._limits.eos_ids else max(0, self._left[owner] - 1)
+            )
 
 
 def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
-    """[M, 7 + 12] float64 of R = `law` [M, V] beside the target with raw `logits` [M, V], as `Divergence` adds them up:
-    nats, TV, JS, mass of R where p is 0, H(R), E_R[z], TV from the whole target at temperature 1, then
-    logsumexp(z / T) at each temperature of `POWERS`."""
+    """[M, 7 + 12] float64 of R = `law` [M, V] beside the target with raw `logits` [M, V], as
+    `Divergence` adds them up: nats, TV, JS, mass of R where p is 0, H(R), E_R[z], TV from the whole
+    target at temperature 1, then logsumexp(z / T) at each temperature of `POWERS`."""
     z = logits.double()
     top, best = z.max(-1)
-    power = {1: ((logits - logits.amax(-1, keepdim=True)).float() / 4).exp()}  # to 1e-6, in half the time
+    power = {
+        1: ((logits - logits.amax(-1, keepdim=True)).float() / 4).exp()
+    }  # to 1e-6, in half the time
     for n in POWERS:
         power[n] = power[n // 2] * power[n - n // 2]
     mass = torch.stack([power[n].sum(-1) for n in POWERS], -1).double()
@@ -135,8 +175,13 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
     if sampling.greedy:
         own = law.gather(-1, best[:, None])[:, 0]
         missing = 1 - own
-        js = (torch.xlogy(own, own) - torch.xlogy(own + 1, (own + 1) / 2) + missing * math.log(2)) / 2
-        return torch.cat([torch.stack([top - logit, missing, js, missing, entropy, logit, at_1], -1), log_mass], -1)
+        js = (
+            torch.xlogy(own, own) - torch.xlogy(own + 1, (own + 1) / 2) + missing * math.log(2)
+        ) / 2
+        return torch.cat(
+            [torch.stack([top - logit, missing, js, missing, entropy, logit, at_1], -1), log_mass],
+            -1,
+        )
     processed = sampling.process(logits).double()
     log_p = processed.log_softmax(-1)
     p = log_p.exp()
@@ -145,13 +190,16 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
     cross = -torch.linalg.vecdot(law, finite)
     nats = torch.where(outside > 0, torch.inf, (cross - entropy).clamp(min=0))
     middle = (law + p).div_(2)
-    js = (-torch.xlogy(middle, middle).sum(-1) - (entropy - torch.linalg.vecdot(p, finite)) / 2).clamp(min=0)
+    js = (
+        -torch.xlogy(middle, middle).sum(-1) - (entropy - torch.linalg.vecdot(p, finite)) / 2
+    ).clamp(min=0)
     tv = (law - p).abs_().sum(-1) / 2
     return torch.cat([torch.stack([nats, tv, js, outside, entropy, logit, at_1], -1), log_mass], -1)
 
 
 def keep_probability(rule: Rule, v: Verification) -> Tensor:
-    """[B, N] float64: the probability over its own number that a deterministic candidate is kept if it is tested."""
+    """[B, N] float64: the probability over its own number that a deterministic candidate is kept if
+    it is tested."""
     if v.draft.nodes == 1:
         return torch.zeros_like(v.u, dtype=torch.float64)
     guess = None
@@ -162,21 +210,26 @@ def keep_probability(rule: Rule, v: Verification) -> Tensor:
 
 
 def tree_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor, first: Tensor) -> Tensor:
-    """R [M, V] in the contexts (rows, nodes), both [M]: `first` [B, N] is the probability that a node is the first of
-    its siblings to be kept, in its context."""
+    """R [M, V] in the contexts (rows, nodes), both [M]: `first` [B, N] is the probability that a
+    node is the first of its siblings to be kept, in its context."""
     weights = emitted(rule, v, rows, nodes)
     place = torch.full_like(v.draft.tokens, -1)
     place[rows, nodes] = torch.arange(len(rows), device=rows.device)
     children = v.draft.valid & (v.draft.depth > 0) & (place.gather(1, v.parent) >= 0)
     row, child = children.nonzero(as_tuple=True)
     context, share = place.gather(1, v.parent)[row, child], first[row, child]
-    left = torch.ones(len(rows), dtype=torch.float64, device=rows.device).index_add(0, context, -share).clamp(min=0)
+    left = (
+        torch.ones(len(rows), dtype=torch.float64, device=rows.device)
+        .index_add(0, context, -share)
+        .clamp(min=0)
+    )
     law = weights.mul_(left[:, None])
     return law.index_put_((context, v.draft.tokens[row, child]), share, accumulate=True)
 
 
 def emitted(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Tensor:
-    """[M, V] float64: the law of the token behind each of the contexts (rows, nodes) once all children are rejected."""
+    """[M, V] float64: the law of the token behind each of the contexts (rows, nodes) once all
+    children are rejected."""
     if rule.emits_argmax(v.sampling):
         law = torch.zeros(len(rows), v.logits.shape[-1], dtype=torch.float64, device=rows.device)
         return law.scatter_(-1, v.argmax[rows, nodes, None], 1.0)
@@ -189,9 +242,12 @@ def emitted(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Tensor:
     return law.div_(law.sum(-1, keepdim=True))
 
 
-def averaged(rule: Rule, v: Verification, u: Tensor, rows: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """R [M, V] of a rule with randomness of its own, the mean over the draws `u` [D, B, N], and by how much the entropy
-    of such a mean is too low, [M]: (outcomes - 1)/(2 D), an outcome being the child that is kept, or none."""
+def averaged(
+    rule: Rule, v: Verification, u: Tensor, rows: Tensor, nodes: Tensor
+) -> tuple[Tensor, Tensor]:
+    """R [M, V] of a rule with randomness of its own, the mean over the draws `u` [D, B, N], and by
+    how much the entropy of such a mean is too low, [M]: (outcomes - 1)/(2 D), an outcome being the
+    child that is kept, or none."""
     law, seen = None, torch.zeros(v.u.shape, dtype=torch.bool, device=v.u.device)
     ended = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
     for one in u:
@@ -204,13 +260,18 @@ def averaged(rule: Rule, v: Verification, u: Tensor, rows: Tensor, nodes: Tensor
         own = tree_law(rule, drawn, rows, nodes, first.double())
         law = own if law is None else law + own
     assert law is not None
-    kinds = torch.zeros(v.u.shape, device=v.u.device).scatter_add(1, v.parent, seen.float())[rows, nodes] + ended
+    kinds = (
+        torch.zeros(v.u.shape, device=v.u.device).scatter_add(1, v.parent, seen.float())[
+            rows, nodes
+        ]
+        + ended
+    )
     return law / len(u), (kinds - 1).clamp(min=0).double() / (2 * len(u))
 
 
 def sampled_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Tensor:
-    """R [M, V] in the contexts (rows, nodes) of a chain whose candidates were drawn from q. Candidates that are
-    `NEGLIGIBLE` are taken to be tested as `lossless` tests them."""
+    """R [M, V] in the contexts (rows, nodes) of a chain whose candidates were drawn from q.
+    Candidates that are `NEGLIGIBLE` are taken to be tested as `lossless` tests them."""
     inner = nodes < v.drafted[rows]
     law = torch.empty(len(rows), v.logits.shape[-1], dtype=torch.float64, device=rows.device)
     if not inner.all():
@@ -230,20 +291,24 @@ def sampled_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Ten
         places = tokens.gather(1, hard)
         found = bisected(partial(of.kept, places), of.u_like(places))
         some = torch.where(unknown, some.T.scatter(1, hard, found.T).T, some)
-    kept.scatter_(1, torch.where(real, tokens, tokens[:, :1]), torch.where(real.T, some, some[:1]).T)
+    kept.scatter_(
+        1, torch.where(real, tokens, tokens[:, :1]), torch.where(real.T, some, some[:1]).T
+    )
     keeps = of.q * kept
     law[inner] = _normal(keeps + of.rejected((of.q - keeps).clamp(min=0)))
     return law
 
 
 def _packed(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """The columns that are chosen in each row of `chosen` [M, V] bool, as [M, C] places from the left, and [M, C] bool
-    which of these are more than filling."""
+    """The columns that are chosen in each row of `chosen` [M, V] bool, as [M, C] places from the
+    left, and [M, C] bool which of these are more than filling."""
     count = chosen.sum(-1, keepdim=True)
     width = max(1, int(count.max()))
     columns = torch.arange(chosen.shape[-1], device=chosen.device).expand_as(chosen)
     order = torch.where(chosen, chosen.cumsum(-1) - 1, width)
-    packed = torch.zeros(len(chosen), width + 1, dtype=torch.long, device=chosen.device).scatter_(1, order, columns)
+    packed = torch.zeros(len(chosen), width + 1, dtype=torch.long, device=chosen.device).scatter_(
+        1, order, columns
+    )
     return packed[:, :width], torch.arange(width, device=chosen.device) < count
 
 
@@ -257,14 +322,29 @@ class _Candidates:
             return None if x is None else x[rows, nodes][:, None].expand(-1, 2, *x.shape[2:])
 
         self._rule, self._sampling = rule, v.sampling
-        self._logits, self._draft_logits, self._hidden = v.logits[rows, nodes], of(v.draft.logits), of(v.hidden_or_none)
-        self._draft_hidden, self._state = of(v.draft.hidden), {name: x[rows] for name, x in v.state.items()}
+        self._logits, self._draft_logits, self._hidden = (
+            v.logits[rows, nodes],
+            of(v.draft.logits),
+            of(v.hidden_or_none),
+        )
+        self._draft_hidden, self._state = (
+            of(v.draft.hidden),
+            {name: x[rows] for name, x in v.state.items()},
+        )
         self._root, self._node = v.draft.tokens[rows, nodes], torch.zeros_like(rows)
-        self.p, self.q = v.sampling.probs(self._logits), _normal(v.sampling.probs(v.draft_logits[rows, nodes]))
+        self.p, self.q = (
+            v.sampling.probs(self._logits),
+            _normal(v.sampling.probs(v.draft_logits[rows, nodes])),
+        )
         self._shared: dict[str, Tensor | tuple[Tensor, ...]] = {}
         whole = self._view(self._root, self._logits.new_zeros(len(rows)))
-        self._shared = {"p": self.p[:, None].expand(-1, 2, -1), "q": self.q[:, None].expand(-1, 2, -1),
-                        "top2": whole.top2, "argmax": whole.argmax, "log_mass": whole.log_mass}
+        self._shared = {
+            "p": self.p[:, None].expand(-1, 2, -1),
+            "q": self.q[:, None].expand(-1, 2, -1),
+            "top2": whole.top2,
+            "argmax": whole.argmax,
+            "log_mass": whole.log_mass,
+        }
 
     def u_like(self, tokens: Tensor) -> Tensor:
         """[C, M] numbers for tokens [M, C]."""
@@ -272,10 +352,13 @@ class _Candidates:
 
     def kept(self, tokens: Tensor, u: Tensor) -> Tensor:
         """[C, M] bool: whether the tokens [M, C] are kept with these numbers [C, M]."""
-        return torch.func.vmap(lambda *one: self._rule.decide(self._view(*one)).accept[:, 1])(tokens.T, u)
+        return torch.func.vmap(lambda *one: self._rule.decide(self._view(*one)).accept[:, 1])(
+            tokens.T, u
+        )
 
     def rejected(self, mass: Tensor) -> Tensor:
-        """[M, V] float64: what is emitted behind candidates that are rejected with `mass` [M, V]."""
+        """[M, V] float64: what is emitted behind candidates that are rejected with `mass` [M,
+        V]."""
         tokens, real = _packed(mass > NEGLIGIBLE)
         total, found = mass.sum(-1, keepdim=True), torch.zeros_like(mass)
         share = torch.where(real, mass.gather(1, tokens), 0.0)
@@ -292,28 +375,39 @@ class _Candidates:
     def _view(self, token: Tensor, u: Tensor) -> Verification:
         """One candidate [M] in each context, tested with `u` [M]."""
         share = self.q.gather(1, token[:, None])
-        draft = Draft.of_chain(torch.stack([self._root, token], 1), sampled=True, logits=self._draft_logits,
-                               q=torch.cat([torch.ones_like(share), share], 1),
-                               valid=torch.ones_like(self._root, dtype=torch.bool)[:, None].expand(-1, 2))
+        draft = Draft.of_chain(
+            torch.stack([self._root, token], 1),
+            sampled=True,
+            logits=self._draft_logits,
+            q=torch.cat([torch.ones_like(share), share], 1),
+            valid=torch.ones_like(self._root, dtype=torch.bool)[:, None].expand(-1, 2),
+        )
         draft.hidden = self._draft_hidden
         logits = self._logits[:, None].expand(-1, 2, -1)
-        seen = Verification(draft, logits, self._sampling, torch.stack([u, u], 1), self._hidden, self._state)
+        seen = Verification(
+            draft, logits, self._sampling, torch.stack([u, u], 1), self._hidden, self._state
+        )
         seen.__dict__.update(self._shared)
         return seen
 
 
 def threshold_of(probe: Probe, like: Tensor, guess: Tensor | None = None) -> Tensor:
-    """Float64, in the shape of `like`: the value below which a number is kept. `guess` is tried first."""
+    """Float64, in the shape of `like`: the value below which a number is kept. `guess` is tried
+    first."""
     kept, unknown = bracket(probe, like, guess)
     return torch.where(unknown, bisected(probe, like), kept) if unknown.any() else kept
 
 
 def bracket(probe: Probe, like: Tensor, guess: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The threshold where it is 0, 1 or near `guess`, as it is in most rules, and where it is not."""
+    """The threshold where it is 0, 1 or near `guess`, as it is in most rules, and where it is
+    not."""
     kept = probe(torch.full_like(like, LARGEST_U)).double()
     unknown = probe(torch.zeros_like(like)) & (kept == 0)
     if guess is not None and unknown.any():
-        low, high = (guess * (1 - CLOSE)).to(like.dtype), (guess * (1 + CLOSE)).clamp(max=LARGEST_U).to(like.dtype)
+        low, high = (
+            (guess * (1 - CLOSE)).to(like.dtype),
+            (guess * (1 + CLOSE)).clamp(max=LARGEST_U).to(like.dtype),
+        )
         near = unknown & probe(low) & ~probe(high)
         kept, unknown = torch.where(near, guess.double(), kept), unknown & ~near
     return kept, unknown
@@ -321,7 +415,10 @@ def bracket(probe: Probe, like: Tensor, guess: Tensor | None) -> tuple[Tensor, T
 
 def bisected(probe: Probe, like: Tensor) -> Tensor:
     """The threshold, to 2^-24."""
-    low, high = torch.zeros_like(like, dtype=torch.float64), torch.ones_like(like, dtype=torch.float64)
+    low, high = (
+        torch.zeros_like(like, dtype=torch.float64),
+        torch.ones_like(like, dtype=torch.float64),
+    )
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         below = probe(middle.to(like.dtype))

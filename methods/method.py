@@ -34,8 +34,8 @@ class Method:
     pruning: Pruning | None = None
 
     def proposer(self, rows: list[list[int]], slots: int) -> Proposer:
-        """The drafter at work on the prompts `rows`, its drafts pruned where the method prunes; at most `slots` tokens
-        a row will ever be held."""
+        """The drafter at work on the prompts `rows`, its drafts pruned where the method prunes; at
+        most `slots` tokens a row will ever be held."""
         proposer = self.drafter.start(self.target, self.model, self.draft, rows, slots)
         return proposer if self.pruning is None else PrunedProposer(proposer, self.pruning)
 
@@ -43,28 +43,52 @@ class Method:
 def autoregressive(target: LanguageModel, sampling: Sampling | None = None) -> Method:
     """Decoding with the target alone; greedy unless `sampling` is given."""
     sampling = sampling or Sampling(0.0)
-    return build_method(target, None, NoneDrafter(), Greedy() if sampling.greedy else Lossless(), sampling, 1)
+    return build_method(
+        target, None, NoneDrafter(), Greedy() if sampling.greedy else Lossless(), sampling, 1
+    )
 
 
-def capabilities(drafter: Drafter, name: str, sampling: Sampling, full_vocabulary: bool = True) -> DraftCapabilities:
+def capabilities(
+    drafter: Drafter, name: str, sampling: Sampling, full_vocabulary: bool = True
+) -> DraftCapabilities:
     """What `Rule.check` and `Pruning.check` read of a drafter, before anything is loaded."""
-    return DraftCapabilities(name, drafter.has_q, drafter.samples(sampling), full_vocabulary, drafter.is_chain(),
-                             drafter.has_bonus_q, drafter.distinct(sampling))
+    return DraftCapabilities(
+        name,
+        drafter.has_q,
+        drafter.samples(sampling),
+        full_vocabulary,
+        drafter.is_chain(),
+        drafter.has_bonus_q,
+        drafter.distinct(sampling),
+    )
 
 
-def build_method(target: LanguageModel, model: LanguageModel | Head | None, drafter: Drafter, rule: Rule,
-                 sampling: Sampling, draft_length: int, pruning: Pruning | None = None) -> Method:
-    """Put a method together. Raises ModelError when the drafter cannot work on target and model, when target and draft
-    do not share a vocabulary, or when a head drafts from a part of it only and the rule needs all of it."""
+def build_method(
+    target: LanguageModel,
+    model: LanguageModel | Head | None,
+    drafter: Drafter,
+    rule: Rule,
+    sampling: Sampling,
+    draft_length: int,
+    pruning: Pruning | None = None,
+) -> Method:
+    """Put a method together. Raises ModelError when the drafter cannot work on target and model,
+    when target and draft do not share a vocabulary, or when a head drafts from a part of it only
+    and the rule needs all of it."""
     from methods.engine.source import ModelError
 
     drafter.check_target(target)
     drafter.check_model(model)
     if model is not None and model.vocab_size != target.vocab_size:
-        raise ModelError(f"pair.{drafter.model_role}={model.source}: its vocabulary has {model.vocab_size} entries, "
-                         f"the target's {target.vocab_size}; draft and target must share one vocabulary")
+        raise ModelError(
+            f"pair.{drafter.model_role}={model.source}: its vocabulary has {model.vocab_size} "
+            f"entries, the target's {target.vocab_size}; draft and target must share one "
+            "vocabulary"
+        )
     if model is not None and not model.full_vocabulary:
-        candidates = capabilities(drafter, drafter.model_role or "none", sampling, full_vocabulary=False)
+        candidates = capabilities(
+            drafter, drafter.model_role or "none", sampling, full_vocabulary=False
+        )
         try:
             rule.check(candidates, sampling)
         except ValueError as error:
@@ -73,23 +97,38 @@ def build_method(target: LanguageModel, model: LanguageModel | Head | None, draf
     bound = rule.bind(target, model)
     _check_findings(target, model, drafter, bound)
     if bound.needs_draft_hidden() and not drafter.has_hidden():
-        raise ModelError(f"rule={rule.name} reads the draft model's hidden states, and this drafter has none behind "
-                         "its tokens: take drafter=model, or a classifier trained with features=target")
-    settings = DraftSettings(draft_length, sampling, needs_q, bound.needs_draft_hidden(), bound.bonus_needs_q(sampling))
+        raise ModelError(
+            f"rule={rule.name} reads the draft model's hidden states, and this drafter has none "
+            "behind its tokens: take drafter=model, or a classifier trained with features=target"
+        )
+    settings = DraftSettings(
+        draft_length, sampling, needs_q, bound.needs_draft_hidden(), bound.bonus_needs_q(sampling)
+    )
     return Method(target, model, drafter, bound, sampling, settings, pruning)
 
 
-def _check_findings(target: LanguageModel, model: LanguageModel | Head | None, drafter: Drafter, rule: Rule) -> None:
-    """Raises ModelError where the method needs what the engine was found to do wrong with one of its models."""
+def _check_findings(
+    target: LanguageModel, model: LanguageModel | Head | None, drafter: Drafter, rule: Rule
+) -> None:
+    """Raises ModelError where the method needs what the engine was found to do wrong with one of
+    its models."""
     from methods.engine.source import ModelError
 
     for one in (target, model):
         if one is None or (found := getattr(one, "findings", None)) is None:
             continue
         if found.trees and not drafter.is_chain():
-            raise ModelError(f"{one.source}: trees are not right with it: {found.trees}; take a drafter of chains "
-                             "(prompt_lookup, or drafter.tree=chain), or engine=vllm")
-        reads = rule.needs_hidden() or drafter.features(model) if one is target else rule.needs_draft_hidden()
+            raise ModelError(
+                f"{one.source}: trees are not right with it: {found.trees}; take a drafter of "
+                "chains (prompt_lookup, or drafter.tree=chain), or engine=vllm"
+            )
+        reads = (
+            rule.needs_hidden() or drafter.features(model)
+            if one is target
+            else rule.needs_draft_hidden()
+        )
         if found.states and reads:
-            raise ModelError(f"{one.source}: nothing can read its hidden states: {found.states}; take a drafter and a "
-                             "rule without a head or classifier (drafter=model, rule=lossless)")
+            raise ModelError(
+                f"{one.source}: nothing can read its hidden states: {found.states}; take a "
+                "drafter and a rule without a head or classifier (drafter=model, rule=lossless)"
+            )

@@ -1,21 +1,29 @@
-"""ARC-Decode's pruning: drop unlikely branches of a draft between drafting and verification (draft -> prune -> verify).
+"""ARC-Decode's pruning: drop unlikely branches of a draft between drafting and verification (draft
+-> prune -> verify).
 
-For a node c at depth d, l(c) is the log-probability of its path under the draft. H is the target's entropy divided by
-ln V in the context that predicted the cycle's root token, known before the forward that pruning makes cheaper.
+For a node c at depth d, l(c) is the log-probability of its path under the draft. H is the target's
+entropy divided by ln V in the context that predicted the cycle's root token, known before the
+forward that pruning makes cheaper.
 
 score
-  entropy     s(c) = exp(l(c)) exp(-decay d H) (eq. 1). Per depth, theta_d is the largest threshold whose nodes
-              {s >= theta_d} hold at least 1 - epsilon_d of the depth's mass (eq. 3); the epsilon_d sum to at most
-              `budget`, if given. Then (eq. 4): a node is kept iff s >= theta_d and its parent is kept (prefix closure);
-              a leaf of the draft also needs s >= tau_d = max(theta_d, leaf) (leaf safety); a kept parent that would
-              lose all its children keeps its best one, recursively (re-insertion). The factor exp(-decay d H) is the
-              same for all nodes of a depth, so it does not affect which nodes pass theta_d, only what `leaf` removes.
-  accum_prob  s = exp(l)               one threshold for the whole tree: the smallest set of best nodes that holds
-  depth       s = exp(l) (1 + alpha d)      1 - epsilon of all mass; no leaf safety, no re-insertion (Table 8: node-wise
-  depth_exp   s = exp(l) exp(alpha d)       decisions). Descendants of a dropped node are dropped too.
+  entropy     s(c) = exp(l(c)) exp(-decay d H) (eq. 1). Per depth, theta_d is the largest threshold
+              whose nodes {s >= theta_d} hold at least 1 - epsilon_d of the depth's mass (eq. 3);
+              the epsilon_d sum to at most `budget`, if given. Then (eq. 4): a node is kept iff s >=
+              theta_d and its parent is kept (prefix closure); a leaf of the draft also needs s >=
+              tau_d = max(theta_d, leaf) (leaf safety); a kept parent that would lose all its
+              children keeps its best one, recursively (re-insertion). The factor exp(-decay d H) is
+              the same for all nodes of a depth, so it does not affect which nodes pass theta_d,
+              only what `leaf` removes.
+  accum_prob  s = exp(l)               one threshold for the whole tree: the smallest set of best
+              nodes that holds
+  depth       s = exp(l) (1 + alpha d)      1 - epsilon of all mass; no leaf safety, no re-insertion
+              (Table 8: node-wise
+  depth_exp   s = exp(l) exp(alpha d)       decisions). Descendants of a dropped node are dropped
+              too.
 
-Deterministic candidates only: dropping tokens drawn from q according to their q would bias the output.
-Source: section 3.2 and Appendix A.3.5; the paper's run has epsilon 0.05 per depth and decay 1.
+Deterministic candidates only: dropping tokens drawn from q according to their q would bias the
+output. Source: section 3.2 and Appendix A.3.5; the paper's run has epsilon 0.05 per depth and decay
+1.
 """
 
 from __future__ import annotations
@@ -33,12 +41,15 @@ from methods.rules.arc import entropy
 from methods.rules.base import DraftCapabilities
 from methods.trees.draft import Draft
 
-if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+if (
+    TYPE_CHECKING
+):  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.cache import SlotCache
 
 Score = Literal["entropy", "accum_prob", "depth", "depth_exp"]
 TIE = 1e-6
-"""Scores that differ by less than this relative amount count as equal: draft probabilities are single precision."""
+"""Scores that differ by less than this relative amount count as equal: draft probabilities are
+single precision."""
 TINY = 1e-30
 """Lower bound on draft probabilities, so that every path has a finite log-probability."""
 
@@ -47,7 +58,8 @@ class Pruning(BaseModel):
     """Options of the pruning step; see the module docstring for the scores.
 
     score    how nodes are ranked.
-    epsilon  share of the mass that may be lost, per depth (entropy) or over the tree (the other scores).
+    epsilon  share of the mass that may be lost, per depth (entropy) or over the tree (the other
+             scores).
     budget   entropy only: bound on the sum of epsilon over depths; None for no bound.
     decay    entropy only: weight of depth times entropy.
     leaf     entropy only: minimum score of a leaf.
@@ -65,16 +77,20 @@ class Pruning(BaseModel):
     def check(self, candidates: DraftCapabilities) -> None:
         """Raise ValueError, one line, for drafts that cannot be pruned."""
         if not candidates.has_q:
-            raise ValueError(f"pruning ranks tokens by draft probability, and drafter={candidates.drafter} has none: "
-                             "use a drafter that is a model or a head, or pruning=none")
+            raise ValueError(
+                f"pruning ranks tokens by draft probability, and drafter={candidates.drafter} "
+                "has none: use a drafter that is a model or a head, or pruning=none"
+            )
         if candidates.sampled:
-            raise ValueError("pruning drops tokens by their probability, which biases those that drafter="
-                             f"{candidates.drafter} draws: use drafter=model_greedy, a tree of top-k tokens, or "
-                             "pruning=none")
+            raise ValueError(
+                "pruning drops tokens by their probability, which biases those that drafter="
+                f"{candidates.drafter} draws: use drafter=model_greedy, a tree of top-k tokens, or "
+                "pruning=none"
+            )
 
     def prune(self, draft: Draft, entropy: Tensor) -> tuple[Draft, list[int], list[int]]:
-        """The draft without the nodes that score too low, the tokens drafted in each row, and how many of these were
-        dropped. `entropy` [B]: the target's at the root, over ln V.
+        """The draft without the nodes that score too low, the tokens drafted in each row, and how
+        many of these were dropped. `entropy` [B]: the target's at the root, over ln V.
 
         Synchronises with the device once, to learn the new size."""
         kept = self.kept(draft, entropy)
@@ -101,7 +117,9 @@ class Pruning(BaseModel):
         same = (depth[:, :, None] == depth[:, None, :]) & valid[:, None, :]
         epsilon: float | Tensor = self.epsilon
         if self.budget is not None:
-            epsilon = torch.clamp(self.budget / torch.where(valid, depth, 0).amax(1).clamp(min=1), max=epsilon)[:, None]
+            epsilon = torch.clamp(
+                self.budget / torch.where(valid, depth, 0).amax(1).clamp(min=1), max=epsilon
+            )[:, None]
         passes = above_threshold(score, same, epsilon)
         node = torch.arange(draft.nodes, device=parents.device)[:, None]
         leaf = ~((parents[:, None, :] == node) & valid[:, None]).any(-1)
@@ -115,7 +133,12 @@ class Pruning(BaseModel):
     def scores(self, draft: Draft, entropy: Tensor) -> Tensor:
         """Scores [B, N] float64; 1 for the root, 0 for padding."""
         assert draft.q is not None, "check() refuses drafters without a distribution"
-        log_q = draft.q.double().clamp(min=TINY).log().masked_fill(~draft.valid | (draft.depth == 0), 0.0)
+        log_q = (
+            draft.q.double()
+            .clamp(min=TINY)
+            .log()
+            .masked_fill(~draft.valid | (draft.depth == 0), 0.0)
+        )
         path = (draft.ancestors.to(log_q.dtype) @ log_q[..., None])[..., 0]
         depth = draft.depth.to(log_q.dtype)
         match self.score:
@@ -147,18 +170,24 @@ class PrunedProposer(Proposer):
         return draft
 
     def on_logits(self, logits: Tensor, node: Tensor) -> None:
-        self.entropy = entropy(logits[torch.arange(len(node), device=node.device), node].softmax(-1))
+        self.entropy = entropy(
+            logits[torch.arange(len(node), device=node.device), node].softmax(-1)
+        )
         self.proposer.on_logits(logits, node)
 
     def keep(self, places: list[int]) -> None:
         assert self.entropy is not None, "on_logits comes first"
         self.proposer.keep(places)
         self.entropy = self.entropy[places]
-        self.drafted, self.dropped = ([[cycle[place] for place in places] for cycle in counts]
-                                      for counts in (self.drafted, self.dropped))
+        self.drafted, self.dropped = (
+            [[cycle[place] for place in places] for cycle in counts]
+            for counts in (self.drafted, self.dropped)
+        )
 
     def pruning_counts(self, row: int, cycles: int) -> tuple[int, int]:
-        drafted, dropped = (sum(cycle[row] for cycle in counts[:cycles]) for counts in (self.drafted, self.dropped))
+        drafted, dropped = (
+            sum(cycle[row] for cycle in counts[:cycles]) for counts in (self.drafted, self.dropped)
+        )
         return drafted, dropped
 
     def attach_target_cache(self, cache: SlotCache) -> None:
@@ -177,10 +206,11 @@ def clearly_above(score: Tensor) -> Tensor:
 
 
 def above_threshold(score: Tensor, peers: Tensor, epsilon: float | Tensor) -> Tensor:
-    """[B, N] bool: membership in the smallest set of highest-scoring peers that holds 1 - epsilon of their mass.
+    """[B, N] bool: membership in the smallest set of highest-scoring peers that holds 1 - epsilon
+    of their mass.
 
-    Ties with the lowest score of the set are included. `peers`: [B, N, N] bool, row i the peers of node i; or [B, N] if
-    all nodes share one set."""
+    Ties with the lowest score of the set are included. `peers`: [B, N, N] bool, row i the peers of
+    node i; or [B, N] if all nodes share one set."""
     mass = peers.to(score.dtype) * (score if peers.dim() == 2 else score[:, None, :])
     mass = mass[:, None, :].expand(-1, score.shape[1], -1) if peers.dim() == 2 else mass
     before = (mass * clearly_above(score)).sum(-1)
@@ -188,18 +218,33 @@ def above_threshold(score: Tensor, peers: Tensor, epsilon: float | Tensor) -> Te
 
 
 def select(draft: Draft, kept: Tensor, size: int) -> Draft:
-    """The draft restricted to the nodes `kept` [B, N], order preserved, each row padded to `size` nodes."""
+    """The draft restricted to the nodes `kept` [B, N], order preserved, each row padded to `size`
+    nodes."""
     index = kept.int().argsort(dim=1, descending=True, stable=True)[:, :size]
     valid = kept.gather(1, index)
     place = kept.cumsum(1) - 1
 
     def pick(x: Tensor) -> Tensor:
         x = x.expand(len(index), *x.shape[1:])
-        return x.gather(1, index.reshape(*index.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:]))
+        return x.gather(
+            1, index.reshape(*index.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:])
+        )
 
     parents = pick(draft.parents)
     parents = torch.where(parents < 0, -1, place.gather(1, parents.clamp(min=0)).clamp(min=0))
     ancestors = pick(draft.ancestors).gather(2, index[:, None].expand(-1, size, -1))
-    logits, q, hidden = (None if x is None else pick(x) for x in (draft.logits, draft.q, draft.hidden))
-    return replace(draft, tokens=pick(draft.tokens), parents=parents, ancestors=ancestors, depth=pick(draft.depth),
-                   valid=valid, logits=logits, q=q, hidden=hidden, sizes=None)
+    logits, q, hidden = (
+        None if x is None else pick(x) for x in (draft.logits, draft.q, draft.hidden)
+    )
+    return replace(
+        draft,
+        tokens=pick(draft.tokens),
+        parents=parents,
+        ancestors=ancestors,
+        depth=pick(draft.depth),
+        valid=valid,
+        logits=logits,
+        q=q,
+        hidden=hidden,
+        sizes=None,
+    )

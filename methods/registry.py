@@ -1,5 +1,5 @@
-"""Find a rule or a drafter by its class: `near_top` is `NearTop`, `model` is `ModelDrafter`. To add one, add a class in
-a file of the folder; nothing is registered by hand."""
+"""Find a rule or a drafter by its class: `near_top` is `NearTop`, `model` is `ModelDrafter`. To add
+one, add a class in a file of the folder; nothing is registered by hand."""
 
 from __future__ import annotations
 
@@ -25,18 +25,25 @@ def name_of(option: type[Any]) -> str:
 
 @cache
 def _classes(folder: str) -> dict[str, type[Any]]:
-    """Name -> class of every rule or drafter, sorted. Modules and classes with a leading underscore, and abstract
-    classes, are passed over. Raises TypeError for two of one name."""
+    """Name -> class of every rule or drafter, sorted. Modules and classes with a leading
+    underscore, and abstract classes, are passed over. Raises TypeError for two of one name."""
     package, found = importlib.import_module(f"methods.{folder}"), dict[str, type[Any]]()
     base = getattr(importlib.import_module(f"methods.{folder}.base"), BASES[folder])
     for module in (m.name for m in pkgutil.iter_modules(package.__path__) if m.name[0] != "_"):
         place = importlib.import_module(f"methods.{folder}.{module}")
         for option in vars(place).values():
-            if (isinstance(option, type) and issubclass(option, base) and option.__module__ == place.__name__
-                    and not inspect.isabstract(option) and option.__name__[0] != "_"):
+            if (
+                isinstance(option, type)
+                and issubclass(option, base)
+                and option.__module__ == place.__name__
+                and not inspect.isabstract(option)
+                and option.__name__[0] != "_"
+            ):
                 if (name := name_of(option)) in found:
-                    raise TypeError(f"methods/{folder} has two classes for {name}, in {place.__name__} and "
-                                    f"{found[name].__module__}: rename one")
+                    raise TypeError(
+                        f"methods/{folder} has two classes for {name}, in {place.__name__} and "
+                        f"{found[name].__module__}: rename one"
+                    )
                 found[name] = option
     return dict(sorted(found.items()))
 

@@ -1,4 +1,5 @@
-"""From raw logits to the processed distribution p, and from p to a token with a given uniform number."""
+"""From raw logits to the processed distribution p, and from p to a token with a given uniform
+number."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ HEAD = 1024
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Temperature (0 is greedy), then top-k, then top-p, then min-p: the order and the tie rules of transformers.
+    """Temperature (0 is greedy), then top-k, then top-p, then min-p: the order and the tie rules of
+    transformers.
 
-    min_p   tokens of less than this share of the largest probability are left out (Nguyen et al. 2024,
-            arXiv:2407.01082); 0 = none."""
+    min_p   tokens of less than this share of the largest probability are left out (Nguyen et al.
+            2024, arXiv:2407.01082); 0 = none."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -31,16 +33,23 @@ class Sampling:
         return self.temperature == 0.0
 
     def process(self, logits: Tensor) -> Tensor:
-        """Processed logits, same shape [..., V] float32; filtered tokens are -inf. Undefined for greedy decoding."""
+        """Processed logits, same shape [..., V] float32; filtered tokens are -inf. Undefined for
+        greedy decoding."""
         logits = logits / self.temperature
         if 0 < self.top_k < logits.shape[-1]:
             kth = logits.topk(self.top_k, dim=-1).values[..., -1:]
             logits = logits.masked_fill(logits < kth, -math.inf)
         if self.top_p < 1.0:
-            by_head = logits.device.type == "cpu" and logits.shape[-1] > 2 * HEAD  # on a GPU a sort does not wait
-            logits = logits.masked_fill((_dropped_by_head if by_head else _dropped)(logits, self.top_p), -math.inf)
+            by_head = (
+                logits.device.type == "cpu" and logits.shape[-1] > 2 * HEAD
+            )  # on a GPU a sort does not wait
+            logits = logits.masked_fill(
+                (_dropped_by_head if by_head else _dropped)(logits, self.top_p), -math.inf
+            )
         if self.min_p > 0.0:
-            least = logits.amax(-1, keepdim=True) + math.log(self.min_p)  # of tokens kept or not: the ratio is the same
+            least = logits.amax(-1, keepdim=True) + math.log(
+                self.min_p
+            )  # of tokens kept or not: the ratio is the same
             logits = logits.masked_fill(logits < least, -math.inf)
         return logits
 
@@ -52,7 +61,8 @@ class Sampling:
 
 
 def _dropped(logits: Tensor, top_p: float) -> Tensor:
-    """bool [..., V]: the tokens outside top-p. In ascending order, those up to which there is a mass of 1 - top_p."""
+    """bool [..., V]: the tokens outside top-p. In ascending order, those up to which there is a
+    mass of 1 - top_p."""
     ordered, order = logits.sort(dim=-1)
     drop = ordered.softmax(-1).cumsum(-1) <= 1.0 - top_p
     drop[..., -1] = False
@@ -60,8 +70,8 @@ def _dropped(logits: Tensor, top_p: float) -> Tensor:
 
 
 def _dropped_by_head(logits: Tensor, top_p: float) -> Tensor:
-    """As `_dropped`, with the most likely tokens alone in order: the others are dropped together where they have a
-    mass of at most 1 - top_p. Elsewhere all are ordered."""
+    """As `_dropped`, with the most likely tokens alone in order: the others are dropped together
+    where they have a mass of at most 1 - top_p. Elsewhere all are ordered."""
     import torch
 
     rows = logits.reshape(-1, logits.shape[-1])
@@ -77,10 +87,12 @@ def _dropped_by_head(logits: Tensor, top_p: float) -> Tensor:
 
 
 def draw(weights: Tensor, u: Tensor) -> Tensor:
-    """Inverse-CDF draw: `weights` [..., V] unnormalised and >= 0, `u` [...] in [0, 1) -> token ids [...] int64.
+    """Inverse-CDF draw: `weights` [..., V] unnormalised and >= 0, `u` [...] in [0, 1) -> token ids
+    [...] int64.
 
-    Summed in float64, so that a token of weight zero is never drawn and large vocabularies stay exact. Weights that are
-    NaN give some token, not an index beyond the vocabulary, which ends a process on a GPU."""
+    Summed in float64, so that a token of weight zero is never drawn and large vocabularies stay
+    exact. Weights that are NaN give some token, not an index beyond the vocabulary, which ends a
+    process on a GPU."""
     import torch
 
     cdf = weights.double().cumsum(-1)

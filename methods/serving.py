@@ -1,8 +1,9 @@
 """Rules inside an engine that serves: rows of the engine's batch in, kept tokens out.
 
-The engine drafts a chain for each request and computes the target's logits behind every token of it. `Verifier` lets
-each request's rule decide, unchanged, with the random numbers that the loop of `methods.decode` would draw: where the
-drafts are the same, so are the tokens, at any temperature, whatever else stands in the batch."""
+The engine drafts a chain for each request and computes the target's logits behind every token of
+it. `Verifier` lets each request's rule decide, unchanged, with the random numbers that the loop of
+`methods.decode` would draw: where the drafts are the same, so are the tokens, at any temperature,
+whatever else stands in the batch."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Setting:
 class Served:
     """A request of the engine.
 
-    key     names its random numbers: a hash of this, not the engine's id, so that a run repeats and all ranks agree.
+    key     names its random numbers: a hash of this, not the engine's id, so that a run repeats and
+            all ranks agree.
     prompt  its token ids.
     state   what the rule knows of it; None before its first cycle.
     last    [1] its last token; None before its first.
@@ -49,14 +51,16 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The target's output for a batch of B requests, one request's rows after the other's: R rows in all.
+    """The target's output for a batch of B requests, one request's rows after the other's: R rows
+    in all.
 
     logits  [R, V] raw, behind each token that was read.
-    tokens  [R] int64, the token that each row has read; of each request's first row unspecified, below zero: no token.
+    tokens  [R] int64, the token that each row has read; of each request's first row unspecified,
+            below zero: no token.
     starts  the first row of each request.
     drafts  how many drafted tokens follow it.
-    q       [R, V] float32, the distribution from which the token of the next row was drawn; None for drafts that are
-            not drawn. Rows in front of no drafted token are unspecified.
+    q       [R, V] float32, the distribution from which the token of the next row was drawn; None
+            for drafts that are not drawn. Rows in front of no drafted token are unspecified.
     hidden  [R, H] final-norm states, or None.
     """
 
@@ -69,9 +73,9 @@ class Rows:
 
 
 class Verifier:
-    """Verifies the drafts of an engine; every cycle's outcome is kept until `take` reads it. `length` is K, `uniforms`
-    the random numbers that the loop's drafter draws a cycle and that are passed over here, so that the others stay the
-    same."""
+    """Verifies the drafts of an engine; every cycle's outcome is kept until `take` reads it.
+    `length` is K, `uniforms` the random numbers that the loop's drafter draws a cycle and that are
+    passed over here, so that the others stay the same."""
 
     def __init__(self, length: int, uniforms: int, device: torch.device) -> None:
         self.nodes, self.device = length + 1, device
@@ -83,8 +87,9 @@ class Verifier:
         return Served(key, setting, prompt, PromptRng([key], self.width, self.device))
 
     def step(self, requests: Sequence[Served | None], rows: Rows) -> Tensor:
-        """[B, N + 1] int64, N the longest draft: each request's tokens, then -1. Requests that are None have 0 in the
-        first place. Nothing waits for the device, but for a rule that starts from the first token."""
+        """[B, N + 1] int64, N the longest draft: each request's tokens, then -1. Requests that are
+        None have 0 in the first place. Nothing waits for the device, but for a rule that starts
+        from the first token."""
         out = torch.full((len(requests), max(rows.drafts, default=0) + 1), -1, device=self.device)
         groups: dict[tuple[Setting | None, bool], list[int]] = {}
         for place, one in enumerate(requests):
@@ -97,7 +102,7 @@ class Verifier:
             served = [one for place in places if (one := requests[place]) is not None]
             tokens = (self._first if fresh else self._cycle)(setting, served, places, rows)
             where = slice(None) if len(places) == len(requests) else places
-            out[where, :tokens.shape[1]] = tokens
+            out[where, : tokens.shape[1]] = tokens
         return out
 
     def take(self) -> dict[str, list[CycleOutcome]]:
@@ -109,7 +114,9 @@ class Verifier:
         self._pending.clear()
         return taken
 
-    def _first(self, setting: Setting, served: list[Served], places: list[int], rows: Rows) -> Tensor:
+    def _first(
+        self, setting: Setting, served: list[Served], places: list[int], rows: Rows
+    ) -> Tensor:
         """[G, 1] tokens drawn behind the prompts, as the loop draws them from the prefill."""
         logits = rows.logits[upload([rows.starts[place] for place in places], self.device)].float()
         token = draw(setting.sampling.probs(logits), self._uniforms(served)[:, -1])
@@ -117,26 +124,50 @@ class Verifier:
             one.last = last
         return token[:, None]
 
-    def _cycle(self, setting: Setting, served: list[Served], places: list[int], rows: Rows) -> Tensor:
-        """[G, n + 1] the tokens that the rule keeps of each draft and the one behind them, then -1."""
+    def _cycle(
+        self, setting: Setting, served: list[Served], places: list[int], rows: Rows
+    ) -> Tensor:
+        """[G, n + 1] the tokens that the rule keeps of each draft and the one behind them, then
+        -1."""
         u = self._uniforms(served)
         roots = [request.last for request in served if request.last is not None]
-        v = self._verification(setting.sampling, roots, places, rows, u[:, :self.nodes], self._state(setting, served))
+        v = self._verification(
+            setting.sampling, roots, places, rows, u[:, : self.nodes], self._state(setting, served)
+        )
         _, path, token, state = accept(setting.rule, v, u[:, self.nodes])
         for place, (request, last) in enumerate(zip(served, token.split(1), strict=True)):
-            request.last, request.state = last, {name: value[place:place + 1] for name, value in state.items()}
-        self._pending.append(([request.key for request in served], pack_outcomes(v, path, token), list(path.flags)))
+            request.last, request.state = (
+                last,
+                {name: value[place : place + 1] for name, value in state.items()},
+            )
+        self._pending.append(
+            ([request.key for request in served], pack_outcomes(v, path, token), list(path.flags))
+        )
         tokens = torch.where(path.kept, v.draft.tokens, -1)[:, 1:]
-        tokens = torch.cat([tokens, torch.full_like(tokens[:, :1] if tokens.shape[1] else token[:, None], -1)], 1)
+        tokens = torch.cat(
+            [tokens, torch.full_like(tokens[:, :1] if tokens.shape[1] else token[:, None], -1)], 1
+        )
         return tokens.scatter(1, path.length[:, None], token[:, None])
 
-    def _verification(self, sampling: Sampling, last: Sequence[Tensor], places: Sequence[int], rows: Rows, u: Tensor,
-                      state: State) -> Verification:
+    def _verification(
+        self,
+        sampling: Sampling,
+        last: Sequence[Tensor],
+        places: Sequence[int],
+        rows: Rows,
+        u: Tensor,
+        state: State,
+    ) -> Verification:
         """What a rule sees of the requests at `places`, which drafted behind the tokens `last`."""
         drafts = [rows.drafts[place] for place in places]
         nodes = max(drafts) + 1
-        index = upload([[rows.starts[place] + min(node, count) for node in range(nodes)]
-                        for place, count in zip(places, drafts, strict=True)], self.device)  # [G, N]
+        index = upload(
+            [
+                [rows.starts[place] + min(node, count) for node in range(nodes)]
+                for place, count in zip(places, drafts, strict=True)
+            ],
+            self.device,
+        )  # [G, N]
         tokens = torch.cat([torch.cat(list(last))[:, None], rows.tokens[index[:, 1:]]], 1)
         inside = torch.arange(nodes, device=self.device) <= upload(drafts, self.device)[:, None]
         valid = (inside & (tokens >= 0)).cumprod(1).bool()
@@ -146,7 +177,10 @@ class Verifier:
         if sampled and rows.q is not None:
             drawn = rows.q[index]
             own = drawn[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0]
-            q, draft_logits = torch.cat([torch.ones_like(drawn[:, :1, 0]), own], 1), drawn.log() * sampling.temperature
+            q, draft_logits = (
+                torch.cat([torch.ones_like(drawn[:, :1, 0]), own], 1),
+                drawn.log() * sampling.temperature,
+            )
         draft = Draft.of_chain(tokens, valid=valid, sampled=sampled, logits=draft_logits, q=q)
         hidden = None if rows.hidden is None else rows.hidden[index]
         return Verification(draft, logits, sampling, u[:, :nodes], hidden, state)
@@ -155,7 +189,8 @@ class Verifier:
         return torch.cat([request.rng.cycle() for request in served])
 
     def _state(self, setting: Setting, served: Sequence[Served]) -> State:
-        """The rule's state of these requests; of new ones that which their prompt and first token give."""
+        """The rule's state of these requests; of new ones that which their prompt and first token
+        give."""
         has_own = type(setting.rule).start is not Rule.start
         for one in served if has_own else ():
             if one.state is None and one.last is not None:

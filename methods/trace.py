@@ -1,18 +1,22 @@
 """Record every verified position of a decode, in an untimed pass.
 
-A row is a verified position: every node of a draft, and after the last kept one the token that was drawn. Positions
-past the end of an answer are left out. Columns:
+A row is a verified position: every node of a draft, and after the last kept one the token that was
+drawn. Positions past the end of an answer are left out. Columns:
 
   cycle               number of the cycle in the answer, from 0
-  node, parent, depth place in the cycle's tree; the root is node 0 and has no row. The drawn token is node -1, its
+  node, parent, depth place in the cycle's tree; the root is node 0 and has no row. The drawn token
+  is node -1, its
                       parent the last kept node
   rank                siblings before the node
   token               token id
-  top1 … top5, p1 … p5   the target's likeliest tokens in the context and their raw probabilities; z1, z2: logits of two
-  draft_top1 … draft_top5, draft_q1 … draft_q5   the same of the draft; −1 and NaN where it has no distribution
-  p0, p, q            probability of the token: raw under the target, processed (a point mass at temperature 0), and
-                      under the draft as `Draft.q`
-  js, js_released, kl, tv   divergence of target and draft in the context, raw softmax, as `methods.rules.fsd` (nats; tv
+  top1 … top5, p1 … p5   the target's likeliest tokens in the context and their raw probabilities;
+                         z1, z2: logits of two
+  draft_top1 … draft_top5, draft_q1 … draft_q5   the same of the draft; −1 and NaN where it has no
+                                                 distribution
+  p0, p, q            probability of the token: raw under the target, processed (a point mass at
+                      temperature 0), and under the draft as `Draft.q`
+  js, js_released, kl, tv   divergence of target and draft in the context, raw softmax, as
+                            `methods.rules.fsd` (nats; tv
                       a share)
   u                   the random number of the test or draw
   accept              the rule accepts the token if it is tested
@@ -22,8 +26,8 @@ past the end of an answer are left out. Columns:
   clause              code of `methods.rules.walk.Clause`
   score, inside, outside   the rule's `threshold_view`
 
-and what the rule itself adds (`Rule.statistics`). A number that does not exist, such as q without a draft distribution,
-is NaN; accept, strict and by_threshold of a drawn token are False.
+and what the rule itself adds (`Rule.statistics`). A number that does not exist, such as q without a
+draft distribution, is NaN; accept, strict and by_threshold of a drawn token are False.
 """
 
 from __future__ import annotations
@@ -46,7 +50,12 @@ from methods.rules.fsd import divergences
 from methods.rules.verification import Verification
 from methods.rules.walk import Clause, Decision, Walk, clauses
 
-DIVERGENCES: tuple[Literal["js", "js_released", "kl", "tv"], ...] = ("js", "js_released", "kl", "tv")
+DIVERGENCES: tuple[Literal["js", "js_released", "kl", "tv"], ...] = (
+    "js",
+    "js_released",
+    "kl",
+    "tv",
+)
 
 TOP = 5
 """So many of the likeliest tokens of target and draft are recorded."""
@@ -82,7 +91,8 @@ class Trace:
 class TraceRecorder(Observer):
     """An observer that collects the columns of every cycle.
 
-    cycles     of each request: name -> [N] per cycle, the draft nodes without the root, then the drawn token.
+    cycles     of each request: name -> [N] per cycle, the draft nodes without the root, then the
+               drawn token.
     threshold  the rule's, None for a rule without one.
     """
 
@@ -94,10 +104,21 @@ class TraceRecorder(Observer):
     def on_first(self, logits: Tensor, token: Tensor) -> None:
         self.cycles = [[] for _ in token]
 
-    def on_cycle(self, v: Verification, decision: Decision, path: Walk, token: Tensor, u: Tensor,
-                 requests: Sequence[int]) -> None:
-        columns = {**_target_columns(v, path.last, token), **_draft_columns(v, path.last),
-                   **_place_columns(v, path.last), **self._rule_columns(v, decision, path)}
+    def on_cycle(
+        self,
+        v: Verification,
+        decision: Decision,
+        path: Walk,
+        token: Tensor,
+        u: Tensor,
+        requests: Sequence[int],
+    ) -> None:
+        columns = {
+            **_target_columns(v, path.last, token),
+            **_draft_columns(v, path.last),
+            **_place_columns(v, path.last),
+            **self._rule_columns(v, decision, path),
+        }
         columns["argmax"] = _with_drawn(v.is_argmax, token == v.at(v.argmax, path.last))
         columns["u"] = _with_drawn(v.u, u)
         columns["valid"] = _with_drawn(v.draft.valid, torch.ones_like(u))
@@ -107,35 +128,45 @@ class TraceRecorder(Observer):
 
     def _rule_columns(self, v: Verification, decision: Decision, path: Walk) -> dict[str, Tensor]:
         drawn = torch.full_like(path.last, Clause.DRAWN)
-        columns = {"accept": _with_drawn(decision.accept), "strict": _with_drawn(decision.lossless),
-                   "clause": _with_drawn(clauses(v, decision, path), drawn)}
+        columns = {
+            "accept": _with_drawn(decision.accept),
+            "strict": _with_drawn(decision.lossless),
+            "clause": _with_drawn(clauses(v, decision, path), drawn),
+        }
         if v.draft.nodes == 1:
             return columns | {"by_threshold": torch.zeros_like(columns["accept"])}
         columns["by_threshold"] = _with_drawn(self.rule.by_threshold(v))
         if (view := self.rule.threshold_view(v)) is not None:
             self.threshold = TracedThreshold(view.name, view.relation, float(view.value))
-            columns |= {"score": _with_drawn(view.score), "inside": _with_drawn(view.inside),
-                        "outside": _with_drawn(view.outside)}
-        return columns | {name: _with_drawn(numbers) for name, numbers in self.rule.statistics(v).items()}
+            columns |= {
+                "score": _with_drawn(view.score),
+                "inside": _with_drawn(view.inside),
+                "outside": _with_drawn(view.outside),
+            }
+        return columns | {
+            name: _with_drawn(numbers) for name, numbers in self.rule.statistics(v).items()
+        }
 
 
-def generate_traced(method: Method, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-    """Decode a batch as `generate_with_nll` does, with the same tokens; record every cycle of every row until its end,
-    and set each generation's `trace`.
+def generate_traced(
+    method: Method, requests: Sequence[Request], limits: Limits
+) -> list[Generation]:
+    """Decode a batch as `generate_with_nll` does, with the same tokens; record every cycle of every
+    row until its end, and set each generation's `trace`.
 
     Drafts carry their distribution where the drafter has one; that changes no token."""
     recorder = TraceRecorder(method.rule)
     method = replace(method, draft=replace(method.draft, needs_q=method.drafter.has_q))
     generations = watched(method, requests, limits, recorder)
     for generation, cycles in zip(generations, recorder.cycles, strict=True):
-        columns = _joined(cycles[:len(generation.committed)], sum(generation.committed[-1:]))
+        columns = _joined(cycles[: len(generation.committed)], sum(generation.committed[-1:]))
         generation.trace = Trace(columns, recorder.threshold)
     return generations
 
 
 def _joined(cycles: Sequence[Columns], last: int) -> Columns:
-    """The valid positions of one row, all cycles in order, up to the answer's end: the last cycle emitted `last`
-    tokens, and positions deeper than that are dropped."""
+    """The valid positions of one row, all cycles in order, up to the answer's end: the last cycle
+    emitted `last` tokens, and positions deeper than that are dropped."""
     if not cycles:
         return {}
     masks = [cycle["valid"] for cycle in cycles]
@@ -144,23 +175,33 @@ def _joined(cycles: Sequence[Columns], last: int) -> Columns:
         masks[-1] = masks[-1] & (depth <= last)
     columns: Columns = {}
     for name in dict.fromkeys(name for cycle in cycles for name in cycle if name != "valid"):
-        parts = [cycle[name][mask] if name in cycle else np.full(mask.sum(), np.nan, np.float32)
-                 for cycle, mask in zip(cycles, masks, strict=True)]
+        parts = [
+            cycle[name][mask] if name in cycle else np.full(mask.sum(), np.nan, np.float32)
+            for cycle, mask in zip(cycles, masks, strict=True)
+        ]
         columns[name] = np.concatenate(parts)
-    columns["cycle"] = np.repeat(np.arange(len(cycles), dtype=np.int32), [mask.sum() for mask in masks])
+    columns["cycle"] = np.repeat(
+        np.arange(len(cycles), dtype=np.int32), [mask.sum() for mask in masks]
+    )
     return columns
 
 
 def _with_drawn(per_node: Tensor, drawn: Tensor | None = None) -> Tensor:
-    """[B, N] per node -> [B, N]: without the root, and the drawn token's value (default NaN, False) at the end."""
+    """[B, N] per node -> [B, N]: without the root, and the drawn token's value (default NaN, False)
+    at the end."""
     if drawn is None:
-        drawn = torch.full_like(per_node[:, 0], False if per_node.dtype == torch.bool else torch.nan)
+        drawn = torch.full_like(
+            per_node[:, 0], False if per_node.dtype == torch.bool else torch.nan
+        )
     return torch.cat([per_node[:, 1:], drawn[:, None].to(per_node.dtype)], 1)
 
 
-def _of_contexts(v: Verification, per_context: Tensor, last: Tensor, known: Tensor | None = None) -> list[Tensor]:
-    """[B, N, K] per context -> K columns [B, N]: the context of each node but the root, and that of the drawn token.
-    Where `known` [B] is False, the drawn token's are -1 or NaN. One gather for all K: a cycle has dozens of columns."""
+def _of_contexts(
+    v: Verification, per_context: Tensor, last: Tensor, known: Tensor | None = None
+) -> list[Tensor]:
+    """[B, N, K] per context -> K columns [B, N]: the context of each node but the root, and that of
+    the drawn token. Where `known` [B] is False, the drawn token's are -1 or NaN. One gather for all
+    K: a cycle has dozens of columns."""
     drawn = v.at(per_context, last)
     if known is not None:
         drawn = drawn.where(known[:, None], torch.nan if drawn.is_floating_point() else -1)
@@ -179,8 +220,10 @@ def _target_columns(v: Verification, last: Tensor, token: Tensor) -> dict[str, T
     columns |= {f"top{place}": tokens[place - 1] for place in places}
     drawn_logit = v.at(v.logits, last).gather(1, token[:, None])[:, 0]
     columns["token"] = _with_drawn(v.draft.tokens, token)
-    columns["p0"] = _with_drawn((v.of_token(v.logits) - v.at_parent(log_mass)).exp(),
-                                (drawn_logit - v.at(log_mass, last)).exp())
+    columns["p0"] = _with_drawn(
+        (v.of_token(v.logits) - v.at_parent(log_mass)).exp(),
+        (drawn_logit - v.at(log_mass, last)).exp(),
+    )
     columns["p"] = _with_drawn(v.p_token, v.p_at(last).gather(1, token[:, None])[:, 0])
     return columns
 
@@ -208,6 +251,9 @@ def _place_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
     tokens, one = v.draft.tokens, torch.ones_like(last)
     node = torch.arange(v.draft.nodes, device=last.device).expand(tokens.shape)
     depth = v.draft.depth.expand(tokens.shape)
-    return {"node": _with_drawn(node, -one), "parent": _with_drawn(v.parent, last),
-            "depth": _with_drawn(depth, v.at(depth, last) + 1),
-            "rank": _with_drawn(v.earlier_siblings.sum(-1), 0 * one)}
+    return {
+        "node": _with_drawn(node, -one),
+        "parent": _with_drawn(v.parent, last),
+        "depth": _with_drawn(depth, v.at(depth, last) + 1),
+        "rank": _with_drawn(v.earlier_siblings.sum(-1), 0 * one),
+    }

@@ -1,4 +1,5 @@
-"""Read a user's YAML: plain values alone, each key once, within bounds that end in one line and not in a traceback."""
+"""Read a user's YAML: plain values alone, each key once, within bounds that end in one line and not
+in a traceback."""
 
 from __future__ import annotations
 
@@ -15,14 +16,20 @@ DEEPEST = 64
 _TAG = "tag:yaml.org,2002:"
 PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
 _EXPONENT = re.compile(r"[-+]?\d+(_\d+)*(\.[\d_]*)?[eE][-+]?\d+$", re.ASCII)
-RESOLVERS = {first: [*((tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"),
-                     *([(f"{_TAG}float", _EXPONENT)] if first in list("-+0123456789") else [])]
-             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()}
-"""Which plain words are values of which tag, as in OmegaConf: dates stay texts, and 1e-3 is a number."""
+RESOLVERS = {
+    first: [
+        *((tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"),
+        *([(f"{_TAG}float", _EXPONENT)] if first in list("-+0123456789") else []),
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+"""Which plain words are values of which tag, as in OmegaConf: dates stay texts, and 1e-3 is a
+number."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values, bounded in depth, without aliases: a few of these expand to billions of values."""
+    """Plain values, bounded in depth, without aliases: a few of these expand to billions of
+    values."""
 
     yaml_implicit_resolvers = RESOLVERS
     depth = 0
@@ -46,23 +53,29 @@ class _Loader(yaml.SafeLoader):
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
             if not isinstance(node, yaml.ScalarNode):
                 raise
-            raise ValueError(f"{place}: {tag} {node.value[:40]!r}: not a value of this tag") from error
+            raise ValueError(
+                f"{place}: {tag} {node.value[:40]!r}: not a value of this tag"
+            ) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value:
             if (word := (key.tag, str(key.value))) in seen:
-                raise ValueError(f"line {key.start_mark.line + 1}: {key.value[:60]} is given twice; give it once")
+                raise ValueError(
+                    f"line {key.start_mark.line + 1}: {key.value[:60]} is given twice; give it once"
+                )
             seen.add(word)
         return super().construct_mapping(node, deep)
 
 
 def mapping(file: Path) -> dict[str, Any]:
-    """The `key: value` lines of a YAML file. Raises ValueError, one line that names the file, for one that is not there
-    or holds anything else."""
+    """The `key: value` lines of a YAML file. Raises ValueError, one line that names the file, for
+    one that is not there or holds anything else."""
     try:
         if (size := file.stat().st_size) > MOST_BYTES:
-            raise ValueError(f"{size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read: simplify it")
+            raise ValueError(
+                f"{size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read: simplify it"
+            )
         found = parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
@@ -73,8 +86,8 @@ def mapping(file: Path) -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """The value of a YAML text. Raises ValueError, one line, where it is not YAML, holds anything but plain values, a
-    key twice, or too much."""
+    """The value of a YAML text. Raises ValueError, one line, where it is not YAML, holds anything
+    but plain values, a key twice, or too much."""
     if len(text) > MOST_BYTES:
         raise ValueError(f"{len(text)} characters; at most {MOST_BYTES} are read: simplify it")
     try:

@@ -1,4 +1,5 @@
-"""ARC-Decode, Figure 2: how alike an answer goes on after a rejected token, by models of meaning."""
+"""ARC-Decode, Figure 2: how alike an answer goes on after a rejected token, by models of
+meaning."""
 
 from __future__ import annotations
 
@@ -16,11 +17,14 @@ BINS = 40
 
 
 def draw(data: Data) -> Figure:
-    """The distribution of each measure over continuations, for each entry of `panels`; a hollow marker on the upper
-    edge stands at the mean."""
+    """The distribution of each measure over continuations, for each entry of `panels`; a hollow
+    marker on the upper edge stands at the mean."""
     measures = data.figure.meanings
-    places = [(title, at, measure) for title, at in panels(data.spec, data.figure.panels, len(measures))
-              for measure in measures]
+    places = [
+        (title, at, measure)
+        for title, at in panels(data.spec, data.figure.panels, len(measures))
+        for measure in measures
+    ]
     figure, axes = panel_grid(len(places), columns=3)
     for ax, (title, at, measure) in zip(axes, places, strict=True):
         name = "probability of contradiction" if measure == "entailment" else TITLES[measure]
@@ -30,8 +34,15 @@ def draw(data: Data) -> Figure:
         _distributions(ax, data, at, measure)
     handles, _ = legend_of(axes)
     if handles:
-        mean = Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none",
-                      label="hollow marker: mean")
+        mean = Line2D(
+            [],
+            [],
+            color=INK,
+            marker="o",
+            markerfacecolor="white",
+            linestyle="none",
+            label="hollow marker: mean",
+        )
         figure.legend(handles=[*handles, mean], loc="outside upper left", ncols=3)
     return figure
 
@@ -45,7 +56,21 @@ def _distributions(ax: Axes, data: Data, at: At, measure: str) -> None:
     for i, (name, of) in enumerate(lines.groupby("series", sort=False)["value"]):
         shape = look(i)
         shares, edges = np.histogram(of, bins=BINS, range=(low, 1.0))
-        ax.stairs(100 * shares / len(of), edges, color=shape.colour, linestyle=shape.dash, linewidth=1.6,
-                  label=f"{name} (n = {len(of):,})")
-        ax.plot([of.mean()], [1], shape.marker, color=shape.colour, transform=ax.get_xaxis_transform(),
-                clip_on=False, markersize=7, markerfacecolor="white")
+        ax.stairs(
+            100 * shares / len(of),
+            edges,
+            color=shape.colour,
+            linestyle=shape.dash,
+            linewidth=1.6,
+            label=f"{name} (n = {len(of):,})",
+        )
+        ax.plot(
+            [of.mean()],
+            [1],
+            shape.marker,
+            color=shape.colour,
+            transform=ax.get_xaxis_transform(),
+            clip_on=False,
+            markersize=7,
+            markerfacecolor="white",
+        )

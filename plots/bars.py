@@ -20,11 +20,15 @@ _REFERENCE = ("speedup", "recovery")
 
 
 def draw(data: Data) -> Figure:
-    """Draw one panel per entry of `panels` and metric, one cluster per entry of `clusters`, one bar per entry of
-    `series`. A missing value is marked with a cross, so that it is not read as zero; where the report asks for no cell,
-    nothing stands."""
+    """Draw one panel per entry of `panels` and metric, one cluster per entry of `clusters`, one bar
+    per entry of `series`. A missing value is marked with a cross, so that it is not read as zero;
+    where the report asks for no cell, nothing stands."""
     bars, spec = data.figure, data.spec
-    places = [(title, at, column) for title, at in panels(spec, bars.panels, len(bars.y)) for column in bars.y]
+    places = [
+        (title, at, column)
+        for title, at in panels(spec, bars.panels, len(bars.y))
+        for column in bars.y
+    ]
     series = looks(spec.axes[bars.series])
     widest = max(len(_clusters(data, column)) for column in bars.y)
     width = max(3.2, 0.9 + 0.28 * widest * (len(series) + 1))
@@ -37,16 +41,27 @@ def draw(data: Data) -> Figure:
         ax.tick_params(axis="x", length=0)
         if column.metric.name in _REFERENCE:
             ax.axhline(column.metric.shown(1), color=INK, lw=0.8, zorder=1.5)
-        asked = [label for label in series if any(_cells(data, {**at, bars.series: label, bars.clusters: cluster})
-                                                  for cluster in clusters)]
+        asked = [
+            label
+            for label in series
+            if any(
+                _cells(data, {**at, bars.series: label, bars.clusters: cluster})
+                for cluster in clusters
+            )
+        ]
         for i, label in enumerate(asked):
             place = -0.4 + 0.8 / len(asked) * (i + 0.5)
-            _draw_series(ax, data, column, {**at, bars.series: label}, series[label], place, 0.7 / len(asked))
+            _draw_series(
+                ax, data, column, {**at, bars.series: label}, series[label], place, 0.7 / len(asked)
+            )
         _say_unjudged(ax, data, column, at)
     widest_label = 0.7 + 0.08 * max(map(len, series))  # inches, with its patch and the gap
     handles = [Patch(label=label, **_fill(shape)) for label, shape in series.items()]
-    figure.legend(handles=handles, loc="outside upper left",
-                  ncols=min(len(series), max(1, int(figure.get_figwidth() / widest_label))))
+    figure.legend(
+        handles=handles,
+        loc="outside upper left",
+        ncols=min(len(series), max(1, int(figure.get_figwidth() / widest_label))),
+    )
     return figure
 
 
@@ -67,11 +82,15 @@ def _say_unjudged(ax: Axes, data: Data, column: Column, at: At) -> None:
     lines = data.lines(at, value_name=column.metric.name)
     reasons = set(lines["unjudged"]) - {""} if "unjudged" in lines else set()
     if reasons and not ax.patches:
-        ax.text(0.5, 0.5, ", ".join(sorted(reasons)), ha="center", transform=ax.transAxes, color=SOFT)
+        ax.text(
+            0.5, 0.5, ", ".join(sorted(reasons)), ha="center", transform=ax.transAxes, color=SOFT
+        )
         ax.set_yticks([])
 
 
-def _draw_series(ax: Axes, data: Data, column: Column, at: At, shape: Look, place: float, width: float) -> None:
+def _draw_series(
+    ax: Axes, data: Data, column: Column, at: At, shape: Look, place: float, width: float
+) -> None:
     """Draw the bars of one entry of `series`, at `place` beside the middle of each cluster."""
     bars, clusters = data.figure, _clusters(data, column)
     places = np.arange(len(clusters)) + place
@@ -82,14 +101,16 @@ def _draw_series(ax: Axes, data: Data, column: Column, at: At, shape: Look, plac
     arms = np.array([point.below_above for _, point in drawn]).reshape(-1, 2).T
     ax.bar(xs, ys, width, label=at[bars.series], **_fill(shape))
     ax.errorbar(xs, ys, yerr=arms, color=INK, linestyle="none", elinewidth=0.8)
-    empty = [x for x, point, asked in zip(places, points, cells, strict=True) if asked and point is None]
+    empty = [
+        x for x, point, asked in zip(places, points, cells, strict=True) if asked and point is None
+    ]
     if empty:
         ax.plot(empty, [0] * len(empty), "x", color=SOFT, markersize=5, clip_on=False)
 
 
 def _cells(data: Data, at: At) -> list[At]:
-    """The labels of the cells behind a bar: one, or one per entry of `mean`; without those that the report does not ask
-    for."""
+    """The labels of the cells behind a bar: one, or one per entry of `mean`; without those that the
+    report does not ask for."""
     mean, axes = data.figure.mean, data.spec.axes
     places = [{**at, mean: entry.label} for entry in axes[mean]] if mean else [at]
     asked = {point.coords for point in data.spec.points()}

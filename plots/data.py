@@ -15,7 +15,8 @@ from results.reports.spec import FigureSpec, ReportSpec
 
 
 class Measured(NamedTuple):
-    """A value with its 95% interval, in the unit of the axis; both ends are the value itself if there is none."""
+    """A value with its 95% interval, in the unit of the axis; both ends are the value itself if
+    there is none."""
 
     value: float
     low: float
@@ -76,9 +77,17 @@ class Data:
     def _cells(self) -> dict[tuple[str, ...], dict[str, tuple[float, float, float]]]:
         """Coordinates -> name -> value, ends of the interval; NaN for what is not known."""
         cells: dict[tuple[str, ...], dict[str, tuple[float, float, float]]] = {}
-        frame = self.frame[self.frame["value_name"].notna()] if "value_name" in self.frame else self.frame[:0]
-        numbers = frame.reindex(columns=["value", "ci_low", "ci_high"]).astype(float).to_numpy().tolist()
+        frame = (
+            self.frame[self.frame["value_name"].notna()]
+            if "value_name" in self.frame
+            else self.frame[:0]
+        )
+        numbers = (
+            frame.reindex(columns=["value", "ci_low", "ci_high"]).astype(float).to_numpy().tolist()
+        )
         places = zip(*(frame.get(axis, ()) for axis in self.spec.axes), strict=True)
-        for at, name, (value, low, high) in zip(places, frame.get("value_name", ()), numbers, strict=True):
+        for at, name, (value, low, high) in zip(
+            places, frame.get("value_name", ()), numbers, strict=True
+        ):
             cells.setdefault(at, {})[name] = (value, low, high)
         return cells

@@ -15,11 +15,15 @@ TITLES = {"sentence": "cosine similarity", "entailment": "entailment", "bertscor
 
 
 def draw(data: Data) -> Figure:
-    """A matrix for each measure and entry of `panels`: the mean over prompts of how the column's entry of `series`
-    answers like that of the row, or of the probability that the row's answer entails the column's."""
+    """A matrix for each measure and entry of `panels`: the mean over prompts of how the column's
+    entry of `series` answers like that of the row, or of the probability that the row's answer
+    entails the column's."""
     axis, measures = data.figure.series, data.figure.meanings
-    places = [(title, at, measure) for title, at in panels(data.spec, data.figure.panels, len(measures))
-              for measure in measures]
+    places = [
+        (title, at, measure)
+        for title, at in panels(data.spec, data.figure.panels, len(measures))
+        for measure in measures
+    ]
     figure, axes = panel_grid(len(places), columns=len(measures) * (2 if len(places) > 4 else 1))
     labels = list(dict.fromkeys(entry.label for entry in data.spec.axes[axis]))
     for ax, (title, at, measure) in zip(axes, places, strict=True):
@@ -51,7 +55,15 @@ def _matrix(ax: Axes, values: np.ndarray, labels: list[str], measure: str) -> No
     ax.grid(False)
     for (row, column), value in np.ndenumerate(values):
         dark = (value - low) / (1 - low) > 0.55
-        ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8.5, color="white" if dark else INK)
+        ax.text(
+            column,
+            row,
+            f"{value:.2f}",
+            ha="center",
+            va="center",
+            fontsize=8.5,
+            color="white" if dark else INK,
+        )
     ax.figure.colorbar(image, ax=ax, pad=0.02)
 
 
@@ -59,4 +71,12 @@ def say_empty(ax: Axes, measure: str) -> None:
     """Say which model the panel lacks."""
     ax.set_xticks([])
     ax.set_yticks([])
-    ax.text(0.5, 0.5, f"needs similarity.{measure}=MODEL", ha="center", va="center", transform=ax.transAxes, color=SOFT)
+    ax.text(
+        0.5,
+        0.5,
+        f"needs similarity.{measure}=MODEL",
+        ha="center",
+        va="center",
+        transform=ax.transAxes,
+        color=SOFT,
+    )

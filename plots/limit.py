@@ -1,4 +1,5 @@
-"""τ against distortion: lossless decoding over temperatures, the limit of any rule, and each rule by its name."""
+"""τ against distortion: lossless decoding over temperatures, the limit of any rule, and each rule
+by its name."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _LINE_POINTS = 11.5
 
 
 def draw(data: Data) -> Figure:
-    """Draw one panel per entry of `panels`; the horizontal axis is the square root of D, so that 0 and small ones are
-    told apart. Names stand in a column at the right, joined to their points."""
+    """Draw one panel per entry of `panels`; the horizontal axis is the square root of D, so that 0
+    and small ones are told apart. Names stand in a column at the right, joined to their points."""
     places = panels(data.spec, data.figure.panels)
     figure, axes = panel_grid(len(places), columns=1, inches=(6.4, 3.9))
     for ax, (title, at) in zip(axes, places, strict=True):
@@ -44,16 +45,24 @@ def _found(data: Data, at: At) -> dict[str, Place]:
     """Label of a rule -> its D and τ."""
     labels = dict.fromkeys(entry.label for entry in data.spec.axes[data.figure.series])
     cells = {label: {**at, data.figure.series: label} for label in labels}
-    return {label: (x, y) for label, cell in cells.items() if (x := data.measured(cell, "distortion")) is not None
-            and (y := data.measured(cell, "tau")) is not None}
+    return {
+        label: (x, y)
+        for label, cell in cells.items()
+        if (x := data.measured(cell, "distortion")) is not None
+        and (y := data.measured(cell, "tau")) is not None
+    }
 
 
 def _curves(data: Data) -> tuple[list[str], list[str]]:
-    """The labels of lossless decoding, that at the temperature asked for first, and those of the limit."""
+    """The labels of lossless decoding, that at the temperature asked for first, and those of the
+    limit."""
+
     def of(is_part: Callable[[Entry], bool]) -> list[str]:
         return [entry.label for entry in data.spec.axes[data.figure.series] if is_part(entry)]
 
-    return of(lambda entry: entry.label.startswith("lossless, T")), of(lambda entry: entry.rule == "tilted")
+    return of(lambda entry: entry.label.startswith("lossless, T")), of(
+        lambda entry: entry.rule == "tilted"
+    )
 
 
 def derived(data: Data) -> pd.DataFrame:
@@ -63,39 +72,78 @@ def derived(data: Data) -> pd.DataFrame:
     for coords, own in data.frame.groupby(list(data.spec.axes), sort=False):
         at = dict(zip(data.spec.axes, map(str, coords), strict=True))
         found, label = _found(data, at), at[data.figure.series]
-        share = None if not {label, first} <= found.keys() else efficiency(
-            _values(found[label]), _values(found[first]), [_values(found[other]) for other in limit if other in found])
-        line = own.iloc[-1:].assign(value_name="efficiency_at_d", value=share, ci_low=np.nan, ci_high=np.nan)
+        share = (
+            None
+            if not {label, first} <= found.keys()
+            else efficiency(
+                _values(found[label]),
+                _values(found[first]),
+                [_values(found[other]) for other in limit if other in found],
+            )
+        )
+        line = own.iloc[-1:].assign(
+            value_name="efficiency_at_d", value=share, ci_low=np.nan, ci_high=np.nan
+        )
         lines += [own, *([line] if own["state"].iloc[0] == "measured" else [])]
     return pd.concat(lines, ignore_index=True)
 
 
-def _panel(ax: Axes, lines: tuple[list[str], list[str]], found: Mapping[str, Place], data: Data, at: At) -> None:
+def _panel(
+    ax: Axes, lines: tuple[list[str], list[str]], found: Mapping[str, Place], data: Data, at: At
+) -> None:
     lossless, limit = lines
-    curves = {"the limit (tilted)": (limit, BLUE, "-", "o"),
-              "lossless, T from 1 to 0": (lossless, VERMILLION, (0, (5, 1.6)), "s")}
+    curves = {
+        "the limit (tilted)": (limit, BLUE, "-", "o"),
+        "lossless, T from 1 to 0": (lossless, VERMILLION, (0, (5, 1.6)), "s"),
+    }
     for name, (labels, colour, dash, marker) in curves.items():
         start = lossless[:1] if labels is limit else []
-        points = sorted((found[label][0].value, found[label][1].value) for label in [*start, *labels] if label in found)
-        ax.plot([x for x, _ in points], [y for _, y in points], color=colour, ls=dash, marker=marker, markersize=3.5,
-                lw=1.6, label=name, clip_on=False)
+        points = sorted(
+            (found[label][0].value, found[label][1].value)
+            for label in [*start, *labels]
+            if label in found
+        )
+        ax.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            color=colour,
+            ls=dash,
+            marker=marker,
+            markersize=3.5,
+            lw=1.6,
+            label=name,
+            clip_on=False,
+        )
     rules = {label: place for label, place in found.items() if label not in (*lossless, *limit)}
     for label, (x, y) in rules.items():
-        ax.errorbar(x.value, y.value, xerr=[[arm] for arm in x.below_above], yerr=[[arm] for arm in y.below_above],
-                    color=INK if not label.startswith("random") else SOFT, marker="D", markersize=4.5, elinewidth=0.6,
-                    clip_on=False, ls="none", label="rules" if label == next(iter(rules)) else None)
+        ax.errorbar(
+            x.value,
+            y.value,
+            xerr=[[arm] for arm in x.below_above],
+            yerr=[[arm] for arm in y.below_above],
+            color=INK if not label.startswith("random") else SOFT,
+            marker="D",
+            markersize=4.5,
+            elinewidth=0.6,
+            clip_on=False,
+            ls="none",
+            label="rules" if label == next(iter(rules)) else None,
+        )
     widest = max((x.high for x, _ in found.values()), default=1.0)
     ax.set_xlim(0, widest * 1.05)
     ax.xaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if tick <= widest * 1.05]))
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     if lossless[0] in found:
-        shares = {label: data.value({**at, data.figure.series: label}, "efficiency_at_d") for label in rules}
+        shares = {
+            label: data.value({**at, data.figure.series: label}, "efficiency_at_d")
+            for label in rules
+        }
         _names(ax, rules, shares)
 
 
 def _names(ax: Axes, rules: Mapping[str, Place], shares: Mapping[str, float | None]) -> None:
-    """The names of the rules in a column, with how near each comes to the limit, in the order of the points' heights,
-    at least a line apart."""
+    """The names of the rules in a column, with how near each comes to the limit, in the order of
+    the points' heights, at least a line apart."""
     ordered = sorted(rules, key=lambda label: rules[label][1].value)
     low, high = ax.get_ylim()
     line = _LINE_POINTS / 72 / 2.9 * (high - low)  # an axes is about 2.9 inches high
@@ -103,15 +151,31 @@ def _names(ax: Axes, rules: Mapping[str, Place], shares: Mapping[str, float | No
     for i in range(1, len(heights)):
         heights[i] = max(heights[i], heights[i - 1] + line)
     over = max(0.0, heights[-1] - high) if heights else 0.0
-    for i in range(len(heights) - 1, -1, -1):  # what would stand above the panel moves down, and pushes others
+    for i in range(
+        len(heights) - 1, -1, -1
+    ):  # what would stand above the panel moves down, and pushes others
         heights[i] = min(heights[i], high - (len(heights) - 1 - i) * line if over else heights[i])
     for label, height in zip(ordered, heights, strict=True):
         share = shares[label]
         text = label if share is None or share < 0 else f"{label} ({share:.0%})"
-        ax.annotate(text, _values(rules[label]), xytext=(1.03, height), textcoords=("axes fraction", "data"),
-                    fontsize=8.5, va="center", annotation_clip=False,
-                    arrowprops={"arrowstyle": "-", "color": ORANGE if not label.startswith("random") else SOFT,
-                                "lw": 0.5, "alpha": 0.7, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)})
+        ax.annotate(
+            text,
+            _values(rules[label]),
+            xytext=(1.03, height),
+            textcoords=("axes fraction", "data"),
+            fontsize=8.5,
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": ORANGE if not label.startswith("random") else SOFT,
+                "lw": 0.5,
+                "alpha": 0.7,
+                "shrinkA": 1,
+                "shrinkB": 3,
+                "relpos": (0, 0.5),
+            },
+        )
 
 
 def _values(place: Place) -> tuple[float, float]:

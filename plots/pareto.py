@@ -1,4 +1,5 @@
-"""One metric against another, with the curve of random allocation between two models: FSD, Figure 2."""
+"""One metric against another, with the curve of random allocation between two models: FSD, Figure
+2."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from results.reports.grid import panels
 
 
 def draw(data: Data) -> Figure:
-    """Draw one panel per entry of `panels`; error bars are 95% intervals. A thin line joins the series of `connect`, or
-    the points of each entry of `lines`."""
+    """Draw one panel per entry of `panels`; error bars are 95% intervals. A thin line joins the
+    series of `connect`, or the points of each entry of `lines`."""
     pareto = data.figure
     places = panels(data.spec, pareto.panels)
     figure, axes = panel_grid(len(places), columns=2)
@@ -34,27 +35,39 @@ def draw(data: Data) -> Figure:
             ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             ax.minorticks_off()
         _panel(ax, data, at)
-    figure.legend(*legend_of(axes), loc="outside right upper",
-                  title=f"at points: {pareto.series}" if any(ax.texts for ax in axes) else None)
+    figure.legend(
+        *legend_of(axes),
+        loc="outside right upper",
+        title=f"at points: {pareto.series}" if any(ax.texts for ax in axes) else None,
+    )
     return figure
 
 
 def _panel(ax: Axes, data: Data, at: At) -> None:
     pareto, cells_of = data.figure, _cells_by_label(data, at)
     if pareto.allocation:
-        draft, target = (next((cell for _, cell in cells_of[label] if data.is_measured(cell)), None)
-                         for label in pareto.allocation)
+        draft, target = (
+            next((cell for _, cell in cells_of[label] if data.is_measured(cell)), None)
+            for label in pareto.allocation
+        )
         if draft and target and {pareto.x, pareto.y} <= set(_MIXED):
             xs, ys = random_allocation(data, draft, target)
             ax.plot(xs, ys, color=SOFT, lw=1, ls=(0, (1, 2)), zorder=1.5, label="random allocation")
-    points = {label: [(data.measured(cell, pareto.x), data.measured(cell, pareto.y)) for _, cell in cells]
-              for label, cells in cells_of.items()}
+    points = {
+        label: [(data.measured(cell, pareto.x), data.measured(cell, pareto.y)) for _, cell in cells]
+        for label, cells in cells_of.items()
+    }
     connected = [point for label in pareto.connect for point in points[label]]
     shapes = looks(data.spec.axes[pareto.lines or pareto.series])
     for label, group in points.items() if pareto.lines else [("", connected)]:
         line = [(x or GAP, y or GAP) for x, y in group]
-        ax.plot([x.value for x, _ in line], [y.value for _, y in line], lw=0.8, zorder=1.6,
-                color=shapes[label].colour if pareto.lines else SOFT)
+        ax.plot(
+            [x.value for x, _ in line],
+            [y.value for _, y in line],
+            lw=0.8,
+            zorder=1.6,
+            color=shapes[label].colour if pareto.lines else SOFT,
+        )
     if pareto.lines:
         ax.margins(_NAME_MARGIN)
     named = pareto.lines and sum(len(group) > 1 for group in points.values()) <= len(_CORNERS)
@@ -62,43 +75,81 @@ def _panel(ax: Axes, data: Data, at: At) -> None:
         at_place: dict[tuple[float, float], list[str]] = {}
         for (x, y), (name, _) in zip(group, cells_of[label], strict=True):
             if x is not None and y is not None:
-                _draw_point(ax, x, y, shapes[label], label, ring=bool(pareto.lines) and len(group) == 1)
+                _draw_point(
+                    ax, x, y, shapes[label], label, ring=bool(pareto.lines) and len(group) == 1
+                )
                 at_place.setdefault((x.value, y.value), []).append(name)
         if named and len(group) > 1:
             _write_names(ax, at_place, shapes[label].colour, _CORNERS[i % len(_CORNERS)])
 
 
-def _write_names(ax: Axes, at_place: Mapping[tuple[float, float], list[str]], colour: str,
-                 corner: tuple[int, int]) -> None:
-    """Write what points of a line are, such as their thresholds, beside them; lines write to different corners,
-    and more lines than there are corners have no names."""
+def _write_names(
+    ax: Axes,
+    at_place: Mapping[tuple[float, float], list[str]],
+    colour: str,
+    corner: tuple[int, int],
+) -> None:
+    """Write what points of a line are, such as their thresholds, beside them; lines write to
+    different corners, and more lines than there are corners have no names."""
     right, above = corner
     for place, names in at_place.items():
-        ax.annotate(", ".join(names), place, xytext=(4 * right, 4 * above), textcoords="offset points", fontsize=8,
-                    color=colour, ha="left" if right > 0 else "right", va="bottom" if above > 0 else "top")
+        ax.annotate(
+            ", ".join(names),
+            place,
+            xytext=(4 * right, 4 * above),
+            textcoords="offset points",
+            fontsize=8,
+            color=colour,
+            ha="left" if right > 0 else "right",
+            va="bottom" if above > 0 else "top",
+        )
 
 
 def _cells_by_label(data: Data, at: At) -> dict[str, list[tuple[str, At]]]:
-    """Legend label -> (label in the series, labels of every axis) of its points: of a line those that the report asks
-    for, in the order of the series."""
+    """Legend label -> (label in the series, labels of every axis) of its points: of a line those
+    that the report asks for, in the order of the series."""
     pareto, axes = data.figure, data.spec.axes
     series = list(dict.fromkeys(entry.label for entry in axes[pareto.series]))
     if not pareto.lines:
         return {label: [(label, {**at, pareto.series: label})] for label in series}
     asked = {point.coords for point in data.spec.points()}
-    places = {line.label: [(label, {**at, pareto.lines: line.label, pareto.series: label}) for label in series]
-              for line in axes[pareto.lines]}
-    return {line: [(label, cell) for label, cell in cells if tuple(cell[axis] for axis in axes) in asked]
-            for line, cells in places.items()}
+    places = {
+        line.label: [
+            (label, {**at, pareto.lines: line.label, pareto.series: label}) for label in series
+        ]
+        for line in axes[pareto.lines]
+    }
+    return {
+        line: [
+            (label, cell) for label, cell in cells if tuple(cell[axis] for axis in axes) in asked
+        ]
+        for line, cells in places.items()
+    }
 
 
-def _draw_point(ax: Axes, x: Measured, y: Measured, shape: Look, label: str, ring: bool = False) -> None:
+def _draw_point(
+    ax: Axes, x: Measured, y: Measured, shape: Look, label: str, ring: bool = False
+) -> None:
     """`ring`: around the points of lines that it may coincide with, so that both are seen."""
-    filling: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
+    filling: dict[str, Any] = {
+        "markersize": 6.5,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.6,
+    }
     if ring:
         filling = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 1.2}
-    ax.errorbar(x.value, y.value, xerr=[[length] for length in x.below_above], yerr=[[d] for d in y.below_above],
-                color=shape.colour, marker=shape.marker, linestyle="none", elinewidth=0.9, label=label, **filling)
+    ax.errorbar(
+        x.value,
+        y.value,
+        xerr=[[length] for length in x.below_above],
+        yerr=[[d] for d in y.below_above],
+        color=shape.colour,
+        marker=shape.marker,
+        linestyle="none",
+        elinewidth=0.9,
+        label=label,
+        **filling,
+    )
 
 
 _CORNERS = ((1, 1), (1, -1), (-1, 1), (-1, -1))
@@ -109,9 +160,9 @@ _MIXED = ("accuracy", "tokens_per_s")
 
 
 def random_allocation(data: Data, draft: At, target: At, steps: int = 51) -> list[np.ndarray]:
-    """The metrics of both axes, accuracy and tokens/s in printed units, if a share from 0 to 1 of the prompts is
-    answered by the draft model alone and the rest by the target alone. Accuracy is the mean over prompts, speed total
-    tokens over total time."""
+    """The metrics of both axes, accuracy and tokens/s in printed units, if a share from 0 to 1 of
+    the prompts is answered by the draft model alone and the rest by the target alone. Accuracy is
+    the mean over prompts, speed total tokens over total time."""
     share = np.linspace(0, 1, steps)
 
     def known(cell: At, name: str) -> float:
@@ -123,7 +174,12 @@ def random_allocation(data: Data, draft: At, target: At, steps: int = 51) -> lis
         return share * of_draft + (1 - share) * of_target
 
     tokens = [known(cell, "tokens") / known(cell, "n") for cell in (draft, target)]
-    seconds = [count / known(cell, "tokens_per_s") for count, cell in zip(tokens, (draft, target), strict=True)]
-    accuracy = metric("accuracy").shown(1) * mixed(known(draft, "accuracy"), known(target, "accuracy"))
+    seconds = [
+        count / known(cell, "tokens_per_s")
+        for count, cell in zip(tokens, (draft, target), strict=True)
+    ]
+    accuracy = metric("accuracy").shown(1) * mixed(
+        known(draft, "accuracy"), known(target, "accuracy")
+    )
     curves = dict(zip(_MIXED, (accuracy, mixed(*tokens) / mixed(*seconds)), strict=True))
     return [curves[data.figure.x], curves[data.figure.y]]

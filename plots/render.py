@@ -1,4 +1,5 @@
-"""One figure of a report as PNG, PDF and SVG, the same bytes for the same numbers, and its CSV file."""
+"""One figure of a report as PNG, PDF and SVG, the same bytes for the same numbers, and its CSV
+file."""
 
 from __future__ import annotations
 
@@ -30,12 +31,16 @@ SHADES = 128
 """Colours of a PNG, edges of letters and lines included."""
 
 
-def render(spec: FigureSpec, grid: Grid, out_dir: str | Path, frame: pd.DataFrame | None = None) -> list[Path]:
-    """Write <name>.png, .pdf, .svg and .csv into `out_dir` and return their paths. A line under the figure states
-    the conditions and names the cells that were not measured. With `frame`, the lines of a CSV file, these are drawn.
+def render(
+    spec: FigureSpec, grid: Grid, out_dir: str | Path, frame: pd.DataFrame | None = None
+) -> list[Path]:
+    """Write <name>.png, .pdf, .svg and .csv into `out_dir` and return their paths. A line under the
+    figure states the conditions and names the cells that were not measured. With `frame`, the lines
+    of a CSV file, these are drawn.
 
-    plots/KIND.py draws a figure, or the file that a figure of the kind `own` names: its `draw(data) -> Figure`. It may
-    have `BARS`, what the caption says of intervals, and `derived(data)`, further lines of the CSV file."""
+    plots/KIND.py draws a figure, or the file that a figure of the kind `own` names: its `draw(data)
+    -> Figure`. It may have `BARS`, what the caption says of intervals, and `derived(data)`, further
+    lines of the CSV file."""
     drawing, data = _file_of(spec), data_of(spec, grid) if frame is None else Data(spec, frame)
     with style(salt=spec.name):
         figure = drawing.draw(data)
@@ -56,11 +61,14 @@ def data_of(spec: FigureSpec, grid: Grid) -> Data:
 
 
 def _file_of(spec: FigureSpec) -> ModuleType:
-    return import_module(f"plots.{spec.figure.file if isinstance(spec.figure, Own) else spec.figure.kind}")
+    return import_module(
+        f"plots.{spec.figure.file if isinstance(spec.figure, Own) else spec.figure.kind}"
+    )
 
 
 def _mark_empty(figure: Figure) -> None:
-    """Say in panels without any data that they have none, in place of the ticks of a made-up scale."""
+    """Say in panels without any data that they have none, in place of the ticks of a made-up
+    scale."""
     for ax in figure.axes:
         if not np.isfinite(ax.dataLim.get_points()).all() and not ax.texts:
             ax.set(xticks=[], yticks=[])
@@ -68,8 +76,9 @@ def _mark_empty(figure: Figure) -> None:
 
 
 def save(figure: Figure, stem: Path, data: Path | None = None) -> list[Path]:
-    """Save as PNG, PDF and SVG without dates or versions; the SVG is transparent. The PNG has a palette, which takes a
-    third of the bytes, and names the SHA-256 of `data`, the file with the figure's numbers, where there is one."""
+    """Save as PNG, PDF and SVG without dates or versions; the SVG is transparent. The PNG has a
+    palette, which takes a third of the bytes, and names the SHA-256 of `data`, the file with the
+    figure's numbers, where there is one."""
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, so that all three files agree

@@ -1,5 +1,5 @@
-"""One colour for each family of rules, the same in every figure; the rules and settings of one family differ in marker,
-line style and hatch."""
+"""One colour for each family of rules, the same in every figure; the rules and settings of one
+family differ in marker, line style and hatch."""
 
 from __future__ import annotations
 
@@ -30,8 +30,23 @@ from results.reports.axes import Entry
 
 PLAIN, OTHER = "plain decoding", "other"
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "lossless": ("lossless", "lossless_draft_q", "greedy", "block", "block_ascend", "traversal", "sps", "sps_draft_q",
-                 "eagle", "eagle2", "eagle3", "medusa", "pld", "lookahead", "early_exit"),
+    "lossless": (
+        "lossless",
+        "lossless_draft_q",
+        "greedy",
+        "block",
+        "block_ascend",
+        "traversal",
+        "sps",
+        "sps_draft_q",
+        "eagle",
+        "eagle2",
+        "eagle3",
+        "medusa",
+        "pld",
+        "lookahead",
+        "early_exit",
+    ),
     "MARS": ("mars", "mars_sampling", "mars_released"),
     "FSD": ("fsd", "r_fuzzy"),
     "ARC-Decode": ("arc", "arc_released"),
@@ -44,10 +59,18 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     PLAIN: ("ar",),
     OTHER: (),
 }
-"""Family -> its rules, and the methods that bring one of them. Every other rule is of the last family."""
-COLOURS = dict(zip(FAMILIES, (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, OLIVE, WINE, BROWN, GREY, INK, INDIGO),
-                   strict=True))
-MARKERS = dict(zip(FAMILIES, ("o", "s", "^", "D", "v", "P", "X", "<", "h", "d", "*", ">"), strict=True))
+"""Family -> its rules, and the methods that bring one of them. Every other rule is of the last
+family."""
+COLOURS = dict(
+    zip(
+        FAMILIES,
+        (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, OLIVE, WINE, BROWN, GREY, INK, INDIGO),
+        strict=True,
+    )
+)
+MARKERS = dict(
+    zip(FAMILIES, ("o", "s", "^", "D", "v", "P", "X", "<", "h", "d", "*", ">"), strict=True)
+)
 _OF = {rule: family for family, rules in FAMILIES.items() for rule in rules}
 
 
@@ -64,9 +87,10 @@ def looks(axis: Iterable[Entry]) -> dict[str, Look]:
 
 
 def looks_of(rules: Mapping[str, str]) -> dict[str, Look]:
-    """Name of a series -> its look, by its rule; by its place where no series has a rule. The first of a family has the
-    family's marker, the others the markers that are left; each has the next line style and hatch. More of one family
-    than there are line styles have colours of their own, those that no other family of the figure has."""
+    """Name of a series -> its look, by its rule; by its place where no series has a rule. The first
+    of a family has the family's marker, the others the markers that are left; each has the next
+    line style and hatch. More of one family than there are line styles have colours of their own,
+    those that no other family of the figure has."""
     if not any(rules.values()):
         return {name: look(place) for place, name in enumerate(rules)}
     families = {name: family(rule) for name, rule in rules.items()}
@@ -82,6 +106,8 @@ def looks_of(rules: Mapping[str, str]) -> dict[str, Look]:
         place = list(FAMILIES).index(of) + number
         marker = MARKERS[of] if number == 0 else left[further % len(left)]
         colour = next(own) if of in crowded and number > 0 else COLOURS[of]
-        found[name] = Look(colour, marker, DASHES[place % len(DASHES)], HATCHES[place % len(HATCHES)])
+        found[name] = Look(
+            colour, marker, DASHES[place % len(DASHES)], HATCHES[place % len(HATCHES)]
+        )
         further += number > 0
     return found

@@ -1,4 +1,5 @@
-"""Style of all figures: one ink, the Okabe–Ito colours, a marker and a line style per series, no text under 8 pt."""
+"""Style of all figures: one ink, the Okabe–Ito colours, a marker and a line style per series, no
+text under 8 pt."""
 
 from __future__ import annotations
 
@@ -19,25 +20,68 @@ INK = "#23262b"
 SOFT = "#6a6e76"
 GRID = "#b9bcc2"
 # Okabe & Ito, Color Universal Design (2008), in an order whose neighbours also differ in lightness.
-BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9"
+BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#E69F00",
+    "#CC79A7",
+    "#56B4E9",
+)
 # Further ones of Paul Tol's muted scheme, for more than six series.
 INDIGO, OLIVE, WINE, GREY, BROWN = "#332288", "#999933", "#882255", "#777777", "#663333"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY, INDIGO, OLIVE, WINE, GREY, BROWN)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.6)), (0, (1.4, 1.4)), (0, (6, 1.5, 1.4, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
+DASHES: tuple[Dash, ...] = (
+    "-",
+    (0, (5, 1.6)),
+    (0, (1.4, 1.4)),
+    (0, (6, 1.5, 1.4, 1.5)),
+    (0, (3, 1, 1, 1, 1, 1)),
+)
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----")
 PANEL_INCHES = (4.1, 3.2)
 
 _RC: dict[str, Any] = {
-    "font.family": "DejaVu Sans", "font.size": 9, "axes.labelsize": 9, "axes.titlesize": 10, "legend.fontsize": 8.5,
-    "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "figure.titlesize": 11, "mathtext.fontset": "dejavusans",
-    "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.edgecolor": INK,
-    "axes.linewidth": 0.7, "xtick.major.width": 0.7, "ytick.major.width": 0.7, "xtick.major.size": 3,
-    "ytick.major.size": 3, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
-    "axes.titlepad": 8, "axes.grid": True, "axes.grid.axis": "y", "grid.color": GRID, "grid.alpha": 0.45,
-    "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.6, "lines.markersize": 5,
-    "legend.frameon": False, "legend.handlelength": 2.4, "hatch.linewidth": 0.6, "figure.dpi": 100, "savefig.dpi": 200,
-    "svg.fonttype": "path", "pdf.fonttype": 42, "axes.unicode_minus": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "axes.titlesize": 10,
+    "legend.fontsize": 8.5,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "figure.titlesize": 11,
+    "mathtext.fontset": "dejavusans",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.7,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": GRID,
+    "grid.alpha": 0.45,
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "hatch.linewidth": 0.6,
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    "axes.unicode_minus": True,
 }
 
 
@@ -51,15 +95,20 @@ class Look(NamedTuple):
 
 
 def look(index: int) -> Look:
-    """The look of the index-th series. Colours, markers, line styles and hatches cycle with different periods, so that
-    no two of the first thirty series look alike."""
-    return Look(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)],
-                HATCHES[index % len(HATCHES)])
+    """The look of the index-th series. Colours, markers, line styles and hatches cycle with
+    different periods, so that no two of the first thirty series look alike."""
+    return Look(
+        COLOURS[index % len(COLOURS)],
+        MARKERS[index % len(MARKERS)],
+        DASHES[index % len(DASHES)],
+        HATCHES[index % len(HATCHES)],
+    )
 
 
 @contextmanager
 def style(salt: str = "leeway") -> Iterator[None]:
-    """Context for drawing: ignores the user's matplotlibrc and restores matplotlib's settings on exit.
+    """Context for drawing: ignores the user's matplotlibrc and restores matplotlib's settings on
+    exit.
 
     `salt` makes the ids inside an SVG reproducible."""
     with mpl.rc_context():
@@ -69,7 +118,9 @@ def style(salt: str = "leeway") -> Iterator[None]:
         yield
 
 
-def panel_grid(count: int, columns: int = 3, inches: tuple[float, float] = PANEL_INCHES) -> tuple[Figure, list[Axes]]:
+def panel_grid(
+    count: int, columns: int = 3, inches: tuple[float, float] = PANEL_INCHES
+) -> tuple[Figure, list[Axes]]:
     """A figure with `count` equal panels, at most `columns` side by side."""
     wide = min(count, columns)
     high = -(-count // wide)
@@ -83,7 +134,11 @@ def panel_grid(count: int, columns: int = 3, inches: tuple[float, float] = PANEL
 
 def legend_of(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
     """Handles and labels of each series once, even if it is missing from some panels."""
-    held = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    held = {
+        label: handle
+        for ax in axes
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
     return list(held.values()), list(held)
 
 

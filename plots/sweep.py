@@ -23,8 +23,8 @@ LETTER_INCHES, HANDLE_INCHES = 0.075, 0.6
 
 
 class _Scale(NamedTuple):
-    """One of the two metrics. Dash and filling say again what the colour says, for prints and eyes without colour.
-    Without a dash, lines have the colour and the dash of their rule."""
+    """One of the two metrics. Dash and filling say again what the colour says, for prints and eyes
+    without colour. Without a dash, lines have the colour and the dash of their rule."""
 
     metric: str
     colour: str
@@ -35,14 +35,20 @@ class _Scale(NamedTuple):
         """How a line of this look is drawn on the scale."""
         if self.dash is None:
             return {"color": shape.colour, "marker": shape.marker, "ls": shape.dash}
-        return {"color": self.colour, "marker": shape.marker, "ls": self.dash, "markerfacecolor": self.filling,
-                "markeredgecolor": self.colour}
+        return {
+            "color": self.colour,
+            "marker": shape.marker,
+            "ls": self.dash,
+            "markerfacecolor": self.filling,
+            "markeredgecolor": self.colour,
+        }
 
 
 def draw(data: Data) -> Figure:
-    """A panel for each entry of `panels` and each metric, one above the other, so that no band hides another's; the
-    marker tells the entry of `lines`, and where these are rules the colour, too; else the colour and the dash tell the
-    metric. A dotted line shows autoregressive decoding."""
+    """A panel for each entry of `panels` and each metric, one above the other, so that no band
+    hides another's; the marker tells the entry of `lines`, and where these are rules the colour,
+    too; else the colour and the dash tell the metric. A dotted line shows autoregressive
+    decoding."""
     sweep, spec = data.figure, data.spec
     scales = [_Scale(sweep.left, BLUE, "-", BLUE)]
     if sweep.right:
@@ -52,9 +58,15 @@ def draw(data: Data) -> Figure:
         scales = [_Scale(scale.metric, INK, None, "") for scale in scales]
     places = panels(spec, sweep.panels)
     across = min(len(places), 4 if len(scales) > 1 else 2)
-    drawn = [(place, scale) for i in range(0, len(places), across) for scale in scales
-             for place in places[i:i + across]]
-    figure, axes = panel_grid(len(drawn), columns=across, inches=(3.3, 2.5) if across > 2 else PANEL_INCHES)
+    drawn = [
+        (place, scale)
+        for i in range(0, len(places), across)
+        for scale in scales
+        for place in places[i : i + across]
+    ]
+    figure, axes = panel_grid(
+        len(drawn), columns=across, inches=(3.3, 2.5) if across > 2 else PANEL_INCHES
+    )
     for ax, ((title, at), scale) in zip(axes, drawn, strict=True):
         ax.set_title(title)
         ax.set_xlabel(sweep.x_label or sweep.x)
@@ -65,7 +77,9 @@ def draw(data: Data) -> Figure:
         ax.set_xticks(places_on_x, [f"{place:g}" for place in places_on_x])
         _draw_scale(ax, scale, data, at, shapes)
     handles = _legend(scales, shapes)
-    figure.legend(handles=handles, loc="outside upper left", ncols=_columns(handles, figure.get_figwidth()))
+    figure.legend(
+        handles=handles, loc="outside upper left", ncols=_columns(handles, figure.get_figwidth())
+    )
     return figure
 
 
@@ -75,21 +89,37 @@ def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str
     for line, shape in shapes.items():
         here = {**at, sweep.lines: line} if sweep.lines else at
         cells = {place: {**here, sweep.x: label} for place, label in _places(data)}
-        lines.append((shape, {x: data.measured(cell, scale.metric) or GAP for x, cell in cells.items()}))
+        lines.append(
+            (shape, {x: data.measured(cell, scale.metric) or GAP for x, cell in cells.items()})
+        )
         ax.plot(list(cells), [y.value for y in lines[-1][1].values()], **scale.of(shape))
         levels = _baselines(data, cells.values(), scale.metric)
         if len(levels) > 1:  # it depends on x, such as the speed on the batch size
-            through = [data.measured(cell, BASELINE_OF[scale.metric]) or GAP for cell in cells.values()]
-            ax.plot(list(cells), [level.value for level in through], color=scale.colour, lw=1, ls=_BASELINE_DASH,
-                    zorder=1.5)
+            through = [
+                data.measured(cell, BASELINE_OF[scale.metric]) or GAP for cell in cells.values()
+            ]
+            ax.plot(
+                list(cells),
+                [level.value for level in through],
+                color=scale.colour,
+                lw=1,
+                ls=_BASELINE_DASH,
+                zorder=1.5,
+            )
         else:
             found |= levels
     for level in sorted(found):
         ax.axhline(level, color=scale.colour, lw=1, ls=_BASELINE_DASH, zorder=1.5)
     low, high = ax.get_ylim()
     for shape, points in lines:
-        ax.fill_between(list(points), [y.low for y in points.values()], [y.high for y in points.values()],
-                        color=scale.of(shape)["color"], alpha=0.1, lw=0)
+        ax.fill_between(
+            list(points),
+            [y.low for y in points.values()],
+            [y.high for y in points.values()],
+            color=scale.of(shape)["color"],
+            alpha=0.1,
+            lw=0,
+        )
     # whole bands, but few prompts may have one that would leave the points a line at the bottom
     with_bands = ax.get_ylim()
     ax.set_ylim(max(with_bands[0], 2 * low - high), min(with_bands[1], 2 * high - low))
@@ -99,14 +129,21 @@ def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str
 
 def _places(data: Data) -> list[tuple[float, str]]:
     """(place on the x axis, label) of each entry of that axis."""
-    return [(entry.value, entry.label) for entry in data.spec.axes[data.figure.x] if entry.value is not None]
+    return [
+        (entry.value, entry.label)
+        for entry in data.spec.axes[data.figure.x]
+        if entry.value is not None
+    ]
 
 
 def _baselines(data: Data, cells: Iterable[At], name: str) -> set[float]:
-    """The baseline's level on a metric's scale: one level, or several where the baselines of the cells differ."""
+    """The baseline's level on a metric's scale: one level, or several where the baselines of the
+    cells differ."""
     if name in ("speedup", "answer_speedup_modelled", "recovery"):
         return {metric(name).shown(1.0)} if any(map(data.is_measured, cells)) else set()
-    levels = [data.measured(cell, BASELINE_OF[name]) for cell in cells] if name in BASELINE_OF else []
+    levels = (
+        [data.measured(cell, BASELINE_OF[name]) for cell in cells] if name in BASELINE_OF else []
+    )
     return {level.value for level in levels if level is not None}
 
 
@@ -122,9 +159,16 @@ def _columns(handles: Sequence[Line2D], inches: float) -> int:
 
 
 def _legend(scales: list[_Scale], shapes: Mapping[str, Look]) -> list[Line2D]:
-    handles = [Line2D([], [], color=scale.colour, ls=scale.dash, label=metric(scale.metric).label)
-               for scale in scales if scale.dash is not None]
+    handles = [
+        Line2D([], [], color=scale.colour, ls=scale.dash, label=metric(scale.metric).label)
+        for scale in scales
+        if scale.dash is not None
+    ]
     for label, shape in shapes.items():
-        drawn = {"color": SOFT, "ls": "none", "marker": shape.marker} if scales[0].dash else scales[0].of(shape)
+        drawn = (
+            {"color": SOFT, "ls": "none", "marker": shape.marker}
+            if scales[0].dash
+            else scales[0].of(shape)
+        )
         handles += [Line2D([], [], label=label, **drawn)] if label else []
     return [*handles, Line2D([], [], color=SOFT, lw=1, ls=_BASELINE_DASH, label="autoregressive")]

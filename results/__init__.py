@@ -1,1 +1,2 @@
-"""What was measured: files on disk (store), numbers from them (metrics), tables and pages (reports)."""
+"""What was measured: files on disk (store), numbers from them (metrics), tables and pages
+(reports)."""

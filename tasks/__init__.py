@@ -1,1 +1,2 @@
-"""Tasks: where prompts come from and how answers are scored. They know no models, methods or reports."""
+"""Tasks: where prompts come from and how answers are scored. They know no models, methods or
+reports."""

@@ -1,4 +1,5 @@
-"""What every task is made of: a `Prompt` to answer, a `Score` for the answers, the `Task` that provides both."""
+"""What every task is made of: a `Prompt` to answer, a `Score` for the answers, the `Task` that
+provides both."""
 
 from __future__ import annotations
 
@@ -14,16 +15,19 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Split = Literal["train", "calibration", "test"]
 ControlTokens = Literal["refuse", "text", "parse"]
-"""What a chat message that holds the string of a control token is: refused, plain text, or read as the token."""
+"""What a chat message that holds the string of a control token is: refused, plain text, or read as
+the token."""
 JudgeStyle = Literal["mt_bench", "komt_bench", "alpaca_eval"]
 
 
 MOST_NEW_TOKENS = 1 << 24
-"""No model has more positions, and the numbers of an answer's tokens fit every integer on the way."""
+"""No model has more positions, and the numbers of an answer's tokens fit every integer on the
+way."""
 
 
 class TaskError(ValueError):
-    """Bad task data or settings. The message is one line: what was given, what is allowed, how to fix it."""
+    """Bad task data or settings. The message is one line: what was given, what is allowed, how to
+    fix it."""
 
 
 class DataMissing(TaskError):
@@ -40,10 +44,12 @@ class Prompt:
     input_ids  token ids of the target's tokenizer.
     system     an optional system message (with `turns`).
     prefix     (role, content) messages before the first turn: few-shot examples or a given history.
-    history    given answers to the first turns; they replace the method's own in the context of later turns.
+    history    given answers to the first turns; they replace the method's own in the context of
+               later turns.
     group      the item's id where several prompts are samples of one item (pass@k).
     reference  plain JSON data for the task's scorer.
-    control_tokens  what a control token in its messages is; in `text` it is the token unless this says text.
+    control_tokens  what a control token in its messages is; in `text` it is the token unless this
+                    says text.
     date       the day that a chat template prints; None: the one that `LanguageModel.encode` takes.
     """
 
@@ -81,7 +87,8 @@ def _local_path(given: object) -> object:
 
 
 LocalFile = Annotated[Path, BeforeValidator(_local_path)]
-"""An option that is a file or folder of this machine: its content decides the result, its place does not."""
+"""An option that is a file or folder of this machine: its content decides the result, its place
+does not."""
 
 
 class TaskOptions(BaseModel):
@@ -94,7 +101,9 @@ class TaskOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_new_tokens: int = Field(ge=1, le=MOST_NEW_TOKENS)
-    date: datetime.date | None = Field(None, exclude_if=lambda day: day is None)  # later: unused, identity lacks it
+    date: datetime.date | None = Field(
+        None, exclude_if=lambda day: day is None
+    )  # later: unused, identity lacks it
 
 
 class Task(ABC):
@@ -108,7 +117,8 @@ class Task(ABC):
     judged      the published judge prompts that grade its answers; None where no LLM judge does.
     path        the local file or folder its rows come from, if any.
     runs_programs  whether its programs may be trusted, where the project's own models wrote them.
-    own_models  whether the answers are those of the models that the project ships, whose programs are trusted.
+    own_models  whether the answers are those of the models that the project ships, whose programs
+                are trusted.
     """
 
     name: str
@@ -130,8 +140,8 @@ class Task(ABC):
         """Score the answers to the prompt's turns, one text a turn. Raises TaskError."""
 
     def prompts_of(self, split: Split, n: int, seed: int = 0) -> list[Prompt]:
-        """`n` prompts to train or calibrate on. A task without splits of its own gives `n` of its prompts, drawn
-        uniformly, or all if there are no more. Raises TaskError."""
+        """`n` prompts to train or calibrate on. A task without splits of its own gives `n` of its
+        prompts, drawn uniformly, or all if there are no more. Raises TaskError."""
         prompts = self.prompts()
         return random.Random(f"{self.name}/{split}/{seed}").sample(prompts, min(n, len(prompts)))
 
@@ -142,5 +152,7 @@ class Task(ABC):
     def caution(self) -> str | None:
         """What a run says once of how answers are scored on this machine."""
         fault = self.unscorable()
-        return fault and (f"{self.name}: answers are stored without a score: {fault}; the same command gives the "
-                          "scores on a machine that can")
+        return fault and (
+            f"{self.name}: answers are stored without a score: {fault}; the same command gives the "
+            "scores on a machine that can"
+        )

@@ -1,9 +1,10 @@
-"""prompts: a user's own prompts from a file of rows. They have no right answer, so there is no score.
+"""prompts: a user's own prompts from a file of rows. They have no right answer, so there is no
+score.
 
 A row has an `id` and one of
     prompt      text, tokenised as it stands
-    messages    [{"role": …, "content": …}, …]: an optional system message, the conversation so far, and at the end
-                the user messages to answer, one turn each
+    messages    [{"role": …, "content": …}, …]: an optional system message, the conversation so far,
+                and at the end the user messages to answer, one turn each
     input_ids   token ids of the target's tokenizer
 Other fields are not read, which a warning says; task=dataset reads any field and scores answers.
 """
@@ -19,12 +20,25 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from tasks.base import MOST_NEW_TOKENS, ControlTokens, LocalFile, Prompt, Score, Task, TaskError, TaskOptions
+from tasks.base import (
+    MOST_NEW_TOKENS,
+    ControlTokens,
+    LocalFile,
+    Prompt,
+    Score,
+    Task,
+    TaskError,
+    TaskOptions,
+)
 from tasks.sources import Source
 
 log = logging.getLogger(__name__)
-PLAIN = {"missing": "missing", "too_short": "is empty", "string_too_short": "is empty",
-         "string_type": "must be a string"}
+PLAIN = {
+    "missing": "missing",
+    "too_short": "is empty",
+    "string_too_short": "is empty",
+    "string_type": "must be a string",
+}
 """Kind of a complaint of pydantic -> what a message says instead."""
 Text = Annotated[str, Field(min_length=1)]
 
@@ -33,7 +47,9 @@ class PromptsOptions(TaskOptions):
     """`path`: the file. `control_tokens`: what the string of a control token in a message is."""
 
     path: LocalFile
-    control_tokens: ControlTokens = Field("refuse", exclude_if=lambda given: given == "refuse")  # later, as `date`
+    control_tokens: ControlTokens = Field(
+        "refuse", exclude_if=lambda given: given == "refuse"
+    )  # later, as `date`
     max_new_tokens: int = Field(256, ge=1, le=MOST_NEW_TOKENS)
 
 
@@ -50,28 +66,50 @@ class _Row(BaseModel):
     id: Annotated[Text, Field(coerce_numbers_to_str=True)]
     prompt: Text | None = None
     messages: Annotated[tuple[_Message, ...], Field(min_length=1)] | None = None
-    input_ids: Annotated[tuple[Annotated[int, Field(ge=0, strict=True)], ...], Field(min_length=1)] | None = None
+    input_ids: (
+        Annotated[tuple[Annotated[int, Field(ge=0, strict=True)], ...], Field(min_length=1)] | None
+    ) = None
 
     @model_validator(mode="after")
     def _one_prompt(self) -> _Row:
-        given = [name for name in ("prompt", "messages", "input_ids") if getattr(self, name) is not None]
+        given = [
+            name for name in ("prompt", "messages", "input_ids") if getattr(self, name) is not None
+        ]
         if len(given) != 1:
-            raise ValueError(f"needs exactly one of prompt, messages, input_ids; has {' and '.join(given) or 'none'}")
+            raise ValueError(
+                "needs exactly one of prompt, messages, input_ids; has "
+                f"{' and '.join(given) or 'none'}"
+            )
         roles = [message.role for message in self.messages or ()]
         if "system" in roles[1:]:
             raise ValueError("messages: a system message may only come first")
         if roles and roles[-1] != "user":
-            raise ValueError("messages: the last message must be the user's, it is what will be answered")
+            raise ValueError(
+                "messages: the last message must be the user's, it is what will be answered"
+            )
         return self
 
     def as_prompt(self, control_tokens: ControlTokens, day: date | None) -> Prompt:
         if self.messages is None:
-            return Prompt(self.id, text=self.prompt, input_ids=self.input_ids, control_tokens=control_tokens)
+            return Prompt(
+                self.id, text=self.prompt, input_ids=self.input_ids, control_tokens=control_tokens
+            )
         system = self.messages[0].content if self.messages[0].role == "system" else None
         talk = self.messages[system is not None :]
-        turns = tuple(message.content for message in takewhile(lambda m: m.role == "user", reversed(talk)))[::-1]
-        prefix = tuple((message.role, message.content) for message in talk[: len(talk) - len(turns)])
-        return Prompt(self.id, turns=turns, system=system, prefix=prefix, control_tokens=control_tokens, date=day)
+        turns = tuple(
+            message.content for message in takewhile(lambda m: m.role == "user", reversed(talk))
+        )[::-1]
+        prefix = tuple(
+            (message.role, message.content) for message in talk[: len(talk) - len(turns)]
+        )
+        return Prompt(
+            self.id,
+            turns=turns,
+            system=system,
+            prefix=prefix,
+            control_tokens=control_tokens,
+            date=day,
+        )
 
 
 class Prompts(Task):
@@ -88,7 +126,8 @@ class Prompts(Task):
         self._date = options.date
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
-        """The first `n` rows (all when None) in the order of the file. The whole file is checked. Raises TaskError."""
+        """The first `n` rows (all when None) in the order of the file. The whole file is checked.
+        Raises TaskError."""
         seen: dict[str, int] = {}
         prompts, unread = [], set()
         for number, given in enumerate(Source(path=self._file).rows("the prompts"), start=1):
@@ -97,7 +136,10 @@ class Prompts(Task):
             except ValidationError as error:
                 raise TaskError(f"{self.path}, row {number}: {faults(error)}") from error
             if row.id in seen:
-                raise TaskError(f"{self.path}, row {number}: id {row.id!r} is already used in row {seen[row.id]}")
+                raise TaskError(
+                    f"{self.path}, row {number}: id {row.id!r} is already used in row "
+                    f"{seen[row.id]}"
+                )
             seen[row.id] = number
             prompts.append(row.as_prompt(self._control_tokens, self._date))
             unread |= set(row.model_extra or ())
@@ -123,5 +165,9 @@ def faults(error: ValidationError) -> str:
 @cache
 def _warn(path: str, unread: tuple[str, ...]) -> None:
     """Say once of a file which of its fields are not read."""
-    log.warning("%s: not read: %s; task=dataset with task.prompt, task.target and task.scorer.name scores answers "
-                "(docs/options.md, Your own prompts)", path, ", ".join(unread))
+    log.warning(
+        "%s: not read: %s; task=dataset with task.prompt, task.target and task.scorer.name "
+        "scores answers (docs/options.md, Your own prompts)",
+        path,
+        ", ".join(unread),
+    )

@@ -23,18 +23,21 @@ _TASKS: dict[str, tuple[type[TaskOptions], Callable[[Any], Task]]] = {
 
 
 def names(given: Mapping[str, Any] | None = None) -> list[str]:
-    """All task names, sorted. `given`, a task section with a `hub` key, is a dataset under any name."""
+    """All task names, sorted. `given`, a task section with a `hub` key, is a dataset under any
+    name."""
     own = {str(given.get("name"))} if isinstance(given, Mapping) and "hub" in given else set()
     return sorted({*_TASKS, "dataset", *own})
 
 
 def options(name: str) -> type[TaskOptions]:
-    """The options of a task. Any name but those of the tasks with code of their own is a dataset's."""
+    """The options of a task. Any name but those of the tasks with code of their own is a
+    dataset's."""
     return _TASKS[name][0] if name in _TASKS else DatasetOptions
 
 
 def build(name: str, options: TaskOptions) -> Task:
-    """The task with these options. Data is read when its prompts are asked for. Raises TaskError."""
+    """The task with these options. Data is read when its prompts are asked for. Raises
+    TaskError."""
     if isinstance(options, DatasetOptions):
         return Dataset(name, options)
     if name not in _TASKS:

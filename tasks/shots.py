@@ -1,4 +1,5 @@
-"""Few-shot examples before each question, from a shipped file, a user's file or a task of lm-eval."""
+"""Few-shot examples before each question, from a shipped file, a user's file or a task of
+lm-eval."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ ShotSource = Annotated[Path | str, BeforeValidator(_file_or_task)]
 
 
 class Shots(BaseModel):
-    """Few-shot examples: earlier turns of the conversation with task.chat=true, else one text before the question. A
-    prompt's template that names `examples` gets their rows instead, and places them itself.
+    """Few-shot examples: earlier turns of the conversation with task.chat=true, else one text
+    before the question. A prompt's template that names `examples` gets their rows instead, and
+    places them itself.
 
     count   number of examples; None: all of the source.
-    source  `NAME.jsonl` of tasks/data, `lm_eval:TASK.yaml` (the examples listed in lm-eval's task file), or a path.
+    source  `NAME.jsonl` of tasks/data, `lm_eval:TASK.yaml` (the examples listed in lm-eval's task
+            file), or a path.
     target  template of an example's answer.
     """
 
@@ -46,7 +49,9 @@ class Shots(BaseModel):
         """`task.shots=FILE`: all examples of that file."""
         return {"count": None, "source": given} if isinstance(given, str) else given
 
-    def messages(self, prompt: str, fill: Callable[[str, Mapping[str, Any]], str]) -> list[tuple[str, str]]:
+    def messages(
+        self, prompt: str, fill: Callable[[str, Mapping[str, Any]], str]
+    ) -> list[tuple[str, str]]:
         """(question, answer) of each example. Raises TaskError."""
         return [(fill(prompt, row), fill(self.target, row)) for row in self.rows()]
 
@@ -56,8 +61,10 @@ class Shots(BaseModel):
             return []
         rows = self._rows()
         if self.count is not None and len(rows) < self.count:
-            raise TaskError(f"task.shots.count={self.count}: {self.source} has {len(rows)} examples; lower it")
-        return rows[:self.count]
+            raise TaskError(
+                f"task.shots.count={self.count}: {self.source} has {len(rows)} examples; lower it"
+            )
+        return rows[: self.count]
 
     def _rows(self) -> list[dict[str, Any]]:
         if self.source is None:
@@ -66,9 +73,15 @@ class Shots(BaseModel):
         if isinstance(self.source, str):
             from tasks.scorers.harness import task_file
 
-            samples = task_file(self.source.removeprefix(LM_EVAL)).get("fewshot_config", {}).get("samples")
+            samples = (
+                task_file(self.source.removeprefix(LM_EVAL))
+                .get("fewshot_config", {})
+                .get("samples")
+            )
             if not samples:
-                raise TaskError(f"task.shots.source={self.source}: this task of lm-eval lists no examples; "
-                                "give another task or a JSONL file")
+                raise TaskError(
+                    f"task.shots.source={self.source}: this task of lm-eval lists no examples; "
+                    "give another task or a JSONL file"
+                )
             return samples
         return list(Source(path=self.source).rows("the examples", "task.shots.source"))

@@ -1,7 +1,7 @@
 """Rows of a dataset: from the hub, from a URL, or from a local file or folder.
 
-Local JSON is read verbatim. Everything else is read with `datasets`, which guesses types: it turns a text that looks
-like a date into a date, and that into another text.
+Local JSON is read verbatim. Everything else is read with `datasets`, which guesses types: it turns
+a text that looks like a date into a date, and that into another text.
 
 Every error is one line: which file or dataset, what is wrong with it, what to give instead.
 """
@@ -31,8 +31,8 @@ SUFFIXES = tuple(sorted([*READERS, ".jsonl.gz", ".json.gz"]))
 
 
 class Source(BaseModel):
-    """Where rows come from: `path`, a local file or a folder with a file for each split, or else `files`, a URL or
-    files of the hub's repository `hub`, or else that repository's own split."""
+    """Where rows come from: `path`, a local file or a folder with a file for each split, or else
+    `files`, a URL or files of the hub's repository `hub`, or else that repository's own split."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -51,45 +51,68 @@ class Source(BaseModel):
         return self
 
     def rows(self, task: str, key: str = "task.path") -> Iterator[dict[str, Any]]:
-        """All rows in the order of the source, fields without a value left out. In messages `task` names the rows, and
-        `key` is what `path` was given as. Raises TaskError."""
+        """All rows in the order of the source, fields without a value left out. In messages `task`
+        names the rows, and `key` is what `path` was given as. Raises TaskError."""
         if self.splits and self.split not in self.splits:
-            raise TaskError(f"task.split={self.split}: {task} has no such split; take {' or '.join(self.splits)}")
+            raise TaskError(
+                f"task.split={self.split}: {task} has no such split; take "
+                f"{' or '.join(self.splits)}"
+            )
         found = self._remote(task) if self.path is None else iter(self._local(self.path, task, key))
-        return ({field: value for field, value in row.items() if value is not None} for row in found)
+        return (
+            {field: value for field, value in row.items() if value is not None} for row in found
+        )
 
     def _local(self, path: Path, task: str, key: str) -> list[dict[str, Any]]:
         if not path.exists():
             wanted = f"{task}'s {self.split} data" if self.splits else task
-            raise DataMissing(f"{key}={self.path}: no such file or folder; give {wanted} as {', '.join(SUFFIXES)}")
+            raise DataMissing(
+                f"{key}={self.path}: no such file or folder; give {wanted} as {', '.join(SUFFIXES)}"
+            )
         files = self._files(path, key) if path.is_dir() else [path]
         if pipe := next((file for file in files if not file.is_file()), None):
-            raise TaskError(f"{key}={self.path}: {pipe.name} is no regular file; give one of {', '.join(SUFFIXES)}")
+            raise TaskError(
+                f"{key}={self.path}: {pipe.name} is no regular file; give one of "
+                f"{', '.join(SUFFIXES)}"
+            )
         kind = _reader(files[0])
-        if kind is None or (kind != "json" and any(file.suffix not in (".gz", *READERS) for file in files)):
-            raise TaskError(f"{key}={self.path}: not a file of rows; give one of {', '.join(SUFFIXES)}")
+        if kind is None or (
+            kind != "json" and any(file.suffix not in (".gz", *READERS) for file in files)
+        ):
+            raise TaskError(
+                f"{key}={self.path}: not a file of rows; give one of {', '.join(SUFFIXES)}"
+            )
         if kind == "json":
             rows = [row for file in files for row in _json_rows(file)]
         else:
             # Streaming leaves no converted copy of the file behind that could go stale.
             where = {"path": kind, "data_files": {self.split: list(map(str, files))}}
-            rows = self._read(key, lambda: list(_datasets().load_dataset(**where, split=self.split, streaming=True)))
+            rows = self._read(
+                key,
+                lambda: list(_datasets().load_dataset(**where, split=self.split, streaming=True)),
+            )
         if not rows:
             raise TaskError(f"{key}={self.path}: no rows; give a file with one JSON object a line")
         return rows
 
     def _files(self, folder: Path, key: str) -> list[Path]:
         """The files of a folder that `datasets` takes for the split. Raises TaskError."""
-        found = self._read(key, lambda: _datasets().load_dataset_builder(str(folder)).config.data_files)
+        found = self._read(
+            key, lambda: _datasets().load_dataset_builder(str(folder)).config.data_files
+        )
         if self.split not in found:
-            raise TaskError(f"task.split={self.split}: {self.path} has no such split; take "
-                            f"{' or '.join(map(str, found))}, or name a file in it {self.split}.jsonl")
+            raise TaskError(
+                f"task.split={self.split}: {self.path} has no such split; take "
+                f"{' or '.join(map(str, found))}, or name a file in it {self.split}.jsonl"
+            )
         return [Path(file) for file in found[self.split]]
 
     def _read(self, key: str, read: Callable[[], Any]) -> Any:
         try:
             return read()
-        except Exception as error:  # pyarrow, datasets and the decompressors each raise their own kinds
+        except (
+            Exception
+        ) as error:  # pyarrow, datasets and the decompressors each raise their own kinds
             raise TaskError(f"{key}={self.path}: cannot be read: {_line(error)}") from error
 
     def _remote(self, task: str) -> Iterator[Mapping[str, Any]]:
@@ -102,9 +125,12 @@ class Source(BaseModel):
             where = {"path": reader, "data_files": {self.split: [root + file for file in files]}}
         try:
             return iter(_datasets().load_dataset(**where, split=self.split))
-        except Exception as error:  # no network, no such dataset, no such split: the hub's libraries raise many kinds
-            raise TaskError(f"{task}: {self.hub or self.files} cannot be loaded from the hub ({_line(error)}); "
-                            "give task.path=FILE with its rows") from error
+        # no network, no such dataset, no such split: the hub's libraries raise many kinds
+        except Exception as error:
+            raise TaskError(
+                f"{task}: {self.hub or self.files} cannot be loaded from the hub ({_line(error)}); "
+                "give task.path=FILE with its rows"
+            ) from error
 
 
 def _datasets() -> ModuleType:
@@ -130,13 +156,18 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
                 if (whole := _whole(path, file.read())) is not None:
                     return whole
                 file.seek(0)
-            return [_object(path, number, line) for number, line in enumerate(file, start=1) if line.strip()]
+            return [
+                _object(path, number, line)
+                for number, line in enumerate(file, start=1)
+                if line.strip()
+            ]
     except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise TaskError(f"{path}: cannot be read as UTF-8 text: {_line(error)}") from error
 
 
 def _whole(path: Path, text: str) -> list[dict[str, Any]] | None:
-    """The rows of a text that is one object or a list of them; None where it is something else. Raises TaskError."""
+    """The rows of a text that is one object or a list of them; None where it is something else.
+    Raises TaskError."""
     try:
         found = parse_json(text, lambda line: f"{path}, line {line}") if text.strip() else []
     except TaskError as error:
@@ -155,12 +186,14 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def parse_json(text: str, place: Callable[[int], str]) -> Any:
-    """The value of a JSON text; NaN and infinities are no values: "nan" must not get into a question. Raises TaskError;
-    `place` names, of a line of the text from 1, where it stands."""
+    """The value of a JSON text; NaN and infinities are no values: "nan" must not get into a
+    question. Raises TaskError; `place` names, of a line of the text from 1, where it stands."""
     try:
         return json.loads(text, parse_constant=lambda _: None)
     except json.JSONDecodeError as error:
-        raise TaskError(f"{place(error.lineno)}: not valid JSON ({error.msg}, column {error.colno})") from error
+        raise TaskError(
+            f"{place(error.lineno)}: not valid JSON ({error.msg}, column {error.colno})"
+        ) from error
     except ValueError as error:  # an integer of thousands of digits
         raise TaskError(f"{place(1)}: not valid JSON ({error})") from error
     except RecursionError:
@@ -171,13 +204,17 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def in_listed_order(file: Path, rows: Iterable[Numbered], name_of: Callable[[int, Mapping[str, Any]], str | None],
-                    source: str) -> Iterator[Any]:
+def in_listed_order(
+    file: Path,
+    rows: Iterable[Numbered],
+    name_of: Callable[[int, Mapping[str, Any]], str | None],
+    source: str,
+) -> Iterator[Any]:
     """The rows that a file lists, in its order; of several rows with one name the first.
 
-    A line is the name of a row (its number from 0 where it has none), or the SHA-256 of one of its texts with every run
-    of white space made a single space; lines that begin with # are comments. Raises TaskError, one line, for a name
-    that no row has."""
+    A line is the name of a row (its number from 0 where it has none), or the SHA-256 of one of its
+    texts with every run of white space made a single space; lines that begin with # are comments.
+    Raises TaskError, one line, for a name that no row has."""
     wanted = _names(file)
     by_text = any(len(name) == HEX_DIGITS for name in wanted)
     left, found = set(wanted), {}
@@ -190,8 +227,11 @@ def in_listed_order(file: Path, rows: Iterable[Numbered], name_of: Callable[[int
             break
     if left:
         first = next(name for name in wanted if name in left)
-        raise TaskError(f"task.ids={file}: {len(left)} of its {len(wanted)} rows are not in {source}, {first} is the "
-                        "first; give task.path=FILE with these rows, or task.ids=null for all rows")
+        raise TaskError(
+            f"task.ids={file}: {len(left)} of its {len(wanted)} rows are not in {source}, "
+            f"{first} is the first; give task.path=FILE with these rows, or task.ids=null for "
+            "all rows"
+        )
     return (found[name] for name in wanted)
 
 
@@ -204,10 +244,14 @@ def _names(file: Path) -> list[str]:
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError as error:
-        raise DataMissing(f"task.ids={file}: no such file; give one with the name of a row in each line") from error
+        raise DataMissing(
+            f"task.ids={file}: no such file; give one with the name of a row in each line"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"task.ids={file}: cannot be read as text; give a file with the name of a row in each "
-                        "line") from error
+        raise TaskError(
+            f"task.ids={file}: cannot be read as text; give a file with the name of a row in each "
+            "line"
+        ) from error
     names = [line for line in lines if line and not line.startswith("#")]
     if not names or len(set(names)) < len(names):
         fault = "a name stands there twice" if names else "lists no row"

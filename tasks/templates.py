@@ -1,6 +1,7 @@
 """Jinja templates and expressions of a benchmark's YAML over a dataset's rows.
 
-A YAML or a dataset that somebody shares is not to run commands: templates run in Jinja's own sandbox."""
+A YAML or a dataset that somebody shares is not to run commands: templates run in Jinja's own
+sandbox."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ LONGEST = 16 << 20
 
 
 class TemplateFault(ValueError):
-    """A template or expression that gives no value. `undefined`: it names a field that the row does not have."""
+    """A template or expression that gives no value. `undefined`: it names a field that the row does
+    not have."""
 
     def __init__(self, text: str, undefined: bool = False) -> None:
         super().__init__(" ".join(text.split())[:500])
@@ -35,7 +37,10 @@ def _value(kind: str, text: str, row: Mapping[str, Any]) -> Any:
     from jinja2 import TemplateError
     from jinja2.exceptions import UndefinedError
 
-    names = {"row": row, **row}  # `row` for fields whose name is no identifier; a field of that name wins
+    names = {
+        "row": row,
+        **row,
+    }  # `row` for fields whose name is no identifier; a field of that name wins
     try:
         value = _template(text).render(names) if kind == "render" else _expression(text)(names)
         if isinstance(value, _environment().undefined):
@@ -44,7 +49,15 @@ def _value(kind: str, text: str, row: Mapping[str, Any]) -> Any:
         raise TemplateFault(str(error), undefined=True) from error
     except RecursionError:
         raise TemplateFault("it calls itself without end") from None
-    except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+    except (
+        TemplateError,
+        TypeError,
+        ValueError,
+        LookupError,
+        ArithmeticError,
+        AttributeError,
+        MemoryError,
+    ) as error:
         raise TemplateFault(str(error) or type(error).__name__) from error
     if isinstance(value, str) and len(value) > LONGEST:
         raise TemplateFault(f"more than {LONGEST} characters")
@@ -57,7 +70,8 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
+        undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+    )
     environment.filters |= {"after": _after, "shuffled": _shuffled}
     return environment
 

@@ -1,4 +1,5 @@
-"""Shared by all tests: a small untrained pair on disk in the Hugging Face format, with tokenizer and chat template."""
+"""Shared by all tests: a small untrained pair on disk in the Hugging Face format, with tokenizer
+and chat template."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ VOCAB = 320
 
 @pytest.fixture(scope="session", autouse=True)
 def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The tests of this process, and the processes that they start, have a lock of their own in place of the machine's:
-    they neither wait for what is measured beside them nor disturb it."""
+    """The tests of this process, and the processes that they start, have a lock of their own in
+    place of the machine's: they neither wait for what is measured beside them nor disturb it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LEEWAY_LOCK", str(tmp_path_factory.mktemp("machine") / "lock"))
         yield
@@ -34,32 +35,51 @@ def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with target/ and draft/: Llama, two layers and one, hidden size 32; and the shapes of heads, config.json
-    alone. The draft is a noisy copy of the target's first layer, so that some of its tokens are accepted and some are
-    not."""
+    """A folder with target/ and draft/: Llama, two layers and one, hidden size 32; and the shapes
+    of heads, config.json alone. The draft is a noisy copy of the target's first layer, so that some
+    of its tokens are accepted and some are not."""
     folder = tmp_path_factory.mktemp("pair")
-    texts = [text for _, example in islice(corpus(0, {"mini_gsm": 1, "mini_chat": 1}), 50)
-             for text in (*example.turns, *map(plain, example.phrases))]
+    texts = [
+        text
+        for _, example in islice(corpus(0, {"mini_gsm": 1, "mini_chat": 1}), 50)
+        for text in (*example.turns, *map(plain, example.phrases))
+    ]
     tokenizer = train_tokenizer(texts, VOCAB)
     for name in ("target", "draft"):
         save_tokenizer(tokenizer, folder / name)
     ids = AutoTokenizer.from_pretrained(folder / "target")
     torch.manual_seed(0)
-    shape = {"vocab_size": len(ids), "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4,
-             "num_key_value_heads": 2, "max_position_embeddings": 512, "tie_word_embeddings": True,
-             "eos_token_id": ids.eos_token_id, "pad_token_id": ids.pad_token_id, "bos_token_id": None}
+    shape = {
+        "vocab_size": len(ids),
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": True,
+        "eos_token_id": ids.eos_token_id,
+        "pad_token_id": ids.pad_token_id,
+        "bos_token_id": None,
+    }
     target = LlamaForCausalLM(LlamaConfig(**shape, num_hidden_layers=2))
     draft = LlamaForCausalLM(LlamaConfig(**shape, num_hidden_layers=1))
     with torch.no_grad():
         for parameter in target.parameters():
             if parameter.ndim > 1:
                 parameter.normal_(0, 0.3)
-        kept = {name: weight for name, weight in target.state_dict().items() if "layers.1" not in name}
+        kept = {
+            name: weight for name, weight in target.state_dict().items() if "layers.1" not in name
+        }
         draft.load_state_dict(kept)
     target.save_pretrained(folder / "target")
     draft.save_pretrained(folder / "draft")
     layer = {key: shape[key] for key in shape if "num" in key or "size" in key} | {"bias": False}
-    for head, more in (("eagle3", {"draft_vocab_size": 160}), ("eagle", {}), ("hass", {}), ("medusa", {})):
+    for head, more in (
+        ("eagle3", {"draft_vocab_size": 160}),
+        ("eagle", {}),
+        ("hass", {}),
+        ("medusa", {}),
+    ):
         (folder / head).mkdir()
         (folder / head / "config.json").write_text(json.dumps(layer | more))
     return folder

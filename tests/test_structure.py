@@ -44,23 +44,39 @@ def test_each_breach_is_found(broken: Path) -> None:
     assert structure.excepted_data(project) == ["plots/words.py: 452 lines"]
     assert structure.long_functions(project) == ["plots/long.py:1 long: 51 lines"]
     assert sorted(structure.upward(project)) == [
-        "bench/config/cell.py:2 imports bench/run/timed_pass/rotate.py: bench/run is above bench/config",
-        "bench/run/timed_pass/rotate.py:2 imports bench/speed.py: bench/commands is above bench/run",
+        "bench/config/cell.py:2 imports bench/run/timed_pass/rotate.py: bench/run is above "
+        "bench/config",
+        "bench/run/timed_pass/rotate.py:2 imports bench/speed.py: bench/commands is above "
+        "bench/run",
         "bench/run/timed_pass/rotate.py:3 imports matplotlib.pyplot: only plots may",
         "methods/decode.py:1 imports tasks/base.py: methods/decode.py may not import tasks/base.py",
-        "results/store/cells.py:1 imports results/metrics/summary.py: results/metrics is above results/store",
-        "tasks/base.py:3 imports methods/decode.py: tasks/base.py may not import methods/decode.py"]
+        "results/store/cells.py:1 imports results/metrics/summary.py: results/metrics is above "
+        "results/store",
+        "tasks/base.py:3 imports methods/decode.py: tasks/base.py may not import methods/decode.py",
+    ]
 
 
 pytest_plugins = ("pytester",)
 
 
-@pytest.mark.parametrize(("reason", "on", "status"), [
-    ("no reference data at /x", "true", 0), ("it is too hard", "true", 1), ("it is too hard", "", 0)])
-def test_an_unexpected_skip_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, reason: str, on: str,
-                                  status: int) -> None:
+@pytest.mark.parametrize(
+    ("reason", "on", "status"),
+    [
+        ("no reference data at /x", "true", 0),
+        ("it is too hard", "true", 1),
+        ("it is too hard", "", 0),
+    ],
+)
+def test_an_unexpected_skip_fails(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, reason: str, on: str, status: int
+) -> None:
     monkeypatch.setenv("CI", on)
-    pytester.makepyfile(f"import pytest\ndef test_this():\n    pass\ndef test_other():\n    pytest.skip({reason!r})\n")
+    pytester.makepyfile(
+        "import pytest\ndef test_this():\n    pass\ndef test_other():\n    "
+        f"pytest.skip({reason!r})\n"
+    )
     result = pytester.runpytest_inprocess("-p", "tests.helpers.ci", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, skipped=1)
-    assert result.ret == status and ("test_other: it is too hard" in result.stdout.str()) == bool(status)
+    assert result.ret == status and ("test_other: it is too hard" in result.stdout.str()) == bool(
+        status
+    )

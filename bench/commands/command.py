@@ -1,4 +1,5 @@
-"""One convention for every command: paths relative to the checkout, one line for an error, and the exit status."""
+"""One convention for every command: paths relative to the checkout, one line for an error, and the
+exit status."""
 
 from __future__ import annotations
 
@@ -20,11 +21,30 @@ from bench.config.section import Section, parse
 from bench.config.settings import Folder
 from methods.engine import tensor
 from results.store.cells import Store
-from results.store.errors import OWN_PACKAGES, USAGE_ERROR, is_own, log_to_stderr, one_line, printable
+from results.store.errors import (
+    OWN_PACKAGES,
+    USAGE_ERROR,
+    is_own,
+    log_to_stderr,
+    one_line,
+    printable,
+)
 
 FAILED, INTERRUPTED = 1, 130
-OF_FILES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR,
-            errno.EEXIST, errno.ENAMETOOLONG, errno.EFBIG, errno.EIO, errno.ELOOP)
+OF_FILES = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.EFBIG,
+    errno.EIO,
+    errno.ELOOP,
+)
 """Errors of a path that was given, or of the disk behind it."""
 
 
@@ -50,12 +70,13 @@ class StoreOptions(Options):
 
 
 _pressed = threading.Event()
-"""Whether Ctrl-C was pressed during this command: libraries may answer it with an error of their own."""
+"""Whether Ctrl-C was pressed during this command: libraries may answer it with an error of their
+own."""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """React to Ctrl-C as Python does; inside an import, where libraries swallow the exception or fail with another one,
-    end at once."""
+    """React to Ctrl-C as Python does; inside an import, where libraries swallow the exception or
+    fail with another one, end at once."""
     _pressed.set()
     outer = frame
     while outer is not None:
@@ -73,15 +94,20 @@ def _say_interrupted() -> int:
 
 
 def run_command(body: Callable[[], int | None]) -> int:
-    """Run a command and return its exit status: that of `body` (None counts as 0), 2 if the command is wrong.
+    """Run a command and return its exit status: that of `body` (None counts as 0), 2 if the command
+    is wrong.
 
-    Relative paths start at the checkout. An error of the project itself (ConfigError, ModelError, TaskError,
-    StoreError, …), a ValueError that its code raises, or a file that cannot be read or written is a wrong command: one
-    line on stderr. Any other error is a bug and keeps its traceback. Of several processes that torchrun has started the
-    first runs the command, and the others follow it."""
+    Relative paths start at the checkout. An error of the project itself (ConfigError, ModelError,
+    TaskError, StoreError, …), a ValueError that its code raises, or a file that cannot be read or
+    written is a wrong command: one line on stderr. Any other error is a bug and keeps its
+    traceback. Of several processes that torchrun has started the first runs the command, and the
+    others follow it."""
     log_to_stderr()
     _pressed.clear()
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+    ):
         signal.signal(signal.SIGINT, _interrupt)
     rank, size = tensor.torchrun()
     if rank:
@@ -92,8 +118,10 @@ def run_command(body: Callable[[], int | None]) -> int:
         tensor.dismiss_at_exit()  # they wait for this process
     try:
         if not CONF.is_dir():
-            raise ConfigError(f"{CONF}: no such folder; Leeway is run from its checkout, which holds conf/: clone it, "
-                              "then `make setup`")
+            raise ConfigError(
+                f"{CONF}: no such folder; Leeway is run from its checkout, which holds conf/: "
+                "clone it, then `make setup`"
+            )
         with chdir(PROJECT):
             return body() or 0
     except KeyboardInterrupt:
@@ -107,7 +135,10 @@ def _say_error(error: Exception) -> int:
     if isinstance(error, OSError):
         if error.errno not in OF_FILES:
             raise error
-        print(f"error: {printable(str(error.filename or 'a file'))}: {error.strerror}", file=sys.stderr)
+        print(
+            f"error: {printable(str(error.filename or 'a file'))}: {error.strerror}",
+            file=sys.stderr,
+        )
     else:
         if not (is_own(error) or (type(error) is ValueError and _raised_here(error))):
             raise error
@@ -115,11 +146,14 @@ def _say_error(error: Exception) -> int:
     return USAGE_ERROR
 
 
-def run_yaml_command(name: str, run: Callable[[Mapping[str, Any]], int | None],
-                     argv: Sequence[str] | None = None) -> int:
-    """Run a command whose options are conf/NAME.yaml: `run` gets the composed configuration as plain data.
+def run_yaml_command(
+    name: str, run: Callable[[Mapping[str, Any]], int | None], argv: Sequence[str] | None = None
+) -> int:
+    """Run a command whose options are conf/NAME.yaml: `run` gets the composed configuration as
+    plain data.
 
-    Returns the exit status, as `run_command`. Hydra's informative flags (--help, --cfg job, …) print and return 0."""
+    Returns the exit status, as `run_command`. Hydra's informative flags (--help, --cfg job, …)
+    print and return 0."""
 
     def body() -> int | None:
         from bench.config.compose import composer, users_folder
@@ -137,4 +171,6 @@ def run_yaml_command(name: str, run: Callable[[Mapping[str, Any]], int | None],
 def _raised_here(error: BaseException) -> bool:
     """Whether a line of the project raised the error, not a library below it."""
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and any(Path(frames[-1].filename).is_relative_to(PROJECT / room) for room in OWN_PACKAGES)
+    return bool(frames) and any(
+        Path(frames[-1].filename).is_relative_to(PROJECT / room) for room in OWN_PACKAGES
+    )

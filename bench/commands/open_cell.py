@@ -50,7 +50,8 @@ class OpenCell:
         return self._pool.load(cell).method
 
     def composed(self, overrides: Sequence[str]) -> Method:
-        """The method of another command line, which shares the models. Raises ConfigError, ModelError."""
+        """The method of another command line, which shares the models. Raises ConfigError,
+        ModelError."""
         with composer() as hydra:
             return self.method_of(hydra.point(overrides).cell)
 
@@ -64,7 +65,8 @@ class OpenCell:
         return self.task.prompts(number + 1, self.cell.seed)[number]
 
     def request(self, prompt: Prompt) -> Request:
-        """The prompt's first turn, with the random stream that the runner gives it. Raises ModelError, TaskError."""
+        """The prompt's first turn, with the random stream that the runner gives it. Raises
+        ModelError, TaskError."""
         return Request(self.context(prompt), stream_name(self.cell, self.task, prompt, 0))
 
     def context(self, prompt: Prompt) -> list[int]:

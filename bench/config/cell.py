@@ -1,4 +1,5 @@
-"""One experiment point is one `Cell`. Its identity is hashed and the hash names its folder, nothing else does."""
+"""One experiment point is one `Cell`. Its identity is hashed and the hash names its folder, nothing
+else does."""
 
 from __future__ import annotations
 
@@ -29,7 +30,11 @@ from results.store.errors import one_line, redacted_plain
 from tasks import registry as task_registry
 from tasks.base import DataMissing, Task, TaskOptions
 
-BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # of a model without its own
+BORROWED_TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)  # of a model without its own
 BASELINE = {"drafter": "none", "rule": "lossless"}
 LONGEST_LABEL = 200
 """Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""
@@ -43,7 +48,9 @@ _READABLE: set[tuple[Any, ...]] = set()
 
 @cache
 def _texts(source: str, revision: str | None) -> Callable[[Sequence[int]], list[str]]:
-    return token_texts(source, revision, TINY / "target" if Source.of(source).is_random else None).of
+    return token_texts(
+        source, revision, TINY / "target" if Source.of(source).is_random else None
+    ).of
 
 
 class NoPruning(Section):
@@ -54,8 +61,8 @@ PRUNING: Mapping[str, type[BaseModel]] = {"none": NoPruning, "branches": Pruning
 
 
 class Cell(Section):
-    """pair × drafter × rule × task × decoding × engine, with K, the numbers of prompts and of timed prompts, the
-    seed and the batch size of the timed pass."""
+    """pair × drafter × rule × task × decoding × engine, with K, the numbers of prompts and of timed
+    prompts, the seed and the batch size of the timed pass."""
 
     pair: Pair
     drafter: Named[Drafter]
@@ -73,17 +80,21 @@ class Cell(Section):
 
     @classmethod
     def parsed(cls, config: Mapping[str, Any]) -> Cell:
-        """The cell of a composed configuration (its other keys are left alone), without `check`. Raises ConfigError,
-        one line."""
+        """The cell of a composed configuration (its other keys are left alone), without `check`.
+        Raises ConfigError, one line."""
         found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
         found |= {"timed": ALL_TIMED} if config.get("timed", 0) is None else {}
         found |= {
             "pair": parse(Pair, config, "pair"),
             "decoding": parse(Decoding, config, "decoding"),
             "draft": parse(DraftLength, config, "draft"),
-            "drafter": parse(method_registry.drafter, config, "drafter", method_registry.names("drafters")),
+            "drafter": parse(
+                method_registry.drafter, config, "drafter", method_registry.names("drafters")
+            ),
             "rule": parse(method_registry.rule, config, "rule", method_registry.names("rules")),
-            "task": parse(task_registry.options, config, "task", task_registry.names(config.get("task"))),
+            "task": parse(
+                task_registry.options, config, "task", task_registry.names(config.get("task"))
+            ),
             "engine": parse(Engine, config, "engine"),
             "pruning": None,
         }
@@ -98,10 +109,14 @@ class Cell(Section):
     def check(self) -> None:
         """Refuse what cannot run together, before anything is loaded. Raises ConfigError."""
         if self.is_autoregressive and self.rule.name not in NOTHING_TO_JUDGE:
-            raise ConfigError(f"drafter=none proposes nothing that rule={self.rule.name} could judge: take another "
-                              "drafter, or method=ar")
+            raise ConfigError(
+                f"drafter=none proposes nothing that rule={self.rule.name} could judge: take "
+                "another drafter, or method=ar"
+            )
         try:
-            candidates = capabilities(self.drafter.options, self.drafter.name, self.decoding.sampling)
+            candidates = capabilities(
+                self.drafter.options, self.drafter.name, self.decoding.sampling
+            )
             self.rule.options.check(candidates, self.decoding.sampling)
             if self.pruning is not None:
                 self.pruning.options.check(candidates)
@@ -125,17 +140,24 @@ class Cell(Section):
             raise ConfigError(one_line(error)) from error
         known = {size for size in sizes.values() if size is not None}
         pads = len(known) > 1 and roles[1] == "draft" and self.engine.name == "native"
-        if len(known) > 1 and not (pads and may_share_rows([self.pair.checkpoint(role).source for role in roles],
-                                                           min(known))):
+        if len(known) > 1 and not (
+            pads
+            and may_share_rows([self.pair.checkpoint(role).source for role in roles], min(known))
+        ):
             source, size = self.pair.checkpoint(roles[1]).source, sizes[roles[1]]
-            raise ConfigError(f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
-                              f"{sizes['target']}; draft and target must share one vocabulary")
+            raise ConfigError(
+                f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
+                f"{sizes['target']}; draft and target must share one vocabulary"
+            )
         if len(name := f"{self.pair.name}-{self.label}-{self.task.name}") > LONGEST_LABEL:
-            raise ConfigError(f"{name[:60]}…: the names of pair, method and task are {len(name)} characters together; "
-                              f"at most {LONGEST_LABEL} name a folder")
+            raise ConfigError(
+                f"{name[:60]}…: the names of pair, method and task are {len(name)} characters "
+                f"together; at most {LONGEST_LABEL} name a folder"
+            )
 
     def _check_division(self) -> None:
-        """Raises ModelError where the target is on this machine and cannot be divided as engine.parallel asks."""
+        """Raises ModelError where the target is on this machine and cannot be divided as
+        engine.parallel asks."""
         source = self.pair.target.source
         file = Source.of(source).folder / "config.json"
         if self.engine.parallel == "tensor" and file.is_file():
@@ -179,25 +201,31 @@ class Cell(Section):
         return self.drafter.name == BASELINE["drafter"]
 
     def baseline(self) -> Cell:
-        """Autoregressive decoding of the same target, prompts and settings. All cells share its samples, so its
-        batch is 1, whatever theirs."""
+        """Autoregressive decoding of the same target, prompts and settings. All cells share its
+        samples, so its batch is 1, whatever theirs."""
         return self.autoregressive
 
     @cached_property
     def autoregressive(self) -> Cell:
         """`baseline`, made once: its name takes a hash of the models' files."""
         drafter, rule = BASELINE["drafter"], BASELINE["rule"]
-        return self.replace(drafter=Named(name=drafter, options=method_registry.drafter(drafter)()),
-                            rule=Named(name=rule, options=method_registry.rule(rule)()), pruning=None, batch=1)
+        return self.replace(
+            drafter=Named(name=drafter, options=method_registry.drafter(drafter)()),
+            rule=Named(name=rule, options=method_registry.rule(rule)()),
+            pruning=None,
+            batch=1,
+        )
 
     def lossless(self) -> Cell:
         """This point under the lossless rule."""
-        return self.replace(rule=Named(name=BASELINE["rule"], options=method_registry.rule(BASELINE["rule"])()))
+        return self.replace(
+            rule=Named(name=BASELINE["rule"], options=method_registry.rule(BASELINE["rule"])())
+        )
 
     @property
     def is_lossless(self) -> bool:
-        """Whether the method has exactly the target's distribution: any lossless rule at temperature 0; above it, the
-        lossless test without pruning and with q_mode exact."""
+        """Whether the method has exactly the target's distribution: any lossless rule at
+        temperature 0; above it, the lossless test without pruning and with q_mode exact."""
         sampling = self.decoding.sampling
         return self.rule.options.is_lossless(sampling) and (sampling.greedy or self.pruning is None)
 
@@ -213,16 +241,26 @@ class Cell(Section):
     def replace(self, **changes: Any) -> Cell:
         """This point with some of its sections changed."""
         changed = self.model_copy(update=changes)
-        for computed in ("name", "unread_name", "group_key", "autoregressive"):  # a copy would keep the original's
+        for computed in (
+            "name",
+            "unread_name",
+            "group_key",
+            "autoregressive",
+        ):  # a copy would keep the original's
             changed.__dict__.pop(computed, None)
         return changed
 
     @property
     def label(self) -> str:
-        """Short name of the method: `ar`, `mars` on a draft model, `prompt_lookup-mars` on another drafter."""
+        """Short name of the method: `ar`, `mars` on a draft model, `prompt_lookup-mars` on another
+        drafter."""
         if self.is_autoregressive:
             return "ar"
-        return self.rule.name if self.drafter.name == "model" else f"{self.drafter.name}-{self.rule.name}"
+        return (
+            self.rule.name
+            if self.drafter.name == "model"
+            else f"{self.drafter.name}-{self.rule.name}"
+        )
 
     @cached_property
     def name(self) -> str:
@@ -240,26 +278,39 @@ class Cell(Section):
 
     @cached_property
     def group_key(self) -> str:
-        """Equal for cells that can be timed beside one baseline: all but drafter, rule, draft length and the numbers of
-        prompts."""
-        return digest({**self.baseline().identity(), "batch": self.batch, "engine": self.engine.model_dump()})
+        """Equal for cells that can be timed beside one baseline: all but drafter, rule, draft
+        length and the numbers of prompts."""
+        return digest(
+            {**self.baseline().identity(), "batch": self.batch, "engine": self.engine.model_dump()}
+        )
 
     def fingerprints(self) -> dict[str, str]:
         """Role -> content fingerprint of each model that the cell runs. Raises ModelError."""
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
-        return {role: fingerprint(found.source, found.revision) for role, found in checkpoints.items()}
+        return {
+            role: fingerprint(found.source, found.revision) for role, found in checkpoints.items()
+        }
 
     def decoders(self) -> dict[str, str]:
-        """Role -> what runs the forwards of each causal LM of the cell. A head follows its target, and so does a draft
-        cut out of it. Raises ModelError."""
-        checkpoints = {role: self.pair.checkpoint(role) for role in self.roles if role in self.pair.causal_roles}
-        return {role: resolve(found.source, config_of(found.source, found.revision), self.engine.decoder)
-                for role, found in checkpoints.items() if role == "target" or not Source.of(found.source).is_cut}
+        """Role -> what runs the forwards of each causal LM of the cell. A head follows its target,
+        and so does a draft cut out of it. Raises ModelError."""
+        checkpoints = {
+            role: self.pair.checkpoint(role)
+            for role in self.roles
+            if role in self.pair.causal_roles
+        }
+        return {
+            role: resolve(
+                found.source, config_of(found.source, found.revision), self.engine.decoder
+            )
+            for role, found in checkpoints.items()
+            if role == "target" or not Source.of(found.source).is_cut
+        }
 
     @property
     def texts(self) -> Callable[[Sequence[int]], list[str]] | None:
-        """Splits answers into the texts of their tokens, by the target's tokenizer, without its model; None where that
-        is not on this machine."""
+        """Splits answers into the texts of their tokens, by the target's tokenizer, without its
+        model; None where that is not on this machine."""
         try:
             return _texts(self.pair.target.source, self.pair.target.revision)
         except ModelError:
@@ -268,35 +319,52 @@ class Cell(Section):
     def dequantised(self) -> dict[str, str]:
         """Role -> GGUF file whose dequantised weights are measured. Raises ModelError."""
         checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
-        origins = {role: dequantised(found.source, found.revision) for role, found in checkpoints.items()}
+        origins = {
+            role: dequantised(found.source, found.revision) for role, found in checkpoints.items()
+        }
         return {role: origin for role, origin in origins.items() if origin is not None}
 
     def environment(self, argv: list[str]) -> dict[str, Any]:
-        """Command, machine, versions, models and what was found right with them, as environment.json holds them.
-        Raises ModelError."""
-        record = environment(argv, self.engine.device, self.engine.spread, self.fingerprints(), self.dequantised())
+        """Command, machine, versions, models and what was found right with them, as
+        environment.json holds them. Raises ModelError."""
+        record = environment(
+            argv, self.engine.device, self.engine.spread, self.fingerprints(), self.dequantised()
+        )
         return record | {"probed": self.probed()}
 
     def probed(self) -> dict[str, dict[str, Any] | None]:
-        """Role -> what the engine was found to do right with its causal LM, None where nobody looked. Raises
-        ModelError."""
-        return self.engine.probed({role: digits for role, digits in self.fingerprints().items()
-                                   if role in self.pair.causal_roles})
+        """Role -> what the engine was found to do right with its causal LM, None where nobody
+        looked. Raises ModelError."""
+        return self.engine.probed(
+            {
+                role: digits
+                for role, digits in self.fingerprints().items()
+                if role in self.pair.causal_roles
+            }
+        )
 
-    def identity(self, models: Mapping[str, str] | None = None,
-                 decoders: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """All that decides the tokens, with the content of every file in place of its path. `models`: role ->
-        fingerprint, and `decoders`: role -> decoder, where these are not asked of the models. Raises ModelError,
-        TaskError."""
+    def identity(
+        self, models: Mapping[str, str] | None = None, decoders: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """All that decides the tokens, with the content of every file in place of its path.
+        `models`: role -> fingerprint, and `decoders`: role -> decoder, where these are not asked of
+        the models. Raises ModelError, TaskError."""
         plain = by_content(self.model_dump(mode="json"), self.model_dump())
-        plain["pair"] = {"name": self.pair.name, **(self.fingerprints() if models is None else models)}
+        plain["pair"] = {
+            "name": self.pair.name,
+            **(self.fingerprints() if models is None else models),
+        }
         if self.pair.chat_template is not None:
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
         if self.pair.thinking is not None:
             plain["pair"]["thinking"] = self.pair.thinking
         if Source.of(self.pair.target.source).is_random:
-            plain["pair"]["tokenizer"] = [contents(TINY / "target" / name) for name in BORROWED_TOKENIZER]
-        plain["engine"] = self.engine.identity(self.decoders if decoders is None else lambda: dict(decoders))
+            plain["pair"]["tokenizer"] = [
+                contents(TINY / "target" / name) for name in BORROWED_TOKENIZER
+            ]
+        plain["engine"] = self.engine.identity(
+            self.decoders if decoders is None else lambda: dict(decoders)
+        )
         plain["task"]["version"] = self.load_task().version
         del plain["n"], plain["timed"]  # more prompts extend a cell
         plain["task"].pop("pass_at", None)  # how samples are scored changes none
@@ -308,17 +376,23 @@ class Cell(Section):
         return {"version": IDENTITY_VERSION, **plain}
 
     def task_contents(self) -> str:
-        """Digest of the task's settings and version, with the content of its files in place of their paths. Raises
-        ConfigError, TaskError."""
+        """Digest of the task's settings and version, with the content of its files in place of
+        their paths. Raises ConfigError, TaskError."""
         task = by_content(self.task.model_dump(mode="json"), self.task.model_dump())
         return digest({"task": task, "version": self.load_task().version})
 
     def record(self) -> dict[str, Any]:
-        """What cell.yaml holds: the resolved settings, the version of what they mean, the fingerprints of their files,
-        and the name of the baseline's cell. Paths inside the checkout are relative to it; texts are without secrets."""
+        """What cell.yaml holds: the resolved settings, the version of what they mean, the
+        fingerprints of their files, and the name of the baseline's cell. Paths inside the checkout
+        are relative to it; texts are without secrets."""
         plain = self.model_dump(mode="json", exclude={"n", "timed"})
         plain |= redacted_plain({name: plain[name] for name in ("pair", "task", "drafter", "rule")})
-        return {**portable(plain),
-                **({} if self.engine.repeats(self) else {"repeatable": False}), "identity": IDENTITY_VERSION,
-                "fingerprints": self.fingerprints(), "task_contents": self.task_contents(), "name": self.name,
-                "baseline": self.name if self.is_autoregressive else self.baseline().name}
+        return {
+            **portable(plain),
+            **({} if self.engine.repeats(self) else {"repeatable": False}),
+            "identity": IDENTITY_VERSION,
+            "fingerprints": self.fingerprints(),
+            "task_contents": self.task_contents(),
+            "name": self.name,
+            "baseline": self.name if self.is_autoregressive else self.baseline().name,
+        }

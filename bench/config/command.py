@@ -19,23 +19,35 @@ EMBEDDED = "embedded"
 
 
 def follow_length(config: Mapping[str, Any], given: Collection[str]) -> None:
-    """Give a dynamic tree K levels where draft.length=K was given: drafter.depth, which counts the rounds behind the
-    root's, becomes K - 1. A drafter.depth that was given stays."""
+    """Give a dynamic tree K levels where draft.length=K was given: drafter.depth, which counts the
+    rounds behind the root's, becomes K - 1. A drafter.depth that was given stays."""
     drafter, length = config.get("drafter"), config.get("draft", {}).get("length")
-    if isinstance(drafter, dict) and drafter.get("tree") == "dynamic" and "depth" in drafter and LENGTH in given and \
-            DEPTH not in given and isinstance(length, int):
+    if (
+        isinstance(drafter, dict)
+        and drafter.get("tree") == "dynamic"
+        and "depth" in drafter
+        and LENGTH in given
+        and DEPTH not in given
+        and isinstance(length, int)
+    ):
         drafter["depth"] = length - 1
 
 
 def check_effects(points: Sequence[Collection[str]], cells: Sequence[Cell]) -> None:
-    """Raises ConfigError for a swept option of the drafter that decides nothing there, and for a tree's depth beside a
-    draft length that it contradicts. `points`: the overrides of each cell."""
+    """Raises ConfigError for a swept option of the drafter that decides nothing there, and for a
+    tree's depth beside a draft length that it contradicts. `points`: the overrides of each cell."""
     for point, cell in zip(points, cells, strict=True):
         tree, length = cell.drafter.options.model_dump(), cell.draft.length
         given = {line.partition("=")[0] for line in point}
-        if {LENGTH, DEPTH} <= given and tree.get("tree") == "dynamic" and tree["depth"] != length - 1:
-            raise ConfigError(f"{DEPTH}={tree['depth']} beside {LENGTH}={length}: a tree of K levels has {DEPTH}=K-1; "
-                              f"give {LENGTH} alone")
+        if (
+            {LENGTH, DEPTH} <= given
+            and tree.get("tree") == "dynamic"
+            and tree["depth"] != length - 1
+        ):
+            raise ConfigError(
+                f"{DEPTH}={tree['depth']} beside {LENGTH}={length}: a tree of K levels has "
+                f"{DEPTH}=K-1; give {LENGTH} alone"
+            )
     values: dict[str, dict[str, None]] = {}
     for point in points:
         for line in point:
@@ -45,19 +57,27 @@ def check_effects(points: Sequence[Collection[str]], cells: Sequence[Cell]) -> N
         if len(swept) < 2 or option == key:
             continue
         if idle := next((cell for cell in cells if option in cell.drafter.options.idle), None):
-            raise ConfigError(f"{key}={','.join(swept)}: drafter={idle.drafter.name} ignores it, for its drafts have "
-                              f"another shape ({idle.drafter.options.shaped_by}); sweep a key that it reads")
+            raise ConfigError(
+                f"{key}={','.join(swept)}: drafter={idle.drafter.name} ignores it, for its "
+                f"drafts have another shape ({idle.drafter.options.shaped_by}); sweep a key that "
+                "it reads"
+            )
 
 
-def edition(section: Mapping[str, Any], sweep: str, scale: str, given: Collection[str]) -> list[str]:
-    """A sweep's own overrides at a scale, without keys that the command gives. Raises ConfigError."""
+def edition(
+    section: Mapping[str, Any], sweep: str, scale: str, given: Collection[str]
+) -> list[str]:
+    """A sweep's own overrides at a scale, without keys that the command gives. Raises
+    ConfigError."""
     known = section.get("scales") or {}
     if scale == EMBEDDED:
         return []
     if scale not in known:
         others = ", ".join(f"scale={name}" for name in (EMBEDDED, *known))
-        raise ConfigError(f"scale={scale}: +sweep={sweep} does not have it, it has {others}; name models and task "
-                          "yourself: pair=NAME task=NAME")
+        raise ConfigError(
+            f"scale={scale}: +sweep={sweep} does not have it, it has {others}; name models and "
+            "task yourself: pair=NAME task=NAME"
+        )
     return [line for line in known[scale] if line.partition("=")[0] not in given]
 
 
@@ -68,7 +88,8 @@ class Candidate:
     cell     None where it is refused or absent.
     refused  why this machine cannot run the point.
     absent   which part of the pair, or which data file, the point needs but is not here.
-    lacks    with `refused`: the file of the pair, pair.NAME, that the rule needs and that a command measures.
+    lacks    with `refused`: the file of the pair, pair.NAME, that the rule needs and that a command
+             measures.
     """
 
     cell: Cell | None
@@ -99,11 +120,17 @@ class Command:
 
     @property
     def labels(self) -> list[str]:
-        """Name each point by the overrides in which they differ; a single one by its method and task."""
+        """Name each point by the overrides in which they differ; a single one by its method and
+        task."""
         points = [point.overrides for point in self.points]
         common = set(points[0]).intersection(*points)
-        varying = [" ".join(line for line in overrides if line not in common) for overrides in points]
-        return [own or f"{cell.label} {cell.task.name}" for own, cell in zip(varying, self.cells, strict=True)]
+        varying = [
+            " ".join(line for line in overrides if line not in common) for overrides in points
+        ]
+        return [
+            own or f"{cell.label} {cell.task.name}"
+            for own, cell in zip(varying, self.cells, strict=True)
+        ]
 
     @property
     def settings(self) -> Settings:
@@ -111,20 +138,32 @@ class Command:
         first = self.points[0]
         for point in self.points:
             for key in type(first.settings).model_fields:
-                if key != "data" and point.config.get(key) != first.config.get(key):  # tasks may read other data
-                    given = (one for one in point.overrides if one.lstrip("+").startswith((f"{key}=", f"{key}.")))
-                    raise ConfigError(f"{next(given, key)}: the points of a sweep share {key}; give one value, or run "
-                                      "the command once for each")
+                if key != "data" and point.config.get(key) != first.config.get(
+                    key
+                ):  # tasks may read other data
+                    given = (
+                        one
+                        for one in point.overrides
+                        if one.lstrip("+").startswith((f"{key}=", f"{key}."))
+                    )
+                    raise ConfigError(
+                        f"{next(given, key)}: the points of a sweep share {key}; give one value, "
+                        "or run the command once for each"
+                    )
         return first.settings
 
     def check_keys(self) -> None:
         """Raises ConfigError for a key that only reports read, beside points."""
         for key in (line.lstrip("+").partition("=")[0] for line in self.overrides):
             if key in ("pairs", "output.keep") or (key == "scale" and self.sweep is None):
-                raise ConfigError(f"{key}: read beside report=NAME alone; add it, or leave {key} out")
+                raise ConfigError(
+                    f"{key}: read beside report=NAME alone; add it, or leave {key} out"
+                )
 
     def only_point(self) -> Point:
         """The point of a command that takes a single one. Raises ConfigError for several."""
         if len(self.points) != 1:
-            raise ConfigError("several values: this command takes one point; give one value for each key")
+            raise ConfigError(
+                "several values: this command takes one point; give one value for each key"
+            )
         return self.points[0]

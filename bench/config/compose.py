@@ -1,7 +1,8 @@
-"""From a command line to the configuration of every point that it names, plain data, before anything runs.
+"""From a command line to the configuration of every point that it names, plain data, before
+anything runs.
 
-YAMLs of conf/ are read once and joined as dictionaries in the order of their `defaults`. Hydra's parser reads the
-overrides."""
+YAMLs of conf/ are read once and joined as dictionaries in the order of their `defaults`. Hydra's
+parser reads the overrides."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ CONFIG_DIR = ("--config-dir", "-cd")
 AGENT = re.compile(r"--[A-Za-z_][\w./@]*=")
 """`--rule.theta=0.9`, as an agent of W&B's sweeps gives an override."""
 SCORER = "task.scorer."
-"""Its keys depend on its name, which an override may choose; the scorer refuses those that it does not have."""
+"""Its keys depend on its name, which an override may choose; the scorer refuses those that it does
+not have."""
 KEY = re.compile(r"[\w.@/+~-]+", re.ASCII)
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
 REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|([^{}]*))\}")
@@ -59,8 +61,9 @@ REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|([^{}]*))\}")
 class Point:
     """One experiment point: the overrides that name it and its resolved configuration, plain data.
 
-    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a rule or drafter are
-    typed by its class: `cell` imports torch, but only once what needs no torch was checked."""
+    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a
+    rule or drafter are typed by its class: `cell` imports torch, but only once what needs no torch
+    was checked."""
 
     overrides: tuple[str, ...]
     config: dict[str, Any]
@@ -74,7 +77,9 @@ class Point:
         from bench.config.cell import Cell
 
         cell = Cell.parsed(self.config)
-        if (self.config.get("launch") or {}).get("name", "local") == "local":  # other launchers run on other machines
+        if (self.config.get("launch") or {}).get(
+            "name", "local"
+        ) == "local":  # other launchers run on other machines
             cell.engine.check_device()
         cell.check()
         return cell
@@ -98,11 +103,17 @@ def users_folder(argv: Sequence[str]) -> str | None:
 
 @contextmanager
 def composer(config_dir: str | None = None, name: str = "config") -> Iterator[Composer]:
-    """What composes conf/NAME.yaml; `config_dir` is a user's own folder of further YAMLs. Raises ConfigError."""
+    """What composes conf/NAME.yaml; `config_dir` is a user's own folder of further YAMLs. Raises
+    ConfigError."""
     if config_dir is not None:
         if not (config_dir and Path(config_dir).is_dir()):  # an empty path is this folder
-            raise ConfigError(f"--config-dir {config_dir}: no such folder; give one with files like those of conf/")
-        for file in sorted(Path(config_dir).rglob("*.yaml")):  # none may run code, hang, or end in a traceback
+            raise ConfigError(
+                f"--config-dir {config_dir}: no such folder; give one with files like those of "
+                "conf/"
+            )
+        for file in sorted(
+            Path(config_dir).rglob("*.yaml")
+        ):  # none may run code, hang, or end in a traceback
             user_yaml.mapping(file)
     yield Composer(name, config_dir)
 
@@ -120,11 +131,15 @@ class Composer:
         self._folders = [CONF] if config_dir is None else [CONF, Path(config_dir)]
         self._parser = OverridesParser.create(self)  # type: ignore[arg-type]  # glob() asks for options alone
         self.get_group_options = cache(self._group_options)
-        self._read, self._parse, self._base = cache(self._file), cache(self._override), cache(self._joined)
+        self._read, self._parse, self._base = (
+            cache(self._file),
+            cache(self._override),
+            cache(self._joined),
+        )
 
     def command(self, argv: Sequence[str]) -> Command:
-        """All points of a command line; `composer` has taken its --config-dir. Raises ConfigError for the first that
-        cannot be composed."""
+        """All points of a command line; `composer` has taken its --config-dir. Raises ConfigError
+        for the first that cannot be composed."""
         overrides, words = [], iter(argv)
         for word in words:
             flag, _, folder = word.partition("=")
@@ -141,51 +156,82 @@ class Composer:
         if "report" in keys:
             asked = parsed[keys.index("report")]
             if asked.is_sweep_override():
-                raise ConfigError(f"{asked.input_line}: several reports are a list: report=[NAME,NAME]")
+                raise ConfigError(
+                    f"{asked.input_line}: several reports are a list: report=[NAME,NAME]"
+                )
             value = asked.value()
-            names = tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) else (str(value),)
+            names = (
+                tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) else (str(value),)
+            )
             if not names:
                 raise ConfigError("report=[]: names no report; report=list shows all")
             if swept := [one.input_line for one in parsed if one.is_sweep_override()]:
-                raise ConfigError(f"{swept[0]}: a report names its own points; give one value beside report=")
+                raise ConfigError(
+                    f"{swept[0]}: a report names its own points; give one value beside report="
+                )
             rest = [line for line, key in zip(overrides, keys, strict=True) if key != "report"]
             return Command([], rest, None, names)
         config, choices = self._base(*(_values(one)[0] for one in parsed if self._chooses(one)))
         hydra, sweep = config.get("hydra", {}), choices.get("sweep")
         if sweep is not None:
-            scale = next((str(one.value()) for one in parsed if one.key_or_group == "scale"), EMBEDDED)
-            parsed = [*map(self._parse, edition(config.get("sweep") or {}, sweep, scale, keys)), *parsed]
+            scale = next(
+                (str(one.value()) for one in parsed if one.key_or_group == "scale"), EMBEDDED
+            )
+            parsed = [
+                *map(self._parse, edition(config.get("sweep") or {}, sweep, scale, keys)),
+                *parsed,
+            ]
         if {*MULTIRUN} & set(argv) or hydra.get("mode") == "MULTIRUN":
             params = (hydra.get("sweeper") or {}).get("params") or {}
-            points = self._sweep([self._parse(f"{key}={value}") for key, value in params.items()], parsed)
+            points = self._sweep(
+                [self._parse(f"{key}={value}") for key, value in params.items()], parsed
+            )
         elif swept := [override.input_line for override in parsed if override.is_sweep_override()]:
-            raise ConfigError(f"{swept[0]}: several values in one run; add -m to run a point for each")
+            raise ConfigError(
+                f"{swept[0]}: several values in one run; add -m to run a point for each"
+            )
         else:
             points = [tuple(overrides)]
         return Command([self.point(point) for point in points], overrides, sweep, ())
 
-    def _sweep(self, params: Sequence[Override], given: Sequence[Override]) -> list[tuple[str, ...]]:
-        """The points of a sweep, in the order of Hydra's basic sweeper, each without swept options that its own rule,
-        drafter or task does not have but those of others do: `rule=lossless,mars rule.theta=0.8,0.9` is three."""
+    def _sweep(
+        self, params: Sequence[Override], given: Sequence[Override]
+    ) -> list[tuple[str, ...]]:
+        """The points of a sweep, in the order of Hydra's basic sweeper, each without swept options
+        that its own rule, drafter or task does not have but those of others do: `rule=lossless,mars
+        rule.theta=0.8,0.9` is three."""
         swept = [override for override in (*params, *given) if override.is_sweep_override()]
         if prod(len(_values(override)) for override in swept) > MOST_POINTS:
-            raise ConfigError(f"{' '.join(str(override.input_line) for override in swept)}: more than {MOST_POINTS} "
-                              "points in one sweep; give fewer values")
-        points = list(product(*{one.key_or_group: _values(one) for one in (*params, *given)}.values()))
+            raise ConfigError(
+                f"{' '.join(str(override.input_line) for override in swept)}: more than "
+                f"{MOST_POINTS} points in one sweep; give fewer values"
+            )
+        points = list(
+            product(*{one.key_or_group: _values(one) for one in (*params, *given)}.values())
+        )
         keys = {one.key_or_group for one in swept if one in given}
         choosing = any(key in ("method", *OPTIONAL) for key in keys)
-        options = {key for key in keys if choosing and key.partition(".")[0] in OPTIONAL and "." in key}
+        options = {
+            key for key in keys if choosing and key.partition(".")[0] in OPTIONAL and "." in key
+        }
         if not options:
             return list(dict.fromkeys(points))
-        bases = [self._base(*(line for line in point if self._chooses(self._parse(line))))[0] for point in points]
+        bases = [
+            self._base(*(line for line in point if self._chooses(self._parse(line))))[0]
+            for point in points
+        ]
         lacking = [{key for key in options if not _has(config, key)} for config in bases]
         everywhere = set.intersection(*lacking)
-        return list(dict.fromkeys(tuple(line for line in point if line.partition("=")[0] not in lacks - everywhere)
-                                  for point, lacks in zip(points, lacking, strict=True)))
+        return list(
+            dict.fromkeys(
+                tuple(line for line in point if line.partition("=")[0] not in lacks - everywhere)
+                for point, lacks in zip(points, lacking, strict=True)
+            )
+        )
 
     def point(self, overrides: Sequence[str], *, resolve: bool = True) -> Point:
-        """One point, unless not `resolve` with every interpolation replaced. Of repeated keys the last wins. Raises
-        ConfigError."""
+        """One point, unless not `resolve` with every interpolation replaced. Of repeated keys the
+        last wins. Raises ConfigError."""
         parsed = list({one.key_or_group: one for one in map(self._parse, overrides)}.values())
         base, _ = self._base(*(str(one.input_line) for one in parsed if self._chooses(one)))
         config = merge({}, {key: value for key, value in base.items() if key != "hydra"})
@@ -195,10 +241,14 @@ class Composer:
                 put(config, path, one.value(), force=one.is_add() or one.is_force_add())
         follow_length(config, [one.key_or_group for one in parsed])
         try:
-            return Point(tuple(str(one.input_line) for one in parsed),
-                         resolved(config, config) if resolve else config)
+            return Point(
+                tuple(str(one.input_line) for one in parsed),
+                resolved(config, config) if resolve else config,
+            )
         except RecursionError:
-            circle = next((str(one.input_line) for one in parsed if "${" in str(one.input_line)), "${…}")
+            circle = next(
+                (str(one.input_line) for one in parsed if "${" in str(one.input_line)), "${…}"
+            )
             raise ConfigError(f"{circle}: interpolations in a circle; give a value") from None
 
     def candidate(self, overrides: Sequence[str]) -> Candidate:
@@ -211,10 +261,15 @@ class Composer:
             return Candidate(None, refused=str(error), lacks=getattr(error.__cause__, "key", ""))
 
     def settings(self, overrides: Sequence[str]) -> Settings:
-        """The settings that the overrides give; those of cells are left aside. Raises ConfigError."""
+        """The settings that the overrides give; those of cells are left aside. Raises
+        ConfigError."""
         from bench.config.settings import Settings
 
-        own = [line for line in overrides if line.partition("=")[0].split(".")[0] in Settings.model_fields]
+        own = [
+            line
+            for line in overrides
+            if line.partition("=")[0].split(".")[0] in Settings.model_fields
+        ]
         return self.point(own).settings
 
     def pair(self, overrides: Sequence[str]) -> Pair:
@@ -224,7 +279,8 @@ class Composer:
         return parse(Pair, self.point(overrides).config, "pair")
 
     def check_option(self, group: str, option: str, *others: str) -> None:
-        """Raises ConfigError for an option that is neither a YAML of the group nor one of `others`."""
+        """Raises ConfigError for an option that is neither a YAML of the group nor one of
+        `others`."""
         check_known(group, option, (*others, *self.options(group)))
 
     def options(self, group: str) -> list[str]:
@@ -232,8 +288,8 @@ class Composer:
         return self.get_group_options(group) or []
 
     def section(self, group: str, option: str, changes: Sequence[str] = ()) -> Data:
-        """One YAML of a group, interpolations left for the points it names, with overrides of its own keys
-        (`report.lengths=[2,4]`). Raises ConfigError."""
+        """One YAML of a group, interpolations left for the points it names, with overrides of its
+        own keys (`report.lengths=[2,4]`). Raises ConfigError."""
         config = merge({}, self._base(f"{group}={option}")[0])
         for override in map(self._parse, changes):
             put(config, override.key_or_group.split("."), override.value(), force=True)
@@ -243,7 +299,11 @@ class Composer:
     def _group_options(self, group: str, results_filter: object = None) -> list[str] | None:
         """As `options`; None for what is no group. Hydra's glob() asks by this name."""
         found = [folder / group for folder in self._folders if (folder / group).is_dir()]
-        return sorted({file.stem for folder in found for file in folder.glob("*.yaml")}) if found else None
+        return (
+            sorted({file.stem for folder in found for file in folder.glob("*.yaml")})
+            if found
+            else None
+        )
 
     def _chooses(self, override: Override) -> bool:
         """Does it choose a group's option?"""
@@ -253,7 +313,9 @@ class Composer:
     def _override(self, line: str) -> Override:
         """Parse a line, once: the points of a report share most of theirs. Raises ConfigError."""
         if not line.partition("=")[0].strip("+~ "):
-            raise ConfigError(f"{line if line.strip() else repr(line)}: no key before `=`; give KEY=VALUE")
+            raise ConfigError(
+                f"{line if line.strip() else repr(line)}: no key before `=`; give KEY=VALUE"
+            )
         try:
             [parsed] = self._parser.parse_overrides([line])
         except RecursionError:
@@ -262,32 +324,59 @@ class Composer:
             key, _, value = line.partition("=")
             reason = "give n=4, for example"
             if KEY.fullmatch(key) and value:
-                reason = ("check the quotes and brackets of VALUE" if re.search(r"[][{}'\"$]", value) else
-                          f"a value with `=`, `~`, `;`, é or the like is quoted: give {key}='\"{value}\"'")
+                reason = (
+                    "check the quotes and brackets of VALUE"
+                    if re.search(r"[][{}'\"$]", value)
+                    else (
+                        "a value with `=`, `~`, `;`, é or the like is quoted: give "
+                        f"{key}='\"{value}\"'"
+                    )
+                )
             raise ConfigError(f"{line}: not of the form KEY=VALUE; {reason}") from error
         if parsed.is_delete():
             raise ConfigError(f"{line}: not read; give the key a value, such as {line[1:]}=null")
         if parsed.is_hydra_override() or parsed.package is not None:
-            raise ConfigError(f"{line}: not read; -m runs several points, and launch=slurm or launch=ray several "
-                              "machines")
+            raise ConfigError(
+                f"{line}: not read; -m runs several points, and launch=slurm or launch=ray several "
+                "machines"
+            )
         group = parsed.key_or_group
         if parsed.is_sweep_override():
             _values(parsed)
-        elif self._chooses(parsed) and isinstance(names := parsed.value(), list) and group != "report":
-            raise ConfigError(f"{line}: a point has one {group}; several are a sweep: -m "
-                              f"{group}={','.join(map(str, names))}")
+        elif (
+            self._chooses(parsed)
+            and isinstance(names := parsed.value(), list)
+            and group != "report"
+        ):
+            raise ConfigError(
+                f"{line}: a point has one {group}; several are a sweep: -m "
+                f"{group}={','.join(map(str, names))}"
+            )
         elif self._chooses(parsed) and not isinstance(parsed.value(), str | list):
-            raise ConfigError(unknown_key(line, (f"{group}={name}" for name in self.options(group)),
-                                          what="names no choice"))
+            raise ConfigError(
+                unknown_key(
+                    line,
+                    (f"{group}={name}" for name in self.options(group)),
+                    what="names no choice",
+                )
+            )
         return parsed
 
     def _file(self, name: str) -> tuple[Data, list[Any], bool]:
-        """Of NAME.yaml its values, its defaults list, and whether the values belong to the root. Raises ConfigError."""
-        file = next((file for folder in self._folders if (file := folder / f"{name}.yaml").is_file()), None)
+        """Of NAME.yaml its values, its defaults list, and whether the values belong to the root.
+        Raises ConfigError."""
+        file = next(
+            (file for folder in self._folders if (file := folder / f"{name}.yaml").is_file()), None
+        )
         if file is None:
             group, _, option = name.partition("/")
-            raise ConfigError(unknown_key(f"{group}={option}", (f"{group}={one}" for one in self.options(group)),
-                                          what="unknown"))
+            raise ConfigError(
+                unknown_key(
+                    f"{group}={option}",
+                    (f"{group}={one}" for one in self.options(group)),
+                    what="unknown",
+                )
+            )
         text = file.read_text(encoding="utf-8")
         package = PACKAGE.match(text)
         if package and package[1] != "_global_":
@@ -297,7 +386,8 @@ class Composer:
         return own, defaults if "_self_" in defaults else [*defaults, "_self_"], package is not None
 
     def _option(self, group: str, name: str, *within: str) -> tuple[Data, Choices]:
-        """A YAML of a group joined with those that it builds on, and what their `override /GROUP: NAME` choose."""
+        """A YAML of a group joined with those that it builds on, and what their `override /GROUP:
+        NAME` choose."""
         own, defaults, is_global = self._read(f"{group}/{name}")
         if name in within:
             raise ConfigError(f"{group}={name}: circular `defaults:`; remove the cycle")
@@ -309,20 +399,29 @@ class Composer:
                 inherited, choices = self._option(group, entry, name, *within)
                 merge(data, inherited)
                 chosen |= choices
-            elif isinstance(entry, dict) and all(str(key).startswith("override /") for key in entry):
-                chosen |= {str(key).removeprefix("override /"): option for key, option in entry.items()}
+            elif isinstance(entry, dict) and all(
+                str(key).startswith("override /") for key in entry
+            ):
+                chosen |= {
+                    str(key).removeprefix("override /"): option for key, option in entry.items()
+                }
             else:
-                raise ConfigError(f"{group}={name}: defaults: {entry}: not read; give the name of another {group}, "
-                                  "_self_, or `override /GROUP: NAME`")
+                raise ConfigError(
+                    f"{group}={name}: defaults: {entry}: not read; give the name of another "
+                    f"{group}, _self_, or `override /GROUP: NAME`"
+                )
         return data, chosen
 
     def _joined(self, *structural: str) -> tuple[Data, Choices]:
-        """The configuration before values are set, with the options that the overrides choose, and all choices. Of
-        those of one group that of the command line wins, then that of the last YAML. Raises ConfigError."""
+        """The configuration before values are set, with the options that the overrides choose, and
+        all choices. Of those of one group that of the command line wins, then that of the last
+        YAML. Raises ConfigError."""
         own, listed, _ = self._read(self._name)
         given = {(one := self._parse(line)).key_or_group: str(one.value()) for line in structural}
         known = {group for entry in listed if isinstance(entry, dict) for group in entry}
-        defaults = listed + [{group: option} for group, option in given.items() if group not in known]
+        defaults = listed + [
+            {group: option} for group, option in given.items() if group not in known
+        ]
         choices: Choices = dict(given)
         parts = []
         for entry in reversed(defaults):
@@ -341,22 +440,30 @@ class Composer:
 
 
 def _values(override: Override) -> list[str]:
-    """The override with each of its values; one more than can be composed at most. Raises ConfigError for a sweep whose
-    values cannot be listed, and for one without any."""
+    """The override with each of its values; one more than can be composed at most. Raises
+    ConfigError for a sweep whose values cannot be listed, and for one without any."""
     if not override.is_sweep_override():
         return [str(override.input_line)]
     if not override.is_discrete_sweep():
-        raise ConfigError(f"{override.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)")
+        raise ConfigError(
+            f"{override.input_line}: only lists of values can be swept: KEY=a,b,c or KEY=range(1,9)"
+        )
     try:
         values = list(islice(override.sweep_string_iterator(), MOST_POINTS + 1))
     except TypeError as error:  # of glob(), which lists a group's names
-        raise ConfigError(f"{override.input_line}: glob() chooses among the YAMLs of a group, such as rule or "
-                          "task; give KEY=a,b,c") from error
+        raise ConfigError(
+            f"{override.input_line}: glob() chooses among the YAMLs of a group, such as rule or "
+            "task; give KEY=a,b,c"
+        ) from error
     if isinstance(override.value(), RangeSweep):
-        values = [value if value.lstrip("-").isdigit() else f"{float(value):.12g}" for value in values]
+        values = [
+            value if value.lstrip("-").isdigit() else f"{float(value):.12g}" for value in values
+        ]
     if not values:
-        raise ConfigError(f"{override.input_line}: the list of values is empty; give KEY=a,b,c, KEY=range(1,9), or a "
-                          "KEY=glob(PATTERN) that a name fits")
+        raise ConfigError(
+            f"{override.input_line}: the list of values is empty; give KEY=a,b,c, "
+            "KEY=range(1,9), or a KEY=glob(PATTERN) that a name fits"
+        )
     return [f"{override.get_key_element()}={value}" for value in values]
 
 
@@ -371,7 +478,8 @@ def _has(config: Data, key: str) -> bool:
 
 
 def merge(into: Data, values: Mapping[str, Any]) -> Data:
-    """Copy values into a mapping, mappings into mappings; anything else replaces what is there, but ??? does not."""
+    """Copy values into a mapping, mappings into mappings; anything else replaces what is there, but
+    ??? does not."""
     for key, value in values.items():
         if isinstance(value, dict):
             below = into.get(key)
@@ -381,9 +489,11 @@ def merge(into: Data, values: Mapping[str, Any]) -> Data:
     return into
 
 
-def put(section: Data, path: Sequence[str], value: Any, *, force: bool = False, above: str = "") -> None:
-    """Set the value at a path of keys; a mapping is merged into one that is there. `above`: the section's own key, with
-    a dot. Raises NotHere for a key that is not there, unless `force`."""
+def put(
+    section: Data, path: Sequence[str], value: Any, *, force: bool = False, above: str = ""
+) -> None:
+    """Set the value at a path of keys; a mapping is merged into one that is there. `above`: the
+    section's own key, with a dot. Raises NotHere for a key that is not there, unless `force`."""
     name, *rest = path
     old: Any = section.get(name)
     is_open, force = not rest or isinstance(old, dict), force or above.startswith(SCORER)
@@ -402,8 +512,8 @@ def put(section: Data, path: Sequence[str], value: Any, *, force: bool = False, 
 
 
 def resolved(value: Any, config: Data, at: tuple[Any, ...] = ()) -> Any:
-    """The value at these keys of a configuration, with every interpolation replaced. Raises ConfigError for one that
-    names nothing, NotHere for a value that is missing (???)."""
+    """The value at these keys of a configuration, with every interpolation replaced. Raises
+    ConfigError for one that names nothing, NotHere for a value that is missing (???)."""
     if isinstance(value, dict):
         return {key: resolved(below, config, (*at, key)) for key, below in value.items()}
     if isinstance(value, list):
@@ -425,7 +535,9 @@ def _named(found: re.Match[str], config: Data, at: tuple[Any, ...]) -> Any:
     new: Any = config
     for key in keys:
         if not isinstance(new, dict) or key not in new or keys == at:
-            raise ConfigError(f"{'.'.join(map(str, at))}={found[0]}: names nothing; give a key, as in ${{output.dir}}, "
-                              "or ${project:PATH}")
+            raise ConfigError(
+                f"{'.'.join(map(str, at))}={found[0]}: names nothing; give a key, as in "
+                "${output.dir}, or ${project:PATH}"
+            )
         new = new[key]
     return resolved(new, config, keys)

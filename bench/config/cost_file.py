@@ -16,16 +16,20 @@ from results.store.files import replace_text
 
 
 def profile_of(config: Mapping[str, Any]) -> Profile | None:
-    """`cost=NAME`: what the parts of a cycle cost on another machine; None where none is named. Raises ConfigError, one
-    line, for what is no profile, or cannot be one of a machine."""
+    """`cost=NAME`: what the parts of a cycle cost on another machine; None where none is named.
+    Raises ConfigError, one line, for what is no profile, or cannot be one of a machine."""
     given = config.get("cost")
     if given is None:
         return None
     if not isinstance(given, Mapping):
-        raise ConfigError(f"cost={given}: must be a file of conf/cost; python -m bench.cost to=FILE.yaml makes "
-                          "one")
+        raise ConfigError(
+            f"cost={given}: must be a file of conf/cost; python -m bench.cost to=FILE.yaml makes "
+            "one"
+        )
     if "units" not in given:
-        raise ConfigError("cost.units: missing; give cost.units={time: s}, with all times in seconds")
+        raise ConfigError(
+            "cost.units: missing; give cost.units={time: s}, with all times in seconds"
+        )
     return parse(Profile, {"cost": given}, "cost")
 
 
@@ -37,16 +41,26 @@ def load(file: Path) -> Profile:
 
 
 def save(file: Path, profile: Profile) -> None:
-    """Write a profile as a file of conf/cost that `load` and `cost=NAME` read: a line for each drafter, rule and batch,
-    numbers of four digits. Raises ConfigError for a profile that they would refuse, StoreError where it cannot be
-    written."""
+    """Write a profile as a file of conf/cost that `load` and `cost=NAME` read: a line for each
+    drafter, rule and batch, numbers of four digits. Raises ConfigError for a profile that they
+    would refuse, StoreError where it cannot be written."""
     plain = _rounded(profile.model_dump(exclude_none=True))
     profile_of({"cost": plain})
     for part in (plain[kind] for kind in ("sampled", "greedy") if kind in plain):
         part["drafts"] = {name: _Line(prices) for name, prices in part["drafts"].items()}
-    text = yaml.dump(plain, Dumper=_Lines, sort_keys=False, default_flow_style=None, allow_unicode=True, width=1000)
-    replace_text(file, f"# python -m bench report=controls cost={file.stem}\n"
-                       f"# All times are in seconds; docs/cost.md explains each key.\n{text}")
+    text = yaml.dump(
+        plain,
+        Dumper=_Lines,
+        sort_keys=False,
+        default_flow_style=None,
+        allow_unicode=True,
+        width=1000,
+    )
+    replace_text(
+        file,
+        f"# python -m bench report=controls cost={file.stem}\n"
+        f"# All times are in seconds; docs/cost.md explains each key.\n{text}",
+    )
 
 
 class _Line(dict[str, Any]):
@@ -57,7 +71,9 @@ class _Lines(yaml.SafeDumper):
     pass
 
 
-_Lines.add_representer(_Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, True))
+_Lines.add_representer(
+    _Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, True)
+)
 
 
 def _rounded(part: Any) -> Any:

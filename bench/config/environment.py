@@ -1,4 +1,5 @@
-"""Where a result was made: written into the cell's folder before its first prompt, so that a crash keeps it."""
+"""Where a result was made: written into the cell's folder before its first prompt, so that a crash
+keeps it."""
 
 from __future__ import annotations
 
@@ -18,18 +19,71 @@ from typing import Any
 from bench.config.paths import PROJECT, command_line, shown
 from results.store.errors import redacted, redacted_word
 
-PACKAGES = ("torch", "transformers", "numpy", "scipy", "statsmodels", "pandas", "datasets", "hydra-core", "omegaconf",
-            "pydantic", "lm-eval", "evalplus", "wandb", "gguf")
-VARIABLES = frozenset((
-    "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY", "KMP_AFFINITY",
-    "KMP_BLOCKTIME", "MKL_NUM_THREADS", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA",
-    "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUBLAS_WORKSPACE_CONFIG",
-    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE",
-    "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_COMPILE_DISABLE",
-    "VLLM_ATTENTION_BACKEND", "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_BIND", "HF_HOME", "HF_ENDPOINT",
-    "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM", "LEEWAY_CACHE", "LEEWAY_LOCK", "LEEWAY_VLLM_PYTHON", "SLURM_JOB_ID",
-    "SLURM_ARRAY_TASK_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "SLURM_CPUS_PER_TASK", "SLURM_GPUS_ON_NODE",
-    "WORLD_SIZE", "LD_PRELOAD", "MALLOC_CONF", "PYTHONHASHSEED"))
+PACKAGES = (
+    "torch",
+    "transformers",
+    "numpy",
+    "scipy",
+    "statsmodels",
+    "pandas",
+    "datasets",
+    "hydra-core",
+    "omegaconf",
+    "pydantic",
+    "lm-eval",
+    "evalplus",
+    "wandb",
+    "gguf",
+)
+VARIABLES = frozenset(
+    (
+        "OMP_NUM_THREADS",
+        "OMP_PROC_BIND",
+        "OMP_PLACES",
+        "OMP_WAIT_POLICY",
+        "GOMP_CPU_AFFINITY",
+        "KMP_AFFINITY",
+        "KMP_BLOCKTIME",
+        "MKL_NUM_THREADS",
+        "MKL_CBWR",
+        "MKL_ENABLE_INSTRUCTIONS",
+        "ONEDNN_MAX_CPU_ISA",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_LAUNCH_BLOCKING",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_TF32_OVERRIDE",
+        "NCCL_ALGO",
+        "NCCL_PROTO",
+        "NCCL_P2P_DISABLE",
+        "NCCL_IB_DISABLE",
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+        "TORCH_COMPILE_DISABLE",
+        "VLLM_ATTENTION_BACKEND",
+        "VLLM_CPU_KVCACHE_SPACE",
+        "VLLM_CPU_OMP_THREADS_BIND",
+        "HF_HOME",
+        "HF_ENDPOINT",
+        "HF_HUB_OFFLINE",
+        "TOKENIZERS_PARALLELISM",
+        "LEEWAY_CACHE",
+        "LEEWAY_LOCK",
+        "LEEWAY_VLLM_PYTHON",
+        "SLURM_JOB_ID",
+        "SLURM_ARRAY_TASK_ID",
+        "SLURM_JOB_PARTITION",
+        "SLURM_JOB_NODELIST",
+        "SLURM_CPUS_PER_TASK",
+        "SLURM_GPUS_ON_NODE",
+        "WORLD_SIZE",
+        "LD_PRELOAD",
+        "MALLOC_CONF",
+        "PYTHONHASHSEED",
+    )
+)
 """Environment variables that matter to a measurement; no others are recorded."""
 LOCK = PROJECT / "requirements.lock"
 DECIDE = ("bench", "methods", "tasks", "conf")
@@ -37,14 +91,19 @@ COMMIT = PROJECT / "commit.json"
 """In a checkout that an offline kit has installed: the commit that the kit was made of."""
 
 
-def environment(argv: list[str], device: str, spread: Mapping[str, Any], models: Mapping[str, str],
-                dequantised: Mapping[str, str]) -> dict[str, Any]:
-    """Versions, processor, accelerator, command, commit, settings of the run; `spread`: how the target is spread over
-    devices, and how many; `models` are role -> fingerprint, `dequantised` role -> GGUF file whose dequantised weights
-    are the model.
+def environment(
+    argv: list[str],
+    device: str,
+    spread: Mapping[str, Any],
+    models: Mapping[str, str],
+    dequantised: Mapping[str, str],
+) -> dict[str, Any]:
+    """Versions, processor, accelerator, command, commit, settings of the run; `spread`: how the
+    target is spread over devices, and how many; `models` are role -> fingerprint, `dequantised`
+    role -> GGUF file whose dequantised weights are the model.
 
-    Commands read `python -m bench …`; paths start at the checkout or at the user's cache. Of variables only
-    VARIABLES are recorded. Secrets are as `redacted` shows them."""
+    Commands read `python -m bench …`; paths start at the checkout or at the user's cache. Of
+    variables only VARIABLES are recorded. Secrets are as `redacted` shows them."""
     import torch
 
     return {
@@ -53,8 +112,12 @@ def environment(argv: list[str], device: str, spread: Mapping[str, Any], models:
         "platform": platform.platform(),
         "lock": _lock(),
         "packages": {name: found for name in PACKAGES if (found := _version(name)) is not None},
-        "cpu": {"model": _cpu("model name") or platform.processor() or platform.machine(),
-                "family": _family(), "cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads()},
+        "cpu": {
+            "model": _cpu("model name") or platform.processor() or platform.machine(),
+            "family": _family(),
+            "cores": len(os.sched_getaffinity(0)),
+            "threads": torch.get_num_threads(),
+        },
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "accelerator": _accelerator(device),
         "parallel": dict(spread),
@@ -62,7 +125,11 @@ def environment(argv: list[str], device: str, spread: Mapping[str, Any], models:
         "code": _code(),
         "models": dict(models),
         "dequantised": dict(dequantised),
-        "variables": {name: shown(redacted(value)) for name, value in sorted(os.environ.items()) if name in VARIABLES},
+        "variables": {
+            name: shown(redacted(value))
+            for name, value in sorted(os.environ.items())
+            if name in VARIABLES
+        },
     }
 
 
@@ -80,8 +147,8 @@ def _lock() -> str | None:
 
 @cache
 def _code() -> str:
-    """`sha256:…` of what decides a result: the Python and YAML files of `DECIDE`, by name and content. Two commits
-    that differ in reports, plots, tests or pages alone share it."""
+    """`sha256:…` of what decides a result: the Python and YAML files of `DECIDE`, by name and
+    content. Two commits that differ in reports, plots, tests or pages alone share it."""
     digest = hashlib.sha256()
     files = (file for folder in DECIDE for file in (PROJECT / folder).rglob("*"))
     for file in sorted(file for file in files if file.suffix in (".py", ".yaml")):
@@ -92,14 +159,19 @@ def _code() -> str:
 def _cpu(key: str) -> str:
     """What Linux says of the first processor; empty where it does not."""
     info = Path("/proc/cpuinfo")
-    match = re.search(rf"^{key}\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    match = (
+        re.search(rf"^{key}\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    )
     return match[1] if match else ""
 
 
 def _family() -> str:
     """`family 25, model 17`: the microarchitecture, which processors of one name do not share."""
     known = {name: _cpu(key) for name, key in (("family", "cpu family"), ("model", "model"))}
-    return ", ".join(f"{name} {value}" for name, value in known.items() if value) or "microarchitecture unknown"
+    return (
+        ", ".join(f"{name} {value}" for name, value in known.items() if value)
+        or "microarchitecture unknown"
+    )
 
 
 def _accelerator(device: str) -> dict[str, Any] | None:
@@ -108,23 +180,42 @@ def _accelerator(device: str) -> dict[str, Any] | None:
     if not device.startswith("cuda"):
         return None
     properties = torch.cuda.get_device_properties(device)
-    return {"name": properties.name, "memory_bytes": properties.total_memory, "count": torch.cuda.device_count(),
-            "capability": f"{properties.major}.{properties.minor}", "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version(), "driver": _output("nvidia-smi", "--query-gpu=driver_version",
-                                                                      "--format=csv,noheader")}
+    return {
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "count": torch.cuda.device_count(),
+        "capability": f"{properties.major}.{properties.minor}",
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+    }
 
 
 @cache
 def checked_out() -> dict[str, Any] | None:
-    """The commit of the project and whether tracked files differ from it, or differed when the offline kit was made
-    that this checkout comes from; None outside a repository. Kept results (`output.keep`) are no difference."""
+    """The commit of the project and whether tracked files differ from it, or differed when the
+    offline kit was made that this checkout comes from; None outside a repository. Kept results
+    (`output.keep`) are no difference."""
     if COMMIT.is_file():
         return dict(json.loads(COMMIT.read_text(encoding="utf-8")))
     commit = _output("git", "-C", str(PROJECT), "rev-parse", "HEAD")
     if commit is None:
         return None
-    return {"commit": commit, "dirty": bool(_output("git", "-C", str(PROJECT), "status", "--porcelain",
-                                                    "--untracked-files=no", "--", ":!results/measured"))}
+    return {
+        "commit": commit,
+        "dirty": bool(
+            _output(
+                "git",
+                "-C",
+                str(PROJECT),
+                "status",
+                "--porcelain",
+                "--untracked-files=no",
+                "--",
+                ":!results/measured",
+            )
+        ),
+    }
 
 
 def _output(*command: str) -> str | None:

@@ -9,12 +9,22 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-WORDS = {"Input should be": "must be", "Input is not a valid path for <class 'pathlib.Path'>": "must be a path",
-         "greater than or equal to": "≥", "less than or equal to": "≤",
-         "greater than": ">", "less than": "<", "a valid boolean, unable to interpret input": "true or false",
-         ", unable to parse string as a number": "", ", unable to parse string as an integer": "",
-         "a valid number": "a number", "a valid integer": "an integer", "a valid tuple": "a list",
-         "a valid list": "a list", "True, False or 'auto'": "true, false or auto"}
+WORDS = {
+    "Input should be": "must be",
+    "Input is not a valid path for <class 'pathlib.Path'>": "must be a path",
+    "greater than or equal to": "≥",
+    "less than or equal to": "≤",
+    "greater than": ">",
+    "less than": "<",
+    "a valid boolean, unable to interpret input": "true or false",
+    ", unable to parse string as a number": "",
+    ", unable to parse string as an integer": "",
+    "a valid number": "a number",
+    "a valid integer": "an integer",
+    "a valid tuple": "a list",
+    "a valid list": "a list",
+    "True, False or 'auto'": "true, false or auto",
+}
 NEAREST = 3
 """Names that an error proposes where it does not give all."""
 
@@ -24,13 +34,13 @@ class ConfigError(ValueError):
 
 
 class NotHere(ConfigError):
-    """A part that the pair at hand does not have, an option that its rule does not have, or a data file. A report
-    leaves such points out and goes on."""
+    """A part that the pair at hand does not have, an option that its rule does not have, or a data
+    file. A report leaves such points out and goes on."""
 
 
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
-    """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are given in full; of
-    names that a choice lists, as report=list does, only the nearest."""
+    """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are
+    given in full; of names that a choice lists, as report=list does, only the nearest."""
     tails = {re.split("[.=]", full)[-1]: full for full in sorted(allowed)}
     near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=NEAREST)]
     if "=" in key and (listing := tails.get("list")):
@@ -40,14 +50,18 @@ def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") 
     return f"{key}: {what}{hint}{', '.join(tails.values()) or 'none'}"
 
 
-def format_validation(error: ValidationError, section: str, allowed: Iterable[str], given: Any) -> str:
+def format_validation(
+    error: ValidationError, section: str, allowed: Iterable[str], given: Any
+) -> str:
     """All complaints of pydantic about one section's values, `given`, in one line."""
-    return "; ".join(_complaint(item, _keys(item, given), section, allowed) for item in error.errors())
+    return "; ".join(
+        _complaint(item, _keys(item, given), section, allowed) for item in error.errors()
+    )
 
 
 def _keys(item: Any, given: Any) -> tuple[int | str, ...]:
-    """The location of a complaint without the tags of discriminated unions, which are no keys, whether or not a key has
-    the name of a tag: a figure has a `figure`."""
+    """The location of a complaint without the tags of discriminated unions, which are no keys,
+    whether or not a key has the name of a tag: a figure has a `figure`."""
     keys: list[int | str] = []
     is_tagged = False
     for part in item["loc"]:
@@ -63,21 +77,36 @@ def _keys(item: Any, given: Any) -> tuple[int | str, ...]:
 
 
 def refuse_booleans(given: Mapping[str, Any], validated: BaseModel, section: str) -> None:
-    """Raise ConfigError for true and false where a number belongs: pydantic takes them for 1 and 0."""
+    """Raise ConfigError for true and false where a number belongs: pydantic takes them for 1 and
+    0."""
     for key, value in given.items():
         found = getattr(validated, str(key), None)
-        if isinstance(value, bool) and isinstance(found, int | float) and not isinstance(found, bool):
-            raise ConfigError(f"{section}{section and '.'}{key}: must be a number, not true or false")
+        if (
+            isinstance(value, bool)
+            and isinstance(found, int | float)
+            and not isinstance(found, bool)
+        ):
+            raise ConfigError(
+                f"{section}{section and '.'}{key}: must be a number, not true or false"
+            )
 
 
-def _complaint(item: Any, location: tuple[int | str, ...], section: str, allowed: Iterable[str]) -> str:
+def _complaint(
+    item: Any, location: tuple[int | str, ...], section: str, allowed: Iterable[str]
+) -> str:
     prefix = f"{section}." if section else ""
     key = prefix + ".".join(str(part) for part in location)
     if item["type"] == "extra_forbidden":
-        return unknown_key(key, (prefix + name for name in allowed)) if len(location) == 1 else f"{key}: unknown key"
+        return (
+            unknown_key(key, (prefix + name for name in allowed))
+            if len(location) == 1
+            else f"{key}: unknown key"
+        )
     if item["type"] == "union_tag_invalid":
         name = item["ctx"]["discriminator"].strip("'")
-        return f"{key}.{name}={item['ctx']['tag']}: unknown; allowed: {item['ctx']['expected_tags']}"
+        return (
+            f"{key}.{name}={item['ctx']['tag']}: unknown; allowed: {item['ctx']['expected_tags']}"
+        )
     if item["type"] == "missing":
         return f"{key}: missing; give {key}=VALUE"
     text = item["msg"].removeprefix("Value error, ")

@@ -1,7 +1,8 @@
 """The identity of plain settings: a hash, with the contents of files in the place of their paths.
 
-An option that is added later to a section, rule, drafter or task has an `exclude_if` for its default: it then enters
-neither the identity nor cell.yaml, and stored cells keep their names. That default may never mean something else."""
+An option that is added later to a section, rule, drafter or task has an `exclude_if` for its
+default: it then enters neither the identity nor cell.yaml, and stored cells keep their names. That
+default may never mean something else."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def are_own(fingerprints: Iterable[str]) -> bool:
 
 
 def contents(path: Path) -> str:
-    """SHA-256 of a file, or of all files of a folder with their names. Raises ConfigError where there is none."""
+    """SHA-256 of a file, or of all files of a folder with their names. Raises ConfigError where
+    there is none."""
     if path.is_dir():
         folder = hashlib.sha256()
         for file in sorted(file for file in path.rglob("*") if file.is_file()):
@@ -47,12 +49,15 @@ def _sha256(path: Path, mtime_ns: int, size: int) -> str:
 
 
 def by_content(plain: Any, values: Any) -> Any:
-    """`plain`, JSON data, with the content of files in place of their paths. `values` is the same data in Python's
-    types, where exactly the paths are `Path`s."""
+    """`plain`, JSON data, with the content of files in place of their paths. `values` is the same
+    data in Python's types, where exactly the paths are `Path`s."""
     if isinstance(values, Path):
         return contents(values)
     if isinstance(values, Mapping):
-        return {key: by_content(one, value) for (key, one), value in zip(plain.items(), values.values(), strict=True)}
+        return {
+            key: by_content(one, value)
+            for (key, one), value in zip(plain.items(), values.values(), strict=True)
+        }
     if isinstance(values, list | tuple):
         return [by_content(one, value) for one, value in zip(plain, values, strict=True)]
     return plain

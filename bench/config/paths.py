@@ -23,15 +23,19 @@ def portable(plain: Any) -> Any:
 
 
 def shown(text: str) -> str:
-    """A text for people to read, with paths relative to the checkout or to the user's cache, `~/.cache`."""
+    """A text for people to read, with paths relative to the checkout or to the user's cache,
+    `~/.cache`."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return str(portable(text)).replace(f"{cache}/", "~/.cache/")
 
 
 def command_line(argv: list[str]) -> list[str]:
-    """`python -m bench …` for a program of the checkout; other words with their paths as `shown`."""
+    """`python -m bench …` for a program of the checkout; other words with their paths as
+    `shown`."""
     program = Path(argv[0]) if argv else Path()
     if program.suffix != ".py" or not program.is_relative_to(PROJECT):
         return list(map(shown, argv))
-    module = ".".join(part for part in program.relative_to(PROJECT).with_suffix("").parts if part != "__main__")
+    module = ".".join(
+        part for part in program.relative_to(PROJECT).with_suffix("").parts if part != "__main__"
+    )
     return ["python", "-m", module, *map(shown, argv[1:])]

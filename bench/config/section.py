@@ -1,4 +1,5 @@
-"""How plain data becomes a typed section: validated once, with one clear line for what is wrong. Imports no torch."""
+"""How plain data becomes a typed section: validated once, with one clear line for what is wrong.
+Imports no torch."""
 
 from __future__ import annotations
 
@@ -39,9 +40,11 @@ def _named(name: str, options: Any) -> Named[Any]:
 
 
 @contextmanager
-def refusals(section: str, allowed: Iterable[str], prefix: str = "", given: Any = None) -> Iterator[None]:
-    """Turn what pydantic refuses inside into a ConfigError, one line after `prefix`. `allowed`: the section's keys;
-    `given`: the plain data, if there is any."""
+def refusals(
+    section: str, allowed: Iterable[str], prefix: str = "", given: Any = None
+) -> Iterator[None]:
+    """Turn what pydantic refuses inside into a ConfigError, one line after `prefix`. `allowed`: the
+    section's keys; `given`: the plain data, if there is any."""
     try:
         yield
     except ValidationError as error:
@@ -52,24 +55,34 @@ def check_known(key: str, name: Any, names: Iterable[str]) -> None:
     """Raises ConfigError for `key=name` where `name` is none of `names`."""
     allowed = list(names)
     if name not in allowed:
-        raise ConfigError(unknown_key(f"{key}={name}", (f"{key}={choice}" for choice in allowed), what="unknown"))
+        raise ConfigError(
+            unknown_key(f"{key}={name}", (f"{key}={choice}" for choice in allowed), what="unknown")
+        )
 
 
 @overload
 def parse(model: type[Model], config: Mapping[str, Any], section: str) -> Model: ...
 @overload
-def parse(model: Callable[[str], type[Model]], config: Mapping[str, Any], section: str,
-          names: Iterable[str]) -> Named[Model]: ...
-def parse(model: Any, config: Mapping[str, Any], section: str, names: Iterable[str] | None = None) -> Any:
-    """A section of a configuration, typed; `section=""` is all of it. With `names` it is a choice: its name is one of
-    these, and `model` gives the type of its options. Raises ConfigError naming the full keys, for a boolean in place of
-    a number as well."""
+def parse(
+    model: Callable[[str], type[Model]],
+    config: Mapping[str, Any],
+    section: str,
+    names: Iterable[str],
+) -> Named[Model]: ...
+def parse(
+    model: Any, config: Mapping[str, Any], section: str, names: Iterable[str] | None = None
+) -> Any:
+    """A section of a configuration, typed; `section=""` is all of it. With `names` it is a choice:
+    its name is one of these, and `model` gives the type of its options. Raises ConfigError naming
+    the full keys, for a boolean in place of a number as well."""
     given = config.get(section) if section else config
     if not isinstance(given, Mapping):
         choices = [f"{section}={file.stem}" for file in sorted((CONF / section).glob("*.yaml"))]
         keys = [] if names is not None else [f"{section}.{key}=VALUE" for key in model.model_fields]
-        raise ConfigError(f"{section}={given}: must be a section, not a single value; allowed: "
-                          f"{', '.join(choices or keys)}")
+        raise ConfigError(
+            f"{section}={given}: must be a section, not a single value; allowed: "
+            f"{', '.join(choices or keys)}"
+        )
     given = dict(given)
     name = given.pop("name", None) if names is not None else ""
     if names is not None:

@@ -1,5 +1,5 @@
-"""What is not part of a point's identity: where results go, how they are shown, judged, compared and tracked, and where
-groups of cells run."""
+"""What is not part of a point's identity: where results go, how they are shown, judged, compared
+and tracked, and where groups of cells run."""
 
 from __future__ import annotations
 
@@ -45,18 +45,26 @@ class Judge(Section):
         if self.base_url is None:
             return
         if self.model is None:
-            raise ConfigError("judge.model: missing; give the name by which judge.base_url knows its model")
+            raise ConfigError(
+                "judge.model: missing; give the name by which judge.base_url knows its model"
+            )
         if not self.base_url.startswith(("http://", "https://")):
-            raise ConfigError(f"judge.base_url={self.base_url}: must begin with http:// or https://")
+            raise ConfigError(
+                f"judge.base_url={self.base_url}: must begin with http:// or https://"
+            )
         self.key()
         self._check_files()
 
     def key(self) -> str:
         """The key, empty where there is none. Raises ConfigError, which does not show it."""
-        key = os.environ.get(self.key_env, "").strip()  # a file read into a variable ends in a line break
+        key = os.environ.get(
+            self.key_env, ""
+        ).strip()  # a file read into a variable ends in a line break
         if not (key.isascii() and key.isprintable()):
-            raise ConfigError(f"judge.key_env={self.key_env}: the key in this environment variable has a character "
-                              "that is not printable ASCII; set it again")
+            raise ConfigError(
+                f"judge.key_env={self.key_env}: the key in this environment variable has a "
+                "character that is not printable ASCII; set it again"
+            )
         return key
 
     def _check_files(self) -> None:
@@ -78,9 +86,20 @@ class Judge(Section):
 
     def asked(self, messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """The body of a request."""
-        said = [{"role": role, "content": as_text(content) if self.control_tokens == "text" else content}
-                for role, content in messages if content.strip()]
-        return {"model": self.model, "messages": said, "temperature": self.temperature, "max_tokens": self.max_tokens}
+        said = [
+            {
+                "role": role,
+                "content": as_text(content) if self.control_tokens == "text" else content,
+            }
+            for role, content in messages
+            if content.strip()
+        ]
+        return {
+            "model": self.model,
+            "messages": said,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+        }
 
 
 class Similarity(Section):
@@ -130,7 +149,8 @@ class Launcher(Section):
     """The options of all launchers.
 
     parallel   most workers at once; None: the launcher's default.
-    package    the package of the extra `cluster` that it needs; its workers may then run on several hosts.
+    package    the package of the extra `cluster` that it needs; its workers may then run on several
+               hosts.
     """
 
     package: ClassVar[str | None] = None
@@ -144,7 +164,9 @@ class Launcher(Section):
     def check(self, name: str) -> None:
         """Raises ConfigError for a missing package."""
         if self.package is not None and find_spec(self.package) is None:
-            raise ConfigError(f"launch={name}: needs the package {self.package}: pip install -e .[cluster]")
+            raise ConfigError(
+                f"launch={name}: needs the package {self.package}: pip install -e .[cluster]"
+            )
 
 
 class Local(Launcher):
@@ -196,7 +218,8 @@ class Folder(Section):
 
 
 class Output(Folder):
-    """Where files are written; `keep`: a folder for those files of reports that are kept beside the code."""
+    """Where files are written; `keep`: a folder for those files of reports that are kept beside the
+    code."""
 
     keep: Path | None = None
 
@@ -223,7 +246,8 @@ class Settings(Section):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
-        """The settings of a composed configuration; every key of it must be known. Raises ConfigError, one line."""
+        """The settings of a composed configuration; every key of it must be known. Raises
+        ConfigError, one line."""
         layouts = {"report", "scale", "pairs", "sweep"}
         allowed = {*SECTIONS, *cls.model_fields, *layouts}
         for key in config:

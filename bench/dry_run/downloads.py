@@ -1,4 +1,5 @@
-"""What a hub checkpoint would bring to this machine: asked, not fetched, but for its config.json."""
+"""What a hub checkpoint would bring to this machine: asked, not fetched, but for its
+config.json."""
 
 from __future__ import annotations
 
@@ -29,11 +30,17 @@ class Listing:
 
 @cache
 def listing(source: str, revision: str | None = None) -> Listing:
-    """Ask the hub for the files of a repository; a hub that cannot be reached or refuses is a Listing too."""
+    """Ask the hub for the files of a repository; a hub that cannot be reached or refuses is a
+    Listing too."""
     if Source.of(source).is_package:
         return Listing(problem="pip fetches it on first use")
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import DryRunError, HfHubHTTPError, HFValidationError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        DryRunError,
+        HfHubHTTPError,
+        HFValidationError,
+        RevisionNotFoundError,
+    )
 
     if constants.HF_HUB_OFFLINE or UNREACHED:
         return Listing(problem="hub not reachable")
@@ -45,7 +52,10 @@ def listing(source: str, revision: str | None = None) -> Listing:
         return Listing(problem="not a name on the hub")
     except (DryRunError, OSError) as error:  # OSError: a proxy, a torn connection
         if isinstance(error.__cause__, HfHubHTTPError):
-            return Listing(problem="the hub refuses it: wrong name, or a gated or private model without a token")
+            return Listing(
+                problem="the hub refuses it: wrong name, or a gated or private model without a "
+                "token"
+            )
         UNREACHED.append(constants.ENDPOINT)
         return Listing(problem="hub not reachable")
     sizes = {file.filename: 0 if file.is_cached else file.file_size or 0 for file in files}
@@ -53,23 +63,33 @@ def listing(source: str, revision: str | None = None) -> Listing:
 
 
 def chosen(names: Iterable[str]) -> list[str]:
-    """Of a repository's files those that loading it takes: one kind of weights, and what stands beside them."""
+    """Of a repository's files those that loading it takes: one kind of weights, and what stands
+    beside them."""
     top = [name for name in names if "/" not in name]
-    kinds = ([name for name in top if any(fnmatch(name, pattern) for pattern in kind)] for kind in WEIGHTS)
-    return [*next((kind for kind in kinds if kind), []),
-            *(name for name in top if any(fnmatch(name, pattern) for pattern in BESIDE))]
+    kinds = (
+        [name for name in top if any(fnmatch(name, pattern) for pattern in kind)]
+        for kind in WEIGHTS
+    )
+    return [
+        *next((kind for kind in kinds if kind), []),
+        *(name for name in top if any(fnmatch(name, pattern) for pattern in BESIDE)),
+    ]
 
 
 @cache
 def config_folder(source: str, revision: str | None) -> Path | str:
-    """The folder where a source's config.json lies, fetched from the hub if it has to be; or why there is none."""
+    """The folder where a source's config.json lies, fetched from the hub if it has to be; or why
+    there is none."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     parsed = Source.of(source)
     if parsed.folder.is_dir():
         return parsed.folder
     if parsed.is_gguf:
-        return f"{'not converted' if parsed.is_here else 'not fetched'} yet; the command itself does it"
+        return (
+            f"{'not converted' if parsed.is_here else 'not fetched'} yet; the command itself "
+            "does it"
+        )
     here = try_to_load_from_cache(source, "config.json", revision=revision)
     if isinstance(here, str):
         return Path(here).parent

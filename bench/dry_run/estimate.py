@@ -1,4 +1,5 @@
-"""Memory and time that cells take: sizes of models and data sets from known.yaml, lengths of answers from the store."""
+"""Memory and time that cells take: sizes of models and data sets from known.yaml, lengths of
+answers from the store."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
 class Model(BaseModel):
-    """Parameters; those that a token reads (None: all); keys and values that the cache holds for a token (None: not
-    known). Whether the hub gives it only to who was granted access."""
+    """Parameters; those that a token reads (None: all); keys and values that the cache holds for a
+    token (None: not known). Whether the hub gives it only to who was granted access."""
 
     parameters: int
     kv: int | None
@@ -39,10 +40,11 @@ class Model(BaseModel):
 
 
 class Known(BaseModel):
-    """known.yaml. `gpu`: name and bytes_per_s; `cpu`: pair -> pass -> plain or drafted -> tokens per second of one
-    core, `times` -> what multiplies the time of answers, `start` -> seconds that a cell takes to warm up, and tokens in
-    whose time an answer begins; `data`: bytes that a task downloads, and rows of the split that it reads, where they
-    are known; `lengths`: task -> tokens of an answer, and whose mean that is."""
+    """known.yaml. `gpu`: name and bytes_per_s; `cpu`: pair -> pass -> plain or drafted -> tokens
+    per second of one core, `times` -> what multiplies the time of answers, `start` -> seconds that
+    a cell takes to warm up, and tokens in whose time an answer begins; `data`: bytes that a task
+    downloads, and rows of the split that it reads, where they are known; `lengths`: task -> tokens
+    of an answer, and whose mean that is."""
 
     gpu: dict[str, Any]
     cpu: dict[str, dict[str, dict[str, float]]]
@@ -53,7 +55,9 @@ class Known(BaseModel):
 
 @cache
 def known() -> Known:
-    return Known.model_validate(yaml.safe_load((Path(__file__).parent / "known.yaml").read_text(encoding="utf-8")))
+    return Known.model_validate(
+        yaml.safe_load((Path(__file__).parent / "known.yaml").read_text(encoding="utf-8"))
+    )
 
 
 def known_model(source: str) -> Model | None:
@@ -62,8 +66,9 @@ def known_model(source: str) -> Model | None:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Role -> bytes of its weights, and of a cache of `rows` rows of `slots` tokens, `nodes` of them a draft's; None
-    where they are not known. What a forward holds for a moment comes on top."""
+    """Role -> bytes of its weights, and of a cache of `rows` rows of `slots` tokens, `nodes` of
+    them a draft's; None where they are not known. What a forward holds for a moment comes on
+    top."""
 
     parts: dict[str, tuple[int | None, int | None]]
     rows: int
@@ -80,26 +85,38 @@ class Memory:
 
 
 def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Memory:
-    """Weights and cache of the cell's models at its largest batch. `folders`: role -> a folder with the model's
-    config.json, of models that known.yaml does not list. Raises ModelError."""
+    """Weights and cache of the cell's models at its largest batch. `folders`: role -> a folder with
+    the model's config.json, of models that known.yaml does not list. Raises ModelError."""
     rows = max(cell.batch, min(quality_batch, counted(cell)[0] or quality_batch))
     nodes, size = cell.drafter.options.nodes(cell.draft.length), BYTES[cell.engine.dtype]
     slots = PROMPT + cell.max_new_tokens + nodes + 1
-    layers = read_json(folders["target"] / "config.json").get("num_hidden_layers") if folders else None
+    layers = (
+        read_json(folders["target"] / "config.json").get("num_hidden_layers") if folders else None
+    )
     if layers is not None:
-        cell.drafter.options.check_target(SimpleNamespace(source=cell.pair.target.source, layers=layers))
+        cell.drafter.options.check_target(
+            SimpleNamespace(source=cell.pair.target.source, layers=layers)
+        )
     parts: dict[str, tuple[int | None, int | None]] = {}
     for role in cell.roles:
-        model = known_model(cell.pair.checkpoint(role).source) or (model_in(folders[role]) if folders else None)
-        parts[role] = (None, None) if model is None else (
-            size * model.parameters, None if model.kv is None else size * model.kv * slots * rows)
+        model = known_model(cell.pair.checkpoint(role).source) or (
+            model_in(folders[role]) if folders else None
+        )
+        parts[role] = (
+            (None, None)
+            if model is None
+            else (
+                size * model.parameters,
+                None if model.kv is None else size * model.kv * slots * rows,
+            )
+        )
     return Memory(parts, rows, slots, nodes)
 
 
 @cache
 def model_in(folder: Path) -> Model | None:
-    """What the headers of a folder's safetensors files and its config.json tell; None where a file is missing. Raises
-    ModelError for a file that is not safetensors."""
+    """What the headers of a folder's safetensors files and its config.json tell; None where a file
+    is missing. Raises ModelError for a file that is not safetensors."""
     from huggingface_hub import get_local_safetensors_metadata
     from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
@@ -122,8 +139,8 @@ _COUNTED: dict[tuple[str, int | None], tuple[int | None, int | None]] = {}
 
 
 def counted(cell: Cell) -> tuple[int | None, int | None]:
-    """Prompts and answers that the cell decodes: a turn is an answer, and so is each of several samples. None for a
-    task whose rows are neither here nor known."""
+    """Prompts and answers that the cell decodes: a turn is an answer, and so is each of several
+    samples. None for a task whose rows are neither here nor known."""
     key = (cell.task.model_dump_json(), cell.n)
     if key not in _COUNTED:
         task, options = cell.load_task(), cell.task.options.model_dump()
@@ -131,7 +148,9 @@ def counted(cell: Cell) -> tuple[int | None, int | None]:
             prompts = task.prompts(cell.n)
             _COUNTED[key] = len(prompts), sum(len(prompt.turns) or 1 for prompt in prompts)
         else:
-            data = known().data.get(cell.task.name) or known().data.get(str(options.get("hub"))) or {}
+            data = (
+                known().data.get(cell.task.name) or known().data.get(str(options.get("hub"))) or {}
+            )
             rows = [number for number in (cell.n, data.get("rows")) if number is not None]
             count = int(min(rows)) * int(options.get("samples", 1)) if rows else None
             _COUNTED[key] = count, count
@@ -140,14 +159,15 @@ def counted(cell: Cell) -> tuple[int | None, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How many tokens an answer is taken to have. `found`: task -> tokens, and whose mean that is."""
+    """How many tokens an answer is taken to have. `found`: task -> tokens, and whose mean that
+    is."""
 
     store: Store
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def of(self, cell: Cell) -> tuple[int, str]:
-        """The mean of plain answers to the task in the store, of any pair, else that of known.yaml; no more than the
-        cell's limit, which is taken where neither is there."""
+        """The mean of plain answers to the task in the store, of any pair, else that of known.yaml;
+        no more than the cell's limit, which is taken where neither is there."""
         task = cell.task.name
         if task not in self.found:
             self.found[task] = self._stored(task) or self._known(task) or (0, "max_new_tokens")
@@ -159,14 +179,22 @@ class Lengths:
         for folder in self.store.folders():
             if f"-ar-{task}-" in folder.name:
                 samples = self.store.cell(folder.name).samples()
-                tokens = [len(sample.output_ids) for sample in samples if isinstance(sample, Sample)]
-                if len(tokens) >= 8 and sum(count == max(tokens) for count in tokens) < len(tokens) / 2:
-                    return round(sum(tokens) / len(tokens)), f"{folder.name.partition('-ar-')[0]}'s stored answers"
+                tokens = [
+                    len(sample.output_ids) for sample in samples if isinstance(sample, Sample)
+                ]
+                if (
+                    len(tokens) >= 8
+                    and sum(count == max(tokens) for count in tokens) < len(tokens) / 2
+                ):
+                    return round(
+                        sum(tokens) / len(tokens)
+                    ), f"{folder.name.partition('-ar-')[0]}'s stored answers"
         return None
 
     @staticmethod
     def _known(task: str) -> tuple[int, str] | None:
-        """By the longest name that the task's begins with: gsm8k_eagle has the solutions of gsm8k."""
+        """By the longest name that the task's begins with: gsm8k_eagle has the solutions of
+        gsm8k."""
         names = [name for name in known().lengths if task == name or task.startswith(f"{name}_")]
         return known().lengths[max(names, key=len)] if names else None
 
@@ -189,36 +217,54 @@ class Point(NamedTuple):
     awaits: str = ""
 
 
-def per_token(cell: Cell, tau: float | None, rows: int) -> tuple[str, dict[str, dict[str, float]]] | None:
-    """core or GPU, and its seconds for a token: pass -> plain or drafted -> seconds. On a GPU each forward reads its
-    weights once, for `rows` answers in the quality pass; a cycle is a forward of the target and one of the draft for
-    each level. None where a size is not known."""
+def per_token(
+    cell: Cell, tau: float | None, rows: int
+) -> tuple[str, dict[str, dict[str, float]]] | None:
+    """core or GPU, and its seconds for a token: pass -> plain or drafted -> seconds. On a GPU each
+    forward reads its weights once, for `rows` answers in the quality pass; a cycle is a forward of
+    the target and one of the draft for each level. None where a size is not known."""
     if (speeds := known().cpu.get(cell.pair.name)) is not None:
-        return "core", {name: {how: 1 / speed for how, speed in of.items()} for name, of in speeds.items()}
+        return "core", {
+            name: {how: 1 / speed for how, speed in of.items()} for name, of in speeds.items()
+        }
     models = [known_model(cell.pair.checkpoint(role).source) for role in cell.roles]
     if None in models:
         return None
-    target, *drafts = [BYTES[cell.engine.dtype] * (model.active or model.parameters) / known().gpu["bytes_per_s"]
-                       for model in models if model is not None]
+    target, *drafts = [
+        BYTES[cell.engine.dtype] * (model.active or model.parameters) / known().gpu["bytes_per_s"]
+        for model in models
+        if model is not None
+    ]
     devices = cell.engine.devices
     target /= devices if cell.engine.parallel == "tensor" else 1
     levels = getattr(cell.drafter.options, "depth", cell.draft.length - 1) + 1
-    clock = {"plain": devices * target, "drafted": devices * (target + levels * sum(drafts)) / (tau or 1.0)}
+    clock = {
+        "plain": devices * target,
+        "drafted": devices * (target + levels * sum(drafts)) / (tau or 1.0),
+    }
     return "GPU", {"clock": clock, "answers": {how: second / rows for how, second in clock.items()}}
 
 
 def raised(cell: Cell, prompts: int, traced: bool) -> float:
-    """Times what an answer of a chain under `lossless` costs in the quality pass on a core, as far as it is known."""
+    """Times what an answer of a chain under `lossless` costs in the quality pass on a core, as far
+    as it is known."""
     times, rule = known().cpu.get(cell.pair.name, {}).get("times", {}), cell.rule.options
     name = rule.model_dump().get("of", {}).get("name", cell.rule.name)
-    drawn = times.get("drawn", 0.0) * min(1.0, DRAWN / max(1, prompts)) if rule.has_own_randomness() else 0.0
+    drawn = (
+        times.get("drawn", 0.0) * min(1.0, DRAWN / max(1, prompts))
+        if rule.has_own_randomness()
+        else 0.0
+    )
     more = times.get(cell.drafter.name, 1.0) * (times.get("traced", 1.0) if traced else 1.0)
     return more * (times.get(name, 1.0) + drawn)
 
 
-def seconds(points: Iterable[Point], lengths: Lengths, batch: int, sessions: int = 1) -> dict[str, list[float]]:
-    """core and GPU -> seconds of the quality pass, and of the timed pass, whose cells are warmed up in every measuring
-    session; in both plain decoding once for the cells that share it. Cells of which a size is not known take none."""
+def seconds(
+    points: Iterable[Point], lengths: Lengths, batch: int, sessions: int = 1
+) -> dict[str, list[float]]:
+    """core and GPU -> seconds of the quality pass, and of the timed pass, whose cells are warmed up
+    in every measuring session; in both plain decoding once for the cells that share it. Cells of
+    which a size is not known take none."""
     found, plain = {"core": [0.0, 0.0], "GPU": [0.0, 0.0]}, set()
     for cell, tau, traced, answered, *_ in points:
         prompts, answers = counted(cell)
@@ -227,15 +273,27 @@ def seconds(points: Iterable[Point], lengths: Lengths, batch: int, sessions: int
             continue
         (unit, cost), start = costs, known().cpu.get(cell.pair.name, {}).get("start", {})
         tokens = answers * (lengths.of(cell)[0] + start.get("answer", 0.0))
-        left, timed = tokens * max(0.0, 1 - answered / max(1, prompts)), tokens * min(1.0, cell.timed_prompts / prompts)
-        shared = cell.pair.target.source, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat
+        left, timed = (
+            tokens * max(0.0, 1 - answered / max(1, prompts)),
+            tokens * min(1.0, cell.timed_prompts / prompts),
+        )
+        shared = (
+            cell.pair.target.source,
+            cell.task.name,
+            cell.decoding,
+            cell.n,
+            cell.seed,
+            cell.repeat,
+        )
         if shared not in plain:
             plain.add(shared)
             found[unit][0] += left * cost["answers"]["plain"]
             found[unit][1] += timed * cost["clock"]["plain"]
         if not cell.is_autoregressive:
             found[unit][0] += left * cost["answers"]["drafted"] * raised(cell, prompts, traced)
-            found[unit][1] += timed * cost["clock"]["drafted"] + bool(timed) * start.get("cell", 0.0) * sessions
+            found[unit][1] += (
+                timed * cost["clock"]["drafted"] + bool(timed) * start.get("cell", 0.0) * sessions
+            )
     return found
 
 
@@ -248,4 +306,7 @@ def duration(points: Iterable[Point], lengths: Lengths, batch: int, sessions: in
     """`12 min of one core`, `5.9 GPU h`, both, or – where nothing is known."""
     both = {unit: sum(parts) for unit, parts in seconds(points, lengths, batch, sessions).items()}
     cores = f"{max(1, round(both['core'] / 60))} min of one core" if both["core"] else ""
-    return ", ".join(filter(None, (cores, f"{both['GPU'] / 3600:.3g} GPU h" if both["GPU"] else ""))) or "–"
+    return (
+        ", ".join(filter(None, (cores, f"{both['GPU'] / 3600:.3g} GPU h" if both["GPU"] else "")))
+        or "–"
+    )

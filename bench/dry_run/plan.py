@@ -1,5 +1,5 @@
-"""`dry_run=true`: what would run, what it takes, and what is needed before it starts. Nothing runs; at most
-configurations are fetched."""
+"""`dry_run=true`: what would run, what it takes, and what is needed before it starts. Nothing runs;
+at most configurations are fetched."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ MOST_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is known of a cell before it runs. `name`, its folder, and `memory` are None where `problem` says why;
-    `state` is what the store holds."""
+    """What is known of a cell before it runs. `name`, its folder, and `memory` are None where
+    `problem` says why; `state` is what the store holds."""
 
     planned: Point
     name: str | None
@@ -60,9 +60,12 @@ class Looked:
         return size(self.held) if self.memory.is_whole else f"at least {size(self.held)}"
 
 
-def show_plan(planned: Sequence[Point], session: Session, needs: Sequence[str] = (), sessions: int = 1) -> None:
-    """Print the sums of all points, and each point where they are few or with verbose=true; then what is needed before
-    they start, `needs` among it. `sessions`: those of the reports, where the command names no number."""
+def show_plan(
+    planned: Sequence[Point], session: Session, needs: Sequence[str] = (), sessions: int = 1
+) -> None:
+    """Print the sums of all points, and each point where they are few or with verbose=true; then
+    what is needed before they start, `needs` among it. `sessions`: those of the reports, where the
+    command names no number."""
     looked = [look(one, session) for one in planned]
     open_ = [one for one in looked if one.state is None or not one.state.is_complete]
     if open_:
@@ -71,99 +74,185 @@ def show_plan(planned: Sequence[Point], session: Session, needs: Sequence[str] =
     if looked:
         _show_totals(looked, open_, session, session.settings.sessions or sessions)
     if 0 < len(shown) <= MOST_SHOWN or session.settings.verbose:
-        table = Table("point", "folder", "in the store", "prompts", "memory",
-                      title=f"would run in {session.store.root}", title_justify="left")
+        table = Table(
+            "point",
+            "folder",
+            "in the store",
+            "prompts",
+            "memory",
+            title=f"would run in {session.store.root}",
+            title_justify="left",
+        )
         for one in shown:
-            table.add_row(one.planned.label, one.name or f"unknown: {one.problem}", str(one.state or "–"),
-                          str(counted(one.planned.cell)[0] or "all"), one.total)
+            table.add_row(
+                one.planned.label,
+                one.name or f"unknown: {one.problem}",
+                str(one.state or "–"),
+                str(counted(one.planned.cell)[0] or "all"),
+                one.total,
+            )
         session.print(table)
     _show_needs(planned, needs, session)
 
 
 def look(planned: Point, session: Session) -> Looked:
-    """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown, not an error."""
+    """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown,
+    not an error."""
     cell, folders = planned.cell, {}
     batch = session.settings.quality_batch
     for role in cell.roles:
         checkpoint = cell.pair.checkpoint(role)
         folder = config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str):
-            return Looked(planned, None, memory_of(cell, batch, {}), f"pair.{role}={checkpoint.source}: {folder}")
+            return Looked(
+                planned,
+                None,
+                memory_of(cell, batch, {}),
+                f"pair.{role}={checkpoint.source}: {folder}",
+            )
         folders[role] = folder
     try:
         if not cell.pair.ignore_generation_config:
             check_generation_config(cell.pair.target.source, cell.pair.target.revision, fetch=True)
         memory = memory_of(cell, batch, folders)
-        weights = [file for role, folder in folders.items() for file in unhashed(folder)
-                   if Source.of(cell.pair.checkpoint(role).source).kind not in ("random", "gguf", "package")]
+        weights = [
+            file
+            for role, folder in folders.items()
+            for file in unhashed(folder)
+            if Source.of(cell.pair.checkpoint(role).source).kind
+            not in ("random", "gguf", "package")
+        ]
         problem = planned.awaits and f"first: {planned.awaits}"
         if weights:
-            problem = f"{size(sum(file.stat().st_size for file in weights))} of weights are not yet hashed"
+            problem = (
+                f"{size(sum(file.stat().st_size for file in weights))} of weights are not yet "
+                "hashed"
+            )
         if problem:
             return Looked(planned, None, memory, problem)
-        return Looked(planned, cell.name, memory, state=session.state(cell, [cell.name] if planned.traced else []))
+        return Looked(
+            planned,
+            cell.name,
+            memory,
+            state=session.state(cell, [cell.name] if planned.traced else []),
+        )
     except ModelError as error:
         return Looked(planned, None, None, one_line(error))
 
 
-def _show_totals(looked: Sequence[Looked], missing: Sequence[Looked], session: Session, sessions: int) -> None:
+def _show_totals(
+    looked: Sequence[Looked], missing: Sequence[Looked], session: Session, sessions: int
+) -> None:
     """The sums of all points, then a line for each pair."""
     prompts = [counted(one.planned.cell)[0] for one in looked]
     points = sum(bool(one.planned.label) for one in looked)
-    beside = f" and {len(looked) - points} cells that they are compared with" if len(looked) > points else ""
+    beside = (
+        f" and {len(looked) - points} cells that they are compared with"
+        if len(looked) > points
+        else ""
+    )
     total = sum(count or 0 for count in prompts)
-    every = "all prompts of their tasks" if not total else f"{total} prompt{'s' * (total != 1)} in all"
+    every = (
+        "all prompts of their tasks" if not total else f"{total} prompt{'s' * (total != 1)} in all"
+    )
     whole = " and all those of the cells without n" if total and None in prompts else ""
     untraced = sum(one.state is not None and one.state.is_untraced for one in looked)
-    again = f", {untraced} without the traces that are read, so their answers are decoded again" if untraced else ""
-    session.print(f"{points} point{'s' * (points != 1)}{beside}, {len(looked) - len(missing)} complete{again}; "
-                  f"{every}{whole}", soft_wrap=True)
+    again = (
+        f", {untraced} without the traces that are read, so their answers are decoded again"
+        if untraced
+        else ""
+    )
+    session.print(
+        f"{points} point{'s' * (points != 1)}{beside}, {len(looked) - len(missing)} "
+        f"complete{again}; {every}{whole}",
+        soft_wrap=True,
+    )
     lengths, batch = Lengths(session.store), session.settings.quality_batch
-    costs = {id(one): one.planned._replace(answered=one.state.done if one.state else 0) for one in missing}
+    costs = {
+        id(one): one.planned._replace(answered=one.state.done if one.state else 0)
+        for one in missing
+    }
     time = seconds(costs.values(), lengths, batch, sessions)
     answers, clock = (max(int(one > 0), round(one / 60)) for one in time["core"])
     if answers:
-        session.print(f"time of one core for what is missing: {answers} min for the answers, which all cores "
-                      f"share, and {clock} min for the timed pass, which runs alone"
-                      f"{apart(sessions, session.settings.sessions_gap_s)}", soft_wrap=True)
+        session.print(
+            f"time of one core for what is missing: {answers} min for the answers, which all cores "
+            f"share, and {clock} min for the timed pass, which runs alone"
+            f"{apart(sessions, session.settings.sessions_gap_s)}",
+            soft_wrap=True,
+        )
     gpu = known().gpu
     if sum(time["GPU"]):
-        session.print(f"GPU hours: {sum(time['GPU']) / 3600:.3g} on {gpu['name']}, {time['GPU'][1] / 3600:.3g} of them "
-                      f"the timed pass, if each forward reads its weights once at {gpu['bytes_per_s'] / 1e12:.2f} "
-                      "TB/s; τ of the paper, or 1", soft_wrap=True)
-    assumed = dict.fromkeys((one.planned.cell.task.name, *lengths.of(one.planned.cell)) for one in missing)
+        session.print(
+            f"GPU hours: {sum(time['GPU']) / 3600:.3g} on {gpu['name']}, "
+            f"{time['GPU'][1] / 3600:.3g} of them the timed pass, if each forward reads its "
+            f"weights once at {gpu['bytes_per_s'] / 1e12:.2f} TB/s; τ of the paper, or 1",
+            soft_wrap=True,
+        )
+    assumed = dict.fromkeys(
+        (one.planned.cell.task.name, *lengths.of(one.planned.cell)) for one in missing
+    )
     if sum(map(sum, time.values())):
-        session.print("if an answer has " + ", ".join(f"{tokens} tokens on {task} ({whose})"
-                                                      for task, tokens, whose in assumed), soft_wrap=True)
+        session.print(
+            "if an answer has "
+            + ", ".join(f"{tokens} tokens on {task} ({whose})" for task, tokens, whose in assumed),
+            soft_wrap=True,
+        )
     largest = max(looked, key=lambda one: one.held)
     if largest.held:
         cell = largest.planned.cell
         session.print(f"memory: {largest.total} at most ({cell.pair.name} {cell.label})")
     names = list(dict.fromkeys(one.planned.cell.pair.name for one in looked))
-    table = Table("pair", "cells", "complete", "memory", "time", title="by pair; verbose=true lists every point",
-                  title_justify="left")
+    table = Table(
+        "pair",
+        "cells",
+        "complete",
+        "memory",
+        "time",
+        title="by pair; verbose=true lists every point",
+        title_justify="left",
+    )
     for name in names if len(names) > 1 else ():
         own = [one for one in looked if one.planned.cell.pair.name == name]
-        table.add_row(name, str(len(own)), str(sum(one not in missing for one in own)),
-                      max(own, key=lambda one: one.held).total,
-                      duration([costs[id(one)] for one in own if id(one) in costs], lengths, batch, sessions))
+        table.add_row(
+            name,
+            str(len(own)),
+            str(sum(one not in missing for one in own)),
+            max(own, key=lambda one: one.held).total,
+            duration([costs[id(one)] for one in own if id(one) in costs], lengths, batch, sessions),
+        )
     if table.row_count:
         session.print(table)
 
 
 def _show_needs(planned: Sequence[Point], needs: Sequence[str], session: Session) -> None:
-    """What has to be there before the cells start: models, data sets, a judge, files that a command makes first."""
+    """What has to be there before the cells start: models, data sets, a judge, files that a command
+    makes first."""
     cells = [one.cell for one in planned]
-    found = [*needs, *(f"{command} (for {count} cells)" for command, count in
-                       Counter(one.awaits for one in planned if one.awaits).items()), *_models(cells)]
-    for data in dict.fromkeys(str(task["hub"] or task["files"]) for cell in cells
-                              if (task := cell.task.options.model_dump()).get("path") is None
-                              and (task.get("hub") or task.get("files"))):
+    found = [
+        *needs,
+        *(
+            f"{command} (for {count} cells)"
+            for command, count in Counter(one.awaits for one in planned if one.awaits).items()
+        ),
+        *_models(cells),
+    ]
+    for data in dict.fromkeys(
+        str(task["hub"] or task["files"])
+        for cell in cells
+        if (task := cell.task.options.model_dump()).get("path") is None
+        and (task.get("hub") or task.get("files"))
+    ):
         held = known().data.get(data, {}).get("bytes")
         found.append(f"data set {data}: {f'about {size(round(held))}' if held else 'size unknown'}")
-    unjudged = dict.fromkeys(cell.task.name for cell in cells if cell.load_task().judged is not None)
+    unjudged = dict.fromkeys(
+        cell.task.name for cell in cells if cell.load_task().judged is not None
+    )
     if unjudged and session.settings.judge.base_url is None:
-        found.append(f"a judge, or {', '.join(unjudged)} will have no score: judge.base_url=URL judge.model=NAME")
+        found.append(
+            f"a judge, or {', '.join(unjudged)} will have no score: judge.base_url=URL "
+            "judge.model=NAME"
+        )
     print("needed before you start:" if found else "needed before you start: nothing")
     for line in found:
         session.print(f"  {line}", markup=False, soft_wrap=True)
@@ -180,7 +269,13 @@ def _models(cells: Iterable[Cell]) -> list[str]:
             continue
         held = asked.missing or (0 if model is None else 2 * model.parameters)
         said = f"{'about ' if asked.problem else ''}{size(held)}" if held else "size unknown"
-        gated = "; gated: its owner must grant access to your token" if model is not None and model.gated else ""
-        found.append(f"model {one.source}{f' at {one.revision}' if one.revision else ''}: {said}"
-                     f"{f'; {asked.problem}' if asked.problem else ''}{gated}")
+        gated = (
+            "; gated: its owner must grant access to your token"
+            if model is not None and model.gated
+            else ""
+        )
+        found.append(
+            f"model {one.source}{f' at {one.revision}' if one.revision else ''}: {said}"
+            f"{f'; {asked.problem}' if asked.problem else ''}{gated}"
+        )
     return found

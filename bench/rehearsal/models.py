@@ -1,4 +1,5 @@
-"""Checkpoints as the hub has them, tiny and with random weights: hub.yaml says what stands behind each name."""
+"""Checkpoints as the hub has them, tiny and with random weights: hub.yaml says what stands behind
+each name."""
 
 from __future__ import annotations
 
@@ -14,7 +15,16 @@ from typing import Any
 import torch
 import yaml
 from safetensors.torch import save_file
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -33,19 +43,30 @@ from tasks.sources import DATA, Source
 HERE = Path(__file__).parent
 HUB: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "hub.yaml").read_text(encoding="utf-8"))
 VOCAB = 2048
-SIZES: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
-         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16384, "rms_norm_eps": 1e-5,
-         "hidden_act": "silu", "torch_dtype": "bfloat16"}
-"""Of every model and head. Prompts are long, so that attention and their number of tokens decide what a rehearsal
-costs. EAGLE-3 reads the states behind layers 2, 2 and 1 of four."""
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 16384,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "torch_dtype": "bfloat16",
+}
+"""Of every model and head. Prompts are long, so that attention and their number of tokens decide
+what a rehearsal costs. EAGLE-3 reads the states behind layers 2, 2 and 1 of four."""
 SPREAD, NOISE = 0.35, 0.02
-"""Of the weights of a family, and of what a model adds to them: a draft model agrees with its target now and then."""
+"""Of the weights of a family, and of what a model adds to them: a draft model agrees with its
+target now and then."""
 WORDS = r"'s|'t|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+"
 """How Llama 3 and Qwen cut a text before they join bytes."""
 
 
 def checkpoint(root: Path, name: str) -> Path:
-    """The folder of a hub name below `root`, made where it is not there yet. Raises ValueError for an unknown name."""
+    """The folder of a hub name below `root`, made where it is not there yet. Raises ValueError for
+    an unknown name."""
     folder = root / name
     if (folder / "done").exists():
         return folder
@@ -56,7 +77,9 @@ def checkpoint(root: Path, name: str) -> Path:
     elif (head := HUB["heads"].get(name)) is not None:
         _save_head(folder, head, seed)
     else:
-        raise ValueError(f"{name}: a rehearsal does not know it; describe it in bench/rehearsal/hub.yaml")
+        raise ValueError(
+            f"{name}: a rehearsal does not know it; describe it in bench/rehearsal/hub.yaml"
+        )
     (folder / "done").touch()
     return folder
 
@@ -64,18 +87,31 @@ def checkpoint(root: Path, name: str) -> Path:
 def _save_model(folder: Path, family: str, seed: int) -> None:
     form = HUB["families"][family]
     tokenizer = _tokenizer(family)
-    special = {kind: tokenizer.convert_tokens_to_ids(text) for kind, text in form["special"].items()}
+    special = {
+        kind: tokenizer.convert_tokens_to_ids(text) for kind, text in form["special"].items()
+    }
     ids = {f"{kind}_token_id": number for kind, number in special.items() if kind != "unk"}
     raw = SIZES | {"tie_word_embeddings": False} | form["config"] | ids
     _write(folder / "config.json", raw)
-    _write(folder / "generation_config.json", {"do_sample": True, "temperature": 0.6, **form.get("generation", {}),
-                                               "eos_token_id": tokenizer.convert_tokens_to_ids(form["ends"])})
-    model = _random(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32),
-                    seed=list(HUB["families"]).index(family))
+    _write(
+        folder / "generation_config.json",
+        {
+            "do_sample": True,
+            "temperature": 0.6,
+            **form.get("generation", {}),
+            "eos_token_id": tokenizer.convert_tokens_to_ids(form["ends"]),
+        },
+    )
+    model = _random(
+        AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32),
+        seed=list(HUB["families"]).index(family),
+    )
     _random(model, seed, NOISE)
     tied = {"lm_head.weight"} if raw["tie_word_embeddings"] else set()
-    _save(folder / form.get("weights", "model.safetensors"),
-          {name: tensor for name, tensor in model.state_dict().items() if name not in tied})
+    _save(
+        folder / form.get("weights", "model.safetensors"),
+        {name: tensor for name, tensor in model.state_dict().items() if name not in tied},
+    )
     if form.get("proto"):
         _save_proto(folder, form)
     else:
@@ -83,7 +119,12 @@ def _save_model(folder: Path, family: str, seed: int) -> None:
 
 
 def _save_head(folder: Path, head: dict[str, Any], seed: int) -> None:
-    raw = {"architectures": ["LlamaForCausalLM"], **SIZES, "draft_vocab_size": VOCAB * 2 // 3, **head.get("config", {})}
+    raw = {
+        "architectures": ["LlamaForCausalLM"],
+        **SIZES,
+        "draft_vocab_size": VOCAB * 2 // 3,
+        **head.get("config", {}),
+    }
     if head["kind"] == "medusa":  # the published config.json says two heads, the file has five
         _write(folder / "config.json", {"medusa_num_heads": 2, "medusa_num_layers": 1})
         module: nn.Module = _random(MedusaHeads(5, SIZES["hidden_size"], VOCAB), seed)
@@ -91,24 +132,45 @@ def _save_head(folder: Path, head: dict[str, Any], seed: int) -> None:
         if head["kind"] == "eagle":
             del raw["draft_vocab_size"]
         _write(folder / "config.json", raw)
-        module = random_head(head["kind"], raw, seed, own_embedding=head["kind"] == "eagle",
-                             layers=SIZES["num_hidden_layers"])
-    _save(folder / head["weights"], {name: tensor for name, tensor in module.state_dict().items()
-                                     if name not in head.get("without", ())})
+        module = random_head(
+            head["kind"],
+            raw,
+            seed,
+            own_embedding=head["kind"] == "eagle",
+            layers=SIZES["num_hidden_layers"],
+        )
+    _save(
+        folder / head["weights"],
+        {
+            name: tensor
+            for name, tensor in module.state_dict().items()
+            if name not in head.get("without", ())
+        },
+    )
 
 
-def random_head(kind: str, raw: dict[str, Any], seed: int = 0, spread: float = 0.25,
-                own_embedding: bool = False, layers: int = 64) -> HeadModule:
-    """A head of the shape that this config.json gives, with random weights; `kind` is eagle3, or eagle for the
-    feature-level head of EAGLE, EAGLE-2 and HASS. `layers`: of its target."""
+def random_head(
+    kind: str,
+    raw: dict[str, Any],
+    seed: int = 0,
+    spread: float = 0.25,
+    own_embedding: bool = False,
+    layers: int = 64,
+) -> HeadModule:
+    """A head of the shape that this config.json gives, with random weights; `kind` is eagle3, or
+    eagle for the feature-level head of EAGLE, EAGLE-2 and HASS. `layers`: of its target."""
     if kind == "eagle":
         head = EagleHead(head_config(raw), bias=raw.get("bias", True), own_embedding=own_embedding)
         return _random(head, seed, spread)
     form = form_of("random", raw, SimpleNamespace(num_hidden_layers=layers, model_type="llama"))
-    module = Eagle3Head(head_config(raw, num_hidden_layers=form.layers), form, draft_vocab=raw.get("draft_vocab_size"))
+    module = Eagle3Head(
+        head_config(raw, num_hidden_layers=form.layers),
+        form,
+        draft_vocab=raw.get("draft_vocab_size"),
+    )
     torch.manual_seed(seed)
     if module.d2t is not None:
-        ids = torch.randperm(raw["vocab_size"])[:raw["draft_vocab_size"]].sort().values
+        ids = torch.randperm(raw["vocab_size"])[: raw["draft_vocab_size"]].sort().values
         module.d2t.copy_(ids - torch.arange(len(ids)))
         module.t2d[ids] = True
     return _random(module, seed, spread)
@@ -116,7 +178,8 @@ def random_head(kind: str, raw: dict[str, Any], seed: int = 0, spread: float = 0
 
 @torch.no_grad()
 def _random(module: Any, seed: int, spread: float = SPREAD) -> Any:
-    """The module, with noise of this spread added to its matrices; those of a fresh module are drawn anew."""
+    """The module, with noise of this spread added to its matrices; those of a fresh module are
+    drawn anew."""
     draw = torch.Generator().manual_seed(seed)
     for weight in module.parameters():
         if weight.ndim > 1:
@@ -139,20 +202,31 @@ def _write(file: Path, content: Any) -> None:
 
 @cache
 def _tokenizer(family: str) -> PreTrainedTokenizerFast:
-    """A tokenizer of VOCAB tokens, of the family's kind, with its special tokens and chat template."""
+    """A tokenizer of VOCAB tokens, of the family's kind, with its special tokens and chat
+    template."""
     form = HUB["families"][family]
     special, others = form["special"], form.get("others", [])
     named = [*special.values(), *others]
-    backend = _byte_level(VOCAB - len(named)) if form["tokenizer"] == "byte_level" else _sentencepiece(named)
+    backend = (
+        _byte_level(VOCAB - len(named))
+        if form["tokenizer"] == "byte_level"
+        else _sentencepiece(named)
+    )
     backend.add_special_tokens(named)
     if "bos" in special:
         bos = special["bos"]
         backend.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, backend.token_to_id(bos))])
+            single=f"{bos} $A",
+            pair=f"{bos} $A {bos} $B",
+            special_tokens=[(bos, backend.token_to_id(bos))],
+        )
     template = HERE / "templates" / f"{form['template']}.jinja" if "template" in form else None
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend, **{f"{kind}_token": text for kind, text in special.items()},
-        additional_special_tokens=others, chat_template=template and template.read_text(encoding="utf-8"))
+        tokenizer_object=backend,
+        **{f"{kind}_token": text for kind, text in special.items()},
+        additional_special_tokens=others,
+        chat_template=template and template.read_text(encoding="utf-8"),
+    )
 
 
 def _texts() -> Iterator[str]:
@@ -163,9 +237,12 @@ def _texts() -> Iterator[str]:
 def _byte_level(size: int) -> Tokenizer:
     """Llama 3's and Qwen's kind: pairs of bytes joined."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(WORDS), "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(WORDS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
@@ -178,9 +255,16 @@ def _pieces(size: int) -> tuple[list[str], list[str]]:
     """Joined pieces, the first ones joined first, and single characters: together `size`."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.train_from_iterator(_texts(), trainers.BpeTrainer(vocab_size=size, show_progress=False))
-    ordered = [piece for _, piece in sorted((number, piece) for piece, number in tokenizer.get_vocab().items())]
-    return [piece for piece in ordered if len(piece) > 1], [piece for piece in ordered if len(piece) == 1]
+    tokenizer.train_from_iterator(
+        _texts(), trainers.BpeTrainer(vocab_size=size, show_progress=False)
+    )
+    ordered = [
+        piece
+        for _, piece in sorted((number, piece) for piece, number in tokenizer.get_vocab().items())
+    ]
+    return [piece for piece in ordered if len(piece) > 1], [
+        piece for piece in ordered if len(piece) == 1
+    ]
 
 
 def _sentencepiece(special: list[str]) -> Tokenizer:
@@ -188,16 +272,27 @@ def _sentencepiece(special: list[str]) -> Tokenizer:
     vocabulary = [*special, *(f"<0x{byte:02X}>" for byte in range(256))]
     joined, single = _pieces(VOCAB - len(vocabulary))
     known = {piece: number for number, piece in enumerate([*vocabulary, *joined, *single])}
-    merges = [next((piece[:cut], piece[cut:]) for cut in range(1, len(piece))
-                   if piece[:cut] in known and piece[cut:] in known) for piece in joined]
-    tokenizer = Tokenizer(models.BPE(known, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    merges = [
+        next(
+            (piece[:cut], piece[cut:])
+            for cut in range(1, len(piece))
+            if piece[:cut] in known and piece[cut:] in known
+        )
+        for piece in joined
+    ]
+    tokenizer = Tokenizer(
+        models.BPE(known, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     return tokenizer
 
 
 def _save_proto(folder: Path, form: dict[str, Any]) -> None:
-    """Vicuna's tokenizer.model, a SentencePiece file, and nothing beside it but the class that reads it."""
+    """Vicuna's tokenizer.model, a SentencePiece file, and nothing beside it but the class that
+    reads it."""
     from transformers.convert_slow_tokenizer import import_protobuf
 
     special = list(form["special"].values())
@@ -205,37 +300,89 @@ def _save_proto(folder: Path, form: dict[str, Any]) -> None:
     spec = proto.trainer_spec
     spec.model_type, spec.byte_fallback = 2, True
     spec.unk_id, spec.bos_id, spec.eos_id, spec.pad_id = 0, 1, 2, -1
-    proto.normalizer_spec.add_dummy_prefix, proto.normalizer_spec.remove_extra_whitespaces = True, False
+    proto.normalizer_spec.add_dummy_prefix, proto.normalizer_spec.remove_extra_whitespaces = (
+        True,
+        False,
+    )
     joined, single = _pieces(VOCAB - len(special) - 256)
-    for kind, pieces in ((2, special[:1]), (3, special[1:]), (6, [f"<0x{byte:02X}>" for byte in range(256)]),
-                         (1, [*joined, *single])):
+    for kind, pieces in (
+        (2, special[:1]),
+        (3, special[1:]),
+        (6, [f"<0x{byte:02X}>" for byte in range(256)]),
+        (1, [*joined, *single]),
+    ):
         for piece in pieces:
-            proto.pieces.add(piece=piece, type=kind, score=-float(len(proto.pieces)) if kind == 1 else 0.0)
+            proto.pieces.add(
+                piece=piece, type=kind, score=-float(len(proto.pieces)) if kind == 1 else 0.0
+            )
     (folder / "tokenizer.model").write_bytes(proto.SerializeToString())
     tokens = {f"{kind}_token": text for kind, text in form["special"].items()}
-    _write(folder / "tokenizer_config.json", {
-        "tokenizer_class": "LlamaTokenizer", "legacy": False, "add_bos_token": True, "add_eos_token": False,
-        "model_max_length": 2048, **tokens})
+    _write(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "LlamaTokenizer",
+            "legacy": False,
+            "add_bos_token": True,
+            "add_eos_token": False,
+            "model_max_length": 2048,
+            **tokens,
+        },
+    )
 
 
-SENTENCE_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d", "e", "the", "cat", "dog", "sat", "ran"]
+SENTENCE_WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "the",
+    "cat",
+    "dog",
+    "sat",
+    "ran",
+]
 
 
 def save_sentence_model(folder: Path, labels: tuple[str, ...] = ()) -> str:
-    """A model of meaning of random weights: an encoder, or with `labels` a classifier of pairs; its folder."""
+    """A model of meaning of random weights: an encoder, or with `labels` a classifier of pairs; its
+    folder."""
     torch.manual_seed(0)
     vocabulary = {word: i for i, word in enumerate(SENTENCE_WORDS)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
-                            sep_token="[SEP]", model_max_length=32).save_pretrained(folder)
-    config = BertConfig(vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-                        intermediate_size=32, max_position_embeddings=32, initializer_range=0.5)
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=32,
+    ).save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
+        initializer_range=0.5,
+    )
     if labels:
         config.num_labels = len(labels)
-        config.id2label, config.label2id = dict(enumerate(labels)), {name: i for i, name in enumerate(labels)}
+        config.id2label, config.label2id = (
+            dict(enumerate(labels)),
+            {name: i for i, name in enumerate(labels)},
+        )
     model = BertForSequenceClassification(config) if labels else BertModel(config)
     model.save_pretrained(folder)
     return str(folder)

@@ -1,8 +1,10 @@
-"""`report=NAME scale=paper rehearse=true`: run reports whole with tiny random models, and check them.
+"""`report=NAME scale=paper rehearse=true`: run reports whole with tiny random models, and check
+them.
 
-Prompts, methods, scoring, clocks and tables are those of the report. Every model of the hub is replaced by a tiny one
-of its architecture, head format, tokenizer kind and chat template (models.py), data of the hub by a few rows (rows.py),
-the judge by a server on this machine; two prompts of which one is timed, answers of six tokens."""
+Prompts, methods, scoring, clocks and tables are those of the report. Every model of the hub is
+replaced by a tiny one of its architecture, head format, tokenizer kind and chat template
+(models.py), data of the hub by a few rows (rows.py), the judge by a server on this machine; two
+prompts of which one is timed, answers of six tokens."""
 
 from __future__ import annotations
 
@@ -51,21 +53,33 @@ FOLDER = "outputs/rehearsal"
 MARK = "rehearsal.txt"
 PROMPTS, TIMED, TOKENS = 2, 1, 6
 TITLE = "REHEARSAL, random models"
-NOTE = (f"A rehearsal: models with random weights, {PROMPTS} prompts, answers of at most {TOKENS} tokens. No number "
-        "here says anything about a method or a paper.")
+NOTE = (
+    f"A rehearsal: models with random weights, {PROMPTS} prompts, answers of at most {TOKENS} "
+    "tokens. No number here says anything about a method or a paper."
+)
 SIMILARITY: Mapping[str, tuple[str, ...]] = {
-    "sentence": (), "entailment": ("entailment", "neutral", "contradiction"), "bertscore": ()}
-THRESHOLDS = ("prompts=1", "scored=1", "trials=1", "lengths=[2,3]", "thresholds=[0.2,0.4,0.8]",
-              f"max_new_tokens={TOKENS}")
+    "sentence": (),
+    "entailment": ("entailment", "neutral", "contradiction"),
+    "bertscore": (),
+}
+THRESHOLDS = (
+    "prompts=1",
+    "scored=1",
+    "trials=1",
+    "lengths=[2,3]",
+    "thresholds=[0.2,0.4,0.8]",
+    f"max_new_tokens={TOKENS}",
+)
 """How little of FSD's Appendix D is tried."""
 LABELS, CONTEXT = 24, 6
-"""Labels that stand for those AutoJudge mines, half of them important, and the tokens in front of each."""
+"""Labels that stand for those AutoJudge mines, half of them important, and the tokens in front of
+each."""
 
 
 def rehearse(command: Command, hydra: Composer) -> int:
-    """Rehearse the reports of a command in `workers` processes (one a core), and print a line for each. Returns 1 where
-    one fails, else 0. Raises ConfigError for an unknown report, and where the folder or the store holds anything but
-    rehearsals."""
+    """Rehearse the reports of a command in `workers` processes (one a core), and print a line for
+    each. Returns 1 where one fails, else 0. Raises ConfigError for an unknown report, and where the
+    folder or the store holds anything but rehearsals."""
     request = Request.from_command(command)
     for name in request.reports:
         hydra.check_option("report", name)
@@ -77,24 +91,33 @@ def rehearse(command: Command, hydra: Composer) -> int:
     if "scale=paper" not in request.overrides:
         raise ConfigError("rehearse=true: rehearses a report at the papers' scale; add scale=paper")
     if settings.tracker.name != "none":
-        raise ConfigError(f"rehearse=true tracker={settings.tracker.name}: random results are not logged; leave out "
-                          "tracker=")
+        raise ConfigError(
+            f"rehearse=true tracker={settings.tracker.name}: random results are not logged; "
+            "leave out tracker="
+        )
     for key, folder in (("output.dir", settings.output.dir), ("store.dir", settings.store.dir)):
         mark(key, folder)
     own = [line for line in overrides if key_of(line) not in ("output.dir", "store.dir", "workers")]
     own.append(f"store.dir={settings.store.dir.absolute()}")
     count, lines = min(settings.workers or len(os.sched_getaffinity(0)), len(request.reports)), []
-    for name, found in outcomes(request.reports, count, settings.output.dir.absolute(), own, hydra.config_dir):
+    for name, found in outcomes(
+        request.reports, count, settings.output.dir.absolute(), own, hydra.config_dir
+    ):
         lines.append(found.line(name))
         print(lines[-1], flush=True)
         (settings.output.dir / MARK).write_text("\n".join([NOTE, *lines, ""]), encoding="utf-8")
     return int(any(": FAILED" in line for line in lines))
 
 
-def outcomes(reports: Sequence[str], count: int, folder: Path, overrides: Sequence[str],
-             config_dir: str | None) -> Iterator[tuple[str, Outcome]]:
-    """The outcome of each report as it ends, from `count` processes that share a store. A process goes on with the
-    reports of one paper, which share cells."""
+def outcomes(
+    reports: Sequence[str],
+    count: int,
+    folder: Path,
+    overrides: Sequence[str],
+    config_dir: str | None,
+) -> Iterator[tuple[str, Outcome]]:
+    """The outcome of each report as it ends, from `count` processes that share a store. A process
+    goes on with the reports of one paper, which share cells."""
     names = list(reports)
 
     def next_report(before: str | None) -> str | None:
@@ -105,23 +128,36 @@ def outcomes(reports: Sequence[str], count: int, folder: Path, overrides: Sequen
 
     starts = []
     for place in (folder / f"process_{number}" for number in range(1, count + 1)):
-        place.mkdir(exist_ok=True)  # its lock: clocks here say nothing, so none waits for others that decode
+        place.mkdir(
+            exist_ok=True
+        )  # its lock: clocks here say nothing, so none waits for others that decode
         given = [*overrides, f"output.dir={place}", "workers=1"]
-        starts.append(partial(Child, "spawn", place.name, {"OMP_NUM_THREADS": "1", LOCK: str(place / "lock")},
-                              partial(worker, folder, place, given, config_dir)))
+        starts.append(
+            partial(
+                Child,
+                "spawn",
+                place.name,
+                {"OMP_NUM_THREADS": "1", LOCK: str(place / "lock")},
+                partial(worker, folder, place, given, config_dir),
+            )
+        )
     with Pool[str](starts, lambda name: f"rehearsing {name} again") as pool:
         for name, found in pool.run(next_report):
             yield name, found if isinstance(found, Outcome) else Outcome(0, [str(found)], [])
 
 
-def worker(folder: Path, place: Path, overrides: Sequence[str], config_dir: str | None) -> Callable[[str], Outcome]:
-    """Rehearses reports in a process of its own; what it prints goes to a file. Templates that are not shipped have
-    stand-ins."""
+def worker(
+    folder: Path, place: Path, overrides: Sequence[str], config_dir: str | None
+) -> Callable[[str], Outcome]:
+    """Rehearses reports in a process of its own; what it prints goes to a file. Templates that are
+    not shipped have stand-ins."""
     file = os.open(place.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    judge_prompts.SOURCES.update(komt_bench=str(MT_BENCH / "judge_prompts.jsonl"),
-                                 alpaca_eval=str(HERE / "templates" / "alpaca_eval.txt"))
+    judge_prompts.SOURCES.update(
+        komt_bench=str(MT_BENCH / "judge_prompts.jsonl"),
+        alpaca_eval=str(HERE / "templates" / "alpaca_eval.txt"),
+    )
     hydra = Rehearsal(Composer("config", config_dir), folder, judge_server())
 
     def rehearse_one(name: str) -> Outcome:
@@ -130,7 +166,9 @@ def worker(folder: Path, place: Path, overrides: Sequence[str], config_dir: str 
             found = rehearsed(name, hydra, overrides)
         except ValueError as error:
             found = Outcome(0, [str(error)], [])
-        if (made := place / "report").is_dir():  # the page of the next report would draw this one again
+        if (
+            made := place / "report"
+        ).is_dir():  # the page of the next report would draw this one again
             shutil.rmtree(folder / name, ignore_errors=True)
             made.rename(folder / name)
         return replace(found, seconds=time.perf_counter() - began)
@@ -141,8 +179,10 @@ def worker(folder: Path, place: Path, overrides: Sequence[str], config_dir: str 
 def mark(key: str, folder: Path) -> None:
     """Say in a folder what it holds. Raises ConfigError where it holds anything else."""
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).is_file():
-        raise ConfigError(f"{key}={folder}: holds real results, and rehearse=true writes random ones; give a folder of "
-                          f"its own, or leave {key} out ({FOLDER})")
+        raise ConfigError(
+            f"{key}={folder}: holds real results, and rehearse=true writes random ones; give a "
+            f"folder of its own, or leave {key} out ({FOLDER})"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MARK).is_file():
         (folder / MARK).write_text(NOTE + "\n", encoding="utf-8")
@@ -181,11 +221,16 @@ def rehearsed(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
     status = run_reports(own, hydra)
     plan, session = _plan(name, hydra, overrides), Session(hydra.settings(overrides))
     grid = plan.grid(session)
-    left_out = sorted({label for coords in plan.absent for label in coords if label in HUB["without_weights"]})
+    left_out = sorted(
+        {label for coords in plan.absent for label in coords if label in HUB["without_weights"]}
+    )
     missing = [] if status == 0 else [f"exit status {status}"]
-    missing += [f"{' / '.join(coords)}: {held.reason or held.unjudged}" for coords, held in grid.items()
-                if (held.summary is None or (held.unjudged and held.summary.judge is None))
-                and not set(coords) & set(left_out)]
+    missing += [
+        f"{' / '.join(coords)}: {held.reason or held.unjudged}"
+        for coords, held in grid.items()
+        if (held.summary is None or (held.unjudged and held.summary.judge is None))
+        and not set(coords) & set(left_out)
+    ]
     if not list((session.settings.output.dir / "report").glob(f"{plan.spec.name}.*")):
         missing.append("not drawn")
     if isinstance(plan.spec, TableSpec):
@@ -198,7 +243,9 @@ def rehearsed(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
 def _plan(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Plan:
     spec = load_report(name, hydra)
     if spec.kind not in ("table", "figure"):
-        raise ConfigError(f"report={name} rehearse=true: only tables and figures have points to rehearse")
+        raise ConfigError(
+            f"report={name} rehearse=true: only tables and figures have points to rehearse"
+        )
     with uncollected():
         return plan_of(spec, hydra, overrides)
 
@@ -209,8 +256,10 @@ def _empty(spec: TableSpec, grid: Grid, left_out: Sequence[str]) -> Iterator[str
     frame = frame[[not set(row) & set(left_out) for row in frame["stub"]]]
     frame = frame[~frame["value_name"].isin(HUB["may_be_empty"])]
     lacking = frame[frame["value"].isna() & frame["published"].notna()]
-    yield from (f"{' / '.join(stub)}: no {name} beside the paper's"
-                for stub, name in zip(lacking["stub"], lacking["value_name"], strict=True))
+    yield from (
+        f"{' / '.join(stub)}: no {name} beside the paper's"
+        for stub, name in zip(lacking["stub"], lacking["value_name"], strict=True)
+    )
     filled = frame.groupby("value_name")["value"].count()
     yield from (f"no row has {name}" for name in filled[filled == 0].index)
 
@@ -223,11 +272,19 @@ def _unlike_paper(spec: TableSpec) -> Iterator[str]:
     for point in spec.points():
         for column in spec.values:
             for header in ("", *([spec.mean] if spec.mean else [])):
-                shown.add(place_in_paper(spec, point.coords, column.published_name or column.metric.name, header))
-    printed = {key._replace(value_name=re.sub("_(low|high)$", "", key.value_name)) for key in by_place(
-        load_published(spec.published.file))}
-    yield from sorted(f"the paper's {' / '.join([key.pair, *sorted(key.labels)])} has no {key.value_name}"
-                      for key in printed - shown)
+                shown.add(
+                    place_in_paper(
+                        spec, point.coords, column.published_name or column.metric.name, header
+                    )
+                )
+    printed = {
+        key._replace(value_name=re.sub("_(low|high)$", "", key.value_name))
+        for key in by_place(load_published(spec.published.file))
+    }
+    yield from sorted(
+        f"the paper's {' / '.join([key.pair, *sorted(key.labels)])} has no {key.value_name}"
+        for key in printed - shown
+    )
 
 
 class Rehearsal(Composer):
@@ -241,39 +298,65 @@ class Rehearsal(Composer):
         point = super().point(overrides, resolve=resolve)
         config = point.config
         for role in ROLES:
-            config["pair"] |= {role: self._source(config["pair"].get(role)), f"{role}_revision": None}
+            config["pair"] |= {
+                role: self._source(config["pair"].get(role)),
+                f"{role}_revision": None,
+            }
         self._reduce_task(config["task"])
         config["engine"] |= {"dtype": "float32", "parallel": "none", "devices": 1}
         config["decoding"]["max_new_tokens"] = TOKENS
         config["n"] = min(config["n"] or PROMPTS, PROMPTS)
         config["timed"] = 0 if config["timed"] == 0 else TIMED
-        config["judge"] |= {"base_url": self._judge, "model": "stand-in", "control_tokens": "text",
-                            "references": self._references()}
-        config["similarity"] |= {name: self._meaning(name, labels) for name, labels in SIMILARITY.items()}
+        config["judge"] |= {
+            "base_url": self._judge,
+            "model": "stand-in",
+            "control_tokens": "text",
+            "references": self._references(),
+        }
+        config["similarity"] |= {
+            name: self._meaning(name, labels) for name, labels in SIMILARITY.items()
+        }
         return replace(point, config=config)
 
     def section(self, group: str, option: str, changes: Sequence[str] = ()) -> dict[str, Any]:
         found = super().section(group, option, changes)
         if group == "report":
-            found |= {"title": f"{TITLE}: {found['title']}", "about": f"{NOTE} {found.get('about', '')}"}
+            found |= {
+                "title": f"{TITLE}: {found['title']}",
+                "about": f"{NOTE} {found.get('about', '')}",
+            }
         return found
 
     def reduced_step(self, step: Step, overrides: Sequence[str]) -> Step:
-        """The command that makes a file of a pair, with the stand-ins of the pair and of its task."""
+        """The command that makes a file of a pair, with the stand-ins of the pair and of its
+        task."""
         given = {key_of(word): word for word in step.argv if "=" in word}
         chosen = [given[key] for key in ("pair", "task") if key in given]
-        config = self.point([*chosen, *(line for line in overrides if key_of(line) == "output.dir")]).config
+        config = self.point(
+            [*chosen, *(line for line in overrides if key_of(line) == "output.dir")]
+        ).config
         pair, task = config["pair"], config["task"]
-        given |= {f"pair.{role}": f"pair.{role}={pair[role]}" for role in ("target", "draft") if pair[role]}
-        given |= {"engine.dtype": "engine.dtype=float32", "engine.parallel": "engine.parallel=none", "engine.devices":
-                  "engine.devices=1", "task.path": f"task.path={task['path']}", "prompts": "prompts=4"}
+        given |= {
+            f"pair.{role}": f"pair.{role}={pair[role]}"
+            for role in ("target", "draft")
+            if pair[role]
+        }
+        given |= {
+            "engine.dtype": "engine.dtype=float32",
+            "engine.parallel": "engine.parallel=none",
+            "engine.devices": "engine.devices=1",
+            "task.path": f"task.path={task['path']}",
+            "prompts": "prompts=4",
+        }
         if "calibrate" in step.argv:
             given |= {"min_new_tokens": "min_new_tokens=2", "max_new_tokens": "max_new_tokens=32"}
         elif "judge" in step.argv:
             given |= {"labels": f"labels={self._labels(step.file)}"}
         elif "thresholds" in step.argv:
             given |= {word.partition("=")[0]: word for word in THRESHOLDS}
-        return replace(step, argv=(*(word for word in step.argv if "=" not in word), *given.values()))
+        return replace(
+            step, argv=(*(word for word in step.argv if "=" not in word), *given.values())
+        )
 
     def _source(self, source: str | None) -> str | None:
         """The stand-in of a name on the hub; what is on this machine stays."""
@@ -283,7 +366,8 @@ class Rehearsal(Composer):
             return str(checkpoint(self.folder / "models", source))
 
     def _reduce_task(self, task: dict[str, Any]) -> None:
-        """A few rows in the hub's format, where the task's rows are not shipped; listed ones are theirs."""
+        """A few rows in the hub's format, where the task's rows are not shipped; listed ones are
+        theirs."""
         if task.get("path") is not None or not (task.get("hub") or task.get("files")):
             return
         folder = self.folder / "data"
@@ -294,7 +378,10 @@ class Rehearsal(Composer):
         task["path"] = str(file)
         if task.get("ids") is not None:
             rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-            names = [text_digest(next(value for value in row.values() if isinstance(value, str))) for row in rows]
+            names = [
+                text_digest(next(value for value in row.values() if isinstance(value, str)))
+                for row in rows
+            ]
             task["ids"] = str(file.with_suffix(".txt"))
             replace_text(Path(task["ids"]), "\n".join(names))
 
@@ -306,18 +393,30 @@ class Rehearsal(Composer):
         return str(folder)
 
     def _references(self) -> str:
-        """Reference answers for the judge, which KoMT-Bench's repository has; those of MT-bench are shipped."""
+        """Reference answers for the judge, which KoMT-Bench's repository has; those of MT-bench are
+        shipped."""
         file = self.folder / "data" / "references.jsonl"
-        replace_text(file, "".join(json.dumps({"question_id": number, "choices": [{"turns": ["Yes.", "No."]}]}) + "\n"
-                                   for number in (81, 82)))
+        replace_text(
+            file,
+            "".join(
+                json.dumps({"question_id": number, "choices": [{"turns": ["Yes.", "No."]}]}) + "\n"
+                for number in (81, 82)
+            ),
+        )
         return str(file)
 
     def _labels(self, file: Path) -> Path:
         """Labels of a classifier's training: answers of random models hold none to mine."""
         labels = file.with_suffix(".labels.jsonl")
         labels.parent.mkdir(parents=True, exist_ok=True)
-        rows = [{"group": f"p{number // 3}", "ids": [(7 * number + place) % 400 + 100 for place in range(CONTEXT)],
-                 "important": number % 2} for number in range(LABELS)]
+        rows = [
+            {
+                "group": f"p{number // 3}",
+                "ids": [(7 * number + place) % 400 + 100 for place in range(CONTEXT)],
+                "important": number % 2,
+            }
+            for number in range(LABELS)
+        ]
         labels.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return labels
 
@@ -342,7 +441,9 @@ class _Judge(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
         said = "m" if "compare two answers" in asked else "Rating: [[5]]"
-        content = json.dumps({"choices": [{"message": {"role": "assistant", "content": said}}]}).encode()
+        content = json.dumps(
+            {"choices": [{"message": {"role": "assistant", "content": said}}]}
+        ).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))

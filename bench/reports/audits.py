@@ -1,14 +1,16 @@
-"""What is computed once more from the answers and traces of a report's cells, a record in the folder of each.
+"""What is computed once more from the answers and traces of a report's cells, a record in the
+folder of each.
 
-ARC-Decode's bound (Table 5): does it hold for the draft tokens that a traced cell accepted? For an accepted token x and
-the target's argmax t, the true next-step divergence is the JS divergence between the target's next distributions after
-x and after t, as in calibration (nats, union of both top 128). The bound is min(U_emb, U_logit) of the trace.
-Divergence and bounds are 0 where x = t. Each of the two is calibrated to hold at 1 - delta; that guarantees 1 - 2 delta
-for the smaller of both, so each is audited too.
+ARC-Decode's bound (Table 5): does it hold for the draft tokens that a traced cell accepted? For an
+accepted token x and the target's argmax t, the true next-step divergence is the JS divergence
+between the target's next distributions after x and after t, as in calibration (nats, union of both
+top 128). The bound is min(U_emb, U_logit) of the trace. Divergence and bounds are 0 where x = t.
+Each of the two is calibrated to hold at 1 - delta; that guarantees 1 - 2 delta for the smaller of
+both, so each is audited too.
 
-How alike answers are, by models that compare meanings (`similarity`): those of DropMatch's heads (Figure 3), and what
-would have followed a rejected draft token (ARC-Decode, Figure 2): what was compared, and measure -> series -> numbers.
-What was compared before is not compared again."""
+How alike answers are, by models that compare meanings (`similarity`): those of DropMatch's heads
+(Figure 3), and what would have followed a rejected draft token (ARC-Decode, Figure 2): what was
+compared, and measure -> series -> numbers. What was compared before is not compared again."""
 
 from __future__ import annotations
 
@@ -58,11 +60,16 @@ def audit(plans: Iterable[Plan], session: Session) -> None:
 
 
 def audit_cells(folders: Sequence[RequestedCell], pool: ModelPool) -> None:
-    """Audit each traced cell once and store the result in its folder. Traces without bounds are skipped."""
+    """Audit each traced cell once and store the result in its folder. Traces without bounds are
+    skipped."""
     for folder in folders:
         traces = TraceFolder(folder, folder.ids)
         audit = folder.record(COVERAGE)
-        if folder.measured() is None or not traces.exists() or (audit is not None and audit["asked"] == folder.cell.n):
+        if (
+            folder.measured() is None
+            or not traces.exists()
+            or (audit is not None and audit["asked"] == folder.cell.n)
+        ):
             continue
         frame = traces.frame(BOUNDS)
         if "u_emb" not in frame:
@@ -70,52 +77,73 @@ def audit_cells(folders: Sequence[RequestedCell], pool: ModelPool) -> None:
         try:
             with folder.lock(wait=True):
                 differing = divergences(folder.cell, pool, folder.good_samples(), frame)
-                folder.write_record(COVERAGE, {"asked": folder.cell.n, **coverage(frame, differing)})
+                folder.write_record(
+                    COVERAGE, {"asked": folder.cell.n, **coverage(frame, differing)}
+                )
         except StoreError as error:
             log.warning("%s", error)
-        except Exception as error:  # affects this cell only; its table shows that it was not audited
+        except (
+            Exception
+        ) as error:  # affects this cell only; its table shows that it was not audited
             log.error("%s: not audited: %s", folder.key, format_exception(error))
 
 
-def coverage(frame: pd.DataFrame, divergent: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
-    """Shares for which a bound holds, with Wilson intervals: the smaller bound for all accepted tokens; for those that
-    are not the target's argmax, whose (JS, U_emb, U_logit) are `divergent`, the smaller one and each by itself."""
+def coverage(
+    frame: pd.DataFrame, divergent: Sequence[tuple[float, float, float]]
+) -> dict[str, Any]:
+    """Shares for which a bound holds, with Wilson intervals: the smaller bound for all accepted
+    tokens; for those that are not the target's argmax, whose (JS, U_emb, U_logit) are `divergent`,
+    the smaller one and each by itself."""
     accepted, differing = int(frame["clause"].isin(KEPT).sum()), len(divergent)
     broken = sum(js > min(bounds) for js, *bounds in divergent)
     shares = {
-        "coverage": (broken, accepted), "coverage_differing": (broken, differing),
+        "coverage": (broken, accepted),
+        "coverage_differing": (broken, differing),
         "coverage_emb": (sum(js > emb for js, emb, _ in divergent), differing),
         "coverage_logit": (sum(js > logit for js, _, logit in divergent), differing),
     }
     found: dict[str, Any] = {"accepted": accepted, "differing": differing}
     for name, (faults, of) in shares.items():
-        found |= {name: 1 - faults / of if of else None, f"{name}_ci95": proportion_interval(of - faults, of)}
+        found |= {
+            name: 1 - faults / of if of else None,
+            f"{name}_ci95": proportion_interval(of - faults, of),
+        }
     return found
 
 
-def divergences(cell: Cell, pool: ModelPool, samples: Sequence[Sample],
-                frame: pd.DataFrame) -> list[tuple[float, float, float]]:
-    """(JS, U_emb, U_logit) of each accepted draft token that is not the target's argmax, answer by answer."""
+def divergences(
+    cell: Cell, pool: ModelPool, samples: Sequence[Sample], frame: pd.DataFrame
+) -> list[tuple[float, float, float]]:
+    """(JS, U_emb, U_logit) of each accepted draft token that is not the target's argmax, answer by
+    answer."""
     target = pool.load(cell).method.target
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
     found: list[tuple[float, float, float]] = []
     for sample in samples:
-        for ids, answer, path in _turns(target, prompts[sample.id], sample, frame[frame["prompt"] == sample.id]):
+        for ids, answer, path in _turns(
+            target, prompts[sample.id], sample, frame[frame["prompt"] == sample.id]
+        ):
             chosen = path[path["clause"].isin(KEPT) & (path["token"] != path["top1"])]
-            argmax: dict[int, int] = dict(zip(chosen.index.tolist(), chosen["top1"].tolist(), strict=True))
+            argmax: dict[int, int] = dict(
+                zip(chosen.index.tolist(), chosen["top1"].tolist(), strict=True)
+            )
             js = next_step_js(target, ids, answer, argmax, TOP)
-            found += [(js[at], float(chosen["u_emb"][at]), float(chosen["u_logit"][at])) for at in argmax]
+            found += [
+                (js[at], float(chosen["u_emb"][at]), float(chosen["u_logit"][at])) for at in argmax
+            ]
     return found
 
 
-def _turns(target: Any, prompt: Prompt, sample: Sample,
-           frame: pd.DataFrame) -> Iterator[tuple[list[int], list[int], pd.DataFrame]]:
-    """For each turn: its context, its answer, and the trace of the emitted tokens, indexed by position in it."""
+def _turns(
+    target: Any, prompt: Prompt, sample: Sample, frame: pd.DataFrame
+) -> Iterator[tuple[list[int], list[int], pd.DataFrame]]:
+    """For each turn: its context, its answer, and the trace of the emitted tokens, indexed by
+    position in it."""
     import pandas as pd
 
     start = 0
     for turn, tokens in enumerate(sample.turn_tokens):
-        answer = sample.output_ids[start:start + tokens]
+        answer = sample.output_ids[start : start + tokens]
         emitted = frame[(frame["turn"] == turn) & frame["clause"].isin(EMITTED)]
         path = emitted.sort_values(["cycle", "depth"], kind="stable").head(tokens - 1)
         path.index = pd.RangeIndex(1, len(path) + 1)  # the first token comes from the prefill
@@ -124,14 +152,18 @@ def _turns(target: Any, prompt: Prompt, sample: Sample,
 
 
 class Models:
-    """The models of `similarity`, each loaded when it is first needed; `measures`: those that the figure shows."""
+    """The models of `similarity`, each loaded when it is first needed; `measures`: those that the
+    figure shows."""
 
     def __init__(self, options: Similarity, device: str, measures: tuple[str, ...]) -> None:
         self.options, self.device, self.measures = options, device, measures
         self._loaded = cache(self._load)
 
-    def score(self, measure: str, label: str, first: Sequence[str], second: Sequence[str]) -> list[float]:
-        """One number for each pair of texts; `label`: whose probability "entailment" stands for. Raises ModelError."""
+    def score(
+        self, measure: str, label: str, first: Sequence[str], second: Sequence[str]
+    ) -> list[float]:
+        """One number for each pair of texts; `label`: whose probability "entailment" stands for.
+        Raises ModelError."""
         from methods.engine import sentences
 
         model = self._loaded(measure)
@@ -143,18 +175,24 @@ class Models:
 
     def about(self, cell: Cell) -> dict[str, Any]:
         """What decides the numbers of a record, beside the answers: prompts and models."""
-        layer = {"bertscore_layer": self.options.bertscore_layer} if "bertscore" in self.measures else {}
+        layer = (
+            {"bertscore_layer": self.options.bertscore_layer}
+            if "bertscore" in self.measures
+            else {}
+        )
         return {"asked": cell.n, "models": self.options.models(self.measures), **layer}
 
     def _load(self, measure: str) -> SentenceModel:
         from methods.engine.sentences import SentenceModel
 
-        return SentenceModel(getattr(self.options, measure), self.device, classifies=measure == "entailment")
+        return SentenceModel(
+            getattr(self.options, measure), self.device, classifies=measure == "entailment"
+        )
 
 
 def compare_meanings(plan: Plan, session: Session) -> int:
-    """Compare the answers of a figure that shows how alike they are. Returns 1 where that failed, with a line on the
-    error stream, else 0."""
+    """Compare the answers of a figure that shows how alike they are. Returns 1 where that failed,
+    with a line on the error stream, else 0."""
     if (figure := of_meanings(plan.spec)) is None:
         return 0
     measures, series = figure.meanings, figure.series
@@ -173,10 +211,14 @@ def compare_meanings(plan: Plan, session: Session) -> int:
 
 
 def compare_paths(cells: Sequence[Cell], session: Session, models: Models) -> None:
-    """Compare the answers of every two of these cells, prompt by prompt; a series is another cell. Raises ModelError,
-    StoreError."""
-    texts = {cell.name: {sample.id: "\n\n".join(sample.texts) for sample in session.folder(cell).good_samples()}
-             for cell in cells}
+    """Compare the answers of every two of these cells, prompt by prompt; a series is another cell.
+    Raises ModelError, StoreError."""
+    texts = {
+        cell.name: {
+            sample.id: "\n\n".join(sample.texts) for sample in session.folder(cell).good_samples()
+        }
+        for cell in cells
+    }
     common = sorted(set.intersection(*(set(of_cell) for of_cell in texts.values())))
     for cell in cells if common else ():
         folder = session.folder(cell)
@@ -184,8 +226,15 @@ def compare_paths(cells: Sequence[Cell], session: Session, models: Models) -> No
         if (folder.record(AGREEMENT) or {}).get("about") == about:
             continue
         own = [texts[cell.name][prompt] for prompt in common]
-        values = {measure: {name: models.score(measure, "entailment", own, [of_cell[prompt] for prompt in common])
-                            for name, of_cell in texts.items()} for measure in about["models"]}
+        values = {
+            measure: {
+                name: models.score(
+                    measure, "entailment", own, [of_cell[prompt] for prompt in common]
+                )
+                for name, of_cell in texts.items()
+            }
+            for measure in about["models"]
+        }
         with folder.lock(wait=True):
             folder.write_record(AGREEMENT, {"about": about, "values": values})
 
@@ -195,7 +244,8 @@ class Fork:
     """A place where an answer is continued once more.
 
     series   REJECTED or AGAIN.
-    start    tokens before the continuation: context and answer up to the fork, and the token that is forced.
+    start    tokens before the continuation: context and answer up to the fork, and the token that
+             is forced.
     key      name of the random stream.
     room     tokens left until the answer's length limit.
     own      the answer's own tokens from the fork on.
@@ -209,9 +259,10 @@ class Fork:
 
 
 def continue_rejected(cells: Sequence[Cell], session: Session, models: Models) -> None:
-    """Force rejected tokens of a traced cell, continue its answers under the same settings, and compare with their own
-    continuations. At temperature above 0 two continuations of one token differ too: the emitted token, continued once
-    more with other random numbers, is the reference. Raises ModelError, StoreError."""
+    """Force rejected tokens of a traced cell, continue its answers under the same settings, and
+    compare with their own continuations. At temperature above 0 two continuations of one token
+    differ too: the emitted token, continued once more with other random numbers, is the reference.
+    Raises ModelError, StoreError."""
     [cell] = cells
     folder, pool = session.folder(cell), session.engines.native
     about = models.about(cell) | {"positions": models.options.positions}
@@ -221,46 +272,80 @@ def continue_rejected(cells: Sequence[Cell], session: Session, models: Models) -
     pool.keep_only([cell])
     method, frame = pool.load(cell).method, traces.frame(COLUMNS)
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
-    forks = [fork for sample in folder.good_samples()
-             for fork in forks_of(cell, method, prompts[sample.id], sample, frame[frame["prompt"] == sample.id],
-                                  models.options.positions)]
+    forks = [
+        fork
+        for sample in folder.good_samples()
+        for fork in forks_of(
+            cell,
+            method,
+            prompts[sample.id],
+            sample,
+            frame[frame["prompt"] == sample.id],
+            models.options.positions,
+        )
+    ]
     continued = continuations(cell, method, forks)
     own = [method.target.decode(list(fork.own)) for fork in forks]
     values: dict[str, dict[str, list[float]]] = {}
     for measure in about["models"]:
         scores = models.score(measure, "contradiction", own, continued) if forks else []
-        values[measure] = {series: [score for fork, score in zip(forks, scores, strict=True) if fork.series == series]
-                           for series in (REJECTED, AGAIN)}
+        values[measure] = {
+            series: [
+                score for fork, score in zip(forks, scores, strict=True) if fork.series == series
+            ]
+            for series in (REJECTED, AGAIN)
+        }
     with folder.lock(wait=True):
         folder.write_record(AGREEMENT, {"about": about, "values": values})
 
 
-def forks_of(cell: Cell, method: Method, prompt: Prompt, sample: Sample, frame: pd.DataFrame,
-             positions: int) -> Iterator[Fork]:
-    """The forks of one answer: at `positions` evenly spread places of each turn where tokens were rejected, one for
-    each rejected token and one for the emitted token. `frame`: the trace of the prompt."""
+def forks_of(
+    cell: Cell, method: Method, prompt: Prompt, sample: Sample, frame: pd.DataFrame, positions: int
+) -> Iterator[Fork]:
+    """The forks of one answer: at `positions` evenly spread places of each turn where tokens were
+    rejected, one for each rejected token and one for the emitted token. `frame`: the trace of the
+    prompt."""
     task, start = cell.load_task(), 0
     for turn, tokens in enumerate(sample.turn_tokens):
-        answer, start = sample.output_ids[start:start + tokens], start + tokens
+        answer, start = sample.output_ids[start : start + tokens], start + tokens
         ids = context(method.target, prompt, sample.texts[:turn])
         stream = stream_name(cell, task, prompt, turn)
         rejected = rejections(frame[frame["turn"] == turn], tokens)
-        chosen = np.linspace(0, len(rejected) - 1, min(positions, len(rejected))).round().astype(int)
+        chosen = (
+            np.linspace(0, len(rejected) - 1, min(positions, len(rejected))).round().astype(int)
+        )
         for at in np.array(sorted(rejected), int)[chosen].tolist():
-            seeds = [(AGAIN, answer[at]), *((REJECTED, token) for token in rejected[at] if token != answer[at])]
+            seeds = [
+                (AGAIN, answer[at]),
+                *((REJECTED, token) for token in rejected[at] if token != answer[at]),
+            ]
             for series, token in seeds:
-                yield Fork(series, (*ids, *answer[:at], token), f"{stream}/{at}/{token}", cell.max_new_tokens - at - 1,
-                           tuple(answer[at:]))
+                yield Fork(
+                    series,
+                    (*ids, *answer[:at], token),
+                    f"{stream}/{at}/{token}",
+                    cell.max_new_tokens - at - 1,
+                    tuple(answer[at:]),
+                )
 
 
 def rejections(frame: pd.DataFrame, tokens: int) -> dict[int, list[int]]:
-    """Position in an answer of so many tokens -> the draft tokens that were rejected there. `frame`: the trace of the
-    turn; position 0 comes from the prefill."""
-    path = frame[frame["clause"].isin(EMITTED)].sort_values(["cycle", "depth"], kind="stable").head(tokens - 1)
-    places = {place: at for at, place in enumerate(zip(path["cycle"], path["depth"], strict=True), start=1)}
+    """Position in an answer of so many tokens -> the draft tokens that were rejected there.
+    `frame`: the trace of the turn; position 0 comes from the prefill."""
+    path = (
+        frame[frame["clause"].isin(EMITTED)]
+        .sort_values(["cycle", "depth"], kind="stable")
+        .head(tokens - 1)
+    )
+    places = {
+        place: at
+        for at, place in enumerate(zip(path["cycle"], path["depth"], strict=True), start=1)
+    }
     found: dict[int, list[int]] = {}
     rejected = frame[frame["clause"] == Clause.REJECTED]
-    for cycle, depth, token in zip(rejected["cycle"], rejected["depth"], rejected["token"], strict=True):
+    for cycle, depth, token in zip(
+        rejected["cycle"], rejected["depth"], rejected["token"], strict=True
+    ):
         if (cycle, depth) in places:  # not beyond the end of the answer
             found.setdefault(places[cycle, depth], []).append(int(token))
     return found
@@ -269,10 +354,18 @@ def rejections(frame: pd.DataFrame, tokens: int) -> dict[int, list[int]]:
 def continuations(cell: Cell, method: Method, forks: Sequence[Fork]) -> list[str]:
     """The text that each fork leads to, the forced token included."""
     limits, texts = limits_of(cell, method.target, cell.load_task()), []
-    for batch in (forks[i:i + BATCH] for i in range(0, len(forks), BATCH)):
-        open_forks = [fork for fork in batch if fork.room > 0 and fork.start[-1] not in limits.eos_ids]
-        runs = generate(method, [Request(list(fork.start), fork.key) for fork in open_forks], limits) \
-            if open_forks else []
+    for batch in (forks[i : i + BATCH] for i in range(0, len(forks), BATCH)):
+        open_forks = [
+            fork for fork in batch if fork.room > 0 and fork.start[-1] not in limits.eos_ids
+        ]
+        runs = (
+            generate(method, [Request(list(fork.start), fork.key) for fork in open_forks], limits)
+            if open_forks
+            else []
+        )
         ends = {fork: run.output_ids for fork, run in zip(open_forks, runs, strict=True)}
-        texts += [method.target.decode([fork.start[-1], *ends.get(fork, [])[:max(fork.room, 0)]]) for fork in batch]
+        texts += [
+            method.target.decode([fork.start[-1], *ends.get(fork, [])[: max(fork.room, 0)]])
+            for fork in batch
+        ]
     return texts

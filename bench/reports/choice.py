@@ -1,4 +1,5 @@
-"""Rows that choose among settings: which cell each of their prompts is reported from, and what the row then shows."""
+"""Rows that choose among settings: which cell each of their prompts is reported from, and what the
+row then shows."""
 
 from __future__ import annotations
 
@@ -48,26 +49,37 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
         place, setting = split(spec, choice, coords)
         points.setdefault(place, {})[setting] = coords
     sessions = between_sessions(plan, session)
-    rows = {coords: ChosenRow(spec, choice, settings, plan.cells, grid, session, between=sessions)
-            for coords, settings in points.items()}
+    rows = {
+        coords: ChosenRow(spec, choice, settings, plan.cells, grid, session, between=sessions)
+        for coords, settings in points.items()
+    }
     for coords, row in rows.items():
         entries = spec.chosen().entries(coords).values()
-        row.asked = next((entry.judged_at for entry in entries if entry.judged_at is not None), None)
+        row.asked = next(
+            (entry.judged_at for entry in entries if entry.judged_at is not None), None
+        )
         if any(entry.frontier for entry in entries):
             row.clock = rows.get(reference(spec, coords, choice.lossless))
-        elif row.asked is not None:  # a control is a setting of another temperature, as a row of the frontier is
-            row.clock = next((other for other in rows.values() if row.is_at_another_temperature(other)), None)
+        elif (
+            row.asked is not None
+        ):  # a control is a setting of another temperature, as a row of the frontier is
+            row.clock = next(
+                (other for other in rows.values() if row.is_at_another_temperature(other)), None
+            )
     found = {}
     for coords, row in rows.items():
         is_frontier = any(entry.frontier for entry in spec.chosen().entries(coords).values())
         label = choice.lossless if is_frontier else compared_with(choice, row)
         best = rows.get(reference(spec, coords, label))
-        found[coords] = row.outcome(best, frontier_of(spec, choice, coords, rows) if choice.frontier else [])
+        found[coords] = row.outcome(
+            best, frontier_of(spec, choice, coords, rows) if choice.frontier else []
+        )
     return found
 
 
 def between_sessions(plan: Plan, session: Session) -> Between | None:
-    """What differs between the measuring sessions of the plan's cells; None under a cost profile."""
+    """What differs between the measuring sessions of the plan's cells; None under a cost
+    profile."""
     rotations: dict[str, list[list[Timed]]] = {}
     if session.settings.cost is not None:
         return None
@@ -77,20 +89,28 @@ def between_sessions(plan: Plan, session: Session) -> Between | None:
     return between(rotations.values())
 
 
-def frontier_of(spec: TableSpec, choice: Choice, coords: Coords, rows: Mapping[Coords, ChosenRow]) -> list[ChosenRow]:
-    """The lossless rows, one at each temperature, that of the temperature asked for first; empty where one is missing
-    or was not measured."""
+def frontier_of(
+    spec: TableSpec, choice: Choice, coords: Coords, rows: Mapping[Coords, ChosenRow]
+) -> list[ChosenRow]:
+    """The lossless rows, one at each temperature, that of the temperature asked for first; empty
+    where one is missing or was not measured."""
     labels = [entry.label for axis in spec.axes.values() for entry in axis if entry.frontier]
-    found = [rows.get(reference(spec, coords, label)) for label in (choice.lossless, *dict.fromkeys(labels))]
+    found = [
+        rows.get(reference(spec, coords, label))
+        for label in (choice.lossless, *dict.fromkeys(labels))
+    ]
     known = [row for row in found if row is not None and row.measured]
     return known if len(known) == len(found) else []
 
 
 def split(spec: TableSpec, choice: Choice, coords: Coords) -> tuple[Coords, str]:
-    """The coordinates of a point's row, and its setting in words: `block, K = 10`; "" where there is none."""
+    """The coordinates of a point's row, and its setting in words: `block, K = 10`; "" where there
+    is none."""
     labels = spec.labels(coords)
     setting = [labels[axis] for axis in choice.axes if labels[axis] != AS_GIVEN]
-    return tuple(label for axis, label in labels.items() if axis not in choice.axes), ", ".join(setting)
+    return tuple(label for axis, label in labels.items() if axis not in choice.axes), ", ".join(
+        setting
+    )
 
 
 def compared_with(choice: Choice, row: ChosenRow) -> str:
@@ -99,15 +119,20 @@ def compared_with(choice: Choice, row: ChosenRow) -> str:
 
 
 def reference(spec: TableSpec, coords: Coords, label: str) -> Coords:
-    """The coordinates of a row with the label of one of its axes replaced: the axis that has the label."""
+    """The coordinates of a row with the label of one of its axes replaced: the axis that has the
+    label."""
     axes = spec.chosen().axes
-    return tuple(label if axis in spec.rows and any(entry.label == label for entry in axes[axis]) else own
-                 for axis, own in zip(axes, coords, strict=True))
+    return tuple(
+        label if axis in spec.rows and any(entry.label == label for entry in axes[axis]) else own
+        for axis, own in zip(axes, coords, strict=True)
+    )
 
 
 def _clock(records: Sequence[Compared | FailedSample]) -> dict[str, Timed]:
     """The timed prompts by their ids."""
-    return {one.id: one.timed for one in records if isinstance(one, Compared) and one.timed is not None}
+    return {
+        one.id: one.timed for one in records if isinstance(one, Compared) and one.timed is not None
+    }
 
 
 @dataclass
@@ -117,8 +142,8 @@ class ChosenRow:
     settings   setting in words -> coordinates of its point.
     cells      coordinates -> cell, of all points of the report.
     grid       the outcomes of all points.
-    clock      the row whose settings lend their clock to those settings of the same names that have fewer timed
-               prompts: another report may have timed some; None: the own clock.
+    clock      the row whose settings lend their clock to those settings of the same names that have
+               fewer timed prompts: another report may have timed some; None: the own clock.
     asked      the temperature that the row is judged at in place of its own.
     between    what differs between measuring sessions; None: not known.
     """
@@ -136,18 +161,29 @@ class ChosenRow:
     @cached_property
     def measured(self) -> dict[str, Cell]:
         """The cells of the settings that were measured."""
-        return {name: self.cells[coords] for name, coords in self.settings.items()
-                if coords in self.cells and self.grid[coords].summary is not None}
+        return {
+            name: self.cells[coords]
+            for name, coords in self.settings.items()
+            if coords in self.cells and self.grid[coords].summary is not None
+        }
 
     @cached_property
     def records(self) -> dict[str, list[Compared | FailedSample]]:
-        records = {name: self.session.folder(cell).compared() for name, cell in self.measured.items()}
+        records = {
+            name: self.session.folder(cell).compared() for name, cell in self.measured.items()
+        }
         if self.clock is None:
             return records
         lent = {name: _clock(held) for name, held in self.clock.records.items()}
-        return {name: held if len(_clock(held)) >= len(lent.get(name, {})) else [
-            replace(one, timed=lent[name].get(one.id)) if isinstance(one, Compared) else one for one in held]
-            for name, held in records.items()}
+        return {
+            name: held
+            if len(_clock(held)) >= len(lent.get(name, {}))
+            else [
+                replace(one, timed=lent[name].get(one.id)) if isinstance(one, Compared) else one
+                for one in held
+            ]
+            for name, held in records.items()
+        }
 
     @cached_property
     def chosen(self) -> list[Chosen]:
@@ -177,17 +213,26 @@ class ChosenRow:
         return all(cell.decoding.sampling.greedy for cell in self.measured.values())
 
     def is_at_another_temperature(self, other: ChosenRow) -> bool:
-        """Whether the other row is the first repeat of this cell at the temperature that this one is judged at."""
-        if self.asked is None or len(self.measured) != 1 or self.measured.keys() != other.measured.keys():
+        """Whether the other row is the first repeat of this cell at the temperature that this one
+        is judged at."""
+        if (
+            self.asked is None
+            or len(self.measured) != 1
+            or self.measured.keys() != other.measured.keys()
+        ):
             return False
         [own], [there] = self.measured.values(), other.measured.values()
         return judged_point(own, self.asked).replace(timed=0).name == there.replace(timed=0).name
 
     def point(self, target: Decoding) -> Point:
         """Lossless decoding as in this row, its distance that from the target of another one."""
-        pairs = {name: [record for record in records if isinstance(record, Compared)]
-                 for name, records in self.records.items()}
-        return Point(pairs, self.distance(target, [pair for held in pairs.values() for pair in held]))
+        pairs = {
+            name: [record for record in records if isinstance(record, Compared)]
+            for name, records in self.records.items()
+        }
+        return Point(
+            pairs, self.distance(target, [pair for held in pairs.values() for pair in held])
+        )
 
     def distance(self, target: Decoding, pairs: Sequence[Compared]) -> Estimate | None:
         """Of these prompts of the row, from the target so decoded."""
@@ -197,12 +242,16 @@ class ChosenRow:
         return distance_of(pairs, target.temperature) if target.temperature and is_whole else None
 
     def variation(self, target: Decoding, pairs: Sequence[Compared]) -> dict[str, Sums]:
-        """TV of these prompts of the row from the target so decoded, and the mass outside where that is truncated."""
+        """TV of these prompts of the row from the target so decoded, and the mass outside where
+        that is truncated."""
         whole = target.sampling == Sampling(target.temperature)
         if all(cell.decoding == target for cell in self.measured.values()):
             return {"equal_d_tv": variation(pairs, "tv")} | (
-                {} if whole else {"equal_d_outside": variation(pairs, "outside")})
-        return {"equal_d_tv": variation(pairs, "tv_at_1")} if whole and target.temperature == 1 else {}
+                {} if whole else {"equal_d_outside": variation(pairs, "outside")}
+            )
+        return (
+            {"equal_d_tv": variation(pairs, "tv_at_1")} if whole and target.temperature == 1 else {}
+        )
 
     def outcome(self, best: ChosenRow | None, frontier: Sequence[ChosenRow]) -> Outcome:
         """The row beside the one that it is compared with, and beside the frontier."""
@@ -219,23 +268,33 @@ class ChosenRow:
             values = over_best(self.row, best.row)
         if best is not None and best.measured and self.row is not None:
             values |= self._beside(self.row, best, frontier)
-        return replace(outcome, summary=outcome.summary.with_values(**values), notes=self._notes(chosen))
+        return replace(
+            outcome, summary=outcome.summary.with_values(**values), notes=self._notes(chosen)
+        )
 
-    def _beside(self, row: Answered, best: ChosenRow, frontier: Sequence[ChosenRow]) -> dict[str, Any]:
-        """The row beside the frontier, and what its verdict needs. At temperature 0 lossless decoding at any other has
-        another target, and the verdict is beside `best` alone."""
+    def _beside(
+        self, row: Answered, best: ChosenRow, frontier: Sequence[ChosenRow]
+    ) -> dict[str, Any]:
+        """The row beside the frontier, and what its verdict needs. At temperature 0 lossless
+        decoding at any other has another target, and the verdict is beside `best` alone."""
         target = next(iter(best.measured.values())).decoding
 
         def beside(line: Sequence[ChosenRow], asked: Decoding) -> dict[str, Any]:
             own = replace(row, distortion=self.distance(asked, row.pairs))
-            return beside_frontier(own, {other.temperature: other.point(asked) for other in line}, asked.temperature,
-                                   self.between)
+            return beside_frontier(
+                own,
+                {other.temperature: other.point(asked) for other in line},
+                asked.temperature,
+                self.between,
+            )
 
         asked = next(iter(frontier[0].measured.values())).decoding if frontier else target
         values = (beside(frontier, asked) if frontier else {}) | self.variation(asked, row.pairs)
         if target.sampling.greedy:
             values = {name: value for name, value in values.items() if name.startswith("frontier")}
-            values |= {name: value for name, value in beside([best], target).items() if name not in values}
+            values |= {
+                name: value for name, value in beside([best], target).items() if name not in values
+            }
         if self.is_lossless and all(cell.decoding == target for cell in self.measured.values()):
             values.pop("judged", None)  # there is nothing to decide
         return values
@@ -251,33 +310,62 @@ class ChosenRow:
         cells = {fold.setting: self.measured[fold.setting] for fold in chosen}
         task, row = next(iter(cells.values())).load_task(), self.row
         assert row is not None  # `chosen` was made
-        summary = summarise(reported(self.records, chosen), metric=task.metric, proportion=task.proportion)
+        summary = summarise(
+            reported(self.records, chosen), metric=task.metric, proportion=task.proportion
+        )
         if row.settings:
             summary = summary.with_values(**modelled_speeds(row.pairs, row.settings))
         summary = summary.with_values(**self._diversity(chosen), **self._gains(chosen))
         if self.spec.trace:
-            traces = [TraceFolder(self.session.folder(cells[fold.setting]), fold.reported) for fold in chosen]
+            traces = [
+                TraceFolder(self.session.folder(cells[fold.setting]), fold.reported)
+                for fold in chosen
+            ]
             tokens = {pair.id: len(pair.sample.output_ids) for pair in row.pairs}
             temperature = next(iter(cells.values())).decoding.temperature
             summary = summary.with_values(**trace_metrics(traces, tokens, temperature))
-        known = [held for name in cells if (held := self.grid[self.settings[name]].conditions) is not None]
-        conditions = None if not known else replace(
-            known[0], sessions=tuple(sorted({session for held in known for session in held.sessions})),
-            cell=" + ".join(dict.fromkeys(held.cell for held in known)))
+        known = [
+            held
+            for name in cells
+            if (held := self.grid[self.settings[name]].conditions) is not None
+        ]
+        conditions = (
+            None
+            if not known
+            else replace(
+                known[0],
+                sessions=tuple(sorted({session for held in known for session in held.sessions})),
+                cell=" + ".join(dict.fromkeys(held.cell for held in known)),
+            )
+        )
         return Outcome.measured(summary, conditions=conditions)
 
     def _gains(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
-        """What the row gains over the lossless rule, each prompt on the curve of its own setting."""
-        parts = [gain_runs(self.measured[fold.setting], self.session.store, ids=frozenset(fold.reported))
-                 for fold in chosen]
+        """What the row gains over the lossless rule, each prompt on the curve of its own
+        setting."""
+        parts = [
+            gain_runs(self.measured[fold.setting], self.session.store, ids=frozenset(fold.reported))
+            for fold in chosen
+        ]
         known = [part for part in parts if part is not None]
-        return tau_gain.split(tau_gain.joined(known), self.temperature) if known and len(known) == len(parts) else {}
+        return (
+            tau_gain.split(tau_gain.joined(known), self.temperature)
+            if known and len(known) == len(parts)
+            else {}
+        )
 
     def _diversity(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
         """What the repeats show that all cells of the row have."""
         repeats = [repeats_of(self.measured[fold.setting], self.session.store) for fold in chosen]
-        return diversity([sample for fold, runs in zip(chosen, repeats, strict=True)
-                          for run in runs[:min(map(len, repeats))] for sample in run if sample.id in fold.reported])
+        return diversity(
+            [
+                sample
+                for fold, runs in zip(chosen, repeats, strict=True)
+                for run in runs[: min(map(len, repeats))]
+                for sample in run
+                if sample.id in fold.reported
+            ]
+        )
 
     def _notes(self, chosen: Sequence[Chosen]) -> tuple[str, ...]:
         """Which setting the row shows, chosen on how many prompts."""
@@ -287,9 +375,22 @@ class ChosenRow:
         lacking = f"; {missing} of them not measured" if missing else ""
         if len(chosen) > 1 and len({fold.setting for fold in chosen}) == 1:
             sizes = " and ".join(str(fold.selection) for fold in chosen)
-            return (Note(f"{chosen[0].setting}: of {tried} settings, by either half of the prompts ({sizes}){lacking}",
-                         TAKEN, chosen[0].setting),)
-        parts = [f"{fold.setting}, on {len(fold.reported)} prompts, selected by {fold.selection} others"
-                 for fold in chosen]
-        return (Note(f"{'; '.join(parts)}; of {tried} settings{lacking}", TAKEN,
-                     " or ".join(fold.setting for fold in chosen)),)
+            return (
+                Note(
+                    f"{chosen[0].setting}: of {tried} settings, by either half of the prompts "
+                    f"({sizes}){lacking}",
+                    TAKEN,
+                    chosen[0].setting,
+                ),
+            )
+        parts = [
+            f"{fold.setting}, on {len(fold.reported)} prompts, selected by {fold.selection} others"
+            for fold in chosen
+        ]
+        return (
+            Note(
+                f"{'; '.join(parts)}; of {tried} settings{lacking}",
+                TAKEN,
+                " or ".join(fold.setting for fold in chosen),
+            ),
+        )

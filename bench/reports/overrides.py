@@ -1,4 +1,5 @@
-"""Overrides as text: the scale of a report that they choose, and the rule that they name for its rows."""
+"""Overrides as text: the scale of a report that they choose, and the rule that they name for its
+rows."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class Selection:
 
     @classmethod
     def from_overrides(cls, overrides: Sequence[str]) -> Selection:
-        """From `pair=NAME`, or `pairs=[NAME,NAME]`, and `scale=NAME`. Raises ValueError for an unknown scale, and for
-        pairs that are no list of names or are given twice."""
+        """From `pair=NAME`, or `pairs=[NAME,NAME]`, and `scale=NAME`. Raises ValueError for an
+        unknown scale, and for pairs that are no list of names or are given twice."""
         given = {key_of(line): line.partition("=")[2] for line in overrides}
         scale = next((one for one in SCALES if one == given.get("scale", "embedded")), None)
         if scale is None:
@@ -46,8 +47,14 @@ class Selection:
             pairs = user_yaml.parse(given["pairs"])
         except ValueError as error:
             raise ValueError(f"pairs={given['pairs'][:60]}: {error}") from error
-        if not isinstance(pairs, list) or not pairs or not all(isinstance(pair, str) for pair in pairs):
-            raise ValueError(f"pairs={given['pairs']}: must be a list of names: pairs=[vicuna_13b,llama31_8b]")
+        if (
+            not isinstance(pairs, list)
+            or not pairs
+            or not all(isinstance(pair, str) for pair in pairs)
+        ):
+            raise ValueError(
+                f"pairs={given['pairs']}: must be a list of names: pairs=[vicuna_13b,llama31_8b]"
+            )
         return cls(tuple(dict.fromkeys(pairs)), scale)
 
     def edition(self, spec: Spec) -> Spec:
@@ -73,9 +80,11 @@ def takes_rule(spec: ReportSpec) -> bool:
     return getattr(spec, "sweep", None) is not None
 
 
-def with_rule(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[str]) -> TableSpec | FigureSpec:
-    """The report with the rule that `overrides` name and its settings; unchanged without one. An option that they set
-    is not swept. Raises ValueError where the swept option has to be named."""
+def with_rule(
+    spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[str]
+) -> TableSpec | FigureSpec:
+    """The report with the rule that `overrides` name and its settings; unchanged without one. An
+    option that they set is not swept. Raises ValueError where the swept option has to be named."""
     given = {key_of(line): line.partition("=")[2] for line in overrides}
     sweep = getattr(spec, "sweep", None)
     if sweep is None or "rule" not in given:
@@ -102,5 +111,8 @@ def lacking_rule(spec: ReportSpec, overrides: Sequence[str]) -> str:
 
 
 def taken_by(fixed: Collection[str], key: str, spec: ReportSpec) -> bool:
-    """Whether a point with these keys of its own takes an override: options of the rule go with the rule."""
-    return key not in fixed and not (takes_rule(spec) and "rule" in fixed and key.startswith("rule."))
+    """Whether a point with these keys of its own takes an override: options of the rule go with the
+    rule."""
+    return key not in fixed and not (
+        takes_rule(spec) and "rule" in fixed and key.startswith("rule.")
+    )

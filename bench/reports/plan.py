@@ -1,4 +1,5 @@
-"""The points of a report: composed into cells, run if they are missing, read back from the store."""
+"""The points of a report: composed into cells, run if they are missing, read back from the
+store."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bench.reports.choice import chosen_rows
-from bench.reports.overrides import Selection, key_of, lacking_rule, of_points, taken_by, takes_rule, with_rule
+from bench.reports.overrides import (
+    Selection,
+    key_of,
+    lacking_rule,
+    of_points,
+    taken_by,
+    takes_rule,
+    with_rule,
+)
 from bench.reports.steps import Step, tuned, with_files
 from bench.run.cost_clock import forwards_of
 from bench.run.related_cells import gain_cells
@@ -64,57 +73,96 @@ class Plan:
         return list(groups.values())
 
     def all_cells(self) -> list[Cell]:
-        """The cells of all points, with their repeats, of which only the samples are needed, and those that tell what
-        a rule gains over lossless decoding."""
+        """The cells of all points, with their repeats, of which only the samples are needed, and
+        those that tell what a rule gains over lossless decoding."""
         repeated = [cell for coords, cell in self.cells.items() if not self.is_frontier(coords)]
-        repeats = [cell.replace(repeat=cell.repeat + i, timed=0)
-                   for i in range(1, self.spec.repeats) for cell in repeated]
+        repeats = [
+            cell.replace(repeat=cell.repeat + i, timed=0)
+            for i in range(1, self.spec.repeats)
+            for cell in repeated
+        ]
         own = {cell.unread_name for cell in (*self.cells.values(), *repeats)}
-        return [*self.cells.values(), *repeats, *(cell for cell in self.gain_cells() if cell.unread_name not in own)]
+        return [
+            *self.cells.values(),
+            *repeats,
+            *(cell for cell in self.gain_cells() if cell.unread_name not in own),
+        ]
 
     def gain_cells(self) -> list[Cell]:
         """The cells that the parts of Δτ need, where the report shows them."""
         shown = set(self.spec.metrics())
         if not shown & set(PARTS):
             return []
-        needed = [needs for coords, cell in self.cells.items() if not self.is_frontier(coords)
-                  and (needs := gain_cells(cell, asked_of(self.spec, coords))) is not None]
+        needed = [
+            needs
+            for coords, cell in self.cells.items()
+            if not self.is_frontier(coords)
+            and (needs := gain_cells(cell, asked_of(self.spec, coords))) is not None
+        ]
         cells = [cell for needs in needed for cell in needs.all(argmax="tau_gain_argmax" in shown)]
-        distinct = {cell.model_dump_json(): cell for cell in cells}.values()  # to name a cell takes longer
-        return [cell for cell in {cell.unread_name: cell for cell in distinct}.values() if cell.can_run]
+        distinct = {
+            cell.model_dump_json(): cell for cell in cells
+        }.values()  # to name a cell takes longer
+        return [
+            cell for cell in {cell.unread_name: cell for cell in distinct}.values() if cell.can_run
+        ]
 
     def is_untimed(self, coords: Coords) -> bool:
-        """Whether the point needs no clock: it takes that of another, or is judged by τ and likelihood alone."""
+        """Whether the point needs no clock: it takes that of another, or is judged by τ and
+        likelihood alone."""
         return self.is_frontier(coords) or asked_of(self.spec, coords) is not None
 
     def traced(self) -> set[str]:
         """Names of the cells that the report reads traces of."""
-        return {cell.name for coords, cell in self.cells.items() if self.spec.trace and not self.is_frontier(coords)}
+        return {
+            cell.name
+            for coords, cell in self.cells.items()
+            if self.spec.trace and not self.is_frontier(coords)
+        }
 
     def is_frontier(self, coords: Coords) -> bool:
         return any(entry.frontier for entry in self.spec.entries(coords).values())
 
     def grid(self, session: Session) -> dict[Coords, Outcome]:
-        """What the store holds for each point; where rows choose among settings, also for each row, at its coordinates
-        without those of the settings."""
-        measured = {coords: outcome(cell, session, self.spec, asked_of(self.spec, coords))
-                    for coords, cell in self.cells.items()}
-        measured = {coords: held.untimed() if self.is_frontier(coords) else held for coords, held in measured.items()}
+        """What the store holds for each point; where rows choose among settings, also for each row,
+        at its coordinates without those of the settings."""
+        measured = {
+            coords: outcome(cell, session, self.spec, asked_of(self.spec, coords))
+            for coords, cell in self.cells.items()
+        }
+        measured = {
+            coords: held.untimed() if self.is_frontier(coords) else held
+            for coords, held in measured.items()
+        }
         for coords in self.notes.keys() & measured.keys():
-            measured[coords] = replace(measured[coords], notes=(*measured[coords].notes, self.notes[coords]))
+            measured[coords] = replace(
+                measured[coords], notes=(*measured[coords].notes, self.notes[coords])
+            )
         if of_meanings(self.spec):
             names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
-            measured = {coords: replace(held, agreement=named(
-                (session.folder(self.cells[coords]).record(AGREEMENT) or {}).get("values", {}), names))
-                for coords, held in measured.items()}
-        measured |= {coords: Outcome.missing(reason) for coords, reason in (self.refused | self.absent).items()}
+            measured = {
+                coords: replace(
+                    held,
+                    agreement=named(
+                        (session.folder(self.cells[coords]).record(AGREEMENT) or {}).get(
+                            "values", {}
+                        ),
+                        names,
+                    ),
+                )
+                for coords, held in measured.items()
+            }
+        measured |= {
+            coords: Outcome.missing(reason)
+            for coords, reason in (self.refused | self.absent).items()
+        }
         return measured | chosen_rows(self, measured, session)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No collection of garbage inside: composing hundreds of points makes many objects that stay, and looking through
-    them again and again takes a sixth of its time."""
+    """No collection of garbage inside: composing hundreds of points makes many objects that stay,
+    and looking through them again and again takes a sixth of its time."""
     gc.disable()
     try:
         yield
@@ -123,10 +171,12 @@ def uncollected() -> Iterator[None]:
 
 
 def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[str]) -> Plan:
-    """Compose every point of the report on the pair that `overrides` choose. `overrides` win over the report's
-    `base`, and those of the pair also over its axes. A report without a speed needs no timed pass.
+    """Compose every point of the report on the pair that `overrides` choose. `overrides` win over
+    the report's `base`, and those of the pair also over its axes. A report without a speed needs no
+    timed pass.
 
-    Raises ValueError for any other override of an axis: it would show one point under several labels."""
+    Raises ValueError for any other override of an axis: it would show one point under several
+    labels."""
     spec = with_rule(Selection.from_overrides(overrides).edition(spec), hydra, overrides)
     overrides = of_points(overrides)
     check_overrides(spec, overrides)
@@ -134,11 +184,18 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
     cost = next((line for line in overrides if key_of(line) == "cost"), None)
     if cost is not None:
         name = cost.partition("=")[2]
-        spec = spec.model_copy(update={"name": f"{spec.name}_{name}", "title": f"{spec.title}, modelled for {name}"})
+        spec = spec.model_copy(
+            update={"name": f"{spec.name}_{name}", "title": f"{spec.title}, modelled for {name}"}
+        )
     overrides = [line for line in overrides if line != cost]
-    plan, untimed = Plan(spec, {}, {}), [] if TIMED & set(spec.metrics()) and cost is None else ["timed=0"]
+    plan, untimed = (
+        Plan(spec, {}, {}),
+        [] if TIMED & set(spec.metrics()) and cost is None else ["timed=0"],
+    )
     for point in spec.points():
-        no_cell = next((entry.no_cell for entry in spec.entries(point.coords).values() if entry.no_cell), "")
+        no_cell = next(
+            (entry.no_cell for entry in spec.entries(point.coords).values() if entry.no_cell), ""
+        )
         if reason := no_cell or lacking:
             plan.absent[point.coords] = reason
             continue
@@ -146,7 +203,10 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
         own = [line for line in overrides if taken_by(entries, key_of(line), spec)]
         lines, step, note = tuned(hydra, [*untimed, *point.overrides, *own])
         if step is not None:
-            plan.steps[point.coords], plan.refused[point.coords] = step, f"needs {step.file}: {step}"
+            plan.steps[point.coords], plan.refused[point.coords] = (
+                step,
+                f"needs {step.file}: {step}",
+            )
             continue
         if note:
             plan.notes[point.coords] = note
@@ -154,9 +214,13 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
         if step is not None:
             plan.steps[point.coords] = step
         if found.cell is not None:
-            plan.cells[point.coords] = found.cell.replace(timed=0) if plan.is_untimed(point.coords) else found.cell
+            plan.cells[point.coords] = (
+                found.cell.replace(timed=0) if plan.is_untimed(point.coords) else found.cell
+            )
         else:
-            reasons, reason = (plan.absent, found.absent) if found.absent else (plan.refused, found.refused)
+            reasons, reason = (
+                (plan.absent, found.absent) if found.absent else (plan.refused, found.refused)
+            )
             reasons[point.coords] = reason
     return plan
 
@@ -168,41 +232,61 @@ def of_meanings(spec: ReportSpec) -> Own | None:
 
 
 def lacking_models(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> str:
-    """Why a report that compares meanings cannot run: no model of meaning is given. Empty for all others."""
+    """Why a report that compares meanings cannot run: no model of meaning is given. Empty for all
+    others."""
     figure = of_meanings(spec)
     if figure is None or hydra.settings(overrides).similarity.models(measures := figure.meanings):
         return ""
-    return f"needs a model of meaning: {' or '.join(f'similarity.{name}=MODEL' for name in measures)}, a folder or a " \
-           "hub name org/model"
+    return (
+        "needs a model of meaning: "
+        f"{' or '.join(f'similarity.{name}=MODEL' for name in measures)}, a folder or a hub name "
+        "org/model"
+    )
 
 
-def named(agreement: Mapping[str, Mapping[str, Sequence[float]]],
-          names: Mapping[str, str]) -> dict[str, dict[str, Sequence[float]]]:
-    """The agreement of a cell, its series named by coordinates where they are cells of the report."""
-    return {measure: {names.get(series, series): values for series, values in of_series.items()}
-            for measure, of_series in agreement.items()}
+def named(
+    agreement: Mapping[str, Mapping[str, Sequence[float]]], names: Mapping[str, str]
+) -> dict[str, dict[str, Sequence[float]]]:
+    """The agreement of a cell, its series named by coordinates where they are cells of the
+    report."""
+    return {
+        measure: {names.get(series, series): values for series, values in of_series.items()}
+        for measure, of_series in agreement.items()
+    }
 
 
 def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
-    """Raises ValueError for an override of a key that an axis of the report sets, except those of the pair, and of the
-    rule where a row takes it."""
-    axis_keys = {key_of(line) for entries in spec.axes.values() for entry in entries for line in entry.overrides}
+    """Raises ValueError for an override of a key that an axis of the report sets, except those of
+    the pair, and of the rule where a row takes it."""
+    axis_keys = {
+        key_of(line)
+        for entries in spec.axes.values()
+        for entry in entries
+        for line in entry.overrides
+    }
     axis_keys -= {"rule"} if takes_rule(spec) else set()
     for line in overrides:
         if key_of(line) in axis_keys and key_of(line).partition(".")[0] != "pair":
-            raise ValueError(f"{line}: an axis of report={spec.name}, which sets it itself; change "
-                             f"conf/report/{spec.name}.yaml, or run a cell without report=")
+            raise ValueError(
+                f"{line}: an axis of report={spec.name}, which sets it itself; change "
+                f"conf/report/{spec.name}.yaml, or run a cell without report="
+            )
 
 
 def asked_of(spec: ReportSpec, coords: Coords) -> float | None:
     """The temperature that the row is judged at in place of its own."""
-    return next((entry.judged_at for entry in spec.entries(coords).values() if entry.judged_at is not None), None)
+    return next(
+        (entry.judged_at for entry in spec.entries(coords).values() if entry.judged_at is not None),
+        None,
+    )
 
 
-def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: float | None = None) -> Outcome:
-    """A cell as a report shows it: its summary (with those of its trace, if the report reads traces), how it was
-    measured and what its rows are compared by; or why it has none. `asked`: the temperature that it is judged at in
-    place of its own."""
+def outcome(
+    cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: float | None = None
+) -> Outcome:
+    """A cell as a report shows it: its summary (with those of its trace, if the report reads
+    traces), how it was measured and what its rows are compared by; or why it has none. `asked`: the
+    temperature that it is judged at in place of its own."""
     folder, summary, problem = session.folder(cell), session.compared(cell), session.problem(cell)
     if summary is not None and asked is not None:
         summary = session.judged_at(cell, summary, asked)
@@ -211,39 +295,56 @@ def outcome(cell: Cell, session: Session, spec: TableSpec | FigureSpec, asked: f
         pairs = [pair for pair in folder.compared() if isinstance(pair, Compared)]
         if spec.trace:
             tokens = {pair.id: len(pair.sample.output_ids) for pair in pairs}
-            audited = {name: value for name, value in (folder.record(COVERAGE) or {}).items()
-                       if name.removesuffix("_ci95") in METRICS}
-            summary = summary.with_values(**trace_metrics([traces], tokens, cell.decoding.temperature), **audited)
+            audited = {
+                name: value
+                for name, value in (folder.record(COVERAGE) or {}).items()
+                if name.removesuffix("_ci95") in METRICS
+            }
+            summary = summary.with_values(
+                **trace_metrics([traces], tokens, cell.decoding.temperature), **audited
+            )
         if {"nodes_per_cycle", "forwards_per_cycle"} & set(spec.metrics()):
-            sizes = cycle_sizes([pair.sample for pair in pairs], forwards_of(cell.model_dump(mode="json")))
+            sizes = cycle_sizes(
+                [pair.sample for pair in pairs], forwards_of(cell.model_dump(mode="json"))
+            )
             summary = summary.with_values(**sizes)
         if summary.judge is not None:
             summary = summary.with_values(**summary.judge.metrics())
         conditions = conditions_of(cell, summary, folder)
         if session.settings.cost is not None:
             conditions = replace(conditions, machine=stated(session.settings.cost), sessions=())
-        held = Outcome.measured(summary, traces if spec.trace else None, conditions, unjudged(cell, spec, session))
+        held = Outcome.measured(
+            summary, traces if spec.trace else None, conditions, unjudged(cell, spec, session)
+        )
         pass_at = getattr(cell.task.options, "pass_at", 1)
-        return replace(held, notes=coinciding([pair.sample for pair in pairs], pass_at)) if pass_at > 1 else held
+        return (
+            replace(held, notes=coinciding([pair.sample for pair in pairs], pass_at))
+            if pass_at > 1
+            else held
+        )
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")
 
 
 def coinciding(samples: Sequence[Sample], pass_at: int) -> tuple[str, ...]:
-    """A note where answers to one problem are the same text: their pass@k is near their pass@1. A rule that draws few
-    random numbers repeats itself."""
+    """A note where answers to one problem are the same text: their pass@k is near their pass@1. A
+    rule that draws few random numbers repeats itself."""
     texts: dict[str, list[tuple[str, ...]]] = {}
     for sample in samples:
         texts.setdefault(sample.item, []).append(tuple(sample.texts))
     distinct, answers = sum(len(set(of)) for of in texts.values()), len(samples)
     if distinct == answers:
         return ()
-    return (f"pass@{pass_at} of {answers} answers to {len(texts)} problems, of which {distinct} are distinct",)
+    return (
+        f"pass@{pass_at} of {answers} answers to {len(texts)} problems, of which {distinct} are "
+        "distinct",
+    )
 
 
 def unjudged(cell: Cell, spec: TableSpec | FigureSpec, session: Session) -> str:
-    """Why a cell has no grade; empty where the report shows none and for a task that no LLM judges."""
+    """Why a cell has no grade; empty where the report shows none and for a task that no LLM
+    judges."""
     if not needs_judge(spec) or cell.load_task().judged is None:
         return ""
     return "needs judge.base_url" if session.settings.judge.base_url is None else "not judged"
@@ -255,14 +356,26 @@ def needs_judge(spec: TableSpec | FigureSpec) -> bool:
 
 
 def conditions_of(cell: Cell, summary: Summary, folder: RequestedCell) -> Conditions:
-    """How a measured cell was measured, from its settings, its environment record and its timed prompts."""
+    """How a measured cell was measured, from its settings, its environment record and its timed
+    prompts."""
     environment = folder.environment() or {}
-    sessions = {TimingSession(row.started, row.host, row.boot, row.shared, row.threads or 0) for row in folder.timed()}
+    sessions = {
+        TimingSession(row.started, row.host, row.boot, row.shared, row.threads or 0)
+        for row in folder.timed()
+    }
     on = machine(environment, (session.threads for session in sessions))
     return Conditions(
-        pair=cell.pair.name, temperature=cell.decoding.temperature, seed=cell.seed, repeats=summary.repeats,
-        theta=getattr(cell.rule.options, "theta", None), machine=on,
-        date=str(environment.get("since", ""))[:10], lock=environment.get("lock"),
+        pair=cell.pair.name,
+        temperature=cell.decoding.temperature,
+        seed=cell.seed,
+        repeats=summary.repeats,
+        theta=getattr(cell.rule.options, "theta", None),
+        machine=on,
+        date=str(environment.get("since", ""))[:10],
+        lock=environment.get("lock"),
         baseline=f"{folder.baseline.key} in batches of {cell.batch}",
-        sessions=tuple(sorted(sessions)), cell=folder.key,
-        proportion=cell.load_task().proportion and all(sample.group is None for sample in folder.good_samples()))
+        sessions=tuple(sorted(sessions)),
+        cell=folder.key,
+        proportion=cell.load_task().proportion
+        and all(sample.group is None for sample in folder.good_samples()),
+    )

@@ -1,5 +1,5 @@
-"""Render reports from the store: their tables, their figures, and one page over all of them, with the answers of their
-cells, their prompts, the texts of their tokens and their traces."""
+"""Render reports from the store: their tables, their figures, and one page over all of them, with
+the answers of their cells, their prompts, the texts of their tokens and their traces."""
 
 from __future__ import annotations
 
@@ -39,18 +39,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KEPT = (".md", ".csv", ".tex", ".png")
-"""Endings of the files that `output.keep` keeps; PDF, SVG and HTML are made from the store again."""
+"""Endings of the files that `output.keep` keeps; PDF, SVG and HTML are made from the store
+again."""
 LARGE = 2**20
 """Bytes of a CSV file above which it is kept compressed."""
-WITHOUT = {False: "without the prompts: the task cannot read them",
-           True: "without the prompts: the files of the task have changed since"}
+WITHOUT = {
+    False: "without the prompts: the task cannot read them",
+    True: "without the prompts: the files of the task have changed since",
+}
 
 
-def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session) -> list[Item]:
-    """Write every report's table or figure and the page <folder>/index.html. Returns what was drawn.
+def render_plans(
+    plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session
+) -> list[Item]:
+    """Write every report's table or figure and the page <folder>/index.html. Returns what was
+    drawn.
 
-    `commands` has one command per plan, printed under its report. A report that cannot be drawn is logged as an error
-    and left out of the page."""
+    `commands` has one command per plan, printed under its report. A report that cannot be drawn is
+    logged as an error and left out of the page."""
     items = []
     for plan, command in zip(plans, commands, strict=True):
         grid = plan.grid(session)
@@ -67,10 +73,13 @@ def render_plans(plans: Sequence[Plan], commands: Sequence[str], folder: Path, s
 
 
 def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session) -> Path:
-    """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its path."""
+    """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its
+    path."""
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
     groups = groups_of(cells.values(), session.store, row_names(plans))
-    return write_index(folder, items, latest_environment(map(session.folder, cells.values())), groups=groups)
+    return write_index(
+        folder, items, latest_environment(map(session.folder, cells.values())), groups=groups
+    )
 
 
 def row_names(plans: Iterable[Plan]) -> dict[str, str]:
@@ -78,8 +87,13 @@ def row_names(plans: Iterable[Plan]) -> dict[str, str]:
     names = {}
     for plan in plans:
         spec = plan.spec
-        shown = [axis for axis in spec.axes if isinstance(spec, TableSpec) and axis not in spec.columns
-                 and len(labels_of(spec.axes[axis])) > 1]
+        shown = [
+            axis
+            for axis in spec.axes
+            if isinstance(spec, TableSpec)
+            and axis not in spec.columns
+            and len(labels_of(spec.axes[axis])) > 1
+        ]
         for coords, cell in plan.cells.items():
             labels = spec.labels(coords)
             names[cell.name] = ", ".join(labels[axis] for axis in shown if labels[axis] != AS_GIVEN)
@@ -92,9 +106,12 @@ def log_items(items: Iterable[Item], session: Session, group: str | None = None)
         session.logbook.log_report(item.spec.name, item.spec.title, item.command, item.paths, group)
 
 
-def keep_reports(plans: Sequence[Plan], items: Sequence[Item], folder: Path, session: Session) -> None:
-    """`output.keep=FOLDER`: copy what was drawn of the reports `plans` there, each with its command and the environment
-    it was measured in, and list them with their commands in TABLES.md, whose lines of other reports stay."""
+def keep_reports(
+    plans: Sequence[Plan], items: Sequence[Item], folder: Path, session: Session
+) -> None:
+    """`output.keep=FOLDER`: copy what was drawn of the reports `plans` there, each with its command
+    and the environment it was measured in, and list them with their commands in TABLES.md, whose
+    lines of other reports stay."""
     folder.mkdir(parents=True, exist_ok=True)
     listing, lines = folder / "TABLES.md", kept_lines(folder)
     of_name = {plan.spec.name: plan for plan in plans}
@@ -102,13 +119,23 @@ def keep_reports(plans: Sequence[Plan], items: Sequence[Item], folder: Path, ses
         name, shown = item.spec.name, "md" if item.spec.kind == "table" else "png"
         copies = [keep(path, folder) for path in item.paths if path.suffix in KEPT]
         numbers = next(copy.name for copy in copies if ".csv" in copy.suffixes)
-        lines[name] = (f"- [{item.spec.title}]({name}.{shown}): [numbers]({numbers}), "
-                       f"[environment]({name}.environment.json), `{item.command}`")
-        record = json.dumps({"command": item.command, **measured_on(of_name[name], session)}, indent=1,
-                            ensure_ascii=False)
+        lines[name] = (
+            f"- [{item.spec.title}]({name}.{shown}): [numbers]({numbers}), "
+            f"[environment]({name}.environment.json), `{item.command}`"
+        )
+        record = json.dumps(
+            {"command": item.command, **measured_on(of_name[name], session)},
+            indent=1,
+            ensure_ascii=False,
+        )
         replace_text(folder / f"{name}.environment.json", f"{record}\n")
-    replace_text(listing, "\n".join(["# Tables and figures", "", *(lines[name] for name in sorted(lines)), ""]))
-    session.print(f"kept in {folder}: {', '.join(item.spec.name for item in items)}", soft_wrap=True)
+    replace_text(
+        listing,
+        "\n".join(["# Tables and figures", "", *(lines[name] for name in sorted(lines)), ""]),
+    )
+    session.print(
+        f"kept in {folder}: {', '.join(item.spec.name for item in items)}", soft_wrap=True
+    )
 
 
 def keep(path: Path, folder: Path) -> Path:
@@ -116,7 +143,9 @@ def keep(path: Path, folder: Path) -> Path:
     plain, packed = folder / path.name, folder / f"{path.name}.gz"
     if path.suffix == ".csv" and path.stat().st_size > LARGE:
         with replacing(packed) as temporary:
-            temporary.write_bytes(gzip.compress(path.read_bytes(), mtime=0))  # the same bytes whenever it is written
+            temporary.write_bytes(
+                gzip.compress(path.read_bytes(), mtime=0)
+            )  # the same bytes whenever it is written
         plain.unlink(missing_ok=True)
         return packed
     copy_file(path, plain)
@@ -128,7 +157,11 @@ def kept_lines(folder: Path) -> dict[str, str]:
     """Name of a kept report -> its line of TABLES.md."""
     listing = folder / "TABLES.md"
     lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
-    return {found[1]: line for line in lines if (found := re.search(r"\[numbers\]\((\w+)\.csv(\.gz)?\)", line))}
+    return {
+        found[1]: line
+        for line in lines
+        if (found := re.search(r"\[numbers\]\((\w+)\.csv(\.gz)?\)", line))
+    }
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
@@ -138,37 +171,66 @@ def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
             return render_table(spec, grid, folder)
         from plots.planes import render_planes  # matplotlib, as below
 
-        return [*render_table(spec, grid, folder), *render_planes(spec.planes, spec.chosen(), grid, folder)]
-    from plots.render import render  # matplotlib, which a dry run or a refused command should not cost
+        return [
+            *render_table(spec, grid, folder),
+            *render_planes(spec.planes, spec.chosen(), grid, folder),
+        ]
+    from plots.render import (
+        render,
+    )  # matplotlib, which a dry run or a refused command should not cost
 
     return render(spec, grid, folder)
 
 
 def measured_on(plan: Plan, session: Session) -> dict[str, Any]:
-    """What is kept of where a report was measured: the record of its cell that ran last; `machines`, every processor,
-    torch, commit and digest of the code that decoded or timed one of its cells, with the number of cells; and `clock`,
-    in milliseconds, what a token of plain decoding took in each measuring session."""
-    cells = {each.name: each for cell in plan.cells.values() for each in (cell, cell.baseline())}.values()
+    """What is kept of where a report was measured: the record of its cell that ran last;
+    `machines`, every processor, torch, commit and digest of the code that decoded or timed one of
+    its cells, with the number of cells; and `clock`, in milliseconds, what a token of plain
+    decoding took in each measuring session."""
+    cells = {
+        each.name: each for cell in plan.cells.values() for each in (cell, cell.baseline())
+    }.values()
     used, clock = Counter[str](), dict[str, dict[str, list[float]]]()
     for cell in cells:
         folder = session.folder(cell)
         found = folder.environment() or {"earlier": []}
-        used.update({json.dumps(_machine(record)) for record in (found, *found["earlier"]) if "cpu" in record})
+        used.update(
+            {
+                json.dumps(_machine(record))
+                for record in (found, *found["earlier"])
+                if "cpu" in record
+            }
+        )
         if cell.is_autoregressive:
             for row in folder.timed():
-                clock.setdefault(f"{cell.pair.name}, {cell.task.name}", {}).setdefault(row.started, []).append(
-                    1000 * row.own.decode_s / max(1, row.own.tokens))
-    return {**latest_environment(map(session.folder, plan.cells.values())),
-            "machines": [{**json.loads(machine), "cells": count} for machine, count in sorted(used.items())],
-            "clock": {name: {began: round(statistics.median(times), 3) for began, times in sorted(sessions.items())}
-                      for name, sessions in sorted(clock.items())}}
+                clock.setdefault(f"{cell.pair.name}, {cell.task.name}", {}).setdefault(
+                    row.started, []
+                ).append(1000 * row.own.decode_s / max(1, row.own.tokens))
+    return {
+        **latest_environment(map(session.folder, plan.cells.values())),
+        "machines": [
+            {**json.loads(machine), "cells": count} for machine, count in sorted(used.items())
+        ],
+        "clock": {
+            name: {
+                began: round(statistics.median(times), 3)
+                for began, times in sorted(sessions.items())
+            }
+            for name, sessions in sorted(clock.items())
+        },
+    }
 
 
 def _machine(record: Mapping[str, Any]) -> dict[str, Any]:
     cpu, git, accelerator = record["cpu"], record.get("git") or {}, record.get("accelerator")
-    return {"cpu": f"{cpu['model']}, {cpu.get('family', 'microarchitecture unknown')}",
-            "accelerator": accelerator and accelerator["name"], "torch": record["packages"].get("torch"),
-            "commit": git.get("commit"), "dirty": git.get("dirty"), "code": record.get("code")}
+    return {
+        "cpu": f"{cpu['model']}, {cpu.get('family', 'microarchitecture unknown')}",
+        "accelerator": accelerator and accelerator["name"],
+        "torch": record["packages"].get("torch"),
+        "commit": git.get("commit"),
+        "dirty": git.get("dirty"),
+        "code": record.get("code"),
+    }
 
 
 def latest_environment(folders: Iterable[CellFolder]) -> dict[str, Any]:
@@ -195,16 +257,26 @@ class Stored:
 
 
 def groups_of(cells: Iterable[Cell], store: Store, names: Mapping[str, str]) -> list[Group]:
-    """The groups of these cells and of their baselines; `names`: what a report calls cells. Raises StoreError."""
+    """The groups of these cells and of their baselines; `names`: what a report calls cells. Raises
+    StoreError."""
     baselines = {cell.name: cell if cell.is_autoregressive else cell.baseline() for cell in cells}
-    both = [Stored(each, each.name, baseline.name, (store.cell(each.name).config() or {}).get("task_contents"))
-            for cell in cells for baseline in [baselines[cell.name]] for each in (baseline, cell)]
+    both = [
+        Stored(
+            each,
+            each.name,
+            baseline.name,
+            (store.cell(each.name).config() or {}).get("task_contents"),
+        )
+        for cell in cells
+        for baseline in [baselines[cell.name]]
+        for each in (baseline, cell)
+    ]
     return groups_of_stored(both, store, names)
 
 
 def stored_cells(store: Store) -> list[Stored]:
-    """Every cell of a store. One that is damaged, or whose configuration this version cannot read, is left out with a
-    warning."""
+    """Every cell of a store. One that is damaged, or whose configuration this version cannot read,
+    is left out with a warning."""
     from bench.config.cell import Cell  # torch, which a refused command should not cost
 
     cells = []
@@ -219,12 +291,20 @@ def stored_cells(store: Store) -> list[Stored]:
         except (ConfigError, StoreError) as error:
             log.warning("%s is not shown: %s", folder.path, error)
             continue
-        cells.append(Stored(cell, folder.key, str(config.get("baseline", folder.key)), config.get("task_contents")))
+        cells.append(
+            Stored(
+                cell,
+                folder.key,
+                str(config.get("baseline", folder.key)),
+                config.get("task_contents"),
+            )
+        )
     return cells
 
 
-def groups_of_stored(cells: Iterable[Stored], store: Store, names: Mapping[str, str] = MappingProxyType({})
-                     ) -> list[Group]:
+def groups_of_stored(
+    cells: Iterable[Stored], store: Store, names: Mapping[str, str] = MappingProxyType({})
+) -> list[Group]:
     """The cells that have answers, by their baseline, which stands first. Raises StoreError."""
     groups: dict[str, dict[str, Stored]] = {}
     for stored in sorted(cells, key=lambda stored: not stored.cell.is_autoregressive):
@@ -241,20 +321,28 @@ def _group(members: Sequence[Stored], store: Store, names: Mapping[str, str]) ->
     viewed = []
     for stored, name in zip(members, display_names(cells), strict=True):
         cell, folder = stored.cell, store.cell(stored.key)
-        samples = [sample for sample in folder.good_samples() if sample.id in prompts or not prompts]
+        samples = [
+            sample for sample in folder.good_samples() if sample.id in prompts or not prompts
+        ]
         if samples:
             known = names.get(stored.key) or name.removeprefix(f"{cell.task.name} ")
-            viewed.append(Viewed(stored.key, known, cell.is_autoregressive, samples, TraceFolder(folder)))
+            viewed.append(
+                Viewed(stored.key, known, cell.is_autoregressive, samples, TraceFolder(folder))
+            )
     texts = first.texts
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     decoding = first.decoding
-    about = [f"pair {first.pair.name}", f"T = {decoding.temperature:g}",
-             *([f"top-p {decoding.top_p:g}"] if decoding.top_p < 1 else []),
-             *([f"top-k {decoding.top_k}"] if decoding.top_k else []),
-             *([f"min-p {decoding.min_p:g}"] if decoding.min_p else []),
-             f"seed {first.seed}", f"≤ {first.max_new_tokens} tokens",
-             *(["texts only: its tokenizer is not on this machine"] if texts is None else []),
-             *([WITHOUT[changed]] if not prompts else [])]
+    about = [
+        f"pair {first.pair.name}",
+        f"T = {decoding.temperature:g}",
+        *([f"top-p {decoding.top_p:g}"] if decoding.top_p < 1 else []),
+        *([f"top-k {decoding.top_k}"] if decoding.top_k else []),
+        *([f"min-p {decoding.min_p:g}"] if decoding.min_p else []),
+        f"seed {first.seed}",
+        f"≤ {first.max_new_tokens} tokens",
+        *(["texts only: its tokenizer is not on this machine"] if texts is None else []),
+        *([WITHOUT[changed]] if not prompts else []),
+    ]
     return Group(first.task.name, ", ".join(about), viewed, messages, texts)
 
 
@@ -262,7 +350,10 @@ def _has_changed(stored: Stored) -> bool:
     """Whether the files of the cell's task are known to be others than when it was measured."""
     try:
         return stored.contents not in (None, stored.cell.task_contents())
-    except (ConfigError, TaskError):  # a file that was moved: the answers are shown without their prompts
+    except (
+        ConfigError,
+        TaskError,
+    ):  # a file that was moved: the answers are shown without their prompts
         return False
 
 
@@ -277,10 +368,18 @@ def _prompts(cells: Sequence[Cell]) -> list[Prompt]:
 
 
 def _messages(prompt: Prompt, texts: Texts | None) -> Messages:
-    """(role, text) of what the target was given, the given history of earlier turns in its place."""
+    """(role, text) of what the target was given, the given history of earlier turns in its
+    place."""
     if prompt.text is not None:
         return [("", prompt.text)]
     if prompt.input_ids is not None:
-        return [("", " ".join(map(str, prompt.input_ids)) if texts is None else "".join(texts(prompt.input_ids)))]
+        return [
+            (
+                "",
+                " ".join(map(str, prompt.input_ids))
+                if texts is None
+                else "".join(texts(prompt.input_ids)),
+            )
+        ]
     system = [("system", redacted(prompt.system))] if prompt.system is not None else []
     return [*system, *prompt.prefix, *(("user", turn) for turn in prompt.turns)]

@@ -1,5 +1,5 @@
-"""`report=NAME`: run the missing cells of a report, or of several (`[NAME,NAME]`, `all`, `every`), then render it from
-the store."""
+"""`report=NAME`: run the missing cells of a report, or of several (`[NAME,NAME]`, `all`, `every`),
+then render it from the store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from results.reports.spec import FigureSpec
 
 ALL, EVERY, LIST = "all", "every", "list"
-"""In place of a report's name: those that `make tables` runs, those on request too, or a list of them."""
+"""In place of a report's name: those that `make tables` runs, those on request too, or a list of
+them."""
 NO_NUMBER = {"fresh", "output.keep", "output.dir", "store.dir", "quality_batch", "workers"}
 """Overrides that change no number of a report."""
 LISTED = ("report", "title", "run by", "scales", "points")
@@ -56,20 +57,34 @@ class Request:
 
     @classmethod
     def from_command(cls, command: Command) -> Request:
-        """Raises ValueError for `report.KEY=` together with several reports, and for several of which one is a
-        group."""
-        changes = tuple(line for line in command.overrides if key_of(line).lstrip("+").startswith("report."))
-        request = cls(command.reports, changes, tuple(line for line in command.overrides if line not in changes))
+        """Raises ValueError for `report.KEY=` together with several reports, and for several of
+        which one is a group."""
+        changes = tuple(
+            line for line in command.overrides if key_of(line).lstrip("+").startswith("report.")
+        )
+        request = cls(
+            command.reports,
+            changes,
+            tuple(line for line in command.overrides if line not in changes),
+        )
         if len(request.reports) > 1 and (groups := {ALL, EVERY, LIST} & set(request.reports)):
-            raise ValueError(f"{request}: {sorted(groups)[0]} cannot be combined with other reports; give it alone, "
-                             "or only names of reports")
+            raise ValueError(
+                f"{request}: {sorted(groups)[0]} cannot be combined with other reports; give it "
+                "alone, or only names of reports"
+            )
         if changes and (len(request.reports) > 1 or request.reports[0] in (ALL, EVERY, LIST)):
-            raise ValueError(f"{changes[0]}: changes one report, {request} names several; give "
-                             "report=NAME (report=list shows all)")
+            raise ValueError(
+                f"{changes[0]}: changes one report, {request} names several; give "
+                "report=NAME (report=list shows all)"
+            )
         return request
 
     def __str__(self) -> str:
-        return f"report={self.reports[0]}" if len(self.reports) == 1 else f"report=[{','.join(self.reports)}]"
+        return (
+            f"report={self.reports[0]}"
+            if len(self.reports) == 1
+            else f"report=[{','.join(self.reports)}]"
+        )
 
     def asks(self, *names: str) -> bool:
         """Whether one of these names is among those given."""
@@ -80,17 +95,19 @@ class Request:
         return self.asks(spec.name, EVERY) or (self.asks(ALL) and not spec.on_request)
 
     def command(self, report: str) -> str:
-        """The command that makes this one report, without what changes no number of it: where files are, that it was
-        timed anew, how many prompts were decoded together."""
+        """The command that makes this one report, without what changes no number of it: where files
+        are, that it was timed anew, how many prompts were decoded together."""
         own = (line for line in self.overrides if key_of(line) not in NO_NUMBER)
         return made_by(f"report={report}", *self.changes, *own)
 
 
 def run_reports(command: Command, hydra: Composer) -> int:
-    """Run the missing cells of the requested reports and render them and their page into <output.dir>/report/.
+    """Run the missing cells of the requested reports and render them and their page into
+    <output.dir>/report/.
 
-    Overrides on the command line win over those of the report; `report.KEY=` changes the report itself. Returns the
-    exit status: 0, or 1 if a cell failed. Raises ValueError if the command cannot run."""
+    Overrides on the command line win over those of the report; `report.KEY=` changes the report
+    itself. Returns the exit status: 0, or 1 if a cell failed. Raises ValueError if the command
+    cannot run."""
     request = Request.from_command(command)
     session = Session(hydra.settings(request.overrides))
     folder = session.settings.output.dir / "report"
@@ -99,16 +116,23 @@ def run_reports(command: Command, hydra: Composer) -> int:
         show_reports(reports.values(), request.overrides, session)
         return 0
     plans = plans_of(reports, hydra, request)
-    if session.settings.cost is None and not request.asks(ALL, EVERY):  # a profile prices every prompt
+    if session.settings.cost is None and not request.asks(
+        ALL, EVERY
+    ):  # a profile prices every prompt
         check_selection(plans.values())
     if session.settings.dry_run:
         check_creatable(folder, "output.dir")
         if not any(plan.cells or plan.steps for plan in plans.values()) and not (
-                plans and all(plan.absent for plan in plans.values())):
+            plans and all(plan.absent for plan in plans.values())
+        ):
             runnable(plans, request, session)
         show_cells(list(plans.values()), session)
         return 0
-    from bench.reports.render import keep_reports, log_items, render_plans  # pandas, which a dry run should not cost
+    from bench.reports.render import (
+        keep_reports,
+        log_items,
+        render_plans,
+    )  # pandas, which a dry run should not cost
 
     if run_steps([step for plan in plans.values() for step in plan.steps.values()], session):
         plans = plans_of(reports, hydra, request)
@@ -119,25 +143,32 @@ def run_reports(command: Command, hydra: Composer) -> int:
     announce(list(plans.values()), session)
     judged = run_plans(list(plans.values()), session)
     if drawn := {name: plan for name, plan in plans.items() if not awaits_clock(plan, session)}:
-        items = render_plans(list(drawn.values()), [request.command(name) for name in drawn], folder, session)
+        items = render_plans(
+            list(drawn.values()), [request.command(name) for name in drawn], folder, session
+        )
         log_items(items, session)
         print_verdicts(items, session)
         if keep is not None:
             keep_reports(list(drawn.values()), items, keep, session)
     for name in sorted(set(plans) - set(drawn)):
-        session.print(f"not drawn: report={name} selects settings by their speed: the same command without timed=0 "
-                      "times its prompts and draws it", soft_wrap=True)
+        session.print(
+            f"not drawn: report={name} selects settings by their speed: the same command without "
+            "timed=0 times its prompts and draws it",
+            soft_wrap=True,
+        )
     return max(judged, print_status(list(plans.values()), session))
 
 
-def plans_of(reports: Mapping[str, AnyReport], hydra: Composer, request: Request) -> dict[str, Plan]:
+def plans_of(
+    reports: Mapping[str, AnyReport], hydra: Composer, request: Request
+) -> dict[str, Plan]:
     with uncollected():
         return {name: plan_of(report, hydra, request.overrides) for name, report in reports.items()}
 
 
 def load_reports(request: Request, hydra: Composer) -> dict[str, AnyReport]:
-    """The requested reports by name, those that have the scale or the pairs. Raises ValueError for an unknown or a
-    malformed report."""
+    """The requested reports by name, those that have the scale or the pairs. Raises ValueError for
+    an unknown or a malformed report."""
     for name in request.reports:
         hydra.check_option("report", name, ALL, EVERY, LIST)
     selection, reports = Selection.from_overrides(request.overrides), {}
@@ -147,7 +178,9 @@ def load_reports(request: Request, hydra: Composer) -> dict[str, AnyReport]:
         if not request.asks(name, ALL, EVERY, LIST):
             continue  # composing a report takes a tenth of a second
         report = load_report(name, hydra, request.changes)
-        if request.asks(LIST) or (request.names(report) and report.has_edition(selection.pairs, selection.scale)):
+        if request.asks(LIST) or (
+            request.names(report) and report.has_edition(selection.pairs, selection.scale)
+        ):
             reports[name] = report
     return reports
 
@@ -159,18 +192,25 @@ def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> AnyR
         report = parse_report(section)
     refuse_booleans(section, report, "report")
     if report.name != name:
-        raise ValueError(f"report={name}: its YAML has name: {report.name}; give it the file's name")
+        raise ValueError(
+            f"report={name}: its YAML has name: {report.name}; give it the file's name"
+        )
     return report
 
 
 def runnable(plans: Mapping[str, Plan], request: Request, session: Session) -> dict[str, Plan]:
-    """The reports with a cell that can run; of a group the others are left out with their reason. Raises ValueError,
-    with the reason of the first refusal, if there is none."""
+    """The reports with a cell that can run; of a group the others are left out with their reason.
+    Raises ValueError, with the reason of the first refusal, if there is none."""
     if not any(plan.cells for plan in plans.values()):
         refusals = (reason for plan in plans.values() for reason in plan.refused.values())
-        edition = " ".join(line for line in request.overrides if key_of(line) in ("pair", *LAYOUT)) or "scale=embedded"
-        absent = next((reason for plan in plans.values() for reason in plan.absent.values()),
-                      f"no requested report supports {edition}; see report=list")
+        edition = (
+            " ".join(line for line in request.overrides if key_of(line) in ("pair", *LAYOUT))
+            or "scale=embedded"
+        )
+        absent = next(
+            (reason for plan in plans.values() for reason in plan.absent.values()),
+            f"no requested report supports {edition}; see report=list",
+        )
         raise ValueError(next(refusals, f"{request}: no cell can run: {absent}"))
     for name, plan in plans.items():
         if not plan.cells:
@@ -180,12 +220,18 @@ def runnable(plans: Mapping[str, Plan], request: Request, session: Session) -> d
 
 
 def fewest_timed(plan: Plan) -> int | None:
-    """Of a report whose rows select their setting by speed, the fewest prompts that one of its cells times; else
-    None."""
+    """Of a report whose rows select their setting by speed, the fewest prompts that one of its
+    cells times; else None."""
     if getattr(plan.spec, "choice", None) is None:
         return None
-    return min((cell.timed for coords, cell in plan.cells.items()
-                if cell.timed is not None and not plan.is_untimed(coords)), default=None)
+    return min(
+        (
+            cell.timed
+            for coords, cell in plan.cells.items()
+            if cell.timed is not None and not plan.is_untimed(coords)
+        ),
+        default=None,
+    )
 
 
 def awaits_clock(plan: Plan, session: Session) -> bool:
@@ -197,32 +243,46 @@ def check_selection(plans: Iterable[Plan]) -> None:
     """Raises ValueError where rows select their setting by the speed of a single prompt."""
     for plan in plans:
         if fewest_timed(plan) == 1:
-            raise ValueError(f"timed=1: {plan.spec.title} selects settings by their speed on one half of the prompts "
-                             "and reports the other: give at least timed=2, or timed=0 for the answers alone")
+            raise ValueError(
+                f"timed=1: {plan.spec.title} selects settings by their speed on one half of the "
+                "prompts and reports the other: give at least timed=2, or timed=0 for the "
+                "answers alone"
+            )
 
 
 def run_plans(plans: Sequence[Plan], session: Session) -> int:
-    """Measure, trace and audit the cells of these reports where that is missing, add the metrics that compare cells,
-    compare meanings, and let an LLM judge those whose grades are shown. Returns 1 where one of the last two failed,
-    else 0."""
-    from bench.reports.audits import audit, compare_meanings  # torch, which a refused command should not cost
+    """Measure, trace and audit the cells of these reports where that is missing, add the metrics
+    that compare cells, compare meanings, and let an LLM judge those whose grades are shown. Returns
+    1 where one of the last two failed, else 0."""
+    from bench.reports.audits import (
+        audit,
+        compare_meanings,
+    )  # torch, which a refused command should not cost
 
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
     if session.settings.judge.base_url is not None:
-        check_references([cell for plan in plans if needs_judge(plan.spec) for cell in plan.cells.values()],
-                         session.settings.judge)
+        check_references(
+            [cell for plan in plans if needs_judge(plan.spec) for cell in plan.cells.values()],
+            session.settings.judge,
+        )
     for plan in plans:
         session.logbook.group(plan.spec.name, plan.all_cells())
     traced = {name for plan in plans for name in plan.traced()}
-    session.complete(distinct_cells(plans), traced, shown_names(plans), max(plan.spec.sessions for plan in plans))
+    session.complete(
+        distinct_cells(plans), traced, shown_names(plans), max(plan.spec.sessions for plan in plans)
+    )
     audit(plans, session)
     status = max((compare_meanings(plan, session) for plan in plans), default=0)
     if session.settings.judge.base_url is None:
         return status
     for against in sorted({plan.spec.against for plan in plans}):
-        judged = {cell.name: cell for plan in plans if plan.spec.against == against and needs_judge(plan.spec)
-                  for cell in plan.cells.values()}
+        judged = {
+            cell.name: cell
+            for plan in plans
+            if plan.spec.against == against and needs_judge(plan.spec)
+            for cell in plan.cells.values()
+        }
         status = max(status, judge_cells(list(judged.values()), session, against))
     return status
 
@@ -236,8 +296,11 @@ def print_verdicts(items: Sequence[Item], session: Session) -> None:
 
 
 def print_status(plans: Sequence[Plan], session: Session) -> int:
-    """Print one line per failure and, with summary=json, the summaries. Returns the exit status: 1 after a failure."""
-    problems = {" / ".join(coords): reason for plan in plans for coords, reason in plan.refused.items()}
+    """Print one line per failure and, with summary=json, the summaries. Returns the exit status: 1
+    after a failure."""
+    problems = {
+        " / ".join(coords): reason for plan in plans for coords, reason in plan.refused.items()
+    }
     traced = (cell for plan in plans if plan.spec.trace for cell in plan.cells.values())
     problems |= {cell.name: reason for cell in traced if (reason := session.trace_failure(cell))}
     cells = distinct_cells(plans)
@@ -255,75 +318,126 @@ def distinct_cells(plans: Sequence[Plan]) -> list[Cell]:
 
 def shown_names(plans: Sequence[Plan]) -> set[str]:
     """Names of the cells whose answers the page shows: those of its reports and their baselines."""
-    return {each.name for plan in plans for cell in plan.cells.values() for each in (cell, cell.baseline())}
+    return {
+        each.name
+        for plan in plans
+        for cell in plan.cells.values()
+        for each in (cell, cell.baseline())
+    }
 
 
 def show_cells(plans: Sequence[Plan], session: Session) -> None:
-    """Print what the reports would run: their points, those that wait for a file too, and the cells that these are
-    compared with."""
+    """Print what the reports would run: their points, those that wait for a file too, and the cells
+    that these are compared with."""
     planned: list[Point] = []
     for plan in plans:
-        waiting = {coords: (step.planned, str(step)) for coords, step in plan.steps.items() if step.planned is not None}
+        waiting = {
+            coords: (step.planned, str(step))
+            for coords, step in plan.steps.items()
+            if step.planned is not None
+        }
         points = {coords: (cell, "") for coords, cell in plan.cells.items()} | waiting
         for coords, (cell, awaits) in points.items():
-            planned.append(Point(cell, published_value(plan.spec, coords, "tau"),
-                                 plan.spec.trace and not plan.is_frontier(coords), label=" / ".join(coords),
-                                 awaits=awaits))
+            planned.append(
+                Point(
+                    cell,
+                    published_value(plan.spec, coords, "tau"),
+                    plan.spec.trace and not plan.is_frontier(coords),
+                    label=" / ".join(coords),
+                    awaits=awaits,
+                )
+            )
         beside = [*plan.all_cells(), *(cell.baseline() for cell, _ in points.values())]
         planned += [Point(cell) for cell in beside]
     once = {one.cell.unread_name: one for one in reversed(planned)}
-    left_out = Counter(reason for plan in plans for coords, reason in (plan.absent | plan.refused).items()
-                       if coords not in plan.steps)
-    needs = [f"{reason} ({count} point{'s' * (count > 1)} left out)" for reason, count in left_out.items()]
-    show_plan([one for one in planned if one is once[one.cell.unread_name]], session, needs,
-              max((plan.spec.sessions for plan in plans), default=1))
+    left_out = Counter(
+        reason
+        for plan in plans
+        for coords, reason in (plan.absent | plan.refused).items()
+        if coords not in plan.steps
+    )
+    needs = [
+        f"{reason} ({count} point{'s' * (count > 1)} left out)"
+        for reason, count in left_out.items()
+    ]
+    show_plan(
+        [one for one in planned if one is once[one.cell.unread_name]],
+        session,
+        needs,
+        max((plan.spec.sessions for plan in plans), default=1),
+    )
 
 
 def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session: Session) -> None:
-    """Print a line for each report: its title, which command runs it, its scales, and how many points it has in the
-    edition that `overrides` choose. No point is composed: that takes torch."""
+    """Print a line for each report: its title, which command runs it, its scales, and how many
+    points it has in the edition that `overrides` choose. No point is composed: that takes torch."""
     chosen = Selection.from_overrides(overrides)
     edition = f"pair={','.join(chosen.pairs)}" if chosen.pairs else f"scale={chosen.scale}"
     table = Table(*LISTED, title=f"reports; points of {edition}", title_justify="left")
     for report in reports:
-        scales = ", ".join(scale for scale, names in pairs_of(report.axes).items() if names) or "any"
+        scales = (
+            ", ".join(scale for scale, names in pairs_of(report.axes).items() if names) or "any"
+        )
         run_by = "its name, every" if report.on_request else "its name, every, all"
         has_edition = report.has_edition(chosen.pairs, chosen.scale)
         points = str(len(list(chosen.edition(report).points()))) if has_edition else "–"
         table.add_row(report.name, report.title, run_by, scales, points)
     session.print(table)
-    session.print("report=all (make tables) runs those marked all, report=every those marked every. report=NAME "
-                  "dry_run=true says what one takes and lacks", soft_wrap=True)
+    session.print(
+        "report=all (make tables) runs those marked all, report=every those marked every. "
+        "report=NAME dry_run=true says what one takes and lacks",
+        soft_wrap=True,
+    )
 
 
 def announce(plans: Sequence[Plan], session: Session) -> None:
-    """Print how many cells of these reports are missing, and about how long they take where that is known."""
-    cells = {(cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()}.values()
+    """Print how many cells of these reports are missing, and about how long they take where that is
+    known."""
+    cells = {
+        (cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()
+    }.values()
     traced = {name for plan in plans for name in plan.traced()}
     if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
-        points = [Point(cell, None, cell.name in traced, session.state(cell, traced).done) for cell in missing]
+        points = [
+            Point(cell, None, cell.name in traced, session.state(cell, traced).done)
+            for cell in missing
+        ]
         sessions = session.settings.sessions or max(plan.spec.sessions for plan in plans)
         time = duration(points, Lengths(session.store), session.settings.quality_batch, sessions)
-        takes = "" if time == "–" else f"; they take about {time}{apart(sessions, session.settings.sessions_gap_s)}"
-        session.print(f"missing: {len(missing)} of {len(cells)} cells{takes}. An interrupted run resumes",
-                      soft_wrap=True)
+        takes = (
+            ""
+            if time == "–"
+            else f"; they take about {time}{apart(sessions, session.settings.sessions_gap_s)}"
+        )
+        session.print(
+            f"missing: {len(missing)} of {len(cells)} cells{takes}. An interrupted run resumes",
+            soft_wrap=True,
+        )
 
 
 def reachable(plans: Mapping[str, Plan]) -> dict[str, Plan]:
-    """The plans, with the cells whose models are neither here nor on a hub that answers among those `absent`."""
+    """The plans, with the cells whose models are neither here nor on a hub that answers among those
+    `absent`."""
     found = {}
     for name, plan in plans.items():
-        faults = {coords: fault for coords, cell in plan.cells.items() if (fault := out_of_reach(cell))}
+        faults = {
+            coords: fault for coords, cell in plan.cells.items() if (fault := out_of_reach(cell))
+        }
         cells = {coords: cell for coords, cell in plan.cells.items() if coords not in faults}
         found[name] = replace(plan, cells=cells, absent=plan.absent | faults)
     return found
 
 
 def out_of_reach(cell: Cell) -> str:
-    """Which model of the cell can be had neither here nor from the hub, and why; empty where all can."""
+    """Which model of the cell can be had neither here nor from the hub, and why; empty where all
+    can."""
     for role in cell.roles:
         checkpoint = cell.pair.checkpoint(role)
-        folder = "" if Source.of(checkpoint.source).is_gguf else config_folder(checkpoint.source, checkpoint.revision)
+        folder = (
+            ""
+            if Source.of(checkpoint.source).is_gguf
+            else config_folder(checkpoint.source, checkpoint.revision)
+        )
         if isinstance(folder, str) and folder:
             return f"pair.{role}={checkpoint.source}: {folder}"
     return ""

@@ -1,5 +1,5 @@
-"""What a report's cells need measured on their pair first: ARC's constants, AutoJudge's classifier, answers, and FSD's
-draft length and thresholds."""
+"""What a report's cells need measured on their pair first: ARC's constants, AutoJudge's classifier,
+answers, and FSD's draft length and thresholds."""
 
 from __future__ import annotations
 
@@ -42,18 +42,33 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "arc": Kind("bench.train calibrate", "calibration/{}.json",
-                ("task=oasst1", "min_new_tokens=32", "max_new_tokens=256")),
-    "autojudge": Kind("bench.train judge", "judge/{}_autojudge.json",
-                      ("task=gsm8k_dropmatch", "task.split=train", "prompts=4000"),
-                      {"livecodebench_v5": ("task=livecodebench", "prompts=175")}),
-    "answers": Kind("bench.train mismatches", "answers/{}.json",
-                    ("task=gsm8k_dropmatch", "task.split=train", "prompts=2000")),
+    "arc": Kind(
+        "bench.train calibrate",
+        "calibration/{}.json",
+        ("task=oasst1", "min_new_tokens=32", "max_new_tokens=256"),
+    ),
+    "autojudge": Kind(
+        "bench.train judge",
+        "judge/{}_autojudge.json",
+        ("task=gsm8k_dropmatch", "task.split=train", "prompts=4000"),
+        {"livecodebench_v5": ("task=livecodebench", "prompts=175")},
+    ),
+    "answers": Kind(
+        "bench.train mismatches",
+        "answers/{}.json",
+        ("task=gsm8k_dropmatch", "task.split=train", "prompts=2000"),
+    ),
 }
 """pair.KEY -> how its file is made. Judge decoding's classifier needs labels made by people."""
 
-TUNED: Mapping[str, str] = {"tuned": "length", "tuned_low": "Low", "tuned_medium": "Med.", "tuned_high": "High"}
-"""Value of an override in a report -> which of the numbers that `bench.train thresholds` chooses it stands for."""
+TUNED: Mapping[str, str] = {
+    "tuned": "length",
+    "tuned_low": "Low",
+    "tuned_medium": "Med.",
+    "tuned_high": "High",
+}
+"""Value of an override in a report -> which of the numbers that `bench.train thresholds` chooses it
+stands for."""
 FEW = 32
 """Prompts that choose the draft length and the first threshold, at most."""
 
@@ -62,7 +77,8 @@ FEW = 32
 class Step:
     """A command that makes a missing file; an interrupted one resumes.
 
-    planned  the cell that waits for it, composed with the embedded pair's file: its settings and sizes, not its name.
+    planned  the cell that waits for it, composed with the embedded pair's file: its settings and
+             sizes, not its name.
     """
 
     argv: tuple[str, ...]
@@ -73,10 +89,12 @@ class Step:
         return " ".join(["python", "-m", *self.argv])
 
 
-def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> tuple[Candidate, Step | None]:
-    """A point that lacks a file of its pair, composed with the file that a step has made; or the step that makes it. A
-    file that no step makes is absent. Models of the user's own get no step: a file says on which models it was
-    measured, its name does not."""
+def with_files(
+    hydra: Composer, overrides: Sequence[str], found: Candidate
+) -> tuple[Candidate, Step | None]:
+    """A point that lacks a file of its pair, composed with the file that a step has made; or the
+    step that makes it. A file that no step makes is absent. Models of the user's own get no step: a
+    file says on which models it was measured, its name does not."""
     if found.lacks and found.lacks not in KINDS:
         return replace(found, refused="", absent=found.refused), None
     kind = KINDS.get(found.lacks)
@@ -87,19 +105,36 @@ def with_files(hydra: Composer, overrides: Sequence[str], found: Candidate) -> t
     file = (hydra.settings(overrides).output.dir / kind.file.format(own_file)).absolute()
     if file.is_file():
         return hydra.candidate([*overrides, f"pair.{found.lacks}={file}"]), None
-    given = {key_of(line): line for line in overrides if key_of(line).partition(".")[0] in ("pair", "engine")}
+    given = {
+        key_of(line): line
+        for line in overrides
+        if key_of(line).partition(".")[0] in ("pair", "engine")
+    }
     own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
     options = kind.of_task.get(task, kind.overrides)
     planned = hydra.candidate([*overrides, f"pair.{found.lacks}={TINY / found.lacks}.json"]).cell
-    return found, Step((*kind.command.split(), *own, *given.values(), *options, f"out={file}",
-                        f"work={file.with_suffix('')}"), file, planned)
+    return found, Step(
+        (
+            *kind.command.split(),
+            *own,
+            *given.values(),
+            *options,
+            f"out={file}",
+            f"work={file.with_suffix('')}",
+        ),
+        file,
+        planned,
+    )
 
 
 def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | None, str]:
-    """The overrides with the numbers that stand for `TUNED`, measured for their pair and task, and a note that names
-    them; or the step that measures them. Autoregressive decoding needs none. Raises ValueError for a damaged file."""
+    """The overrides with the numbers that stand for `TUNED`, measured for their pair and task, and
+    a note that names them; or the step that measures them. Autoregressive decoding needs none.
+    Raises ValueError for a damaged file."""
     given = {key_of(line): line for line in overrides}
-    asked = {key: value for key, line in given.items() if (value := line.partition("=")[2]) in TUNED}
+    asked = {
+        key: value for key, line in given.items() if (value := line.partition("=")[2]) in TUNED
+    }
     plain = [line for key, line in given.items() if key not in asked]
     if not asked or "method=ar" in given.values():
         return plain, None, ""
@@ -112,14 +147,32 @@ def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | 
             numbers = {"length": found["length"], **found["levels"]}
             chosen = {key: numbers[TUNED[value]] for key, value in asked.items()}
         except (ValueError, KeyError, TypeError, OSError) as error:
-            raise ValueError(f"{file}: is not what bench.train thresholds writes; remove it to measure anew") from error
+            raise ValueError(
+                f"{file}: is not what bench.train thresholds writes; remove it to measure anew"
+            ) from error
         note = ", ".join(f"{key.rpartition('.')[2]} {number:g}" for key, number in chosen.items())
-        return [*plain, *(f"{key}={number}" for key, number in chosen.items())], None, f"chosen on its prompts: {note}"
+        return (
+            [*plain, *(f"{key}={number}" for key, number in chosen.items())],
+            None,
+            f"chosen on its prompts: {note}",
+        )
     own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
-    kept = [line for key, line in given.items() if key.partition(".")[0] in ("pair", "engine", "task", "seed")
-            and key not in ("task.samples", "task.pass_at")]
+    kept = [
+        line
+        for key, line in given.items()
+        if key.partition(".")[0] in ("pair", "engine", "task", "seed")
+        and key not in ("task.samples", "task.pass_at")
+    ]
     few = () if n is None else (f"prompts={min(FEW, n)}", f"scored={n}")
-    argv = ("bench.train", "thresholds", *own, *kept, *few, f"out={file}", f"work={file.with_suffix('')}")
+    argv = (
+        "bench.train",
+        "thresholds",
+        *own,
+        *kept,
+        *few,
+        f"out={file}",
+        f"work={file.with_suffix('')}",
+    )
     return plain, Step(argv, file, hydra.candidate([*plain, "draft.length=10"]).cell), ""
 
 
@@ -129,8 +182,8 @@ def run_module(argv: Sequence[str]) -> int:
 
 
 def run_steps(steps: Iterable[Step], session: Session) -> bool:
-    """Run each command, in a process of its own: its models leave the memory with it. A step that fails leaves out the
-    cells that need it. Returns whether there was one."""
+    """Run each command, in a process of its own: its models leave the memory with it. A step that
+    fails leaves out the cells that need it. Returns whether there was one."""
     steps = list(dict.fromkeys(steps))
     for step in steps:
         session.print(f"first: {step}", markup=False, soft_wrap=True)

@@ -22,8 +22,8 @@ SHORT = {"draft.length": "K", "decoding.temperature": "T"}
 
 
 class Layout(Section):
-    """The section `sweep`: the title, and a figure whose axes are swept keys. Other swept keys get a panel each.
-    `scales`: scale -> overrides that make the sweep the paper's own."""
+    """The section `sweep`: the title, and a figure whose axes are swept keys. Other swept keys get
+    a panel each. `scales`: scale -> overrides that make the sweep the paper's own."""
 
     title: str
     figure: Figure
@@ -31,8 +31,8 @@ class Layout(Section):
 
 
 def plan_of_sweep(command: Command) -> Plan:
-    """The figure of a sweep over the keys that take several values, and those that its layout names. Raises ValueError
-    for a layout that does not fit the points."""
+    """The figure of a sweep over the keys that take several values, and those that its layout
+    names. Raises ValueError for a layout that does not fit the points."""
     layout = parse(Layout, command.points[0].config, "sweep")
     points = [dict(line.split("=", 1) for line in point.overrides) for point in command.points]
     values = {key: list(dict.fromkeys(point[key] for point in points)) for key in points[0]}
@@ -41,19 +41,32 @@ def plan_of_sweep(command: Command) -> Plan:
     axes = {key: tuple(entry_of(key, value) for value in values[key]) for key in keys}
     panels = (*layout.figure.panels, *(key for key in keys if key not in named))
     with refusals("sweep", Layout.model_fields, prefix=f"+sweep={command.sweep}: "):
-        spec = FigureSpec.model_validate({
-            "name": f"sweep_{command.sweep}", "kind": "figure", "title": layout.title, "axes": axes,
-            "figure": layout.figure.model_copy(update={"panels": panels})})
+        spec = FigureSpec.model_validate(
+            {
+                "name": f"sweep_{command.sweep}",
+                "kind": "figure",
+                "title": layout.title,
+                "axes": axes,
+                "figure": layout.figure.model_copy(update={"panels": panels}),
+            }
+        )
     coords = [tuple(entry_of(key, point[key]).label for key in keys) for point in points]
     return Plan(spec, dict(zip(coords, command.cells, strict=True)), {})
 
 
 def render_sweep(command: Command, plan: Plan, session: Session) -> None:
     """Render the sweep into <output.dir>/sweep/NAME/."""
-    from bench.reports.render import log_items, render_plans  # pandas, which other commands should not cost
+    from bench.reports.render import (
+        log_items,
+        render_plans,
+    )  # pandas, which other commands should not cost
 
     folder = session.settings.output.dir / "sweep" / str(command.sweep)
-    log_items(render_plans([plan], [made_by(*command.overrides)], folder, session), session, plan.spec.name)
+    log_items(
+        render_plans([plan], [made_by(*command.overrides)], folder, session),
+        session,
+        plan.spec.name,
+    )
 
 
 def entry_of(key: str, value: str) -> Entry:

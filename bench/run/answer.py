@@ -1,4 +1,5 @@
-"""One method answers a batch of prompts, turn by turn; each turn's context holds the method's own earlier answers."""
+"""One method answers a batch of prompts, turn by turn; each turn's context holds the method's own
+earlier answers."""
 
 from __future__ import annotations
 
@@ -26,13 +27,19 @@ Decode = Callable[[Sequence[Request], Limits], list["Generation"]]
 """Decodes a batch, as `LoadedMethod.generate` does."""
 
 
-def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stream: Callable[[Prompt, int], str],
-           turns: int | None = None, decode: Decode | None = None) -> dict[str, Answer]:
-    """Answer all prompts together, one batch a turn; at most `turns` turns. `decode` stands in for the method's own.
-    Gives id -> answer, in the order of the prompts.
+def answer(
+    method: LoadedMethod,
+    prompts: Sequence[Prompt],
+    limits: Limits,
+    stream: Callable[[Prompt, int], str],
+    turns: int | None = None,
+    decode: Decode | None = None,
+) -> dict[str, Answer]:
+    """Answer all prompts together, one batch a turn; at most `turns` turns. `decode` stands in for
+    the method's own. Gives id -> answer, in the order of the prompts.
 
-    `stream(prompt, turn)` names the prompt's random stream. A prompt that cannot be encoded fails alone; when the
-    decoding itself raises, the prompts of that batch fail with its reason."""
+    `stream(prompt, turn)` names the prompt's random stream. A prompt that cannot be encoded fails
+    alone; when the decoding itself raises, the prompts of that batch fail with its reason."""
     answers: dict[str, list[Generation]] = {prompt.id: [] for prompt in prompts}
     failed: dict[str, FailedSample] = {}
     longest, decode = max(map(_turns, prompts)), decode or method.generate
@@ -41,33 +48,45 @@ def answer(method: LoadedMethod, prompts: Sequence[Prompt], limits: Limits, stre
         for prompt in (one for one in prompts if one.id not in failed and turn < _turns(one)):
             try:
                 ids = context(method.target, prompt, [turn.text for turn in answers[prompt.id]])
-                method.check_fit(len(ids), limits)  # too long a prompt fails here, not the batch it stands in
+                method.check_fit(
+                    len(ids), limits
+                )  # too long a prompt fails here, not the batch it stands in
                 batch[prompt.id] = Request(ids, stream(prompt, turn))
-            except Exception as error:  # whatever a tokenizer or template raises concerns this prompt alone
+            except (
+                Exception
+            ) as error:  # whatever a tokenizer or template raises concerns this prompt alone
                 failed[prompt.id] = FailedSample(prompt.id, format_exception(error))
         if not batch:
             continue
         try:
             generations = decode(list(batch.values()), limits)
-        except Exception as error:  # out of memory, a rule's own refusal: recorded, and the cell goes on
+        except (
+            Exception
+        ) as error:  # out of memory, a rule's own refusal: recorded, and the cell goes on
             failed |= {name: FailedSample(name, format_exception(error)) for name in batch}
             continue
         is_message = {prompt.id: bool(prompt.turns) for prompt in prompts}
         for name, generation in zip(batch, generations, strict=True):
             if reason := overflow(generation, method.target.source):
                 failed[name] = FailedSample(name, reason)
-            generation.text = text_of(generation, limits.stop, method.target, opens=is_message[name])
+            generation.text = text_of(
+                generation, limits.stop, method.target, opens=is_message[name]
+            )
             answers[name].append(generation)
     return {prompt.id: failed.get(prompt.id, answers[prompt.id]) for prompt in prompts}
 
 
 def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> list[int]:
-    """The token ids before the turn that follows the given answers; a given history stands in their place. The model's
-    own answers are plain text, whatever they hold. Raises TaskError for a given id that is no token, and for a message
-    with a control token, unless the prompt says what that is."""
+    """The token ids before the turn that follows the given answers; a given history stands in their
+    place. The model's own answers are plain text, whatever they hold. Raises TaskError for a given
+    id that is no token, and for a message with a control token, unless the prompt says what that
+    is."""
     if prompt.input_ids is not None:
         if (largest := max(prompt.input_ids, default=0)) >= target.vocab_size:
-            raise TaskError(f"input_ids: {target.source} has no token {largest}; give ids below {target.vocab_size}")
+            raise TaskError(
+                f"input_ids: {target.source} has no token {largest}; give ids below "
+                f"{target.vocab_size}"
+            )
         return list(prompt.input_ids)
     if prompt.text is not None:
         return target.encode_text(prompt.text, plain=prompt.control_tokens == "text")
@@ -76,29 +95,44 @@ def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> li
     messages = [("system", prompt.system)] if prompt.system is not None else []
     messages += prompt.prefix
     first = len(messages)
-    said = [*prompt.history, *answers[len(prompt.history):]][:len(answers)]
+    said = [*prompt.history, *answers[len(prompt.history) :]][: len(answers)]
     for question, answer in zip(prompt.turns, said, strict=False):
         messages += [("user", question), ("assistant", answer)]
     messages.append(("user", prompt.turns[len(answers)]))
     own = range(first + 2 * len(prompt.history) + 1, len(messages), 2)
     plain = own if prompt.control_tokens == "parse" else range(len(messages))
-    return target.encode([{"role": role, "content": content} for role, content in messages], plain, prompt.date)
+    return target.encode(
+        [{"role": role, "content": content} for role, content in messages], plain, prompt.date
+    )
 
 
 def _refuse_control_tokens(target: LanguageModel, prompt: Prompt) -> None:
-    """Raises TaskError for a given message, of whichever turn, that the tokenizer would read as more than one."""
-    given = [*filter(None, [prompt.system]), *(text for _, text in prompt.prefix), *prompt.turns, *prompt.history]
+    """Raises TaskError for a given message, of whichever turn, that the tokenizer would read as
+    more than one."""
+    given = [
+        *filter(None, [prompt.system]),
+        *(text for _, text in prompt.prefix),
+        *prompt.turns,
+        *prompt.history,
+    ]
     if token := next(filter(None, map(target.control_tokens.first, given)), None):
-        raise TaskError(f"prompt {prompt.id} holds {token!r}, a control token of {target.source}: give "
-                        "task.control_tokens=text to read it as plain text, or parse to read it as the token")
+        raise TaskError(
+            f"prompt {prompt.id} holds {token!r}, a control token of {target.source}: give "
+            "task.control_tokens=text to read it as plain text, or parse to read it as the token"
+        )
 
 
 def prompt_sha256(target: LanguageModel, prompt: Prompt) -> str:
-    """SHA-256 of what the task gives, as token ids of the target: the context of the first turn, then each later turn
-    and the answers of a given history. The model's own answers are not in it. Raises as `context`."""
+    """SHA-256 of what the task gives, as token ids of the target: the context of the first turn,
+    then each later turn and the answers of a given history. The model's own answers are not in it.
+    Raises as `context`."""
     later = [*prompt.history, *prompt.turns[1:]]
     plain = prompt.control_tokens == "text"
-    given = [context(target, prompt, []), *(target.encode_text(text, plain) for text in later), len(prompt.history)]
+    given = [
+        context(target, prompt, []),
+        *(target.encode_text(text, plain) for text in later),
+        len(prompt.history),
+    ]
     return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
 
@@ -107,11 +141,14 @@ class PromptChanged(ValueError):
 
 
 def check_prompts(target: LanguageModel, answered: Iterable[tuple[Prompt, str]]) -> None:
-    """Check that prompts are those whose hashes were stored. Raises PromptChanged, naming the first that is not."""
+    """Check that prompts are those whose hashes were stored. Raises PromptChanged, naming the first
+    that is not."""
     for prompt, before in answered:
         if (now := prompt_sha256(target, prompt)) != before:
-            raise PromptChanged(f"{another_prompt(prompt.id, before, now)}; give the dataset as it was then, or "
-                                "remove the folders of the cell and of its baseline to measure them anew")
+            raise PromptChanged(
+                f"{another_prompt(prompt.id, before, now)}; give the dataset as it was then, or "
+                "remove the folders of the cell and of its baseline to measure them anew"
+            )
 
 
 def limits_of(cell: Cell, target: LanguageModel, task: Task) -> Limits:

@@ -33,11 +33,13 @@ class Passes:
     """How the two passes over cells are run.
 
     traced         names of the cells whose answers are all traced.
-    along          names of cells, baselines included, of which only answers decoded in this run are traced.
+    along          names of cells, baselines included, of which only answers decoded in this run are
+                   traced.
     quality_batch  prompts decoded together in the quality pass.
     workers        processes of the quality pass; None: as many as suit the machine.
     sessions       this process times the next part of the prompts, of so many.
-    shared         other workers run on this machine: the timed pass runs beside them, and its rows say so.
+    shared         other workers run on this machine: the timed pass runs beside them, and its rows
+                   say so.
     """
 
     traced: frozenset[str]
@@ -48,12 +50,18 @@ class Passes:
     shared: bool = False
 
 
-def complete_cells(cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine) -> list[Cell]:
+def complete_cells(
+    cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine
+) -> list[Cell]:
     """Complete the cells in two passes: all prompts without a clock, then the timed ones.
 
-    A cell that fails does not stop the others: its folder says why. Returns the cells of groups that another process
-    works on: they are left alone."""
-    remaining = [cell for cell in cells if not is_current(RequestedCell(cell, store), cell.name in passes.traced)]
+    A cell that fails does not stop the others: its folder says why. Returns the cells of groups
+    that another process works on: they are left alone."""
+    remaining = [
+        cell
+        for cell in cells
+        if not is_current(RequestedCell(cell, store), cell.name in passes.traced)
+    ]
     with ExitStack() as locks:
         planned = plan(remaining, store, locks)
         engine.prepare([held.cell for held in planned.claims.values()])
@@ -74,14 +82,22 @@ def forget_times(cells: Sequence[Cell], store: Store) -> None:
 
 
 def is_current(folder: RequestedCell, is_traced: bool) -> bool:
-    """Whether the cell is complete, its traces included where they are asked for, and what is on disk says so; failed
-    prompts are tried again."""
+    """Whether the cell is complete, its traces included where they are asked for, and what is on
+    disk says so; failed prompts are tried again."""
     try:
-        if not folder.is_complete() or any(isinstance(record, FailedSample) for record in folder.compared()):
+        if not folder.is_complete() or any(
+            isinstance(record, FailedSample) for record in folder.compared()
+        ):
             return False
-        if None in (folder.config(), folder.baseline.config()):  # removed: invisible to whoever lists the store
+        if None in (
+            folder.config(),
+            folder.baseline.config(),
+        ):  # removed: invisible to whoever lists the store
             return False
-        return not is_traced or {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
+        return (
+            not is_traced
+            or {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
+        )
     except StoreError:  # the pass that reads the file records why
         return False
 
@@ -93,7 +109,8 @@ class Plan:
     claims     name -> the cell, locked; baselines that lack something included.
     asked      names of the cells that are wanted for themselves.
     refused    name -> why another cell, or a baseline, is left alone.
-    baselines  those of the cells that lack something, whoever writes them; only their samples are needed.
+    baselines  those of the cells that lack something, whoever writes them; only their samples are
+               needed.
     """
 
     claims: Mapping[str, Claim]
@@ -107,27 +124,39 @@ def plan(cells: Sequence[Cell], store: Store, locks: ExitStack) -> Plan:
     claims: dict[str, Claim] = {}
     refused = claim(by_group(cells), claims, store, locks)
     mine = [cell for cell in cells if cell.name not in refused]
-    needed = {(baseline.name, baseline.n): baseline for baseline in (
-        cell.baseline().replace(timed=0) for cell in mine if not cell.is_autoregressive)}
+    needed = {
+        (baseline.name, baseline.n): baseline
+        for baseline in (
+            cell.baseline().replace(timed=0) for cell in mine if not cell.is_autoregressive
+        )
+    }
     baselines = [one for one in needed.values() if lacks(one, store)]
     refused |= claim([[one] for one in baselines], claims, store, locks)
     return Plan(claims, {cell.name for cell in mine}, refused, baselines)
 
 
 def lacks(cell: Cell, store: Store) -> bool:
-    """Whether prompts of the cell were not answered or scored yet, or its configuration was removed."""
+    """Whether prompts of the cell were not answered or scored yet, or its configuration was
+    removed."""
     folder = RequestedCell(cell, store)
     try:
         scored = cell.load_task().unscorable() is not None
         return folder.config() is None or not set(folder.ids) <= {
-            sample.id for sample in folder.good_samples() if scored or not sample.unscored}
+            sample.id for sample in folder.good_samples() if scored or not sample.unscored
+        }
     except StoreError:  # the pass that reads the file records why
         return True
 
 
-def quality_pass(claims: Mapping[str, Claim], asked: Collection[str], passes: Passes, store: Store,
-                 engine: Engine) -> None:
+def quality_pass(
+    claims: Mapping[str, Claim],
+    asked: Collection[str],
+    passes: Passes,
+    store: Store,
+    engine: Engine,
+) -> None:
     """Decode what is missing, and score what another machine could not."""
+
     def tracing(cell: Cell) -> Tracing:
         if cell.name in asked and cell.name in passes.traced:
             return "all"
@@ -146,9 +175,12 @@ def quality_pass(claims: Mapping[str, Claim], asked: Collection[str], passes: Pa
 
 
 def await_baselines(planned: Plan, passes: Passes, store: Store, engine: Engine) -> None:
-    """Wait until other processes have decoded the baselines that they write; decode them when those have ended."""
+    """Wait until other processes have decoded the baselines that they write; decode them when those
+    have ended."""
     needed = {held.cell.baseline().name for held in planned.claims.values()}
-    for baseline in (one for one in planned.baselines if one.name in needed and one.name in planned.refused):
+    for baseline in (
+        one for one in planned.baselines if one.name in needed and one.name in planned.refused
+    ):
         said = False
         while lacks(baseline, store):
             with ExitStack() as locks:
@@ -165,7 +197,11 @@ def await_baselines(planned: Plan, passes: Passes, store: Store, engine: Engine)
 
 def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> None:
     """Time what is not timed of the cells that are wanted for themselves, group after group."""
-    asked = {name: held for name, held in planned.claims.items() if name in planned.asked and is_untimed(held, store)}
+    asked = {
+        name: held
+        for name, held in planned.claims.items()
+        if name in planned.asked and is_untimed(held, store)
+    }
     groups = by_group(held.cell for held in asked.values())
     if not groups:
         return
@@ -173,16 +209,22 @@ def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> N
         stamp = Stamp.now(passes.shared)
         for number, group in enumerate(groups, start=1):
             if len(groups) > 1:
-                console().print(f"timed pass, {number} of {len(groups)}: {title(group)}", highlight=False)
+                console().print(
+                    f"timed pass, {number} of {len(groups)}: {title(group)}", highlight=False
+                )
             held = [asked[cell.name] for cell in group]
-            if started := [one for one in held if one.start()]:  # the clock's machine may be another one
+            if started := [
+                one for one in held if one.start()
+            ]:  # the clock's machine may be another one
                 time_group(started, store, engine, stamp, passes.sessions)
 
 
 def is_untimed(held: Claim, store: Store) -> bool:
     """Whether the clock has something left to do for the cell."""
     try:
-        return held.folder.failure() is None and needs_clock(held, RequestedCell(held.cell, store).baseline)
+        return held.folder.failure() is None and needs_clock(
+            held, RequestedCell(held.cell, store).baseline
+        )
     except Exception as error:  # an unreadable file of its own: only this cell cannot run
         held.fail(error)
         return False
@@ -206,4 +248,7 @@ def check(held: Claim, store: Store) -> None:
 def title(cells: Sequence[Cell]) -> str:
     """A group in words: `tiny, mini_gsm, temperature 0, 3 points`."""
     first, points = cells[0], counted(len(cells), "point")
-    return f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}, {points}"
+    return (
+        f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}, "
+        f"{points}"
+    )

@@ -1,7 +1,7 @@
 """The terminal that all commands print to, and progress on stderr.
 
-Progress: bars, one for a whole pass and one per running cell, with τ, tokens/s and the time left; where stderr is no
-terminal, a line now and then."""
+Progress: bars, one for a whole pass and one per running cell, with τ, tokens/s and the time left;
+where stderr is no terminal, a line now and then."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ EVERY_S = 10.0
 
 
 class Printing(RenderHook):
-    """Writes out what a text would steer the terminal with: prompts, answers and names come from others."""
+    """Writes out what a text would steer the terminal with: prompts, answers and names come from
+    others."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Printable(renderable) for renderable in renderables]
@@ -47,10 +48,12 @@ class _Printable:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """The standard output, or `stderr`; where it is no terminal, wide enough for whole rows. Text is printed as it
-    stands: `[x]` is no markup."""
+    """The standard output, or `stderr`; where it is no terminal, wide enough for whole rows. Text
+    is printed as it stands: `[x]` is no markup."""
     stream = sys.stderr if stderr else sys.stdout
-    made = Console(stderr=stderr, width=None if stream.isatty() else WIDE, markup=False, emoji=False)
+    made = Console(
+        stderr=stderr, width=None if stream.isatty() else WIDE, markup=False, emoji=False
+    )
     made.push_render_hook(Printing())
     return made
 
@@ -69,36 +72,48 @@ class Bar:
         self._so_far, self._seconds = SoFar(), 0.0
 
     def advance(self, prompts: int, answers: Iterable[Generation | Sample], seconds: float) -> None:
-        """So many prompts more are done; `answers`: of those that did not fail, decoded in so many seconds."""
+        """So many prompts more are done; `answers`: of those that did not fail, decoded in so many
+        seconds."""
         self._so_far = self._so_far.plus(SoFar.of(answers))
         self._seconds += seconds
         tau, known = self._so_far.tau, self._seconds > 0
-        speed = f"τ {tau:.2f}  {self._so_far.tokens / self._seconds:.0f} tok/s" if known and tau is not None else ""
+        speed = (
+            f"τ {tau:.2f}  {self._so_far.tokens / self._seconds:.0f} tok/s"
+            if known and tau is not None
+            else ""
+        )
         self._progress.update(self._task, advance=prompts, speed=speed)
         self._step(prompts, f"{self._progress.tasks[self._task].description}  {speed}".rstrip())
 
 
 class Bars:
-    """The bars of one pass, on stderr: that of the whole pass, then one per cell; lines where it is no terminal."""
+    """The bars of one pass, on stderr: that of the whole pass, then one per cell; lines where it is
+    no terminal."""
 
     def __init__(self, title: str, prompts: int) -> None:
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
             TextColumn("{task.fields[speed]}"),
-            console=console(stderr=True), disable=not sys.stderr.isatty(),
-            auto_refresh=False)  # no thread beside what is timed
+            console=console(stderr=True),
+            disable=not sys.stderr.isatty(),
+            auto_refresh=False,
+        )  # no thread beside what is timed
         self._whole = self._progress.add_task(printable(title), total=prompts, speed="")
         self._began = self._said_at = time.monotonic()
 
     def row(self, name: str, total: int, done: int = 0) -> Bar:
         """A further bar, of a cell; beyond the first 16 they are not shown."""
         shown = sum(task.visible for task in self._progress.tasks)
-        task = self._progress.add_task(printable(name), total=total, completed=done, speed="",
-                                       visible=shown < MOST_BARS)
+        task = self._progress.add_task(
+            printable(name), total=total, completed=done, speed="", visible=shown < MOST_BARS
+        )
         return Bar(self._progress, task, self._step)
 
     def _step(self, prompts: int, text: str) -> None:
-        """So many prompts more are done; where stderr is no terminal, a line says so now and then."""
+        """So many prompts more are done; where stderr is no terminal, a line says so now and
+        then."""
         now, whole = time.monotonic(), self._progress.tasks[self._whole]
         done = whole.completed + prompts
         left = f"{(now - self._began) * ((whole.total or done) / done - 1) / 60:.1f} min left"
@@ -106,26 +121,45 @@ class Bars:
         self._progress.refresh()
         if not sys.stderr.isatty() and now - self._said_at >= EVERY_S:
             self._said_at = now
-            said = f"{whole.description}: {whole.completed:g} of {whole.total or 0:g} prompts, {left}"
-            console(stderr=True).print(f"{time.strftime('%H:%M:%S')} {said}; {text}", highlight=False, soft_wrap=True)
+            said = (
+                f"{whole.description}: {whole.completed:g} of {whole.total or 0:g} prompts, {left}"
+            )
+            console(stderr=True).print(
+                f"{time.strftime('%H:%M:%S')} {said}; {text}", highlight=False, soft_wrap=True
+            )
 
     def __enter__(self) -> Bars:
         self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._progress.stop()
 
 
 def display_names(cells: Sequence[Cell]) -> list[str]:
-    """Short names for cells: task, method, and the options in which methods of one name differ on a task."""
-    rows = [_flattened(cell.model_dump(include={"drafter", "rule", "draft", "pruning"})) for cell in cells]
+    """Short names for cells: task, method, and the options in which methods of one name differ on a
+    task."""
+    rows = [
+        _flattened(cell.model_dump(include={"drafter", "rule", "draft", "pruning"}))
+        for cell in cells
+    ]
     names = []
     for cell, row in zip(cells, rows, strict=True):
-        alike = [other for peer, other in zip(cells, rows, strict=True)
-                 if (peer.task.name, peer.label) == (cell.task.name, cell.label)]
-        own = [f"{key}={value}" for key, value in row.items() if any(other.get(key) != value for other in alike)]
+        alike = [
+            other
+            for peer, other in zip(cells, rows, strict=True)
+            if (peer.task.name, peer.label) == (cell.task.name, cell.label)
+        ]
+        own = [
+            f"{key}={value}"
+            for key, value in row.items()
+            if any(other.get(key) != value for other in alike)
+        ]
         names.append(" ".join([cell.task.name, cell.label, *own]))
     return names
 
@@ -134,5 +168,9 @@ def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one, keys joined by dots."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
-        flat |= _flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        flat |= (
+            _flattened(value, f"{prefix}{name}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{name}": value}
+        )
     return flat

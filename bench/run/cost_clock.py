@@ -1,4 +1,5 @@
-"""Cells on the machine of a cost profile: their clocks, and their folders as if they had been timed there."""
+"""Cells on the machine of a cost profile: their clocks, and their folders as if they had been timed
+there."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ class Clocks:
 
     @classmethod
     def of(cls, profile: Profile, config: Mapping[str, Any]) -> Clocks:
-        """The clocks of a cell with this configuration, as cell.yaml holds it. Raises StoreError where the profile does
-        not price its drafter, rule or batch."""
+        """The clocks of a cell with this configuration, as cell.yaml holds it. Raises StoreError
+        where the profile does not price its drafter, rule or batch."""
         drafter, rule = config["drafter"]["name"], config["rule"]["name"]
         greedy, batch = config["decoding"]["temperature"] == 0, config["batch"]
         priced = priced_as(drafter_of(config), drafter, Sampling(config["decoding"]["temperature"]))
@@ -44,12 +45,17 @@ class Clocks:
 
     def modelled(self, records: Sequence[Compared | FailedSample]) -> list[Compared | FailedSample]:
         """The prompts as if all of them had been timed on that machine. Raises StoreError."""
-        return [replace(record, timed=modelled(self.own, self.base, record)) if isinstance(record, Compared) else record
-                for record in records]
+        return [
+            replace(record, timed=modelled(self.own, self.base, record))
+            if isinstance(record, Compared)
+            else record
+            for record in records
+        ]
 
 
 def forwards_of(config: Mapping[str, Any]) -> Forwards:
-    """Levels of a draft -> tokens of each forward of the drafter's model, for the cell with this configuration."""
+    """Levels of a draft -> tokens of each forward of the drafter's model, for the cell with this
+    configuration."""
     return partial(drafter_of(config).forwards, config["draft"]["length"])
 
 
@@ -65,23 +71,31 @@ def priced_as(drafter: Drafter, name: str, sampling: Sampling) -> str:
 
 
 class PricedCell(RequestedCell):
-    """Reads as if all prompts had been timed on the machine of a cost profile, and none on this one."""
+    """Reads as if all prompts had been timed on the machine of a cost profile, and none on this
+    one."""
 
     def __init__(self, cell: Cell, store: Store, profile: Profile) -> None:
         super().__init__(cell, store)
         self._profile = profile
 
     def compared(self) -> list[Compared | FailedSample]:
-        """As `RequestedCell.compared`, with the modelled clock. Raises StoreError also for what cannot be priced."""
+        """As `RequestedCell.compared`, with the modelled clock. Raises StoreError also for what
+        cannot be priced."""
         untimed = self.untimed()
         return Clocks.of(self._profile, self.cell.model_dump(mode="json")).modelled(untimed)
 
     def timed(self) -> list[Timed]:
         """The modelled clock of every answered prompt. Raises StoreError."""
-        return [pair.timed for pair in self.compared() if isinstance(pair, Compared) and pair.timed is not None]
+        return [
+            pair.timed
+            for pair in self.compared()
+            if isinstance(pair, Compared) and pair.timed is not None
+        ]
 
     def summarised(self, records: list[Compared | FailedSample]) -> Summary:
-        """The summary of these records, their speeds on that machine. What was timed here, phases among it, is left
-        out."""
+        """The summary of these records, their speeds on that machine. What was timed here, phases
+        among it, is left out."""
         task = self.cell.load_task()
-        return summarise(records, metric=task.metric, proportion=task.proportion).with_values(asked=self.cell.n)
+        return summarise(records, metric=task.metric, proportion=task.proportion).with_values(
+            asked=self.cell.n
+        )

@@ -1,9 +1,11 @@
-"""Measure what the parts of a cycle cost on this machine, and fit prices, as `results.metrics.cost.Profile` has them.
+"""Measure what the parts of a cycle cost on this machine, and fit prices, as
+`results.metrics.cost.Profile` has them.
 
-Methods of a pair take turns over a few prompts, with the clock of each phase (`bench.run.profiling`): each part is
-timed inside the loop, with the caches as decoding leaves them. What a drafter reads of the prompt is what its method
-takes longer for it than plain decoding. Prices are fitted to medians over cycles of equal size: what is linear by least
-squares of relative errors, no cost below 0."""
+Methods of a pair take turns over a few prompts, with the clock of each phase
+(`bench.run.profiling`): each part is timed inside the loop, with the caches as decoding leaves
+them. What a drafter reads of the prompt is what its method takes longer for it than plain decoding.
+Prices are fitted to medians over cycles of equal size: what is linear by least squares of relative
+errors, no cost below 0."""
 
 from __future__ import annotations
 
@@ -35,31 +37,59 @@ if TYPE_CHECKING:
 
 CHAINS = ("draft.length=3", "draft.length=7")
 TREE = ("drafter.total=16", "drafter.depth=3", "drafter.top_k=4")
-TREES = (("drafter.total=${pair.nodes}", "drafter.depth=6", "drafter.top_k=${pair.beams}"),
-         ("drafter.total=${pair.nodes}", "drafter.depth=3", "drafter.top_k=${pair.beams}"), TREE)
+TREES = (
+    ("drafter.total=${pair.nodes}", "drafter.depth=6", "drafter.top_k=${pair.beams}"),
+    ("drafter.total=${pair.nodes}", "drafter.depth=3", "drafter.top_k=${pair.beams}"),
+    TREE,
+)
 DRAWN_TREE = ("drafter.tree=sampled", "drafter.branching=[2,2]", "draft.length=7")
-LARGE = (("drafter.total=32", "drafter.depth=5", "drafter.top_k=8"),
-         ("drafter.total=64", "drafter.depth=6", "drafter.top_k=10"))
+LARGE = (
+    ("drafter.total=32", "drafter.depth=5", "drafter.top_k=8"),
+    ("drafter.total=64", "drafter.depth=6", "drafter.top_k=10"),
+)
 """Their cycles take long on a CPU: they are timed for fewer tokens."""
 SHAPES: Mapping[str, Sequence[Sequence[str]]] = {
     "model": [[length] for length in ("draft.length=1", *CHAINS)],
     **{name: [[length] for length in CHAINS] for name in ("early_exit", "prompt_lookup", "suffix")},
-    "medusa": [[]], "eagle": [[]], "lookahead": [[]],
-    **{name: [*([f"drafter.tree={tree}", length] for tree in ("chain", "sampled") for length in CHAINS), DRAWN_TREE,
-              *TREES, *LARGE]
-       for name in ("eagle3", "eagle2", "hass")}}
+    "medusa": [[]],
+    "eagle": [[]],
+    "lookahead": [[]],
+    **{
+        name: [
+            *(
+                [f"drafter.tree={tree}", length]
+                for tree in ("chain", "sampled")
+                for length in CHAINS
+            ),
+            DRAWN_TREE,
+            *TREES,
+            *LARGE,
+        ]
+        for name in ("eagle3", "eagle2", "hass")
+    },
+}
 """Drafter -> overrides of the drafts whose cycles are timed."""
-JUDGED = ("drafter=eagle3 drafter.tree=chain draft.length=3", f"drafter=eagle3 {' '.join(TREE)}",
-          "drafter=eagle3 drafter.tree=chain draft.length=7", "drafter=model draft.length=3",
-          "drafter=model draft.length=7", "drafter=early_exit draft.length=3", "drafter=early_exit draft.length=7")
+JUDGED = (
+    "drafter=eagle3 drafter.tree=chain draft.length=3",
+    f"drafter=eagle3 {' '.join(TREE)}",
+    "drafter=eagle3 drafter.tree=chain draft.length=7",
+    "drafter=model draft.length=3",
+    "drafter=model draft.length=7",
+    "drafter=early_exit draft.length=3",
+    "drafter=early_exit draft.length=7",
+)
 """Drafts on which rules are timed: the first two that a rule can judge."""
-FITTED = {"arc": "rule.constants=${pair.arc}", "arc_released": "rule.constants=${pair.arc}",
-          "autojudge": "rule.classifier=${pair.autojudge}", "csd": "rule.answers=${pair.answers}"}
+FITTED = {
+    "arc": "rule.constants=${pair.arc}",
+    "arc_released": "rule.constants=${pair.arc}",
+    "autojudge": "rule.classifier=${pair.autojudge}",
+    "csd": "rule.answers=${pair.answers}",
+}
 """Rules that need what was fitted to the pair."""
 NEW_TOKENS, FEW_TOKENS, FEW_PROMPTS, WARM_UP, PLAIN_TURNS, LARGEST = 24, 10, 2, 4, 2, 512
-"""New tokens of an answer; those, and the prompts, of a rule or a large tree; new tokens of the first turn, which is
-not timed; further turns of plain decoding on each prompt; tokens of the largest batch's forward: more take seconds on a
-CPU."""
+"""New tokens of an answer; those, and the prompts, of a rule or a large tree; new tokens of the
+first turn, which is not timed; further turns of plain decoding on each prompt; tokens of the
+largest batch's forward: more take seconds on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +99,8 @@ class Size:
     drafter   as the profile names it (`results.metrics.cost.DRAWN`).
     nodes     draft tokens that are verified.
     forwards  tokens of each forward of the drafter's model.
-    carried   whether the draft carries its distribution, its hidden states, and the distribution behind its last token.
+    carried   whether the draft carries its distribution, its hidden states, and the distribution
+              behind its last token.
     """
 
     drafter: str
@@ -88,8 +119,8 @@ class Times:
     """What was timed at one temperature and batch, in seconds.
 
     cycles    size of a cycle -> median of each of its phases.
-    prefills  drafter -> prompt tokens and median, of each prompt: of reading it with the target for "none", and for the
-              others of what the drafter adds.
+    prefills  drafter -> prompt tokens and median, of each prompt: of reading it with the target for
+              "none", and for the others of what the drafter adds.
     """
 
     cycles: Mapping[Size, Spent]
@@ -121,41 +152,62 @@ class Turn:
         return priced_as(self.method.drafter, self.cell.drafter.name, self.cell.decoding.sampling)
 
 
-def measure(overrides: Sequence[str], prompts: int, batches: Sequence[int],
-            say: Callable[[str], None]) -> tuple[str, Profile]:
-    """The name of a pair, and its profile on this machine. Raises ConfigError, ModelError, TaskError."""
+def measure(
+    overrides: Sequence[str], prompts: int, batches: Sequence[int], say: Callable[[str], None]
+) -> tuple[str, Profile]:
+    """The name of a pair, and its profile on this machine. Raises ConfigError, ModelError,
+    TaskError."""
     pool = ModelPool()
     times: dict[tuple[bool, int], Times] = {}
     with composer() as hydra:
-        turns = [turn for temperature in (1, 0)
-                 for turn in _turns(hydra, [*overrides, f"decoding.temperature={temperature}"], pool)]
+        turns = [
+            turn
+            for temperature in (1, 0)
+            for turn in _turns(hydra, [*overrides, f"decoding.temperature={temperature}"], pool)
+        ]
     use_threads(turns[0].cell.engine)
     for batch in sorted({1, *batches}):
-        own = [turn for turn in turns if batch == 1 or (
-            turn.cell.rule.name == LOSSLESS
-            and batch * turn.method.drafter.nodes(turn.cell.draft.length) <= LARGEST)]
+        own = [
+            turn
+            for turn in turns
+            if batch == 1
+            or (
+                turn.cell.rule.name == LOSSLESS
+                and batch * turn.method.drafter.nodes(turn.cell.draft.length) <= LARGEST
+            )
+        ]
         say(f"batch {batch}: {len(own)} methods take turns over {prompts} prompts")
         times |= {(greedy, batch): found for greedy, found in _times(own, prompts, batch).items()}
     cell, threads = turns[0].cell, torch.get_num_threads()
-    together = {batch: times[False, batch].lossless + times[True, batch].lossless for _, batch in times}
+    together = {
+        batch: times[False, batch].lossless + times[True, batch].lossless for _, batch in times
+    }
     target = {batch: verification(spent) for batch, spent in together.items()}
     environment = cell.environment([])
     cpu, accelerator = environment["cpu"], environment["accelerator"] or {}
     machine = accelerator.get("name") or cpu["model"]
     place = machine if accelerator else f"{machine} ({cpu['family']}), {threads} cores"
     return cell.pair.name, Profile(
-        title=f"{place}, {1000 * target[1][1]:.3g} ms a token, {cell.pair.name} in {cell.engine.dtype}",
-        machine=machine, obtained="measured", sources=[f"python -m bench.cost {' '.join(overrides)}"],
+        title=(
+            f"{place}, {1000 * target[1][1]:.3g} ms a token, {cell.pair.name} in "
+            f"{cell.engine.dtype}"
+        ),
+        machine=machine,
+        obtained="measured",
+        sources=[f"python -m bench.cost {' '.join(overrides)}"],
         target=target,
-        rest=Rest(**linear([(size.nodes, spent["rest"]) for size, spent in together[1]]).model_dump()),
+        rest=Rest(
+            **linear([(size.nodes, spent["rest"]) for size, spent in together[1]]).model_dump()
+        ),
         prefill=linear([*times[False, 1].prefills["none"], *times[True, 1].prefills["none"]]),
         sampled=costs_of({batch: spent for (greedy, batch), spent in times.items() if not greedy}),
-        greedy=costs_of({batch: spent for (greedy, batch), spent in times.items() if greedy}))
+        greedy=costs_of({batch: spent for (greedy, batch), spent in times.items() if greedy}),
+    )
 
 
 def _turns(hydra: Composer, overrides: Sequence[str], pool: ModelPool) -> Iterator[Turn]:
-    """Plain decoding, every drafter that the pair has, and every rule on two drafts that it can judge. Raises
-    ConfigError, ModelError where not even plain decoding can run."""
+    """Plain decoding, every drafter that the pair has, and every rule on two drafts that it can
+    judge. Raises ConfigError, ModelError where not even plain decoding can run."""
     plain = hydra.point([*overrides, "drafter=none", "rule=lossless"]).cell
     yield Turn(plain, pool.load(plain).method, False)
     drafts = []
@@ -171,24 +223,36 @@ def _turns(hydra: Composer, overrides: Sequence[str], pool: ModelPool) -> Iterat
         yield from islice((found for each in tried for found in each), 0 if rule == LOSSLESS else 2)
 
 
-def _possible(hydra: Composer, overrides: Sequence[str], pool: ModelPool, brief: bool) -> list[Turn]:
+def _possible(
+    hydra: Composer, overrides: Sequence[str], pool: ModelPool, brief: bool
+) -> list[Turn]:
     """The turn of the cell of these overrides, if the pair has what it needs."""
     try:
         cell = hydra.point(overrides).cell
         return [Turn(cell, pool.load(cell).method, brief)]
-    except ValueError:  # no such head, or a rule that needs what the drafter or the tokenizer does not have
+    except (
+        ValueError
+    ):  # no such head, or a rule that needs what the drafter or the tokenizer does not have
         return []
 
 
 def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]:
-    """Of `batch` rows with one prompt, above temperature 0 and at it. The order is another for each prompt, and plain
-    decoding, on which every speedup depends, has several turns: the machine's noise should meet all alike."""
+    """Of `batch` rows with one prompt, above temperature 0 and at it. The order is another for each
+    prompt, and plain decoding, on which every speedup depends, has several turns: the machine's
+    noise should meet all alike."""
     first, target = turns[0].cell, turns[0].method.target
     task = first.load_task()
     eos, asked = limits_of(first, target, task).eos_ids, task.prompts(prompts, first.seed)
-    cycles: dict[bool, Cycles] = {greedy: defaultdict(lambda: defaultdict(list)) for greedy in (False, True)}
-    prefills: dict[bool, Prefilled] = {greedy: defaultdict(lambda: defaultdict(list)) for greedy in (False, True)}
-    plain, others = [turn for turn in turns if turn.name == "none"], [turn for turn in turns if turn.name != "none"]
+    cycles: dict[bool, Cycles] = {
+        greedy: defaultdict(lambda: defaultdict(list)) for greedy in (False, True)
+    }
+    prefills: dict[bool, Prefilled] = {
+        greedy: defaultdict(lambda: defaultdict(list)) for greedy in (False, True)
+    }
+    plain, others = (
+        [turn for turn in turns if turn.name == "none"],
+        [turn for turn in turns if turn.name != "none"],
+    )
     for number, prompt in enumerate([asked[0], *asked], start=-1):  # number -1 warms up
         ids, stream = context(target, prompt, []), stream_name(first, task, prompt, 0)
         requests = [Request(ids, f"{stream}/{row}") for row in range(batch)]
@@ -199,8 +263,10 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]
                 continue
             new = WARM_UP if number < 0 else FEW_TOKENS if turn.brief else NEW_TOKENS
             phases, greedy = Phases(target.device), turn.cell.decoding.sampling.greedy
-            answer = max(generate(turn.method, requests, Limits(new, eos), phases),
-                         key=lambda answer: len(answer.committed))
+            answer = max(
+                generate(turn.method, requests, Limits(new, eos), phases),
+                key=lambda answer: len(answer.committed),
+            )
             if number >= 0 and len(answer.committed) > 1:
                 reading, name = _note(turn, answer, phases, batch, cycles[greedy]), turn.name
                 targets = prefills[greedy]["none"].get(len(ids), [])
@@ -208,15 +274,25 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]
                     reading = max(0.0, reading - targets[-1])
                 if not turn.brief and (targets or name == "none"):
                     prefills[greedy][name][len(ids)].append(reading)
-    return {greedy: Times({size: {name: statistics.median(values) for name, values in spent.items()}
-                           for size, spent in cycles[greedy].items() if len(spent["draft"]) >= min(2, prompts)},
-                          {name: [(tokens, statistics.median(values)) for tokens, values in spent.items()]
-                           for name, spent in prefills[greedy].items()}) for greedy in (False, True)}
+    return {
+        greedy: Times(
+            {
+                size: {name: statistics.median(values) for name, values in spent.items()}
+                for size, spent in cycles[greedy].items()
+                if len(spent["draft"]) >= min(2, prompts)
+            },
+            {
+                name: [(tokens, statistics.median(values)) for tokens, values in spent.items()]
+                for name, spent in prefills[greedy].items()
+            },
+        )
+        for greedy in (False, True)
+    }
 
 
 def _note(turn: Turn, answer: Generation, phases: Phases, batch: int, cycles: Cycles) -> float:
-    """Add the cycles of an answer but the first, in which a head reads the prompt; returns the seconds of reading
-    it, those of the target included."""
+    """Add the cycles of an answer but the first, in which a head reads the prompt; returns the
+    seconds of reading it, those of the target included."""
     timed = [phases.times[name] for name in ("draft", "verify", "accept", "commit")]
     outside = max(0.0, batch * answer.decode_s - sum(map(sum, timed))) / len(answer.committed)
     draft = turn.method.draft
@@ -225,7 +301,12 @@ def _note(turn: Turn, answer: Generation, phases: Phases, batch: int, cycles: Cy
     for nodes, levels, drafting, verify, accept, commit in each[1:]:
         forwards = turn.method.drafter.forwards(turn.cell.draft.length, levels)
         spent = cycles[Size(turn.name, turn.cell.rule.name, nodes, tuple(forwards), carried)]
-        for name, value in (("draft", drafting), ("verify", verify), ("accept", accept), ("rest", commit + outside)):
+        for name, value in (
+            ("draft", drafting),
+            ("verify", verify),
+            ("accept", accept),
+            ("rest", commit + outside),
+        ):
             spent[name].append(value)
     first, *others = timed[0]
     return answer.prefill_s + max(0.0, first - statistics.median(others)) / batch
@@ -242,7 +323,13 @@ def verification(times: Sequence[tuple[Size, Spent]]) -> dict[int, float]:
 def rising(seconds: Mapping[int, float]) -> dict[int, float]:
     """The nearest times that do not fall with the tokens: what falls is noise."""
     tokens = sorted(seconds)
-    return dict(zip(tokens, map(float, isotonic_regression([seconds[each] for each in tokens]).x), strict=True))
+    return dict(
+        zip(
+            tokens,
+            map(float, isotonic_regression([seconds[each] for each in tokens]).x),
+            strict=True,
+        )
+    )
 
 
 def costs_of(times: Mapping[int, Times]) -> Costs:
@@ -251,30 +338,41 @@ def costs_of(times: Mapping[int, Times]) -> Costs:
     for batch, own in times.items():
         names = {size.drafter for size, _ in own.lossless}
         for name in sorted(names - {"none"}):
-            timed = [(size.forwards, spent["draft"]) for size, spent in own.lossless if size.drafter == name]
+            timed = [
+                (size.forwards, spent["draft"])
+                for size, spent in own.lossless
+                if size.drafter == name
+            ]
             reading = times[1].prefills.get(name)
             plain = name.removesuffix(DRAWN)
             drafts[name if plain in names else plain][batch] = drafting(timed).model_copy(
-                update={"prefill": linear(reading) if reading else Linear(cycle=0.0)})
+                update={"prefill": linear(reading) if reading else Linear(cycle=0.0)}
+            )
     rules = sorted({size.rule for size in times[1].cycles})
     return Costs(drafts=dict(drafts), accept={rule: acceptance(rule, times[1]) for rule in rules})
 
 
 def drafting(timed: Sequence[tuple[tuple[int, ...], float]]) -> Drafting:
-    """From the forwards of drafts and their seconds. A number of tokens has a price of its own where there are more
-    shapes of drafts than such numbers; else only the least and the largest."""
+    """From the forwards of drafts and their seconds. A number of tokens has a price of its own
+    where there are more shapes of drafts than such numbers; else only the least and the largest."""
     tokens = sorted({token for forwards, _ in timed for token in forwards})
     shapes = {forwards for forwards, _ in timed}
     knots = tokens if len(tokens) < len(shapes) else sorted({*tokens[:1], *tokens[-1:]})
-    steps = np.triu(np.ones((len(knots), len(knots))))  # each price is that of the knot before, and no less
-    rows = [(1.0, *(float(np.interp(forwards, knots, step).sum()) for step in steps)) for forwards, _ in timed]
+    steps = np.triu(
+        np.ones((len(knots), len(knots)))
+    )  # each price is that of the knot before, and no less
+    rows = [
+        (1.0, *(float(np.interp(forwards, knots, step).sum()) for step in steps))
+        for forwards, _ in timed
+    ]
     cycle, *rises = least_squares(rows, [seconds for _, seconds in timed])
     return Drafting(cycle=cycle, forwards=dict(zip(knots, np.cumsum(rises).tolist(), strict=True)))
 
 
 def acceptance(rule: str, times: Times) -> Linear:
-    """What a rule's cycles cost beside drafting and verification under the lossless rule: accepting, and what drafts
-    cost more, or less, that carry something else. The drafts of all rules that ask for the same are compared."""
+    """What a rule's cycles cost beside drafting and verification under the lossless rule:
+    accepting, and what drafts cost more, or less, that carry something else. The drafts of all
+    rules that ask for the same are compared."""
     drafts: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for size, spent in times.cycles.items():
         drafts[size.drafter, size.forwards, size.carried].append(spent["draft"])
@@ -283,20 +381,27 @@ def acceptance(rule: str, times: Times) -> Linear:
     for size, spent in times.cycles.items():
         if size.rule == rule:
             draft = size.drafter, size.forwards
-            own, plain = (statistics.median(drafts[*draft, carried])
-                          for carried in (size.carried, usual.get(draft, size.carried)))
+            own, plain = (
+                statistics.median(drafts[*draft, carried])
+                for carried in (size.carried, usual.get(draft, size.carried))
+            )
             points.append((size.nodes, max(0.0, spent["accept"] + own - plain)))
     return linear(points)
 
 
 def linear(points: Sequence[tuple[int, float]]) -> Linear:
     """Seconds of a cycle and of a node, from (nodes, seconds)."""
-    cycle, node = least_squares([(1.0, float(nodes)) for nodes, _ in points], [seconds for _, seconds in points])
+    cycle, node = least_squares(
+        [(1.0, float(nodes)) for nodes, _ in points], [seconds for _, seconds in points]
+    )
     return Linear(cycle=cycle, node=node)
 
 
 def least_squares(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
-    """Coefficients, none below 0, of the smallest squared error in relation to the seconds, each of which
-    counts as at least a tenth of their median."""
+    """Coefficients, none below 0, of the smallest squared error in relation to the seconds, each of
+    which counts as at least a tenth of their median."""
     weight = 1 / np.maximum(np.array(seconds), max(0.1 * float(np.median(seconds)), 1e-9))
-    return [float(value) for value in nnls(np.array(rows) * weight[:, None], np.array(seconds) * weight)[0]]
+    return [
+        float(value)
+        for value in nnls(np.array(rows) * weight[:, None], np.array(seconds) * weight)[0]
+    ]

@@ -1,8 +1,9 @@
-"""What the runner needs of an engine. `bench.run.models` is the first: the loop of this project, in this process.
+"""What the runner needs of an engine. `bench.run.models` is the first: the loop of this project, in
+this process.
 
-An engine answers prompts with a cell's method and says what it counted, what the target thought of the tokens, and how
-long it took. Prompts, conversations, scores, the store and the clock's rotation are the runner's own
-(docs/adding.md)."""
+An engine answers prompts with a cell's method and says what it counted, what the target thought of
+the tokens, and how long it took. Prompts, conversations, scores, the store and the clock's rotation
+are the runner's own (docs/adding.md)."""
 
 from __future__ import annotations
 
@@ -32,21 +33,23 @@ class LoadedMethod(Protocol):
         """The target's tokenizer and chat template."""
 
     def check_fit(self, prompt_tokens: int, limits: Limits) -> None:
-        """Raises TooLong when the positions of a model do not suffice for a prompt and its answer."""
+        """Raises TooLong when the positions of a model do not suffice for a prompt and its
+        answer."""
 
     def generate(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        """Decode a batch, as the clock times it: the same tokens, counts and seconds whatever else is in the batch."""
+        """Decode a batch, as the clock times it: the same tokens, counts and seconds whatever else
+        is in the batch."""
 
     def generate_with_nll(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
         """As `generate`, with each generation's `nll`."""
 
     def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        """As `generate_with_nll`, with each generation's `trace`. Raises NotImplementedError, one line, where the
-        engine shows no verified positions."""
+        """As `generate_with_nll`, with each generation's `trace`. Raises NotImplementedError, one
+        line, where the engine shows no verified positions."""
 
     def next_logits(self, ids: Sequence[int]) -> Tensor:
-        """[V] float32: the target's raw logits behind these tokens; what decides whether rounding explains a
-        difference."""
+        """[V] float32: the target's raw logits behind these tokens; what decides whether rounding
+        explains a difference."""
 
     def phases(self, request: Request, limits: Limits) -> Phases | None:
         """Where the time of one answer's cycles goes; None where the engine does not say."""

@@ -1,4 +1,5 @@
-"""A job of the quality pass: prompts of one cell, decoded without a clock and scored, in whichever process."""
+"""A job of the quality pass: prompts of one cell, decoded without a clock and scored, in whichever
+process."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from bench.run.answer import Answer, Decode, answer, check_prompts, limits_of, prompt_sha256, stream_name
+from bench.run.answer import (
+    Answer,
+    Decode,
+    answer,
+    check_prompts,
+    limits_of,
+    prompt_sha256,
+    stream_name,
+)
 from bench.run.engine import Engines
 from methods.batch import total
 from methods.rules.walk import Clause
@@ -37,7 +46,8 @@ class Job:
     """Prompts of one cell that are decoded together; without prompts, its models are loaded.
 
     traced    record every verified position too.
-    answered  prompts that samples of the cell or of its baseline answer, with the hash that was stored then.
+    answered  prompts that samples of the cell or of its baseline answer, with the hash that was
+              stored then.
     laws      ids of the prompts whose tokens' laws are compared with the target's; None: all.
     """
 
@@ -49,8 +59,11 @@ class Job:
 
     def again(self) -> str:
         """What is done when its worker has died."""
-        return (f"decoding its {len(self.prompts)} prompts of {self.cell.name} again" if self.prompts else
-                f"loading the models of {self.cell.name} again")
+        return (
+            f"decoding its {len(self.prompts)} prompts of {self.cell.name} again"
+            if self.prompts
+            else f"loading the models of {self.cell.name} again"
+        )
 
     def parts(self) -> list[Job]:
         """Its prompts one by one."""
@@ -62,7 +75,8 @@ class Done:
     """What became of a job.
 
     records    one per prompt, in the job's order.
-    traces     of a traced job: id of an answered prompt -> the columns of each turn, as `TraceFolder.add` takes them.
+    traces     of a traced job: id of an answered prompt -> the columns of each turn, as
+               `TraceFolder.add` takes them.
     threshold  the rule's, of a traced job.
     failure    why the cell cannot be decoded at all, in one line; there are no records then.
     seconds    wall time.
@@ -77,13 +91,15 @@ class Done:
 
 def loaded_worker() -> Callable[[Job], Done]:
     """Does jobs in a worker, on models that it keeps loaded."""
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # torch was imported before the worker was forked
+    torch.set_num_threads(
+        int(os.environ["OMP_NUM_THREADS"])
+    )  # torch was imported before the worker was forked
     return partial(done_here, engine=Engines())
 
 
 def done_here(job: Job, engine: Engine) -> Done:
-    """Decode and score a job. Nothing is raised: what concerns a prompt alone becomes its record, the rest the job's
-    `failure`."""
+    """Decode and score a job. Nothing is raised: what concerns a prompt alone becomes its record,
+    the rest the job's `failure`."""
     began, done = time.perf_counter(), Done()
     try:
         engine.keep_only([job.cell])
@@ -101,11 +117,17 @@ def _decode(job: Job, method: LoadedMethod, done: Done) -> None:
     task = job.cell.load_task()
 
     def ask(prompts: Sequence[Prompt], decode: Decode, laws: bool = True) -> dict[str, Answer]:
-        """The answers of a batch. Those that failed in company are tried again in halves, down to a prompt alone: a
-        batch may need more memory than a half of it, and a prompt that fails must not take others with it."""
+        """The answers of a batch. Those that failed in company are tried again in halves, down to a
+        prompt alone: a batch may need more memory than a half of it, and a prompt that fails must
+        not take others with it."""
         limits = replace(limits_of(job.cell, method.target, task), shrink=True, laws=laws)
-        answers = answer(method, prompts, limits, lambda prompt, turn: stream_name(job.cell, task, prompt, turn),
-                         decode=decode)
+        answers = answer(
+            method,
+            prompts,
+            limits,
+            lambda prompt, turn: stream_name(job.cell, task, prompt, turn),
+            decode=decode,
+        )
         failed = [prompt for prompt in prompts if isinstance(answers[prompt.id], FailedSample)]
         middle = -(-len(failed) // 2)
         for half in (failed[:middle], failed[middle:]) if len(prompts) > 1 else ():
@@ -115,8 +137,12 @@ def _decode(job: Job, method: LoadedMethod, done: Done) -> None:
 
     answers: dict[str, Answer] = {}
     for laws in (True, False):
-        if some := [prompt for prompt in job.prompts if (job.laws is None or prompt.id in job.laws) == laws]:
-            answers |= ask(some, method.generate_traced if job.traced else method.generate_with_nll, laws)
+        if some := [
+            prompt for prompt in job.prompts if (job.laws is None or prompt.id in job.laws) == laws
+        ]:
+            answers |= ask(
+                some, method.generate_traced if job.traced else method.generate_with_nll, laws
+            )
     for prompt in job.prompts if job.traced else ():
         turns = answers[prompt.id]
         if not isinstance(turns, FailedSample):
@@ -126,8 +152,12 @@ def _decode(job: Job, method: LoadedMethod, done: Done) -> None:
                     done.threshold = Threshold(**asdict(trace.threshold))
                 if trace.columns:
                     words = {"clause": WORDS[trace.columns["clause"]]}
-                    done.traces[prompt.id].append({"prompt": prompt.id, "turn": turn, **trace.columns, **words})
-    done.records = [scored(prompt, answers[prompt.id], task, method.target) for prompt in job.prompts]
+                    done.traces[prompt.id].append(
+                        {"prompt": prompt.id, "turn": turn, **trace.columns, **words}
+                    )
+    done.records = [
+        scored(prompt, answers[prompt.id], task, method.target) for prompt in job.prompts
+    ]
 
 
 def _stored(found: Divergence | None) -> Distortion | None:
@@ -139,18 +169,33 @@ def _stored(found: Divergence | None) -> Distortion | None:
 
 
 def scored(prompt: Prompt, turns: Answer, task: Task, target: LanguageModel) -> Record:
-    """The record of an answer; a scorer that raises makes it a failed one, one that cannot run here leaves it without a
-    score."""
+    """The record of an answer; a scorer that raises makes it a failed one, one that cannot run here
+    leaves it without a score."""
     if isinstance(turns, FailedSample):
         return turns
-    texts, unscored, whole = [turn.text for turn in turns], task.unscorable() is not None, total(turns)
+    texts, unscored, whole = (
+        [turn.text for turn in turns],
+        task.unscorable() is not None,
+        total(turns),
+    )
     try:
         score = Score(None) if unscored else task.score(prompt, texts)
     except Exception as error:  # recorded with the prompt, and the cell goes on
         return FailedSample(prompt.id, f"scoring: {format_exception(error)}")
     return Sample(
-        id=prompt.id, prompt_sha256=prompt_sha256(target, prompt), output_ids=whole.output_ids, texts=texts,
-        turn_tokens=[len(turn.output_ids) for turn in turns], finish=[turn.finish for turn in turns],
-        score=score.value, answer=score.answer, details=dict(score.details), nll=whole.nll,
-        prompt_tokens=whole.prompt_tokens, group=prompt.group, unscored=unscored, distortion=_stored(whole.divergence),
-        **{count.name: getattr(whole, count.name) for count in fields(Counts)})
+        id=prompt.id,
+        prompt_sha256=prompt_sha256(target, prompt),
+        output_ids=whole.output_ids,
+        texts=texts,
+        turn_tokens=[len(turn.output_ids) for turn in turns],
+        finish=[turn.finish for turn in turns],
+        score=score.value,
+        answer=score.answer,
+        details=dict(score.details),
+        nll=whole.nll,
+        prompt_tokens=whole.prompt_tokens,
+        group=prompt.group,
+        unscored=unscored,
+        distortion=_stored(whole.divergence),
+        **{count.name: getattr(whole, count.name) for count in fields(Counts)},
+    )

@@ -1,7 +1,7 @@
 """An LLM judge's pass over the answers of finished cells, behind an OpenAI-compatible endpoint.
 
-Each reply is on disk before the next question is asked, and a question that has a reply is never asked again.
-Re-running the same command resumes judging. Neither API key nor password is shown."""
+Each reply is on disk before the next question is asked, and a question that has a reply is never
+asked again. Re-running the same command resumes judging. Neither API key nor password is shown."""
 
 from __future__ import annotations
 
@@ -53,43 +53,62 @@ class JudgeError(RuntimeError):
 def ask(judge: Judge, body: Mapping[str, Any]) -> str:
     """The judge's reply to one request body.
 
-    Refused connections, time-outs and server faults are retried, with a wait that doubles. Raises JudgeError when no
-    attempt succeeds, ConfigError for a key that cannot be sent; neither shows the key. Redirects are not followed: the
-    key is for this host alone."""
+    Refused connections, time-outs and server faults are retried, with a wait that doubles. Raises
+    JudgeError when no attempt succeeds, ConfigError for a key that cannot be sent; neither shows
+    the key. Redirects are not followed: the key is for this host alone."""
     key, reason = judge.key(), ""
     for attempt in range(judge.retries + 1):
         if attempt:
             time.sleep(judge.wait_s * 2 ** (attempt - 1))
         try:
-            reply = httpx.post(**address(judge.base_url or "", key), json=body, timeout=judge.timeout_s)
-        except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:  # or a proxy that is none
+            reply = httpx.post(
+                **address(judge.base_url or "", key), json=body, timeout=judge.timeout_s
+            )
+        except (
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            ImportError,
+            ValueError,
+        ) as error:  # or a proxy that is none
             reason = _redacted(one_line(error), key)
             continue
         if reply.is_success:
             try:
                 return _content(reply.json())
-            except (ValueError, LookupError, TypeError, RecursionError):  # proxies report faults with status 200
+            except (
+                ValueError,
+                LookupError,
+                TypeError,
+                RecursionError,
+            ):  # proxies report faults with status 200
                 reason = f"not a chat completion: {_redacted(reply.text, key)}"
         else:
             reason = f"HTTP {reply.status_code} {_redacted(reply.text, key)}"
             if reply.status_code < 500 and reply.status_code not in RETRIED:
                 break  # the request itself is refused: sending it again would not help
-    raise JudgeError(f"judge.base_url={redacted(judge.base_url or '')}: no reply from {judge.model} ({reason}); "
-                     "replies so far are kept, re-running the same command resumes judging")
+    raise JudgeError(
+        f"judge.base_url={redacted(judge.base_url or '')}: no reply from {judge.model} ({reason}); "
+        "replies so far are kept, re-running the same command resumes judging"
+    )
 
 
 def address(base_url: str, key: str) -> dict[str, Any]:
-    """Where a request goes, and its header. A user and a password in the URL authorise where there is no key."""
+    """Where a request goes, and its header. A user and a password in the URL authorise where there
+    is no key."""
     url = httpx.URL(base_url)
     if key:
         url = url.copy_with(userinfo=b"")
     path, _, query = url.raw_path.partition(b"?")
     raw = path.rstrip(b"/") + b"/chat/completions" + (b"?" + query if query else b"")
-    return {"url": url.copy_with(raw_path=raw), "headers": {"Authorization": f"Bearer {key}"} if key else {}}
+    return {
+        "url": url.copy_with(raw_path=raw),
+        "headers": {"Authorization": f"Bearer {key}"} if key else {},
+    }
 
 
 def _content(completion: Any) -> str:
-    """The text of a chat completion; empty where the model gave none. Raises LookupError, TypeError."""
+    """The text of a chat completion; empty where the model gave none. Raises LookupError,
+    TypeError."""
     content = completion["choices"][0]["message"]["content"]
     if not isinstance(content, str | None):
         raise TypeError(f"content must be text, got {type(content).__name__}")
@@ -97,7 +116,8 @@ def _content(completion: Any) -> str:
 
 
 def _redacted(text: str, key: str) -> str:
-    """A server's text in one short line, without the key that it may echo (as it is, or as JSON writes it)."""
+    """A server's text in one short line, without the key that it may echo (as it is, or as JSON
+    writes it)."""
     for form in {key, json.dumps(key)[1:-1]} - {""}:
         text = text.replace(form, "(hidden)")
     return one_line(text or "nothing")[:200]
@@ -108,7 +128,8 @@ class Verdict:
     """What the judge replied to one question.
 
     question   what was asked
-    value      a grade of 1 to 10, or 1 / 0.5 / 0 for won, tied, lost; None where the reply holds no verdict
+    value      a grade of 1 to 10, or 1 / 0.5 / 0 for won, tied, lost; None where the reply holds no
+               verdict
     penalised  is the answer in a wrong language? None where its language does not matter
     """
 
@@ -122,12 +143,14 @@ class Verdict:
         return math.sqrt(self.value) if self.penalised and self.value is not None else self.value
 
 
-def judge_summary(verdicts: Sequence[Verdict], model: str, mode: Literal["single", "pairwise"]) -> JudgeSummary:
+def judge_summary(
+    verdicts: Sequence[Verdict], model: str, mode: Literal["single", "pairwise"]
+) -> JudgeSummary:
     """The score (single) or the win rate (pairwise) of a cell, with a 95% interval over prompts.
 
-    MT-Bench's score is the mean grade over all turns. A win in one order of the two answers and a loss in the other is
-    a tie. Replies without a verdict are left out; so are prompts with a verdict in one order only, because the judge
-    favours the answer that stands first."""
+    MT-Bench's score is the mean grade over all turns. A win in one order of the two answers and a
+    loss in the other is a tie. Replies without a verdict are left out; so are prompts with a
+    verdict in one order only, because the judge favours the answer that stands first."""
     scores = _win_rate(verdicts) if mode == "pairwise" else _score(verdicts)
     unread = sum(verdict.value is None for verdict in verdicts)
     return JudgeSummary(model=model, mode=mode, **scores, replies=len(verdicts), unread=unread)
@@ -139,10 +162,19 @@ def _win_rate(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         by_prompt[verdict.question.id].append(verdict.value)
     read = [[value for value in values if value is not None] for values in by_prompt.values()]
     both_orders = [values for values in read if len(values) == 2]
-    wins = [1.0 if values == [1.0, 1.0] else 0.0 if values == [0.0, 0.0] else 0.5 for values in both_orders]
+    wins = [
+        1.0 if values == [1.0, 1.0] else 0.0 if values == [0.0, 0.0] else 0.5
+        for values in both_orders
+    ]
     first, second = ([values[order] for values in both_orders] for order in (0, 1))
-    return {"win_rate": _mean(wins), "win_first": _mean(first), "win_second": _mean(second),
-            "ci95": intervals.mean_interval(wins), "n": len(wins), "left_out": len(by_prompt) - len(wins)}
+    return {
+        "win_rate": _mean(wins),
+        "win_first": _mean(first),
+        "win_second": _mean(second),
+        "ci95": intervals.mean_interval(wins),
+        "n": len(wins),
+        "left_out": len(by_prompt) - len(wins),
+    }
 
 
 def _score(verdicts: Sequence[Verdict]) -> dict[str, Any]:
@@ -155,13 +187,18 @@ def _score(verdicts: Sequence[Verdict]) -> dict[str, Any]:
             by_turn[verdict.question.turn].append(verdict.counted)
             grades.append(verdict.counted)
     prompt_means = [sum(own) / len(own) for own in by_prompt.values()]
-    scores: dict[str, Any] = {"score": _mean(grades), "ci95": intervals.mean_interval(prompt_means),
-                              "n": len(by_prompt)}
+    scores: dict[str, Any] = {
+        "score": _mean(grades),
+        "ci95": intervals.mean_interval(prompt_means),
+        "n": len(by_prompt),
+    }
     scores |= {f"turn_{turn + 1}": _mean(own) for turn, own in sorted(by_turn.items())}
     if any(verdict.penalised is not None for verdict in verdicts):
         read = [verdict for verdict in verdicts if verdict.value is not None]
-        scores |= {"penalised": sum(bool(verdict.penalised) for verdict in read),
-                   "unpenalised": _mean([verdict.value for verdict in read if verdict.value is not None])}
+        scores |= {
+            "penalised": sum(bool(verdict.penalised) for verdict in read),
+            "unpenalised": _mean([verdict.value for verdict in read if verdict.value is not None]),
+        }
     return scores
 
 
@@ -172,25 +209,33 @@ def _mean(values: Sequence[float]) -> float | None:
 def format_judge_summary(summary: JudgeSummary) -> str:
     """`score 6.21 [5.80, 6.60], judged by NAME: 80 prompts, turn 1 6.50, turn 2 5.92`."""
     pairwise = summary.mode == "pairwise"
-    name, form, value = ("win rate", ".1%", summary.win_rate) if pairwise else ("score", ".2f", summary.score)
-    interval = "" if summary.ci95 is None else f" [{summary.ci95[0]:{form}}, {summary.ci95[1]:{form}}]"
+    name, form, value = (
+        ("win rate", ".1%", summary.win_rate) if pairwise else ("score", ".2f", summary.score)
+    )
+    interval = (
+        "" if summary.ci95 is None else f" [{summary.ci95[0]:{form}}, {summary.ci95[1]:{form}}]"
+    )
     return f"{name} {'–' if value is None else f'{value:{form}}'}{interval}, {summary.told}"
 
 
 def judge_cells(cells: Sequence[Cell], session: Session, against: Opponent = "reference") -> int:
-    """Judge every measured cell whose task is graded by an LLM, and add the scores to its summary. `against` is what
-    win rates compare with where the command gives no `judge.against`.
+    """Judge every measured cell whose task is graded by an LLM, and add the scores to its summary.
+    `against` is what win rates compare with where the command gives no `judge.against`.
 
     Prints one line per cell. Returns 0 when every cell was judged, else 1."""
     status = 0
     for cell in cells:
         task, folder = cell.load_task(), session.folder(cell)
-        if task.judged is None or not any(isinstance(one, Compared) for one in folder.measured() or ()):
+        if task.judged is None or not any(
+            isinstance(one, Compared) for one in folder.measured() or ()
+        ):
             continue  # a cell without answers is listed among the failures
         try:
             with folder.lock(wait=True):
                 scores = judge_cell(cell, task, task.judged, folder, session, against)
-                folder.write_record(JUDGED, {"asked": cell.n, **scores.model_dump(mode="json", exclude_unset=True)})
+                folder.write_record(
+                    JUDGED, {"asked": cell.n, **scores.model_dump(mode="json", exclude_unset=True)}
+                )
             session.summaries.clear()
             session.write_summary(cell)
             session.print(f"judged: {cell.name}: {format_judge_summary(scores)}", soft_wrap=True)
@@ -202,9 +247,16 @@ def judge_cells(cells: Sequence[Cell], session: Session, against: Opponent = "re
     return status
 
 
-def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder,
-               session: Session, against: Opponent) -> JudgeSummary:
-    """Ask every question that has no reply yet, and score all replies. Raises JudgeError, TaskError, StoreError."""
+def judge_cell(
+    cell: Cell,
+    task: Task,
+    style: JudgeStyle,
+    folder: CellFolder,
+    session: Session,
+    against: Opponent,
+) -> JudgeSummary:
+    """Ask every question that has no reply yet, and score all replies. Raises JudgeError,
+    TaskError, StoreError."""
     judge = session.settings.judge
     mode = MODES[style]
     korean = style in KOREAN if judge.language_penalty is None else judge.language_penalty
@@ -214,41 +266,72 @@ def judge_cell(cell: Cell, task: Task, style: JudgeStyle, folder: CellFolder,
     if mode == "single":
         given = judge.references or shipped_references(task.path)
         references = answers(given, "judge.references") if given else {}
-        questions = [question for sample in samples
-                     for question in prompts.single(by_id[sample.id], sample.texts, references.get(sample.id))]
+        questions = [
+            question
+            for sample in samples
+            for question in prompts.single(
+                by_id[sample.id], sample.texts, references.get(sample.id)
+            )
+        ]
     else:
         others = _other_answers(cell, session, by_id, judge.against or against)
-        questions = [question for sample in samples
-                     for question in prompts.pairwise(by_id[sample.id], sample.texts, others[sample.id])]
+        questions = [
+            question
+            for sample in samples
+            for question in prompts.pairwise(by_id[sample.id], sample.texts, others[sample.id])
+        ]
     verdicts = []
     for question, reply in zip(questions, _replies(questions, judge, folder), strict=True):
-        value = prompts.rating(reply) if mode == "single" else prompts.choice(reply, question.swapped)
-        verdicts.append(Verdict(question, value, is_penalised(question) if korean and mode == "single" else None))
+        value = (
+            prompts.rating(reply) if mode == "single" else prompts.choice(reply, question.swapped)
+        )
+        verdicts.append(
+            Verdict(
+                question, value, is_penalised(question) if korean and mode == "single" else None
+            )
+        )
     return judge_summary(verdicts, judge.model or "", mode)
 
 
 def check_references(cells: Sequence[Cell], judge: Judge) -> None:
-    """Raises TaskError where the judge is to see reference answers that nobody gave, before anything is decoded."""
-    tasks = {(cell.task.name, cell.n): cell for cell in cells}.values() if judge.references is None else ()
+    """Raises TaskError where the judge is to see reference answers that nobody gave, before
+    anything is decoded."""
+    tasks = (
+        {(cell.task.name, cell.n): cell for cell in cells}.values()
+        if judge.references is None
+        else ()
+    )
     for cell in tasks:
         task = cell.load_task()
         if task.judged is None or MODES[task.judged] != "single" or shipped_references(task.path):
             continue
-        if asked := next((prompt for prompt in task.prompts(cell.n, cell.seed)
-                          if prompt.reference.get("category") in NEED_REFERENCE), None):
-            raise TaskError(f"task={cell.task.name}: question {asked.id} ({asked.reference['category']}) is judged "
-                            "against a reference answer; give judge.references=FILE, that of the benchmark's "
-                            "repository in FastChat's answer format")
+        if asked := next(
+            (
+                prompt
+                for prompt in task.prompts(cell.n, cell.seed)
+                if prompt.reference.get("category") in NEED_REFERENCE
+            ),
+            None,
+        ):
+            raise TaskError(
+                f"task={cell.task.name}: question {asked.id} ({asked.reference['category']}) is "
+                "judged against a reference answer; give judge.references=FILE, that of the "
+                "benchmark's repository in FastChat's answer format"
+            )
 
 
-def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt],
-                   against: Opponent) -> Mapping[str, Sequence[str]]:
+def _other_answers(
+    cell: Cell, session: Session, by_id: Mapping[str, Prompt], against: Opponent
+) -> Mapping[str, Sequence[str]]:
     """Prompt id -> the answers to compare with. Raises TaskError where one is missing."""
     others: dict[str, Sequence[str]]
     if against == "baseline":
         baseline = cell.baseline()
         others = {sample.id: sample.texts for sample in session.folder(baseline).good_samples()}
-        remedy = f"judge.against=baseline: {baseline.name} has no answer to it; run method=ar with the same settings"
+        remedy = (
+            f"judge.against=baseline: {baseline.name} has no answer to it; run method=ar with "
+            "the same settings"
+        )
     else:
         targets = {name: prompt.reference.get("target") for name, prompt in by_id.items()}
         others = {name: [target] for name, target in targets.items() if target is not None}
@@ -259,18 +342,25 @@ def _other_answers(cell: Cell, session: Session, by_id: Mapping[str, Prompt],
 
 
 def _replies(questions: Sequence[Question], judge: Judge, folder: CellFolder) -> list[str]:
-    """The reply to each question, from the cell's folder, which is locked, or from the judge. Raises TaskError, before
-    any is asked, for one with a control token, and as `ask`."""
+    """The reply to each question, from the cell's folder, which is locked, or from the judge.
+    Raises TaskError, before any is asked, for one with a control token, and as `ask`."""
     if judge.control_tokens == "refuse":
         refuse_control_tokens(questions)
     known = folder.verdicts()
     keys = []
     for question in questions:
         body = judge.asked(question.messages)
-        asked = json.dumps({**body, "base_url": redacted(judge.base_url or "")}, sort_keys=True, ensure_ascii=False)
+        asked = json.dumps(
+            {**body, "base_url": redacted(judge.base_url or "")}, sort_keys=True, ensure_ascii=False
+        )
         keys.append(key := hashlib.sha256(asked.encode()).hexdigest()[:16])
         if key not in known:
             known[key] = ask(judge, body)
-            about = {"id": question.id, "turn": question.turn, "swapped": question.swapped, "judge": judge.model}
+            about = {
+                "id": question.id,
+                "turn": question.turn,
+                "swapped": question.swapped,
+                "judge": judge.model,
+            }
             folder.append_verdict(key, known[key], about)
     return [known[key] for key in keys]

@@ -1,9 +1,10 @@
 """Complete the cells of a command: hand their groups to the launcher until all are complete.
 
-`launch=local`: processes on this machine, one for each GPU, or for each group of GPUs that a model needs; a single
-process is the command itself. `launch=slurm`: job arrays with one task per group, through submitit; Slurm throttles,
-logs and requeues them. `launch=ray`: tasks on this machine or on a cluster, one per group. Ray does a task again
-whose process dies, and the group resumes; a process that it keeps has the models of the last group loaded."""
+`launch=local`: processes on this machine, one for each GPU, or for each group of GPUs that a model
+needs; a single process is the command itself. `launch=slurm`: job arrays with one task per group,
+through submitit; Slurm throttles, logs and requeues them. `launch=ray`: tasks on this machine or on
+a cluster, one per group. Ray does a task again whose process dies, and the group resumes; a process
+that it keeps has the models of the last group loaded."""
 
 from __future__ import annotations
 
@@ -26,7 +27,13 @@ from bench.run.locks import by_group
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
 from bench.run.requested_cell import RequestedCell
 from results.store.cells import Store
-from results.store.errors import StoreError, format_exception, log_to_stderr, one_line, redacted_word
+from results.store.errors import (
+    StoreError,
+    format_exception,
+    log_to_stderr,
+    one_line,
+    redacted_word,
+)
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -76,7 +83,8 @@ class Ended:
     """What became of a group.
 
     left     names of its cells that another process works on.
-    failure  why its worker could not complete it; empty on success, or if the cells' folders say why.
+    failure  why its worker could not complete it; empty on success, or if the cells' folders say
+             why.
     """
 
     work: Work
@@ -84,13 +92,21 @@ class Ended:
     failure: str = ""
 
 
-def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: Engine,
-              traced: Collection[str] = (), shown: Collection[str] = (), sessions: int = 1) -> None:
-    """Complete the cells through the launcher. Cells named in `traced` are traced even without trace=true. Of cells
-    named in `shown`, the answers that are decoded anyway are traced, unless trace=false.
+def run_cells(
+    cells: Sequence[Cell],
+    settings: Settings,
+    store: Store,
+    engine: Engine,
+    traced: Collection[str] = (),
+    shown: Collection[str] = (),
+    sessions: int = 1,
+) -> None:
+    """Complete the cells through the launcher. Cells named in `traced` are traced even without
+    trace=true. Of cells named in `shown`, the answers that are decoded anyway are traced, unless
+    trace=false.
 
-    Failures are recorded in the cells' folders. Groups that another process works on come last; if that process ends
-    without completing them, they are completed here."""
+    Failures are recorded in the cells' folders. Groups that another process works on come last; if
+    that process ends without completing them, they are completed here."""
     names = frozenset(cell.name for cell in cells if settings.trace is True or cell.name in traced)
     along = frozenset(shown) if settings.trace else frozenset[str]()
     passes = Passes(names, along, settings.quality_batch, settings.workers, sessions)
@@ -98,24 +114,40 @@ def run_cells(cells: Sequence[Cell], settings: Settings, store: Store, engine: E
         forget_times(cells, store)
     asked = list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())
     remaining = asked
-    while remaining := [cell for cell in remaining if not is_current(RequestedCell(cell, store), cell.name in names)]:
+    while remaining := [
+        cell for cell in remaining if not is_current(RequestedCell(cell, store), cell.name in names)
+    ]:
         remaining = launch(remaining, passes, settings, store, engine)
         for cell in remaining:
             with store.cell(cell.name).lock(wait=True):
                 pass
 
 
-def launch(cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, engine: Engine) -> list[Cell]:
-    """Complete open cells once, in this process or in workers. Returns those that another process works on."""
+def launch(
+    cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, engine: Engine
+) -> list[Cell]:
+    """Complete open cells once, in this process or in workers. Returns those that another process
+    works on."""
     name, options = settings.launch.name, settings.launch.options
     if name == "local" and processes(options, cells) == 1:
         return complete_cells(cells, passes, store, engine)
-    works, left = works_of(cells, replace(passes, shared=not options.has_own_machines), store), set[str]()
+    works, left = (
+        works_of(cells, replace(passes, shared=not options.has_own_machines), store),
+        set[str](),
+    )
     console().print(f"launch={name}: {len(works)} groups", highlight=False)
     with closing(LAUNCHERS[name](works, options)) as ended:
         for number, end in enumerate(ended, start=1):
-            state = f"failed: {end.failure}" if end.failure else "is being measured elsewhere" if end.left else "done"
-            console().print(f"{number} of {len(works)} groups: {end.work}: {state}", highlight=False)
+            state = (
+                f"failed: {end.failure}"
+                if end.failure
+                else "is being measured elsewhere"
+                if end.left
+                else "done"
+            )
+            console().print(
+                f"{number} of {len(works)} groups: {end.work}: {state}", highlight=False
+            )
             left.update(end.left)
             if end.failure:
                 record_failure(end, passes, store)
@@ -130,33 +162,41 @@ def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
             if not is_current(folder, cell.name in passes.traced):
                 with folder.lock():
                     folder.write_failure(ended.failure)
-        except StoreError as error:  # a worker that is lost to the launcher and still writes, or a full disk
+        except (
+            StoreError
+        ) as error:  # a worker that is lost to the launcher and still writes, or a full disk
             log.warning("%s: %s", ended.failure, error)
 
 
 def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
-    """The groups of these cells: those that need the most GPUs first, then pair by pair. Raises ValueError."""
+    """The groups of these cells: those that need the most GPUs first, then pair by pair. Raises
+    ValueError."""
     for cell in cells:
         if ":" in cell.engine.device:
-            raise ValueError(f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
-                             "engine.device=cuda")
+            raise ValueError(
+                f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
+                "engine.device=cuda"
+            )
     path, checkout, argv = store.root.absolute(), Path.cwd(), tuple(map(redacted_word, sys.argv))
     works = [Work(tuple(own), passes, path, checkout, argv) for own in by_group(cells)]
     return sorted(works, key=lambda work: -work.gpus)
 
 
 def complete(work: Work, engine: Engine) -> tuple[str, ...]:
-    """Complete a group in this process, with the models that `engine` has loaded. Returns the names of the cells
-    that another process works on. Raises ConfigError where this process has fewer GPUs than the group needs."""
+    """Complete a group in this process, with the models that `engine` has loaded. Returns the names
+    of the cells that another process works on. Raises ConfigError where this process has fewer GPUs
+    than the group needs."""
     os.chdir(work.checkout)
     sys.argv = list(work.argv)
     work.cells[0].engine.check_device()
-    return tuple(cell.name for cell in complete_cells(work.cells, work.passes, Store(work.store), engine))
+    return tuple(
+        cell.name for cell in complete_cells(work.cells, work.passes, Store(work.store), engine)
+    )
 
 
 def processes(options: Launcher, cells: Sequence[Cell]) -> int:
-    """How many processes: `launch.parallel`, or one for each group of `engine.devices` GPUs, on a CPU one; at most one
-    for each group."""
+    """How many processes: `launch.parallel`, or one for each group of `engine.devices` GPUs, on a
+    CPU one; at most one for each group."""
     asked = options.parallel
     if asked is None:
         on_gpus = all(cell.engine.device == "cuda" for cell in cells)
@@ -165,23 +205,33 @@ def processes(options: Launcher, cells: Sequence[Cell]) -> int:
 
 
 def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None, None]:
-    """Complete the groups in processes, those that need the same number of GPUs at a time. Each goes on with the
-    pair that it has loaded; a group whose process dies is resumed by another one."""
+    """Complete the groups in processes, those that need the same number of GPUs at a time. Each
+    goes on with the pair that it has loaded; a group whose process dies is resumed by another
+    one."""
     for gpus_each in dict.fromkeys(work.gpus for work in works):
         waiting = [work for work in works if work.gpus == gpus_each]
         count = processes(options, [cell for work in waiting for cell in work.cells])
-        starts = [partial(Child, "spawn", f"process {number}", own, worker)
-                  for number, own in enumerate(shares(count, max(1, gpus_each)), start=1)]
+        starts = [
+            partial(Child, "spawn", f"process {number}", own, worker)
+            for number, own in enumerate(shares(count, max(1, gpus_each)), start=1)
+        ]
 
         def next_work(before: Work | None, waiting: list[Work] = waiting) -> Work | None:
-            same = [work for work in waiting if before is not None and work.pair == before.pair] or waiting
+            same = [
+                work for work in waiting if before is not None and work.pair == before.pair
+            ] or waiting
             return waiting.pop(waiting.index(same[0])) if same else None
 
         with Pool[Work](starts, lambda work: f"resuming {work}") as pool:
             for work, left in pool.run(next_work):
                 if isinstance(left, Died):
-                    yield Ended(work, failure=f"{MOST_DEATHS} processes died while working on it; is there enough "
-                                              "memory?")
+                    yield Ended(
+                        work,
+                        failure=(
+                            f"{MOST_DEATHS} processes died while working on it; is there enough "
+                            "memory?"
+                        ),
+                    )
                 elif isinstance(left, Exception):
                     yield Ended(work, failure=str(left))
                 else:
@@ -196,8 +246,8 @@ def worker() -> Callable[[Work], tuple[str, ...]]:
 
 
 class Task:
-    """A task of Slurm's array. If Slurm is about to end it, because of its time limit or pre-emption, it is requeued,
-    and the group resumes."""
+    """A task of Slurm's array. If Slurm is about to end it, because of its time limit or
+    pre-emption, it is requeued, and the group resumes."""
 
     def __call__(self, work: Work) -> tuple[str, ...]:
         from bench.run.engine import Engines
@@ -213,12 +263,14 @@ class Task:
 
 
 def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, None]:
-    """Complete the groups in tasks, and wait for them. Tasks still running when the generator is closed, as by
-    Ctrl-C, are cancelled. Raises ValueError if Slurm refuses the jobs."""
+    """Complete the groups in tasks, and wait for them. Tasks still running when the generator is
+    closed, as by Ctrl-C, are cancelled. Raises ValueError if Slurm refuses the jobs."""
     from submitit.helpers import as_completed
 
     if shutil.which("sbatch") is None:
-        raise ValueError("launch=slurm: no sbatch on the PATH; run the command on a login node of the cluster")
+        raise ValueError(
+            "launch=slurm: no sbatch on the PATH; run the command on a login node of the cluster"
+        )
     jobs: dict[Any, Work] = {}
     try:
         for gpus_each in dict.fromkeys(work.gpus for work in works):
@@ -232,26 +284,37 @@ def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, N
 
 
 def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
-    """One array for groups that need the same number of GPUs. Raises ValueError, also for a secret in `setup` or
-    `sbatch`, which submitit writes into its script."""
+    """One array for groups that need the same number of GPUs. Raises ValueError, also for a secret
+    in `setup` or `sbatch`, which submitit writes into its script."""
     from submitit import SlurmExecutor
 
     for line in (*options.setup, *(f"{name}={value}" for name, value in options.sbatch.items())):
         if (shown := redacted_word(line)) != line:
-            raise ValueError(f"launch={{setup,sbatch}}: {one_line(shown)}: holds a secret, which would lie in the "
-                             "job's script; export the variable before the command, Slurm hands it on")
+            raise ValueError(
+                f"launch={{setup,sbatch}}: {one_line(shown)}: holds a secret, which would lie in "
+                "the job's script; export the variable before the command, Slurm hands it on"
+            )
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     executor = SlurmExecutor(options.logs / started, max_num_timeout=options.requeues)
     threads = [f"export OMP_NUM_THREADS={options.cpus}"]
-    chosen = {"partition": options.partition, "account": options.account, "qos": options.qos,
-              "mem": None if options.memory_gb is None else f"{options.memory_gb}GB",
-              "gpus_per_node": gpus_each or None, "exclusive": options.exclusive or None,
-              "array_parallelism": options.parallel}
+    chosen = {
+        "partition": options.partition,
+        "account": options.account,
+        "qos": options.qos,
+        "mem": None if options.memory_gb is None else f"{options.memory_gb}GB",
+        "gpus_per_node": gpus_each or None,
+        "exclusive": options.exclusive or None,
+        "array_parallelism": options.parallel,
+    }
     try:
         executor.update_parameters(
-            job_name="leeway", time=options.minutes, cpus_per_task=options.cpus, setup=[*threads, *options.setup],
+            job_name="leeway",
+            time=options.minutes,
+            cpus_per_task=options.cpus,
+            setup=[*threads, *options.setup],
             additional_parameters={"requeue": True, **options.sbatch},
-            **{name: value for name, value in chosen.items() if value is not None})
+            **{name: value for name, value in chosen.items() if value is not None},
+        )
         return executor.map_array(Task(), works)
     except (subprocess.SubprocessError, RuntimeError, OSError) as error:
         raise ValueError(f"launch=slurm: Slurm refuses the jobs: {one_line(error)}") from error
@@ -267,8 +330,14 @@ def outcome(job: Any, work: Work) -> Ended:
     if isinstance(error, UncompletedJobError):
         said = f"its Slurm task {job.job_id} ended without a result ({job.state.lower()})"
         return Ended(work, failure=f"{said}; log: {job.paths.stderr}")
-    trace = [line for line in str(error).splitlines() if line and not line.startswith((" ", "-", "You can"))]
-    return Ended(work, failure=f"{one_line(trace[-1])} (Slurm task {job.job_id}, log: {job.paths.stderr})")
+    trace = [
+        line
+        for line in str(error).splitlines()
+        if line and not line.startswith((" ", "-", "You can"))
+    ]
+    return Ended(
+        work, failure=f"{one_line(trace[-1])} (Slurm task {job.job_id}, log: {job.paths.stderr})"
+    )
 
 
 @cache
@@ -285,18 +354,33 @@ def work_of_ray(work: Work) -> tuple[str, ...]:
 
 
 def run_ray(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]:
-    """Complete the groups in tasks of Ray. Raises ValueError where the cluster is lost or lacks what one needs."""
+    """Complete the groups in tasks of Ray. Raises ValueError where the cluster is lost or lacks
+    what one needs."""
     import ray
 
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics unless the user enables them
-    os.environ.setdefault("RAY_worker_niceness", "0")  # by default Ray's workers give way to every other process
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # avoids a warning; Ray will make it the default
-    path = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])  # the checkout
+    os.environ.setdefault(
+        "RAY_USAGE_STATS_ENABLED", "0"
+    )  # no usage statistics unless the user enables them
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # by default Ray's workers give way to every other process
+    os.environ.setdefault(
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+    )  # avoids a warning; Ray will make it the default
+    path = os.pathsep.join(
+        [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )  # the checkout
     try:
-        ray.init(options.address, runtime_env={"env_vars": {"PYTHONPATH": path}}, logging_level=logging.WARNING)
+        ray.init(
+            options.address,
+            runtime_env={"env_vars": {"PYTHONPATH": path}},
+            logging_level=logging.WARNING,
+        )
     except Exception as error:  # Ray raises errors of many classes, also plain Exception
         address = options.address or "a cluster of this machine"
-        raise ValueError(f"launch=ray: {address} cannot be started or reached: {one_line(error)}") from error
+        raise ValueError(
+            f"launch=ray: {address} cannot be started or reached: {one_line(error)}"
+        ) from error
     try:
         yield from _ray_tasks(works, options)
     finally:
@@ -308,27 +392,39 @@ def _ray_tasks(works: Sequence[Work], options: Ray) -> Iterator[Ended]:
     import ray
 
     present, most = ray.cluster_resources(), max((work.gpus for work in works), default=0)
-    if options.parallel is None and (present.get("CPU", 0) < options.cpus or present.get("GPU", 0) < most):
-        raise ValueError(f"launch=ray: a worker needs {options.cpus:g} CPUs and {most} GPUs; the cluster has "
-                         f"{present.get('CPU', 0):g} and {present.get('GPU', 0):g} in all; give launch.parallel if it "
-                         "grows on demand")
+    if options.parallel is None and (
+        present.get("CPU", 0) < options.cpus or present.get("GPU", 0) < most
+    ):
+        raise ValueError(
+            f"launch=ray: a worker needs {options.cpus:g} CPUs and {most} GPUs; the cluster has "
+            f"{present.get('CPU', 0):g} and {present.get('GPU', 0):g} in all; give "
+            "launch.parallel if it grows on demand"
+        )
     waiting, running = list(works), dict[Any, Work]()
     while waiting or running:
         while waiting and len(running) < (options.parallel or len(works)):
             work = waiting.pop(0)
-            task = ray.remote(num_cpus=options.cpus, num_gpus=work.gpus, max_retries=options.restarts,
-                              max_calls=0)(work_of_ray)  # 0: its process is kept, on a GPU too
+            task = ray.remote(
+                num_cpus=options.cpus, num_gpus=work.gpus, max_retries=options.restarts, max_calls=0
+            )(work_of_ray)  # 0: its process is kept, on a GPU too
             running[task.remote(work)] = work
         [reference], _ = ray.wait(list(running))
         work = running.pop(reference)
         try:
             yield Ended(work, ray.get(reference))
-        except ray.exceptions.RayTaskError as error:  # an unwritable store, for example: the others continue
+        except (
+            ray.exceptions.RayTaskError
+        ) as error:  # an unwritable store, for example: the others continue
             yield Ended(work, failure=format_exception(error.cause))
-        except ray.exceptions.RayError as error:  # its process died more often than Ray repeats the task
+        except (
+            ray.exceptions.RayError
+        ) as error:  # its process died more often than Ray repeats the task
             yield Ended(work, failure=f"launch=ray: {format_exception(error)}")
 
 
 LAUNCHERS: Mapping[str, Callable[[Sequence[Work], Any], Generator[Ended, None, None]]] = {
-    "local": run_local, "slurm": run_slurm, "ray": run_ray}
+    "local": run_local,
+    "slurm": run_slurm,
+    "ray": run_ray,
+}
 """launch=NAME -> yields each group when it has ended."""

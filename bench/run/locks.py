@@ -1,4 +1,5 @@
-"""What this process holds: cells, with the numbers of prompts that are asked of each, and the machine."""
+"""What this process holds: cells, with the numbers of prompts that are asked of each, and the
+machine."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LOCK, DEFAULT = "LEEWAY_LOCK", "/tmp/leeway.lock"
-"""The environment variable that names the file that processes of one machine lock; the kernel drops a lock when its
-process dies."""
+"""The environment variable that names the file that processes of one machine lock; the kernel drops
+a lock when its process dies."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -54,8 +55,8 @@ class Claim:
         return max(cell.timed_prompts for cell in self.cells)
 
     def start(self) -> bool:
-        """Write what is known before anything is decoded, once, what this run asks for too. False, with the reason in
-        the folder, where that fails."""
+        """Write what is known before anything is decoded, once, what this run asks for too. False,
+        with the reason in the folder, where that fails."""
         if not self.started:
             try:
                 self.folder.config()  # raises where its settings were edited
@@ -63,7 +64,9 @@ class Claim:
                 prompts = len(self.cell.load_task().prompts(self.cell.n, self.cell.seed))
                 run = {"prompts": prompts, "timed": min(self.timed_prompts, prompts)}
                 self.folder.write_environment({**self.cell.environment(sys.argv), "run": run})
-            except Exception as error:  # a model's file that is missing, say: only this cell cannot run
+            except (
+                Exception
+            ) as error:  # a model's file that is missing, say: only this cell cannot run
                 self.fail(error)
                 return False
         self.started = True
@@ -76,8 +79,8 @@ class Claim:
 
 
 def by_group(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """The groups that can be timed beside one baseline, those of one pair together, so that its models are loaded
-    once; else in the order of their first cell."""
+    """The groups that can be timed beside one baseline, those of one pair together, so that its
+    models are loaded once; else in the order of their first cell."""
     groups: dict[str, list[Cell]] = {}
     pairs: dict[Pair, int] = {}
     for cell in cells:
@@ -86,13 +89,17 @@ def by_group(cells: Iterable[Cell]) -> list[list[Cell]]:
     return sorted(groups.values(), key=lambda group: pairs[group[0].pair])
 
 
-def claim(groups: Iterable[Sequence[Cell]], claims: dict[str, Claim], store: Store, locks: ExitStack) -> dict[str, str]:
-    """Lock the cells of each group, all or none of them, and add them to `claims`, by name. Returns why the others are
-    left alone, by name. Raises StoreError."""
+def claim(
+    groups: Iterable[Sequence[Cell]], claims: dict[str, Claim], store: Store, locks: ExitStack
+) -> dict[str, str]:
+    """Lock the cells of each group, all or none of them, and add them to `claims`, by name. Returns
+    why the others are left alone, by name. Raises StoreError."""
     refused: dict[str, str] = {}
     _allow_open_files()
     for group in groups:
-        folders = {name: store.cell(name) for name in sorted({cell.name for cell in group} - claims.keys())}
+        folders = {
+            name: store.cell(name) for name in sorted({cell.name for cell in group} - claims.keys())
+        }
         with ExitStack() as own:
             try:
                 for folder in folders.values():  # every process takes them in this order
@@ -117,8 +124,9 @@ def _allow_open_files() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The host, its boot, when the measuring session began (ISO 8601, UTC), whether other workers run on the host
-    meanwhile, and the CPU threads of the clock, once they are chosen, as `Timed` records them."""
+    """The host, its boot, when the measuring session began (ISO 8601, UTC), whether other workers
+    run on the host meanwhile, and the CPU threads of the clock, once they are chosen, as `Timed`
+    records them."""
 
     host: str
     boot: str
@@ -129,7 +137,9 @@ class Stamp:
     @classmethod
     def now(cls, shared: bool) -> Stamp:
         boot = BOOT.read_text().strip() if BOOT.exists() else ""
-        return cls(socket.gethostname(), boot, datetime.now(UTC).isoformat(timespec="seconds"), shared)
+        return cls(
+            socket.gethostname(), boot, datetime.now(UTC).isoformat(timespec="seconds"), shared
+        )
 
 
 def is_timing() -> bool:
@@ -146,8 +156,9 @@ def is_timing() -> bool:
 
 @contextmanager
 def machine(*, alone: bool) -> Iterator[None]:
-    """Hold the machine. Alone for a timed pass: no other pass of Leeway runs meanwhile; else for a quality pass: others
-    may decode too, but nobody is timed. Raises ConfigError for a wrong LEEWAY_LOCK."""
+    """Hold the machine. Alone for a timed pass: no other pass of Leeway runs meanwhile; else for a
+    quality pass: others may decode too, but nobody is timed. Raises ConfigError for a wrong
+    LEEWAY_LOCK."""
     kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     path = Path(os.environ.get(LOCK) or DEFAULT)
     if not path.parent.is_dir():
@@ -156,8 +167,12 @@ def machine(*, alone: bool) -> Iterator[None]:
     file = os.open(path, os.O_RDONLY if path.exists() else os.O_RDONLY | os.O_CREAT, 0o644)
     try:
         if not _taken(file, kind):
-            log.warning("waiting for another run of Leeway on this machine, which %s (`fuser -v %s` names it; timed=0 "
-                        "does not wait for decoding)", "decodes" if alone else "is timed", path)
+            log.warning(
+                "waiting for another run of Leeway on this machine, which %s (`fuser -v %s` "
+                "names it; timed=0 does not wait for decoding)",
+                "decodes" if alone else "is timed",
+                path,
+            )
             fcntl.flock(file, kind)
         yield
     finally:

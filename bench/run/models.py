@@ -1,5 +1,6 @@
-"""`engine.name=native`: the models of a command, each loaded once, and the methods built on them, which this project's
-decode loop (`methods.decode`) runs in this process; and how many CPU threads the clock uses."""
+"""`engine.name=native`: the models of a command, each loaded once, and the methods built on them,
+which this project's decode loop (`methods.decode`) runs in this process; and how many CPU threads
+the clock uses."""
 
 from __future__ import annotations
 
@@ -41,15 +42,19 @@ if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
-gc.freeze()  # what modules made stays: a full collection would look through all of it, 0.3 s at each start
+# what modules made stays: a full collection would look through all of it, 0.3 s at each start
+gc.freeze()
 LEAD, TRIALS, PAUSE_S = 1.1, 3, 0.5
-"""How many times quicker fewer threads must be to be taken, in how many trials, and the seconds between two of them."""
+"""How many times quicker fewer threads must be to be taken, in how many trials, and the seconds
+between two of them."""
 Loaded = TypeVar("Loaded")
 
 
-def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageModel | None = None) -> LanguageModel:
-    """A causal LM of a pair; `role` is target or draft. `target`: the pair's, where it is loaded already; a draft that
-    is a cut shares its weights. Raises ValueError, ModelError."""
+def load_language_model(
+    pair: Pair, engine: Engine, role: str, target: LanguageModel | None = None
+) -> LanguageModel:
+    """A causal LM of a pair; `role` is target or draft. `target`: the pair's, where it is loaded
+    already; a draft that is a cut shares its weights. Raises ValueError, ModelError."""
     pair.check(role)
     checkpoint = pair.checkpoint(role)
     if role == "target" and not pair.ignore_generation_config:
@@ -58,12 +63,20 @@ def load_language_model(pair: Pair, engine: Engine, role: str, target: LanguageM
         cut = load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
         probe.check(cut)
         return cut
-    model = load_model(checkpoint.source, dtype=engine.dtype, device=engine.device, revision=checkpoint.revision,
-                       trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template,
-                       thinking=pair.thinking if role == "target" else None, shape_tokenizer=TINY / "target",
-                       decoder=engine.decoder,
-                       ranks=engine.devices if engine.parallel == "tensor" and role == "target" else 1,
-                       devices=engine.devices if engine.parallel == "layers" and role == "target" else 1, check=False)
+    model = load_model(
+        checkpoint.source,
+        dtype=engine.dtype,
+        device=engine.device,
+        revision=checkpoint.revision,
+        trust_remote_code=pair.trust_remote_code,
+        chat_template=pair.chat_template,
+        thinking=pair.thinking if role == "target" else None,
+        shape_tokenizer=TINY / "target",
+        decoder=engine.decoder,
+        ranks=engine.devices if engine.parallel == "tensor" and role == "target" else 1,
+        devices=engine.devices if engine.parallel == "layers" and role == "target" else 1,
+        check=False,
+    )
     model.graphs = Graphs() if engine.graphs == "on" else None
     if engine.packs:
         model.products = Products.of(model.model, DEFAULT_THREADS)
@@ -110,8 +123,8 @@ class NativeMethod:
 
 
 class ModelPool:
-    """Loaded models by their source and settings, as `bench.run.engine.Engine`; cells that share a model share its
-    weights."""
+    """Loaded models by their source and settings, as `bench.run.engine.Engine`; cells that share a
+    model share its weights."""
 
     def __init__(self) -> None:
         self._language_models: dict[Hashable, LanguageModel] = {}
@@ -126,8 +139,8 @@ class ModelPool:
         return len(self._language_models) + len(self._heads)
 
     def load(self, cell: Cell) -> NativeMethod:
-        """As `bench.run.engine.Engine.load`: the cell's method, on models loaded where they are not yet in the pool.
-        Raises ModelError."""
+        """As `bench.run.engine.Engine.load`: the cell's method, on models loaded where they are not
+        yet in the pool. Raises ModelError."""
         drafter = cell.drafter.options
         target = self._language_model(cell, "target")
         model: LanguageModel | Head | None = None
@@ -138,12 +151,21 @@ class ModelPool:
                 target, model = self._narrowed(target, rows), self._narrowed(draft, rows)
         elif drafter.model_role is not None:
             model = self._model(cell, drafter.model_role)
-        return NativeMethod(build_method(target, model, drafter, cell.rule.options, cell.decoding.sampling,
-                                         cell.draft.length, None if cell.pruning is None else cell.pruning.options))
+        return NativeMethod(
+            build_method(
+                target,
+                model,
+                drafter,
+                cell.rule.options,
+                cell.decoding.sampling,
+                cell.draft.length,
+                None if cell.pruning is None else cell.pruning.options,
+            )
+        )
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Load models of these cells that were not yet loaded on this machine, which compares them with transformers'
-        own."""
+        """Load models of these cells that were not yet loaded on this machine, which compares them
+        with transformers' own."""
         pool = ModelPool()
         for cell in cells:
             with suppress(Exception):  # whoever loads it to decode records why it cannot be loaded
@@ -160,7 +182,9 @@ class ModelPool:
 
     def keep_only(self, cells: Sequence[Cell]) -> None:
         """Free the memory of models that these cells' pairs do not have."""
-        wanted = {_key(cell, role) for cell in cells for role in {*cell.pair.causal_roles, *cell.roles}}
+        wanted = {
+            _key(cell, role) for cell in cells for role in {*cell.pair.causal_roles, *cell.roles}
+        }
         for key in set(self._language_models) - wanted:
             del self._language_models[key]
         held = {id(model) for model in self._language_models.values()}
@@ -169,7 +193,11 @@ class ModelPool:
             del self._heads[key]
 
     def _model(self, cell: Cell, role: str) -> LanguageModel | Head:
-        return self._language_model(cell, role) if role in cell.pair.causal_roles else self._head(cell, role)
+        return (
+            self._language_model(cell, role)
+            if role in cell.pair.causal_roles
+            else self._head(cell, role)
+        )
 
     def _language_model(self, cell: Cell, role: str) -> LanguageModel:
         def load() -> LanguageModel:
@@ -192,14 +220,21 @@ def _load_head(cell: Cell, role: str, target: LanguageModel) -> Head:
     from methods.heads.head import Head
 
     checkpoint = cell.pair.checkpoint(role)
-    head = cell.drafter.options.load(checkpoint.source, target, revision=checkpoint.revision, dtype=cell.engine.dtype,
-                                     device=cell.engine.device)
+    head = cell.drafter.options.load(
+        checkpoint.source,
+        target,
+        revision=checkpoint.revision,
+        dtype=cell.engine.dtype,
+        device=cell.engine.device,
+    )
     if isinstance(head, Head) and target.divided is None:
         check_head(head)
     return head
 
 
-def _kept(models: dict[Hashable, Loaded], cell: Cell, role: str, load: Callable[[], Loaded]) -> Loaded:
+def _kept(
+    models: dict[Hashable, Loaded], cell: Cell, role: str, load: Callable[[], Loaded]
+) -> Loaded:
     """The model in a role, loaded where `models` does not hold it yet. Raises ModelError."""
     key = _key(cell, role)
     if key not in models:
@@ -207,19 +242,30 @@ def _kept(models: dict[Hashable, Loaded], cell: Cell, role: str, load: Callable[
             models[key] = load()
         except ModelError:
             raise
-        except Exception as error:  # a torn weight file, no memory: the libraries do not name the model
+        except (
+            Exception
+        ) as error:  # a torn weight file, no memory: the libraries do not name the model
             source = cell.pair.checkpoint(role).source
-            raise ModelError(f"pair.{role}={source}: cannot be loaded: {format_exception(error)}") from error
+            raise ModelError(
+                f"pair.{role}={source}: cannot be loaded: {format_exception(error)}"
+            ) from error
     return models[key]
 
 
 def _key(cell: Cell, role: str) -> Hashable:
-    """A causal LM is the same model in every role. A head, or a draft cut out of its target, belongs to that
-    target: it shares its weights."""
+    """A causal LM is the same model in every role. A head, or a draft cut out of its target,
+    belongs to that target: it shares its weights."""
     pair, engine = cell.pair, cell.engine
     checkpoint = pair.checkpoints.get(role)
-    settings = engine.dtype, engine.device, engine.decoder, engine.graphs, engine.pack, engine.parallel, \
-        engine.devices
+    settings = (
+        engine.dtype,
+        engine.device,
+        engine.decoder,
+        engine.graphs,
+        engine.pack,
+        engine.parallel,
+        engine.devices,
+    )
     key = checkpoint, *settings, pair.trust_remote_code, pair.chat_template, pair.thinking
     is_cut = role == "draft" and checkpoint is not None and Source.of(checkpoint.source).is_cut
     shares = is_cut or role not in pair.causal_roles
@@ -227,15 +273,17 @@ def _key(cell: Cell, role: str) -> Hashable:
 
 
 def use_threads(engine: Engine) -> int:
-    """Set the number of CPU threads of this process, as engine.threads asks; null: the quickest number. Returns it."""
+    """Set the number of CPU threads of this process, as engine.threads asks; null: the quickest
+    number. Returns it."""
     torch.set_num_threads(engine.threads or quickest_threads(DEFAULT_THREADS))
     return torch.get_num_threads()
 
 
 @cache
 def quickest_threads(most: int) -> int:
-    """The number of CPU threads for a clock: `most`, unless fewer, a power of two, are quicker by `LEAD` in each of
-    `TRIALS` trials. Noise of a tenth of a second on a busy core must not choose the number for a whole session."""
+    """The number of CPU threads for a clock: `most`, unless fewer, a power of two, are quicker by
+    `LEAD` in each of `TRIALS` trials. Noise of a tenth of a second on a busy core must not choose
+    the number for a whole session."""
     quickest = []
     for trial in range(TRIALS):
         time.sleep(PAUSE_S if trial else 0.0)
@@ -247,9 +295,12 @@ def quickest_threads(most: int) -> int:
 
 
 def _seconds(most: int) -> dict[int, float]:
-    """Number of threads, a power of two or `most` -> the least time of five, in seconds, to multiply 32 MB of weights
-    with a few tokens. The numbers take turns; all of it takes a tenth of a second or so."""
-    counts = sorted({most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)})
+    """Number of threads, a power of two or `most` -> the least time of five, in seconds, to
+    multiply 32 MB of weights with a few tokens. The numbers take turns; all of it takes a tenth of
+    a second or so."""
+    counts = sorted(
+        {most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)}
+    )
     weights, tokens = torch.zeros(8, 1024, 1024), torch.zeros(8, 8, 1024)
     seconds = dict.fromkeys(counts, float("inf"))
     for count in counts * 5 if len(counts) > 1 else []:

@@ -1,7 +1,8 @@
 """Processes that work for this one, and the one rule for those that die.
 
-A process takes one task after another. When it dies, its task is done again by another process; after a second death in
-parts, so that what kills processes stands alone. A task on which `MOST_DEATHS` processes died has failed.
+A process takes one task after another. When it dies, its task is done again by another process;
+after a second death in parts, so that what kills processes stands alone. A task on which
+`MOST_DEATHS` processes died has failed.
 
 Imports no torch: a process sets its environment before anything else does."""
 
@@ -31,14 +32,21 @@ log = logging.getLogger(__name__)
 MOST_DEATHS = 3
 MOST_STARTS, PAUSE_S = 300, 0.1
 """Attempts to start a process, and the seconds between two of them."""
-PRELOADED = ["bench.run.pool", "bench.run.jobs", "transformers.generation", "methods.engine.loading"]
-"""Imported once, before processes are forked from the server: they start in a moment and share the code's memory."""
+PRELOADED = [
+    "bench.run.pool",
+    "bench.run.jobs",
+    "transformers.generation",
+    "methods.engine.loading",
+]
+"""Imported once, before processes are forked from the server: they start in a moment and share the
+code's memory."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 Task = TypeVar("Task")
 
 
 class Died(RuntimeError):
-    """The processes that worked on a task have died. The message is the last one's obituary, one line.
+    """The processes that worked on a task have died. The message is the last one's obituary, one
+    line.
 
     cause  what that one died of: `signal 9`, `exit status 1`."""
 
@@ -58,8 +66,8 @@ class Process(Protocol):
         """Begin a task. Raises OSError where the process has died."""
 
     def receive(self) -> Any:
-        """The result of the task. Raises EOFError or OSError where the process has died, and other errors of the task
-        alone."""
+        """The result of the task. Raises EOFError or OSError where the process has died, and other
+        errors of the task alone."""
 
     def fileno(self) -> int:
         """A file that can be read once there is a result, or none will come."""
@@ -100,11 +108,15 @@ class _Worker(Generic[Task]):
 class Pool(Generic[Task]):
     """Processes that take tasks, one for each of `starts`, until `close`.
 
-    `again` says of a task, in a warning, what is done when its process has died; `parts` splits one into those that are
-    tried alone after a second death."""
+    `again` says of a task, in a warning, what is done when its process has died; `parts` splits one
+    into those that are tried alone after a second death."""
 
-    def __init__(self, starts: Sequence[Callable[[], Process]], again: Callable[[Task], str],
-                 parts: Callable[[Task], Sequence[Task]] = lambda task: [task]) -> None:
+    def __init__(
+        self,
+        starts: Sequence[Callable[[], Process]],
+        again: Callable[[Task], str],
+        parts: Callable[[Task], Sequence[Task]] = lambda task: [task],
+    ) -> None:
         self._workers: list[_Worker[Task]] = [_Worker(start) for start in starts]
         self._describe, self._parts = again, parts
         self._again: deque[tuple[Task, int]] = deque()
@@ -115,9 +127,9 @@ class Pool(Generic[Task]):
             worker.running()
 
     def run(self, next_task: Callable[[Task | None], Task | None]) -> Iterator[tuple[Task, Any]]:
-        """Do tasks until `next_task` gives None while none is under way. It gets the task that the process which asks
-        did before. Yields each task with its result; one that has failed with Died, or with the error of its
-        process."""
+        """Do tasks until `next_task` gives None while none is under way. It gets the task that the
+        process which asks did before. Yields each task with its result; one that has failed with
+        Died, or with the error of its process."""
         while True:
             for worker in (worker for worker in self._workers if worker.task is None):
                 task, deaths = self._again.popleft() if self._again else (next_task(worker.last), 0)
@@ -129,7 +141,9 @@ class Pool(Generic[Task]):
                     process.send(task)
                 except OSError:
                     yield from self._lose(worker, process)
-            busy = {worker.process: worker for worker in self._workers if worker.process and worker.task}
+            busy = {
+                worker.process: worker for worker in self._workers if worker.process and worker.task
+            }
             if busy:
                 ready: Sequence[Any] = pipes.wait(cast("list[Connection]", list(busy)))
                 for process in ready:
@@ -178,20 +192,27 @@ class Pool(Generic[Task]):
     def __enter__(self) -> Pool[Task]:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
 def shares(count: int, devices: int) -> list[dict[str, str]]:
-    """The environment of each of `count` processes: the cores are dealt out evenly, and so are the GPUs, at least
-    `devices` to each; none where that is 0."""
+    """The environment of each of `count` processes: the cores are dealt out evenly, and so are the
+    GPUs, at least `devices` to each; none where that is 0."""
     from methods.engine.device import DEFAULT_THREADS
 
     names, threads = gpus() if devices else [], max(1, DEFAULT_THREADS // count)
     each = max(devices, len(names) // count)
-    dealt = [names[place * each % len(names):][:each] if names else [] for place in range(count)]
-    return [{"OMP_NUM_THREADS": str(threads)} | ({VISIBLE: ",".join(own)} if own else {}) for own in dealt]
+    dealt = [names[place * each % len(names) :][:each] if names else [] for place in range(count)]
+    return [
+        {"OMP_NUM_THREADS": str(threads)} | ({VISIBLE: ",".join(own)} if own else {})
+        for own in dealt
+    ]
 
 
 def gpus() -> list[str]:
@@ -205,13 +226,19 @@ def gpus() -> list[str]:
 class Child:
     """A process of this program. It ends with this one.
 
-    `method`     as in multiprocessing: `spawn`, or `forkserver`, whose server has no threads, CUDA or locks of a store.
+    `method`     as in multiprocessing: `spawn`, or `forkserver`, whose server has no threads, CUDA
+                 or locks of a store.
     `name`       in messages.
     `variables`  environment variables that it sets first.
     `make`       then called in it; gives what does a task and returns its result."""
 
-    def __init__(self, method: str, name: str, variables: Mapping[str, str],
-                 make: Callable[[], Callable[[Any], Any]]) -> None:
+    def __init__(
+        self,
+        method: str,
+        name: str,
+        variables: Mapping[str, str],
+        make: Callable[[], Callable[[Any], Any]],
+    ) -> None:
         context: Any = get_context(method)
         if method == "forkserver":
             context.set_forkserver_preload(PRELOADED)
@@ -221,7 +248,10 @@ class Child:
             try:
                 self._process.start()
                 break
-            except (EOFError, OSError):  # the server was killed: once it has gone, a start brings it back
+            except (
+                EOFError,
+                OSError,
+            ):  # the server was killed: once it has gone, a start brings it back
                 self._connection.close()
                 if attempt == MOST_STARTS:
                     raise
@@ -263,7 +293,9 @@ def _work(connection: Connection, variables: Mapping[str, str]) -> None:
         task = connection.recv()
         try:
             result = do(task)
-        except Exception as error:  # a store that cannot be written, for example: of this task alone
+        except (
+            Exception
+        ) as error:  # a store that cannot be written, for example: of this task alone
             result = TaskError(format_exception(error))
         connection.send(result)
 

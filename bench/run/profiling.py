@@ -1,4 +1,5 @@
-"""Where a cycle's time goes, from a pass of its own: its clock waits for the device, which the timed pass must not."""
+"""Where a cycle's time goes, from a pass of its own: its clock waits for the device, which the
+timed pass must not."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from tasks.base import Prompt
 
 PROMPTS, NEW_TOKENS = 6, 24
-"""Enough prompts for intervals, few enough tokens to cost little. Even a chain of ten that is kept whole has three
-cycles."""
+"""Enough prompts for intervals, few enough tokens to cost little. Even a chain of ten that is kept
+whole has three cycles."""
 PHASES = ("draft", "verify", "accept", "commit")
 
 
 class Phases:
-    """A probe of the decode loop that waits for the device at both ends of each phase; `times` are seconds a cycle."""
+    """A probe of the decode loop that waits for the device at both ends of each phase; `times` are
+    seconds a cycle."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -44,8 +46,9 @@ class Phases:
 
     @contextmanager
     def watching(self, lm_head: nn.Module) -> Iterator[None]:
-        """Also note, as "head", the part of each verify phase that the target's LM head takes. A forward that is
-        replayed as a CUDA graph runs no hooks, and one that is recorded must not wait: both note nothing."""
+        """Also note, as "head", the part of each verify phase that the target's LM head takes. A
+        forward that is replayed as a CUDA graph runs no hooks, and one that is recorded must not
+        wait: both note nothing."""
         began = 0.0
 
         def enter(*_: object) -> None:
@@ -89,9 +92,9 @@ class Bursts:
 class Profile:
     """Where the time of a method's cycles goes, in seconds.
 
-    phases   of each part of a cycle, of the prefill and of the whole cycle: the mean over prompts; `head` is the LM
-             head's part of `verify`, absent where graphs replay it. On a GPU also `memory_peak`, the bytes allocated at
-             most.
+    phases   of each part of a cycle, of the prefill and of the whole cycle: the mean over prompts;
+             `head` is the LM head's part of `verify`, absent where graphs replay it. On a GPU also
+             `memory_peak`, the bytes allocated at most.
     prompts  of each prompt, the medians over its cycles.
     """
 
@@ -104,10 +107,15 @@ def _recording(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def profiles(methods: Sequence[LoadedMethod], prompts: Sequence[Prompt], limits: Limits,
-             stream: Callable[[Prompt, int], str]) -> list[Profile | None]:
-    """The profile of each method, over the first turns of the prompts. The methods take turns prompt by prompt, so that
-    whatever else the machine does meets all of them. None where no cycle was needed."""
+def profiles(
+    methods: Sequence[LoadedMethod],
+    prompts: Sequence[Prompt],
+    limits: Limits,
+    stream: Callable[[Prompt, int], str],
+) -> list[Profile | None]:
+    """The profile of each method, over the first turns of the prompts. The methods take turns
+    prompt by prompt, so that whatever else the machine does meets all of them. None where no cycle
+    was needed."""
     short = replace(limits, max_new_tokens=min(limits.max_new_tokens, NEW_TOKENS))
     runs: list[list[Phases]] = [[] for _ in methods]
     for prompt in prompts:
@@ -117,8 +125,11 @@ def profiles(methods: Sequence[LoadedMethod], prompts: Sequence[Prompt], limits:
     return [profile_of(own) for own in runs]
 
 
-def _run(method: LoadedMethod, prompt: Prompt, limits: Limits, stream: Callable[[Prompt, int], str]) -> Phases | None:
-    """None for a prompt that cannot be answered, and for an engine that does not tell its phases."""
+def _run(
+    method: LoadedMethod, prompt: Prompt, limits: Limits, stream: Callable[[Prompt, int], str]
+) -> Phases | None:
+    """None for a prompt that cannot be answered, and for an engine that does not tell its
+    phases."""
     found: list[Phases | None] = []
 
     def decode(requests: Sequence[Request], limits: Limits) -> list[Generation]:
@@ -141,5 +152,13 @@ def profile_of(runs: Sequence[Phases]) -> Profile | None:
 
 
 def _medians(run: Phases) -> dict[str, float]:
-    medians = {name: statistics.median(run.times[name]) for name in (*PHASES, "head", "prefill") if run.times[name]}
-    return medians | {"cycle": statistics.median(map(sum, zip(*(run.times[name] for name in PHASES), strict=True)))}
+    medians = {
+        name: statistics.median(run.times[name])
+        for name in (*PHASES, "head", "prefill")
+        if run.times[name]
+    }
+    return medians | {
+        "cycle": statistics.median(
+            map(sum, zip(*(run.times[name] for name in PHASES), strict=True))
+        )
+    }

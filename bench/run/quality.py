@@ -1,8 +1,9 @@
 """The quality pass: every prompt of every cell, decoded without a clock and scored.
 
-A cell's samples depend on nothing but the cell, so prompts are decoded in whatever batches suit the machine, in this
-process or in several (`bench.run.pool`). The baseline of cells is a cell itself: its samples are decoded once, before
-those that are compared with it. This process alone appends to the store, as soon as a batch is done."""
+A cell's samples depend on nothing but the cell, so prompts are decoded in whatever batches suit the
+machine, in this process or in several (`bench.run.pool`). The baseline of cells is a cell itself:
+its samples are decoded once, before those that are compared with it. This process alone appends to
+the store, as soon as a batch is done."""
 
 from __future__ import annotations
 
@@ -36,20 +37,21 @@ log = logging.getLogger(__name__)
 JOBS_EACH = 2
 """Without as many jobs for it, a worker takes longer to start than it saves."""
 Tracing = Literal["none", "decoded", "all"]
-"""Which answers of a cell are traced: none, those that are decoded in this pass anyway, or all: an answer without a
-trace is then decoded again."""
+"""Which answers of a cell are traced: none, those that are decoded in this pass anyway, or all: an
+answer without a trace is then decoded again."""
 AVERAGED = 16
-"""Prompts for which the law of a rule with randomness of its own is averaged: it costs several decodes."""
+"""Prompts for which the law of a rule with randomness of its own is averaged: it costs several
+decodes."""
 INTEGRATED = 3
-"""One in so many prompts, but at least `AVERAGED`, for which a law is integrated over what might have been drawn: it
-costs up to half a decode."""
+"""One in so many prompts, but at least `AVERAGED`, for which a law is integrated over what might
+have been drawn: it costs up to half a decode."""
 SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")
 """What a trace must share with the sample that was decoded before it."""
 
 
 def worker_count(asked: int | None, devices: set[str], jobs: int) -> int:
-    """How many processes decode so many jobs: `asked`, or one for each core (as PyTorch counts them, so that
-    OMP_NUM_THREADS limits it) or GPU; never more than there are jobs."""
+    """How many processes decode so many jobs: `asked`, or one for each core (as PyTorch counts
+    them, so that OMP_NUM_THREADS limits it) or GPU; never more than there are jobs."""
     if asked is not None:
         return max(1, min(asked, jobs))
     if devices == {"cuda"}:
@@ -57,29 +59,39 @@ def worker_count(asked: int | None, devices: set[str], jobs: int) -> int:
     return max(1, min(DEFAULT_THREADS, jobs // JOBS_EACH)) if devices == {"cpu"} else 1
 
 
-def results(count: int, devices: set[str], engine: Engine,
-            next_job: Callable[[], Job | None]) -> Iterator[tuple[Job, Done]]:
-    """Do all jobs: take them from `next_job` until that gives None while no job is under way. One worker is this
-    process itself, with the models that `engine` has loaded; each of several has a GPU of its own where no cell names
-    one. `devices`: those of the cells."""
+def results(
+    count: int, devices: set[str], engine: Engine, next_job: Callable[[], Job | None]
+) -> Iterator[tuple[Job, Done]]:
+    """Do all jobs: take them from `next_job` until that gives None while no job is under way. One
+    worker is this process itself, with the models that `engine` has loaded; each of several has a
+    GPU of its own where no cell names one. `devices`: those of the cells."""
     if count == 1:
         torch.set_num_threads(DEFAULT_THREADS)
         while (job := next_job()) is not None:
             yield job, done_here(job, engine)
         return
-    starts = [partial(Child, "forkserver", f"worker {number}", own, loaded_worker)
-              for number, own in enumerate(shares(count, int(devices <= {"cpu", "cuda"})), start=1)]
+    starts = [
+        partial(Child, "forkserver", f"worker {number}", own, loaded_worker)
+        for number, own in enumerate(shares(count, int(devices <= {"cpu", "cuda"})), start=1)
+    ]
     with Pool(starts, Job.again, Job.parts) as pool:
         for job, result in pool.run(lambda _: next_job()):
             yield job, _lost(job, result.cause) if isinstance(result, Died) else result
 
 
 def _lost(job: Job, cause: str) -> Done:
-    """What becomes of a job on which too many workers died. Whether models can be loaded, the prompts will show."""
+    """What becomes of a job on which too many workers died. Whether models can be loaded, the
+    prompts will show."""
     if not job.prompts:
-        unchecked = f"worker died ({cause}) while it checked the prompts of earlier samples: run the command again"
+        unchecked = (
+            f"worker died ({cause}) while it checked the prompts of earlier samples: run the "
+            "command again"
+        )
         return Done(failure=unchecked if job.answered else None)
-    reason = f"{MOST_DEATHS} workers died while they decoded it (the last: {cause}); is there enough memory?"
+    reason = (
+        f"{MOST_DEATHS} workers died while they decoded it (the last: {cause}); is there enough "
+        "memory?"
+    )
     return Done([FailedSample(prompt.id, reason) for prompt in job.prompts])
 
 
@@ -88,13 +100,15 @@ class CellWork:
     """What the pass has to do for one cell.
 
     good     id -> sample on disk.
-    answered the prompts of samples on disk whose hash is known, those of the baseline included: they are checked
+    answered the prompts of samples on disk whose hash is known, those of the baseline included:
+    they are checked
              before a prompt of this cell is decoded.
     traces   None where none are asked for.
     covered  ids of the prompts that are traced or need not be.
     open     prompts not yet handed out.
     row      its progress bar, once it has begun.
-    loading  whether its models are being loaded and `answered` is being checked; None: this was not tried yet.
+    loading  whether its models are being loaded and `answered` is being checked; None: this was not
+             tried yet.
     failed   it cannot be decoded.
     """
 
@@ -110,12 +124,18 @@ class CellWork:
     failed: bool = False
 
     @classmethod
-    def of(cls, claim: Claim, prompts: list[Prompt], tracing: Tracing, baseline: Iterable[Sample]) -> CellWork:
+    def of(
+        cls, claim: Claim, prompts: list[Prompt], tracing: Tracing, baseline: Iterable[Sample]
+    ) -> CellWork:
         """Raises StoreError."""
         traces = None if tracing == "none" else TraceFolder(claim.folder)
         good = {sample.id: sample for sample in claim.folder.good_samples()}
         covered = traces.covered() if traces is not None and tracing == "all" else set(good)
-        hashes = {sample.id: sample.prompt_sha256 for sample in (*baseline, *good.values()) if sample.prompt_sha256}
+        hashes = {
+            sample.id: sample.prompt_sha256
+            for sample in (*baseline, *good.values())
+            if sample.prompt_sha256
+        }
         answered = tuple((prompt, hashes[prompt.id]) for prompt in prompts if prompt.id in hashes)
         work = cls(claim, prompts, good, traces, covered, [], answered)
         work.open = [prompt for prompt in work.prompts if work.lacks(prompt)]
@@ -125,19 +145,28 @@ class CellWork:
 
     @property
     def laws(self) -> frozenset[str] | None:
-        """Whose tokens' laws are compared with the target's: of the first prompts where that is dear, else None for
-        all."""
+        """Whose tokens' laws are compared with the target's: of the first prompts where that is
+        dear, else None for all."""
         cell = self.claim.cell
         rule, drawn = cell.rule.options, cell.drafter.options.samples(cell.decoding.sampling)
         if rule.has_own_randomness():
             return frozenset(prompt.id for prompt in self.prompts[:AVERAGED])
-        if drawn and not rule.is_lossless(cell.decoding.sampling) and type(rule).drawn_law is Rule.drawn_law:
-            return frozenset(prompt.id for prompt in self.prompts[:max(AVERAGED, len(self.prompts) // INTEGRATED)])
+        if (
+            drawn
+            and not rule.is_lossless(cell.decoding.sampling)
+            and type(rule).drawn_law is Rule.drawn_law
+        ):
+            return frozenset(
+                prompt.id
+                for prompt in self.prompts[: max(AVERAGED, len(self.prompts) // INTEGRATED)]
+            )
         return None
 
     def lacks(self, prompt: Prompt) -> bool:
         """Whether the prompt is still to be decoded."""
-        return prompt.id not in self.good or (self.traces is not None and prompt.id not in self.covered)
+        return prompt.id not in self.good or (
+            self.traces is not None and prompt.id not in self.covered
+        )
 
     def give_up(self, reason: Exception | str) -> None:
         """The cell cannot be decoded."""
@@ -169,24 +198,40 @@ class CellWork:
             self.traces.write_failure(f"trace: {parted}")
         elif ids := [prompt for prompt in done.traces if prompt in self.good]:
             self.covered.update(ids)
-            self.traces.add(ids, [turn for prompt in ids for turn in done.traces[prompt]], done.threshold)
+            self.traces.add(
+                ids, [turn for prompt in ids for turn in done.traces[prompt]], done.threshold
+            )
 
 
 def difference(record: Record, before: Sample) -> str | None:
-    """How a prompt that was decoded again differs from its sample, in one line; None where it does not."""
+    """How a prompt that was decoded again differs from its sample, in one line; None where it does
+    not."""
     if isinstance(record, FailedSample):
         return record.error
     names = [name for name in SAME if getattr(record, name) != getattr(before, name)]
-    return None if not names else (f"decoding it again differs from the sample in {names[0]}: models or kernels have "
-                                   "changed since; remove the cell's folder to measure it again")
+    return (
+        None
+        if not names
+        else (
+            f"decoding it again differs from the sample in {names[0]}: models or kernels have "
+            "changed since; remove the cell's folder to measure it again"
+        )
+    )
 
 
 class QualityPass:
     """Hands out the jobs of all claimed cells and stores what comes back."""
 
-    def __init__(self, claims: Mapping[str, Claim], requested: Collection[str], tracing: Callable[[Cell], Tracing],
-                 batch: int, store: Store) -> None:
-        """`requested`: names of the cells that are wanted for themselves, not as the baseline of another one."""
+    def __init__(
+        self,
+        claims: Mapping[str, Claim],
+        requested: Collection[str],
+        tracing: Callable[[Cell], Tracing],
+        batch: int,
+        store: Store,
+    ) -> None:
+        """`requested`: names of the cells that are wanted for themselves, not as the baseline of
+        another one."""
         self._batch = batch
         self._works: dict[str, CellWork] = {}
         self._prompts: dict[str, list[Prompt]] = {}
@@ -194,13 +239,26 @@ class QualityPass:
         for note in dict.fromkeys(claim.cell.load_task().caution() for claim in claims.values()):
             if note is not None:
                 log.warning(note)
-        for claim in sorted(claims.values(), key=lambda claim: (  # cells that share models follow each other
-                pairs.index(claim.cell.pair), not claim.cell.is_autoregressive, claim.cell.drafter.name)):
+        for claim in sorted(
+            claims.values(),
+            key=lambda claim: (  # cells that share models follow each other
+                pairs.index(claim.cell.pair),
+                not claim.cell.is_autoregressive,
+                claim.cell.drafter.name,
+            ),
+        ):
             try:
                 cell = claim.cell
-                answered = () if cell.is_autoregressive else store.cell(cell.baseline().name).good_samples()
-                self._works[cell.name] = CellWork.of(claim, self._prompts_of(cell), tracing(cell), answered)
-            except Exception as error:  # a torn samples file, prompts that cannot be read: only this cell cannot run
+                answered = (
+                    ()
+                    if cell.is_autoregressive
+                    else store.cell(cell.baseline().name).good_samples()
+                )
+                self._works[cell.name] = CellWork.of(
+                    claim, self._prompts_of(cell), tracing(cell), answered
+                )
+            # a torn samples file, prompts that cannot be read: only this cell cannot run
+            except Exception as error:
                 claim.fail(error)
         self._users: dict[str, list[CellWork]] = {}
         for work in self._works.values():
@@ -226,20 +284,32 @@ class QualityPass:
         """Score the stored answers that another machine could not score, where this one can."""
         for work in self._works.values():
             task = work.claim.cell.load_task()
-            waiting = [prompt for prompt in work.prompts if prompt.id in work.good and work.good[prompt.id].unscored]
+            waiting = [
+                prompt
+                for prompt in work.prompts
+                if prompt.id in work.good and work.good[prompt.id].unscored
+            ]
             if not waiting or task.unscorable() is not None:
                 continue
             try:
                 with ThreadPoolExecutor(os.cpu_count()) as programs:
-                    for done in programs.map(partial(scored_later, task), waiting,
-                                             [work.good[prompt.id] for prompt in waiting]):
+                    for done in programs.map(
+                        partial(scored_later, task),
+                        waiting,
+                        [work.good[prompt.id] for prompt in waiting],
+                    ):
                         work.claim.folder.append(done)
                         work.good[done.id] = done
-            except Exception as error:  # a machine without memory, a full disk: the next command goes on
+            except (
+                Exception
+            ) as error:  # a machine without memory, a full disk: the next command goes on
                 work.give_up(error)
                 continue
-            console().print(f"{self._names[work.claim.cell.name]}: {counted(len(waiting), 'stored answer')} scored",
-                            highlight=False)
+            console().print(
+                f"{self._names[work.claim.cell.name]}: {counted(len(waiting), 'stored answer')} "
+                "scored",
+                highlight=False,
+            )
 
     def run(self, workers: int, engine: Engine) -> None:
         """Do all jobs, in so many processes, and print how long they took."""
@@ -248,12 +318,15 @@ class QualityPass:
         with Bars(f"quality pass, {counted(workers, 'worker')}", prompts) as self._bars:
             for job, done in results(workers, devices, engine, self.next_job):
                 self.take(job, done)
-        console().print(f"quality pass: {counted(prompts, 'prompt')} in {time.perf_counter() - began:.0f} s, "
-                        f"{counted(workers, 'worker')}", highlight=False)
+        console().print(
+            f"quality pass: {counted(prompts, 'prompt')} in {time.perf_counter() - began:.0f} s, "
+            f"{counted(workers, 'worker')}",
+            highlight=False,
+        )
 
     def next_job(self) -> Job | None:
-        """The next batch of prompts: cell by cell, prompts of similar length together and the longest first. None while
-        there is none, until a result is taken."""
+        """The next batch of prompts: cell by cell, prompts of similar length together and the
+        longest first. None while there is none, until a result is taken."""
         for name, work in self._works.items():
             if not work.open:
                 continue
@@ -274,13 +347,14 @@ class QualityPass:
                 work.open.sort(key=self._length(work), reverse=True)
                 done = sum(not work.lacks(prompt) for prompt in work.prompts)
                 work.row = self._bars.row(self._names[name], len(work.prompts), done)
-            chunk, work.open = work.open[:self._batch], work.open[self._batch:]
+            chunk, work.open = work.open[: self._batch], work.open[self._batch :]
             return Job(work.claim.cell, tuple(chunk), work.traces is not None, laws=work.laws)
         return None
 
     def _load(self, users: Iterable[CellWork]) -> Job | None:
-        """A job without prompts for the first of the cells whose models were not loaded yet: what cannot be loaded, or
-        has other prompts than its samples, fails before anything is decoded for nothing."""
+        """A job without prompts for the first of the cells whose models were not loaded yet: what
+        cannot be loaded, or has other prompts than its samples, fails before anything is decoded
+        for nothing."""
         for user in users:
             if user.loading is None:
                 user.loading = bool(user.open) and user.start()
@@ -305,7 +379,8 @@ class QualityPass:
             work.row.advance(len(job.prompts), samples, done.seconds)
 
     def _length(self, work: CellWork) -> Callable[[Prompt], tuple[int, int]]:
-        """How long a prompt will take: its answer by the baseline, where that is known, then the prompt itself."""
+        """How long a prompt will take: its answer by the baseline, where that is known, then the
+        prompt itself."""
         baseline = self._works.get(work.claim.cell.baseline().name)
         answers = {} if baseline is None else baseline.good
 
@@ -320,4 +395,6 @@ class QualityPass:
 def scored_later(task: Task, prompt: Prompt, sample: Sample) -> Sample:
     """The sample with its score."""
     score = task.score(prompt, sample.texts)
-    return replace(sample, score=score.value, answer=score.answer, details=dict(score.details), unscored=False)
+    return replace(
+        sample, score=score.value, answer=score.answer, details=dict(score.details), unscored=False
+    )

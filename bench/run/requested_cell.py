@@ -1,8 +1,9 @@
 """A cell folder restricted to the prompts that a command requests.
 
-More prompts extend a cell: its samples file may hold more than the first n that a command asks for, and what the
-command prints, draws, traces or judges is about these alone. Of those that were ever timed count the first ones in the
-order of timing, without a gap: a random sample of the n, whatever else was timed for other numbers of prompts."""
+More prompts extend a cell: its samples file may hold more than the first n that a command asks for,
+and what the command prints, draws, traces or judges is about these alone. Of those that were ever
+timed count the first ones in the order of timing, without a gap: a random sample of the n, whatever
+else was timed for other numbers of prompts."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _IDS: WeakKeyDictionary[Store, dict[str, list[str]]] = WeakKeyDictionary()
 
 
 class RequestedCell(CellFolder):
-    """Reads as if only the first `cell.n` prompts of the task (all when None) had ever been measured."""
+    """Reads as if only the first `cell.n` prompts of the task (all when None) had ever been
+    measured."""
 
     def __init__(self, cell: Cell, store: Store) -> None:
         super().__init__(store.cell(cell.name).path, store.lines)
@@ -42,16 +44,18 @@ class RequestedCell(CellFolder):
         return self if self.cell.is_autoregressive else self._store.cell(self.cell.baseline().name)
 
     def samples(self) -> list[Record]:
-        """The records of the prompts asked for, sorted by id: the file holds them as they were finished. Raises
-        StoreError."""
+        """The records of the prompts asked for, sorted by id: the file holds them as they were
+        finished. Raises StoreError."""
         if not (held := super().samples()):
             return []
         asked = set(self.ids)
-        return sorted((record for record in held if record.id in asked), key=lambda record: record.id)
+        return sorted(
+            (record for record in held if record.id in asked), key=lambda record: record.id
+        )
 
     def timed(self) -> list[Timed]:
-        """The timed prompts that count: of those asked for and answered by the cell and its twin, the first ones in the
-        order of timing, up to one that was not timed. Raises StoreError."""
+        """The timed prompts that count: of those asked for and answered by the cell and its twin,
+        the first ones in the order of timing, up to one that was not timed. Raises StoreError."""
         rows = {row.id: row for row in super().timed()}
         if not rows:
             return []
@@ -61,8 +65,8 @@ class RequestedCell(CellFolder):
         return [rows[name] for name in takewhile(rows.__contains__, timing_order(answered))]
 
     def compared(self) -> list[Compared | FailedSample]:
-        """The requested prompts beside their baseline, without those that either has not tried yet; what
-        failed in either has failed. Raises StoreError."""
+        """The requested prompts beside their baseline, without those that either has not tried yet;
+        what failed in either has failed. Raises StoreError."""
         return self._beside({row.id: row for row in self.timed()})
 
     def untimed(self) -> list[Compared | FailedSample]:
@@ -70,37 +74,46 @@ class RequestedCell(CellFolder):
         return self._beside({})
 
     def _beside(self, timed: Mapping[str, Timed]) -> list[Compared | FailedSample]:
-        return compare(self.samples(), {record.id: record for record in self.baseline.samples()}, timed)
+        return compare(
+            self.samples(), {record.id: record for record in self.baseline.samples()}, timed
+        )
 
     def measured(self) -> list[Compared | FailedSample] | None:
-        """The prompts asked for beside their baseline; None while one of them was not answered, or fewer were timed
-        than the cell asks for; what failed cannot be timed. Raises StoreError."""
+        """The prompts asked for beside their baseline; None while one of them was not answered, or
+        fewer were timed than the cell asks for; what failed cannot be timed. Raises StoreError."""
         records = self.compared()
         if not records or len(records) < len(self.ids):
             return None
-        timed = sum(isinstance(record, FailedSample) or record.timed is not None for record in records)
+        timed = sum(
+            isinstance(record, FailedSample) or record.timed is not None for record in records
+        )
         return records if timed >= min(self.cell.timed_prompts, len(records)) else None
 
     def summary(self) -> Summary | None:
-        """The metrics of the prompts asked for; None while one of them is missing. Those that compare cells are missing
-        (`bench.run.related_cells`). Raises StoreError."""
+        """The metrics of the prompts asked for; None while one of them is missing. Those that
+        compare cells are missing (`bench.run.related_cells`). Raises StoreError."""
         records = self.measured()
         return None if records is None else self.summarised(records)
 
     def is_complete(self) -> bool:
-        """Whether the prompts asked for were answered, scored and timed, and those that were timed profiled. Raises
-        StoreError."""
+        """Whether the prompts asked for were answered, scored and timed, and those that were timed
+        profiled. Raises StoreError."""
         records = None if self.failure() else self.measured()
         if records is None or (self.cell.timed_prompts and self.record(PROFILE) is None):
             return False
-        unscored = any(isinstance(record, Compared) and (record.sample.unscored or record.baseline.unscored)
-                       for record in records)
+        unscored = any(
+            isinstance(record, Compared) and (record.sample.unscored or record.baseline.unscored)
+            for record in records
+        )
         return not unscored or self.cell.load_task().unscorable() is not None
 
     def summarised(self, records: list[Compared | FailedSample]) -> Summary:
-        """The summary of these records, with the phases of the profile and the scores of a judge."""
+        """The summary of these records, with the phases of the profile and the scores of a
+        judge."""
         task, judge = self.cell.load_task(), self.record(JUDGED) or {}
-        summary = summarise(records, metric=task.metric, proportion=task.proportion, **profiled(self))
+        summary = summarise(
+            records, metric=task.metric, proportion=task.proportion, **profiled(self)
+        )
         if judge and judge.pop("asked") == self.cell.n:
             summary = summary.with_values(judge=JudgeSummary.model_validate(judge))
         return summary.with_values(asked=self.cell.n)
@@ -114,6 +127,7 @@ class RequestedCell(CellFolder):
             try:
                 known[key] = [prompt.id for prompt in self.cell.load_task().prompts(n, seed)]
             except TaskError as error:
-                raise StoreError(f"{self.path}: cannot list the requested prompts of task={task.name}: "
-                                 f"{error}") from error
+                raise StoreError(
+                    f"{self.path}: cannot list the requested prompts of task={task.name}: {error}"
+                ) from error
         return known[key]

@@ -86,11 +86,13 @@ class Session:
         return Engines()
 
     def check(self, cells: Sequence[Cell], output: str | None = None) -> None:
-        """Raises StoreError for a file of these cells or of their baselines that cannot be read; where one of them is
-        incomplete, for a store that cannot be written; and for the folder `output` of output.dir, if the command writes
-        one."""
+        """Raises StoreError for a file of these cells or of their baselines that cannot be read;
+        where one of them is incomplete, for a store that cannot be written; and for the folder
+        `output` of output.dir, if the command writes one."""
         asked = {(cell.name, cell.n): cell for cell in cells}
-        names = dict.fromkeys([cell.name for cell in cells] + [cell.baseline().name for cell in cells])
+        names = dict.fromkeys(
+            [cell.name for cell in cells] + [cell.baseline().name for cell in cells]
+        )
         for name in names:
             self.store.cell(name).check()
         if not all(self.folder(cell).is_complete() for cell in asked.values()):
@@ -99,19 +101,28 @@ class Session:
         if output is not None:
             check_writable(self.settings.output.dir / output, "output.dir")
 
-    def complete(self, cells: Sequence[Cell], traced: Collection[str] = (), shown: Collection[str] = (),
-                 sessions: int = 1) -> None:
-        """Measure and trace what is missing, then write the summaries. What fails is recorded in the cells' folders;
-        the tracker gets progress and results. `traced` and `shown` are as in `run_cells`; `sessions`: measuring
-        sessions where the command names no number. Where another one is due this process begins anew and does not
-        return."""
+    def complete(
+        self,
+        cells: Sequence[Cell],
+        traced: Collection[str] = (),
+        shown: Collection[str] = (),
+        sessions: int = 1,
+    ) -> None:
+        """Measure and trace what is missing, then write the summaries. What fails is recorded in
+        the cells' folders; the tracker gets progress and results. `traced` and `shown` are as in
+        `run_cells`; `sessions`: measuring sessions where the command names no number. Where another
+        one is due this process begins anew and does not return."""
         from bench.run.launch import run_cells
 
         sessions = self.settings.sessions or sessions
         before = 0 if self.settings.fresh else self._timings(cells)
         with self.logbook.following(cells):
             run_cells(cells, self.settings, self.store, self.engines, traced, shown, sessions)
-        if sessions > 1 and self._timings(cells) > before and not all(self.is_complete(cell) for cell in cells):
+        if (
+            sessions > 1
+            and self._timings(cells) > before
+            and not all(self.is_complete(cell) for cell in cells)
+        ):
             self._begin_anew()
         self.summaries.clear()
         baselines = [cell.baseline().replace(timed=0) for cell in cells]
@@ -122,8 +133,8 @@ class Session:
                 self.logbook.log_cell(self.folder(cell), summary)
 
     def _timings(self, cells: Sequence[Cell]) -> int:
-        """How many timings of prompts the cells' folders hold; a file that cannot be read has none, as its cell says
-        by itself."""
+        """How many timings of prompts the cells' folders hold; a file that cannot be read has none,
+        as its cell says by itself."""
         held = 0
         for name in {cell.name for cell in cells if cell.timed_prompts}:
             with suppress(StoreError):
@@ -131,21 +142,32 @@ class Session:
         return held
 
     def _begin_anew(self) -> NoReturn:
-        """The next measuring session: a process of its own, some minutes later. What is timed stays."""
+        """The next measuring session: a process of its own, some minutes later. What is timed
+        stays."""
         gap = self.settings.sessions_gap_s
         self.print(f"the next measuring session begins in {gap:g} s")
         time.sleep(gap)
-        os.execv(sys.executable, [sys.executable, "-m", "bench", *(
-            word for word in sys.argv[1:] if word.lstrip("+-").partition("=")[0] != "fresh")])
+        os.execv(
+            sys.executable,
+            [
+                sys.executable,
+                "-m",
+                "bench",
+                *(word for word in sys.argv[1:] if word.lstrip("+-").partition("=")[0] != "fresh"),
+            ],
+        )
 
     def folder(self, cell: Cell) -> RequestedCell:
-        """The cell's folder, restricted to the prompts that the cell asks for; with `cost`, on that machine."""
+        """The cell's folder, restricted to the prompts that the cell asks for; with `cost`, on that
+        machine."""
         cost = self.settings.cost
-        return RequestedCell(cell, self.store) if cost is None else PricedCell(cell, self.store, cost)
+        return (
+            RequestedCell(cell, self.store) if cost is None else PricedCell(cell, self.store, cost)
+        )
 
     def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
-        """The summary with what the cell gains over lossless decoding at another temperature than its own. Raises
-        StoreError."""
+        """The summary with what the cell gains over lossless decoding at another temperature than
+        its own. Raises StoreError."""
         summary = summary.with_values(**judged_at(summary.sums.get(spectrum), temperature))
         return summary.with_later(GAINS, partial(over_lossless, cell, self.store, temperature))
 
@@ -154,32 +176,37 @@ class Session:
         return TraceFolder(self.folder(cell)).failure()
 
     def compared(self, cell: Cell) -> Summary | None:
-        """The summary of the prompts asked for, with the metrics that compare cells. Raises StoreError."""
+        """The summary of the prompts asked for, with the metrics that compare cells. Raises
+        StoreError."""
         key = f"{cell.name} {cell.n} {cell.timed} {getattr(cell.task.options, 'pass_at', 1)}"
         if key not in self.summaries:
             self.summaries[key] = compared_summary(cell, self.store, self.folder)
         return self.summaries[key]
 
     def write_summary(self, cell: Cell) -> None:
-        """Write summary.json for other programs, where the cell's files are younger than it. Nothing reads it back."""
+        """Write summary.json for other programs, where the cell's files are younger than it.
+        Nothing reads it back."""
         folder = RequestedCell(cell, self.store)
         try:
             if folder.is_complete() and not folder.has_latest_summary():
-                summary = compared_summary(cell, self.store, partial(RequestedCell, store=self.store))
+                summary = compared_summary(
+                    cell, self.store, partial(RequestedCell, store=self.store)
+                )
                 folder.write_summary({} if summary is None else summary.plain())
         except StoreError as error:  # its failure is listed; the others are written
             log.warning("%s: no summary.json: %s", folder.key, error)
 
     def is_complete(self, cell: Cell, traced: Collection[str] = ()) -> bool:
-        """Whether nothing of the cell is missing, its traces included if it is one of `traced`; a file that cannot be
-        read counts as missing."""
+        """Whether nothing of the cell is missing, its traces included if it is one of `traced`; a
+        file that cannot be read counts as missing."""
         try:
             return self.folder(cell).is_complete() and not self._lacks_traces(cell, traced)
         except StoreError:  # the pass that reads the file records why
             return False
 
     def state(self, cell: Cell, traced: Collection[str] = ()) -> CellState:
-        """What the store holds of the cell. `traced`: names of the cells whose traces are read. Raises StoreError."""
+        """What the store holds of the cell. `traced`: names of the cells whose traces are read.
+        Raises StoreError."""
         folder = self.folder(cell)
         if folder.measured() is None or self.problem(cell) is not None:
             return CellState(len(folder.good_samples()), is_measured=False, is_untraced=False)
@@ -200,18 +227,27 @@ class Session:
         console().print(*parts, **{"highlight": False, **options})
 
     def print_outcome(self, cells: Sequence[Cell], labels: Sequence[str]) -> int:
-        """Print the results table, unless nothing was measured, the gains of relaxed rules over lossless ones, the
-        failures and, with summary=json, the summaries. Returns the exit status: 0 when every cell is complete."""
+        """Print the results table, unless nothing was measured, the gains of relaxed rules over
+        lossless ones, the failures and, with summary=json, the summaries. Returns the exit status:
+        0 when every cell is complete."""
         columns = ("point", "τ", "acceptance", "speedup", "accuracy", "tokens/s", "n")
         table = Table(*columns, title=f"results in {self.store.root}", title_justify="left")
-        summaries = [(label, self.compared(cell)) for cell, label in zip(cells, labels, strict=True)]
+        summaries = [
+            (label, self.compared(cell)) for cell, label in zip(cells, labels, strict=True)
+        ]
         for label, summary in summaries:
             table.add_row(label, *_figures(summary))
         if any(summary is not None and summary.n for _, summary in summaries):
             self.print(table)
-        for line in findings([(label, summary) for label, summary in summaries if summary is not None]):
+        for line in findings(
+            [(label, summary) for label, summary in summaries if summary is not None]
+        ):
             self.print(f"- {line}")
-        whole = [(cell, label) for cell, (label, summary) in zip(cells, summaries, strict=True) if summary is not None]
+        whole = [
+            (cell, label)
+            for cell, (label, summary) in zip(cells, summaries, strict=True)
+            if summary is not None
+        ]
         for line in _clocks(whole, self.store):
             self.print(line, soft_wrap=True)
         status = self.print_failures(cells)
@@ -220,9 +256,13 @@ class Session:
         return status
 
     def print_failures(self, cells: Sequence[Cell], others: Mapping[str, str] | None = None) -> int:
-        """Print a line on stderr for each incomplete cell and for each of `others`, name -> reason; 1 after any."""
-        problems = {cell.name: problem for cell in cells
-                    if (problem := status_problem(RequestedCell(cell, self.store)))}
+        """Print a line on stderr for each incomplete cell and for each of `others`, name -> reason;
+        1 after any."""
+        problems = {
+            cell.name: problem
+            for cell in cells
+            if (problem := status_problem(RequestedCell(cell, self.store)))
+        }
         for cell in cells if self.settings.trace is True else ():
             if cell.name not in problems and (reason := self.trace_failure(cell)):
                 problems[cell.name] = reason
@@ -235,21 +275,31 @@ class Session:
         """Print one JSON line a cell (summary=json) at the end of the standard output."""
         for cell in cells:
             summary = self.compared(cell)
-            print(json.dumps({"cell": cell.name, "error": self.problem(cell)} if summary is None else summary.plain()))
+            print(
+                json.dumps(
+                    {"cell": cell.name, "error": self.problem(cell)}
+                    if summary is None
+                    else summary.plain()
+                )
+            )
 
 
 def _clocks(cells: Sequence[tuple[Cell, str]], store: Store) -> list[str]:
     """A line for points of one baseline that were timed in different measuring sessions."""
     sessions: dict[str, dict[str, list[str]]] = {}
     for cell, label in cells:
-        if began := " and ".join(sorted({row.started for row in RequestedCell(cell, store).timed()})):
+        if began := " and ".join(
+            sorted({row.started for row in RequestedCell(cell, store).timed()})
+        ):
             sessions.setdefault(cell.baseline().name, {}).setdefault(began, []).append(label)
     lines = []
     for held in sessions.values():
         if len(held) > 1:
             timed = "; ".join(f"{began}: {', '.join(names)}" for began, names in held.items())
-            lines.append(f"warning: timed at different times, so their speeds do not compare: {timed}. fresh=true "
-                         "times all anew, in one session")
+            lines.append(
+                f"warning: timed at different times, so their speeds do not compare: {timed}. "
+                "fresh=true times all anew, in one session"
+            )
     return lines
 
 
@@ -269,19 +319,27 @@ def status_problem(folder: RequestedCell) -> str | None:
     failed = [record for record in records if isinstance(record, FailedSample)]
     if not failed:
         return None
-    return f"{len(failed)} of {len(records)} prompts failed; first {failed[0].id}: {failed[0].error}"
+    return (
+        f"{len(failed)} of {len(records)} prompts failed; first {failed[0].id}: {failed[0].error}"
+    )
 
 
 def _figures(summary: Summary | None) -> list[str]:
     if summary is None:
         return ["—"] * 6
-    return [_number(summary.tau, ".2f"), _number(summary.acceptance_rate, ".1%"),
-            _number(summary.speedup, ".2f", "×", summary.speedup_ci95),
-            _number(summary.accuracy, ".1%", "", summary.accuracy_ci95), _number(summary.tokens_per_s, ".1f"),
-            f"{summary.n}" + (f" ({summary.failed} failed)" if summary.failed else "")]
+    return [
+        _number(summary.tau, ".2f"),
+        _number(summary.acceptance_rate, ".1%"),
+        _number(summary.speedup, ".2f", "×", summary.speedup_ci95),
+        _number(summary.accuracy, ".1%", "", summary.accuracy_ci95),
+        _number(summary.tokens_per_s, ".1f"),
+        f"{summary.n}" + (f" ({summary.failed} failed)" if summary.failed else ""),
+    ]
 
 
-def _number(value: float | None, form: str, unit: str = "", interval: Sequence[float] | None = None) -> str:
+def _number(
+    value: float | None, form: str, unit: str = "", interval: Sequence[float] | None = None
+) -> str:
     if value is None:
         return "—"
     around = f" [{interval[0]:{form}}, {interval[1]:{form}}]" if interval else ""

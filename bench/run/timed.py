@@ -1,12 +1,14 @@
-"""The timed pass: cells that differ only in their method run in rotation over the same prompts, beside one baseline.
+"""The timed pass: cells that differ only in their method run in rotation over the same prompts,
+beside one baseline.
 
-For each prompt (or batch of prompts) the autoregressive baseline and every cell that still lacks the prompt run once,
-in an order that rotates from prompt to prompt: drift of the machine hits all of them alike. A row carries the baseline
-it was timed beside, and is on disk before the next method starts once that has run. Its tokens must be those of the
-quality pass, but for rounding (`first_difference`).
+For each prompt (or batch of prompts) the autoregressive baseline and every cell that still lacks
+the prompt run once, in an order that rotates from prompt to prompt: drift of the machine hits all
+of them alike. A row carries the baseline it was timed beside, and is on disk before the next method
+starts once that has run. Its tokens must be those of the quality pass, but for rounding
+(`first_difference`).
 
-With several sessions a process times the next part of the prompts and ends (`bench.run.session`): what a process start,
-a memory layout or the hour does to a speed shows only between them."""
+With several sessions a process times the next part of the prompts and ends (`bench.run.session`):
+what a process start, a memory layout or the hour does to a speed shows only between them."""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ LOSSLESS = ("lossless", "greedy")
 
 
 class TimedPassError(RuntimeError):
-    """A prompt of the quality pass that the timed pass could not decode. The message is one line."""
+    """A prompt of the quality pass that the timed pass could not decode. The message is one
+    line."""
 
 
 @dataclass(slots=True)
@@ -62,13 +65,15 @@ class MethodRun:
 
 
 def untimed(claim: Claim, baseline: CellFolder, sessions: int = 1) -> list[str]:
-    """Ids of the prompts that the cell asks to be timed and that are not; of the prompts that both the cell and its
-    baseline have answered, the first ones of `timing_order` in whole batches. Of several sessions, those of the next
-    one. Raises StoreError, TaskError."""
+    """Ids of the prompts that the cell asks to be timed and that are not; of the prompts that both
+    the cell and its baseline have answered, the first ones of `timing_order` in whole batches. Of
+    several sessions, those of the next one. Raises StoreError, TaskError."""
     cell, good = claim.cell, {sample.id for sample in claim.folder.good_samples()}
     good &= {sample.id for sample in baseline.good_samples()}
-    ids = timing_order(prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed) if prompt.id in good)
-    ids, done = ids[:claim.timed_prompts], {row.id for row in claim.folder.timed()}
+    ids = timing_order(
+        prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed) if prompt.id in good
+    )
+    ids, done = ids[: claim.timed_prompts], {row.id for row in claim.folder.timed()}
     batches = -(-len(ids) // cell.batch)
     ends = [-(-batches * part // sessions) * cell.batch for part in range(1, sessions + 1)]
     parts = ([prompt for prompt in ids[:end] if prompt not in done] for end in ends)
@@ -76,22 +81,28 @@ def untimed(claim: Claim, baseline: CellFolder, sessions: int = 1) -> list[str]:
 
 
 def needs_clock(claim: Claim, baseline: CellFolder) -> bool:
-    """Whether prompts of the cell are to be timed, or a kill came between the last of them and its profile. Raises
-    StoreError, TaskError."""
+    """Whether prompts of the cell are to be timed, or a kill came between the last of them and its
+    profile. Raises StoreError, TaskError."""
     if not claim.timed_prompts:
         return False
-    return bool(untimed(claim, baseline)) or (bool(claim.folder.timed()) and claim.folder.record(PROFILE) is None)
+    return bool(untimed(claim, baseline)) or (
+        bool(claim.folder.timed()) and claim.folder.record(PROFILE) is None
+    )
 
 
-def time_group(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Stamp, sessions: int = 1) -> None:
-    """Time what is missing of the cells of one group, of several sessions the next part. What goes wrong is recorded
-    in their folders, not raised."""
+def time_group(
+    claims: Sequence[Claim], store: Store, engine: Engine, stamp: Stamp, sessions: int = 1
+) -> None:
+    """Time what is missing of the cells of one group, of several sessions the next part. What goes
+    wrong is recorded in their folders, not raised."""
     first = claims[0].cell
     try:
         engine.keep_only([claim.cell for claim in claims])
         stamp = replace(stamp, threads=use_threads(first.engine))
         baseline, folder = engine.load(first.baseline()), store.cell(first.baseline().name)
-        alone = [claim.folder for claim in claims if claim.cell.is_autoregressive]  # of batches of another size
+        alone = [
+            claim.folder for claim in claims if claim.cell.is_autoregressive
+        ]  # of batches of another size
         expected = {sample.id: sample for own in [*alone, folder] for sample in own.good_samples()}
     except Exception as error:  # nothing of this group can run: every cell says why
         for claim in claims:
@@ -100,7 +111,9 @@ def time_group(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Sta
     entries = []
     for claim in claims:
         try:
-            wanted = set(untimed(claim, claim.folder if claim.cell.is_autoregressive else folder, sessions))
+            wanted = set(
+                untimed(claim, claim.folder if claim.cell.is_autoregressive else folder, sessions)
+            )
             method = baseline if claim.cell.is_autoregressive else engine.load(claim.cell)
             samples = {sample.id: sample for sample in claim.folder.good_samples()}
         except Exception as error:  # this cell alone cannot run
@@ -110,7 +123,9 @@ def time_group(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Sta
     try:
         if entries:
             Rotation(entries, baseline, expected, stamp).run()
-    except Exception as error:  # nothing that one cell did: a full disk, or a baseline that cannot be timed
+    except (
+        Exception
+    ) as error:  # nothing that one cell did: a full disk, or a baseline that cannot be timed
         for entry in entries:
             entry.claim.fail(error)
 
@@ -118,10 +133,18 @@ def time_group(claims: Sequence[Claim], store: Store, engine: Engine, stamp: Sta
 class Rotation:
     """Times the methods over the prompts that at least one of them lacks."""
 
-    def __init__(self, entries: list[MethodRun], baseline: LoadedMethod, expected: dict[str, Sample],
-                 stamp: Stamp) -> None:
+    def __init__(
+        self,
+        entries: list[MethodRun],
+        baseline: LoadedMethod,
+        expected: dict[str, Sample],
+        stamp: Stamp,
+    ) -> None:
         self.entries, self.baseline, self.expected, self.stamp = entries, baseline, expected, stamp
-        self.cell = max((entry.cell for entry in entries), key=lambda cell: float("inf") if cell.n is None else cell.n)
+        self.cell = max(
+            (entry.cell for entry in entries),
+            key=lambda cell: float("inf") if cell.n is None else cell.n,
+        )
         self.task = self.cell.load_task()
         self.limits = limits_of(self.cell, baseline.target, self.task)
         wanted = {prompt for entry in entries for prompt in entry.wanted}
@@ -130,32 +153,51 @@ class Rotation:
         found = {prompt.id: prompt for prompt in self.task.prompts(self.cell.n, self.cell.seed)}
         asked = [found[name] for name in timing_order(found)]
         prompts = [prompt for prompt in asked if prompt.id in wanted]
-        self.chunks = [prompts[i:i + self.cell.batch] for i in range(0, len(prompts), self.cell.batch)]
+        self.chunks = [
+            prompts[i : i + self.cell.batch] for i in range(0, len(prompts), self.cell.batch)
+        ]
         self.profiled = (prompts or [prompt for prompt in asked if prompt.id in timed])[:PROMPTS]
 
     def run(self) -> None:
         if not self.profiled:
             return
-        for method in [self.baseline, *(entry.method for entry in self.entries)]:  # first calls allocate and compile
+        for method in [
+            self.baseline,
+            *(entry.method for entry in self.entries),
+        ]:  # first calls allocate and compile
             answer(method, [*self.chunks, self.profiled][0], self.limits, self._stream, turns=1)
         with Bars("timed pass", sum(len(entry.wanted) for entry in self.entries)) as bars:
             names = display_names([entry.cell for entry in self.entries])
-            self.rows = {entry.cell.name: bars.row(name, len(entry.wanted))
-                         for entry, name in zip(self.entries, names, strict=True)}
+            self.rows = {
+                entry.cell.name: bars.row(name, len(entry.wanted))
+                for entry, name in zip(self.entries, names, strict=True)
+            }
             for index, chunk in enumerate(self.chunks):
-                if entries := [entry for entry in self.entries if not entry.wanted.isdisjoint(one.id for one in chunk)]:
+                if entries := [
+                    entry
+                    for entry in self.entries
+                    if not entry.wanted.isdisjoint(one.id for one in chunk)
+                ]:
                     order = [None, *entries]
-                    self._measure(chunk, order[index % len(order):] + order[:index % len(order)])
+                    self._measure(chunk, order[index % len(order) :] + order[: index % len(order)])
         self._profile()
 
     def _profile(self) -> None:
         """Record the phases of a cycle of every method on the first prompts that were timed."""
-        methods = [self.baseline if entry.cell.is_autoregressive else entry.method for entry in self.entries]
-        for entry, own in zip(self.entries, profiles(methods, self.profiled, self.limits, self._stream), strict=True):
-            entry.claim.folder.write_record(PROFILE, {"own": own and own.phases, "prompts": own and own.prompts})
+        methods = [
+            self.baseline if entry.cell.is_autoregressive else entry.method
+            for entry in self.entries
+        ]
+        for entry, own in zip(
+            self.entries, profiles(methods, self.profiled, self.limits, self._stream), strict=True
+        ):
+            entry.claim.folder.write_record(
+                PROFILE, {"own": own and own.phases, "prompts": own and own.prompts}
+            )
 
     def _measure(self, chunk: list[Prompt], order: Sequence[MethodRun | None]) -> None:
-        """Time these methods in this order; None is the baseline, whose run an autoregressive cell shares."""
+        """Time these methods in this order; None is the baseline, whose run an autoregressive cell
+        shares."""
         base: dict[str, tuple[Generation, TimedRun]] = {}
         waiting = [entry for entry in order if entry is not None and entry.cell.is_autoregressive]
         ran: dict[str, dict[str, tuple[Generation, TimedRun]]] = {}
@@ -167,39 +209,70 @@ class Rotation:
                 try:
                     ran[entry.cell.name] = self._ask(entry.method, entry.cell, chunk, entry.samples)
                     waiting.append(entry)
-                except (TimedPassError, NotRepeatable, PromptChanged) as error:  # of this cell alone
+                except (
+                    TimedPassError,
+                    NotRepeatable,
+                    PromptChanged,
+                ) as error:  # of this cell alone
                     entry.claim.fail(str(error))
                     self.entries.remove(entry)
             while base and waiting:
                 done = waiting.pop()
                 self._store(done, chunk, ran[done.cell.name], base)
 
-    def _store(self, entry: MethodRun, chunk: list[Prompt], runs: Mapping[str, tuple[Generation, TimedRun]],
-               base: Mapping[str, tuple[Generation, TimedRun]]) -> None:
+    def _store(
+        self,
+        entry: MethodRun,
+        chunk: list[Prompt],
+        runs: Mapping[str, tuple[Generation, TimedRun]],
+        base: Mapping[str, tuple[Generation, TimedRun]],
+    ) -> None:
         for prompt, (run, own) in runs.items():
             if prompt in entry.wanted:
                 other = None if entry.cell.is_autoregressive else base[prompt][1]
-                entry.claim.folder.append_timed(Timed(prompt, own, other, **asdict(self.stamp),
-                                                      batch=chunk[0].id if len(chunk) > 1 else None))
+                entry.claim.folder.append_timed(
+                    Timed(
+                        prompt,
+                        own,
+                        other,
+                        **asdict(self.stamp),
+                        batch=chunk[0].id if len(chunk) > 1 else None,
+                    )
+                )
                 self.rows[entry.cell.name].advance(1, [run], run.decode_s)
 
-    def _ask(self, method: LoadedMethod, cell: Cell, chunk: list[Prompt],
-             expected: dict[str, Sample]) -> dict[str, tuple[Generation, TimedRun]]:
-        """Prompt id -> the answer and what the clock said of it, for the prompts that the quality pass could answer.
-        Raises TimedPassError, NotRepeatable, PromptChanged."""
+    def _ask(
+        self, method: LoadedMethod, cell: Cell, chunk: list[Prompt], expected: dict[str, Sample]
+    ) -> dict[str, tuple[Generation, TimedRun]]:
+        """Prompt id -> the answer and what the clock said of it, for the prompts that the quality
+        pass could answer. Raises TimedPassError, NotRepeatable, PromptChanged."""
         timed, known = {}, [prompt for prompt in chunk if prompt.id in expected]
-        check_prompts(method.target, [(prompt, before) for prompt in known
-                                      if (before := expected[prompt.id].prompt_sha256)])
+        check_prompts(
+            method.target,
+            [(prompt, before) for prompt in known if (before := expected[prompt.id].prompt_sha256)],
+        )
         answers = answer(method, known, self.limits, self._stream)
         for prompt in known:
             turns = answers[prompt.id]
             if isinstance(turns, FailedSample):
-                raise TimedPassError(f"task={cell.task.name}, prompt {prompt.id}: cannot be timed: {turns.error}; "
-                                     "run the command again, with a smaller batch if memory was short")
+                raise TimedPassError(
+                    f"task={cell.task.name}, prompt {prompt.id}: cannot be timed: {turns.error}; "
+                    "run the command again, with a smaller batch if memory was short"
+                )
             whole = total(turns)
-            difference = first_difference(method, cell, prompt, whole.output_ids, expected[prompt.id])
-            timed[prompt.id] = whole, TimedRun(len(whole.output_ids), len(whole.committed), whole.prefill_s,
-                                               whole.decode_s, difference)
+            difference = first_difference(
+                method, cell, prompt, whole.output_ids, expected[prompt.id]
+            )
+            timed[prompt.id] = (
+                whole,
+                TimedRun(
+                    len(whole.output_ids),
+                    len(whole.committed),
+                    whole.prefill_s,
+                    whole.decode_s,
+                    difference,
+                ),
+            )
         return timed
 
     def _stream(self, prompt: Prompt, turn: int) -> str:
@@ -207,20 +280,26 @@ class Rotation:
 
 
 class NotRepeatable(RuntimeError):
-    """The two passes decoded what rounding cannot explain. The message is one line and names the prompt."""
+    """The two passes decoded what rounding cannot explain. The message is one line and names the
+    prompt."""
 
 
-def first_difference(method: LoadedMethod, cell: Cell, prompt: Prompt, ids: list[int],
-                     sample: Sample) -> FirstDifference | None:
-    """Where the tokens `ids` of the timed answer leave the sample of the quality pass; None where they do not.
+def first_difference(
+    method: LoadedMethod, cell: Cell, prompt: Prompt, ids: list[int], sample: Sample
+) -> FirstDifference | None:
+    """Where the tokens `ids` of the timed answer leave the sample of the quality pass; None where
+    they do not.
 
-    Raises NotRepeatable in float32 if rounding does not explain it and nothing else decides a token: under a lossless
-    rule at temperature 0, and in plain sampling."""
+    Raises NotRepeatable in float32 if rounding does not explain it and nothing else decides a
+    token: under a lossless rule at temperature 0, and in plain sampling."""
     if ids == sample.output_ids:
         return None
     pairs = enumerate(zip_longest(ids, sample.output_ids))
     at, (own, other) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
-    logits, sampling = method.next_logits(before(method.target, prompt, sample, at)), cell.decoding.sampling
+    logits, sampling = (
+        method.next_logits(before(method.target, prompt, sample, at)),
+        cell.decoding.sampling,
+    )
     drawn = not sampling.greedy and own is not None and other is not None
     between = mass_between(sampling.probs(logits), own, other) if drawn else None
     difference = FirstDifference(at, top2_margin(logits), between)
@@ -229,20 +308,32 @@ def first_difference(method: LoadedMethod, cell: Cell, prompt: Prompt, ids: list
     if between is not None:  # a random number at a boundary between the two tokens (`mass_between`)
         found, explained = between, NEAR_TIE / min(1.0, 2 * sampling.temperature)
         reason = f"a probability of {found:.2g} lies between the two tokens"
-    if found >= explained and cell.engine.dtype == "float32" and _is_exact(cell) and cell.engine.repeats(cell):
-        raise NotRepeatable(f"{sample.id}: the timed pass differs from the quality pass at token {at}, where {reason} "
-                            f"(rounding explains {explained:g}): models or kernels have changed since; remove the "
-                            f"folder {cell.name} from the store to measure it again")
+    if (
+        found >= explained
+        and cell.engine.dtype == "float32"
+        and _is_exact(cell)
+        and cell.engine.repeats(cell)
+    ):
+        raise NotRepeatable(
+            f"{sample.id}: the timed pass differs from the quality pass at token {at}, where "
+            f"{reason} (rounding explains {explained:g}): models or kernels have changed since; "
+            f"remove the folder {cell.name} from the store to measure it again"
+        )
     return difference
 
 
 def _is_exact(cell: Cell) -> bool:
-    """Whether nothing but the target's logits and one random number decide each token of the cell: no threshold, no
-    acceptance test, no filter whose edge rounding moves."""
+    """Whether nothing but the target's logits and one random number decide each token of the cell:
+    no threshold, no acceptance test, no filter whose edge rounding moves."""
     sampling = cell.decoding.sampling
     if sampling.greedy:
         return cell.rule.name in LOSSLESS
-    return cell.is_autoregressive and sampling.top_k == 0 and sampling.top_p == 1.0 and sampling.min_p == 0.0
+    return (
+        cell.is_autoregressive
+        and sampling.top_k == 0
+        and sampling.top_p == 1.0
+        and sampling.min_p == 0.0
+    )
 
 
 def before(target: LanguageModel, prompt: Prompt, sample: Sample, at: int) -> list[int]:

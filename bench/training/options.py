@@ -1,4 +1,5 @@
-"""What the training commands' options share: a pair, a task, an engine, and where results and work go."""
+"""What the training commands' options share: a pair, a task, an engine, and where results and work
+go."""
 
 from __future__ import annotations
 
@@ -45,8 +46,11 @@ class PairOptions(Section):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """The typed options of a composed configuration. Raises ValueError, one line."""
-        sections = {"pair": parse(Pair, config, "pair"), "engine": parse(Engine, config, "engine"),
-                    "task": parse(registry.options, config, "task", registry.names(config.get("task")))}
+        sections = {
+            "pair": parse(Pair, config, "pair"),
+            "engine": parse(Engine, config, "engine"),
+            "task": parse(registry.options, config, "task", registry.names(config.get("task"))),
+        }
         options = parse(cls, {**config, **sections}, "")
         options.engine.check_device()
         return options
@@ -59,14 +63,20 @@ class PairOptions(Section):
             task.own_models = are_own(fingerprint(one.source, one.revision) for one in found)
         return task
 
-    def map_prompts(self, identity: dict[str, Any], prompts: Sequence[Prompt],
-                    function: Callable[[Prompt], list[Any]], title: str) -> list[tuple[str, list[Any]]]:
+    def map_prompts(
+        self,
+        identity: dict[str, Any],
+        prompts: Sequence[Prompt],
+        function: Callable[[Prompt], list[Any]],
+        title: str,
+    ) -> list[tuple[str, list[Any]]]:
         """(prompt id, result of `function`) in order, as `map_batches`."""
         return map_batches(self.work, identity, prompts, lambda batch: [function(batch[0])], title)
 
     @staticmethod
     def provenance_name(model: LanguageModel) -> str:
-        """A model's source as written into a file that travels: a folder of the checkout is named relative to it."""
+        """A model's source as written into a file that travels: a folder of the checkout is named
+        relative to it."""
         source = Path(model.source)
         if source.is_absolute() and source.is_relative_to(PROJECT):
             return str(source.relative_to(PROJECT))
@@ -78,13 +88,19 @@ class PairOptions(Section):
         return load_language_model(self.pair, self.engine, role)
 
 
-def map_batches(work: Path, identity: dict[str, Any], prompts: Sequence[Prompt],
-                function: Callable[[Sequence[Prompt]], list[Any]], title: str, size: int = 1) -> list[tuple[str, Any]]:
-    """(prompt id, result) in order; `function` gives the results of at most `size` prompts. Results of earlier runs are
-    reused.
+def map_batches(
+    work: Path,
+    identity: dict[str, Any],
+    prompts: Sequence[Prompt],
+    function: Callable[[Sequence[Prompt]], list[Any]],
+    title: str,
+    size: int = 1,
+) -> list[tuple[str, Any]]:
+    """(prompt id, result) in order; `function` gives the results of at most `size` prompts. Results
+    of earlier runs are reused.
 
-    They are kept in `work`/<digest of identity>.jsonl: `identity`, without secrets, on the first line, then one
-    result (plain JSON data) a line."""
+    They are kept in `work`/<digest of identity>.jsonl: `identity`, without secrets, on the first
+    line, then one result (plain JSON data) a line."""
     file = work / f"{digest(identity)}.jsonl"
     results = _read(file)
     work.mkdir(parents=True, exist_ok=True)
@@ -92,8 +108,10 @@ def map_batches(work: Path, identity: dict[str, Any], prompts: Sequence[Prompt],
         if out.tell() == 0:
             out.write(json.dumps(redacted_plain(identity)) + "\n")
         missing = [prompt for prompt in prompts if prompt.id not in results]
-        batches = [missing[start:start + size] for start in range(0, len(missing), size)]
-        for batch in track(batches, title, console=Console(stderr=True), disable=not sys.stderr.isatty()):
+        batches = [missing[start : start + size] for start in range(0, len(missing), size)]
+        for batch in track(
+            batches, title, console=Console(stderr=True), disable=not sys.stderr.isatty()
+        ):
             for prompt, found in zip(batch, function(batch), strict=True):
                 results[prompt.id] = found
                 out.write(json.dumps({"id": prompt.id, "found": found}) + "\n")
@@ -102,7 +120,8 @@ def map_batches(work: Path, identity: dict[str, Any], prompts: Sequence[Prompt],
 
 
 def _read(file: Path) -> dict[str, list[Any]]:
-    """Prompt id -> result of what `file` holds; the torn last line of a killed process is cut off."""
+    """Prompt id -> result of what `file` holds; the torn last line of a killed process is cut
+    off."""
     if not file.exists():
         return {}
     lines = file.read_bytes().splitlines(keepends=True)

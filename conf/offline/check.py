@@ -1,4 +1,5 @@
-"""`python check.py needs.txt`: whether this machine holds the packages that the kit counts on. Run by install.sh."""
+"""`python check.py needs.txt`: whether this machine holds the packages that the kit counts on. Run
+by install.sh."""
 
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -17,4 +18,7 @@ for line in Path(sys.argv[1]).read_text().splitlines():
     if not needed.specifier.contains(found, prereleases=True):
         complaints.append(f"{needed.name} {found}, not {needed.specifier}")
 if complaints:
-    sys.exit(f"install.sh: {sys.executable} has {', '.join(complaints)}; make the kit with a have= of what is here")
+    sys.exit(
+        f"install.sh: {sys.executable} has {', '.join(complaints)}; make the kit with a have= of "
+        "what is here"
+    )

@@ -12,42 +12,56 @@ from methods.trees import static
 from methods.trees.dynamic import TreeShape
 from methods.trees.shaped import ShapedTree
 
-if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+if (
+    TYPE_CHECKING
+):  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
 
 class FeatureLevel(Drafter):
-    """A head of EAGLE's architecture: it reads the target's final-norm states and predicts the next one."""
+    """A head of EAGLE's architecture: it reads the target's final-norm states and predicts the next
+    one."""
 
     model_role = "eagle"
     loader = "head.load_eagle"
 
 
 class Eagle(FeatureLevel, StaticDrafter):
-    """EAGLE: a feature-level head that drafts a static tree. Source: Li et al. 2024, "EAGLE", section 4.1."""
+    """EAGLE: a feature-level head that drafts a static tree. Source: Li et al. 2024, "EAGLE",
+    section 4.1."""
 
     tree: static.TreeOption = "eagle_25"
 
     def forwards(self, length: int, levels: int) -> tuple[int, ...]:
         return self.shape.inner
 
-    def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
-              slots: int) -> Proposer:
+    def start(
+        self,
+        target: LanguageModel,
+        model: Head,
+        settings: DraftSettings,
+        rows: list[list[int]],
+        slots: int,
+    ) -> Proposer:
         from methods.drafters._heads import ShapedProposer
 
-        return ShapedProposer(model, settings, rows, slots, ShapedTree(self.shape, settings.sampling))
+        return ShapedProposer(
+            model, settings, rows, slots, ShapedTree(self.shape, settings.sampling)
+        )
 
 
 class _DynamicDrafter(Branches):
     """Options of a dynamic tree; see methods/trees/dynamic.py.
 
-    tree   dynamic; chain: one beam, draft.length tokens; sampled: siblings drawn at T > 0, draft.length deep.
+    tree   dynamic; chain: one beam, draft.length tokens; sampled: siblings drawn at T > 0,
+           draft.length deep.
     total  nodes of the dynamic tree, root included.
     depth  rounds of expansion after the root's; the draft length K is depth + 1.
     top_k  children per node, and nodes expanded per round.
 
-    The limits lie far above what pays: a round is a forward of the head, a node a row of the target's.
+    The limits lie far above what pays: a round is a forward of the head, a node a row of the
+    target's.
     """
 
     has_q = True
@@ -57,7 +71,9 @@ class _DynamicDrafter(Branches):
     top_k: int = Field(10, ge=1, le=1024)
 
     def is_chain(self) -> bool:
-        return self.tree == "chain" or (self.tree == "sampled" and max(self.branching, default=1) == 1)
+        return self.tree == "chain" or (
+            self.tree == "sampled" and max(self.branching, default=1) == 1
+        )
 
     @property
     def idle(self) -> frozenset[str]:
@@ -87,13 +103,23 @@ class _DynamicDrafter(Branches):
         shape = self.shape(length)
         return (1, *[shape.top_k] * shape.depth)
 
-    def start(self, target: LanguageModel, model: Head, settings: DraftSettings, rows: list[list[int]],
-              slots: int) -> Proposer:
+    def start(
+        self,
+        target: LanguageModel,
+        model: Head,
+        settings: DraftSettings,
+        rows: list[list[int]],
+        slots: int,
+    ) -> Proposer:
         from methods.drafters._heads import DynamicProposer, ShapedProposer
 
         if self.tree == "sampled":
-            tree = ShapedTree(self.regular(settings.length), settings.sampling, self.samples(settings.sampling),
-                              self.replacement)
+            tree = ShapedTree(
+                self.regular(settings.length),
+                settings.sampling,
+                self.samples(settings.sampling),
+                self.replacement,
+            )
             return ShapedProposer(model, settings, rows, slots, tree)
         return DynamicProposer(model, settings, rows, slots, self.shape(settings.length))
 
@@ -103,15 +129,16 @@ class Eagle2(FeatureLevel, _DynamicDrafter):
 
 
 class Hass(FeatureLevel, _DynamicDrafter):
-    """HASS: EAGLE-2 with a head trained on its own drafts. Source: Zhang et al. 2024, "Learning Harmonized
-    Representations for Speculative Sampling"; only the training differs."""
+    """HASS: EAGLE-2 with a head trained on its own drafts. Source: Zhang et al. 2024, "Learning
+    Harmonized Representations for Speculative Sampling"; only the training differs."""
 
     model_role = "hass"
     depth: NonNegativeInt = 5  # the authors' tree
 
 
 class Eagle3(_DynamicDrafter):
-    """EAGLE-3: a head that fuses layers of the target drafts a dynamic tree from a reduced vocabulary.
+    """EAGLE-3: a head that fuses layers of the target drafts a dynamic tree from a reduced
+    vocabulary.
 
     Source: Li et al. 2025, "EAGLE-3"; the tree is that of EAGLE-2. Candidates are deterministic."""
 

@@ -1,4 +1,5 @@
-"""Drafters without a model of their own: none at all, prompt lookup and suffix decoding, which copy from text."""
+"""Drafters without a model of their own: none at all, prompt lookup and suffix decoding, which copy
+from text."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from methods.engine.device import upload
 from methods.rules._files import Answers, made_by
 from methods.trees.draft import Draft
 
-if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+if (
+    TYPE_CHECKING
+):  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.language_model import LanguageModel
 
 Tokens = npt.NDArray[np.int64]
@@ -27,8 +30,9 @@ GAP = -1
 
 
 class NoneDrafter(Drafter):
-    """No drafter: autoregressive decoding, the baseline, in the same loop and engine as every method. It proposes the
-    root alone, so every cycle commits exactly one token, chosen by the target."""
+    """No drafter: autoregressive decoding, the baseline, in the same loop and engine as every
+    method. It proposes the root alone, so every cycle commits exactly one token, chosen by the
+    target."""
 
     def is_chain(self) -> bool:
         return True
@@ -36,15 +40,21 @@ class NoneDrafter(Drafter):
     def nodes(self, length: int) -> int:
         return 1
 
-    def start(self, target: LanguageModel, model: None, settings: DraftSettings,
-              rows: list[list[int]], slots: int) -> Proposer:
+    def start(
+        self,
+        target: LanguageModel,
+        model: None,
+        settings: DraftSettings,
+        rows: list[list[int]],
+        slots: int,
+    ) -> Proposer:
         return _Copies(lambda row: [], target.device)
 
 
 class PromptLookup(Drafter):
-    """Prompt lookup decoding: draft the tokens that followed an earlier occurrence of the last n-gram. Deterministic,
-    no distribution. Longest n-gram first, leftmost match, up to K tokens. Source: Saxena, "Prompt Lookup Decoding"
-    (2023).
+    """Prompt lookup decoding: draft the tokens that followed an earlier occurrence of the last
+    n-gram. Deterministic, no distribution. Longest n-gram first, leftmost match, up to K tokens.
+    Source: Saxena, "Prompt Lookup Decoding" (2023).
 
     max_ngram  length of the longest suffix to look up.
     """
@@ -54,13 +64,20 @@ class PromptLookup(Drafter):
     def is_chain(self) -> bool:
         return True
 
-    def start(self, target: LanguageModel, model: None, settings: DraftSettings,
-              rows: list[list[int]], slots: int) -> Proposer:
+    def start(
+        self,
+        target: LanguageModel,
+        model: None,
+        settings: DraftSettings,
+        rows: list[list[int]],
+        slots: int,
+    ) -> Proposer:
         return _Copies(lambda row: lookup(row, self.max_ngram, settings.length), target.device)
 
 
 def lookup(tokens: list[int], max_ngram: int, length: int) -> list[int]:
-    """Up to `length` tokens that followed the leftmost earlier occurrence of the longest matching suffix.
+    """Up to `length` tokens that followed the leftmost earlier occurrence of the longest matching
+    suffix.
 
     At least one token must follow a match; the suffix itself does not count."""
     for size in range(min(max_ngram, len(tokens) - 1), 0, -1):
@@ -72,8 +89,8 @@ def lookup(tokens: list[int], max_ngram: int, length: int) -> list[int]:
                 end = tokens.index(last, end, len(tokens) - 1)
             except ValueError:
                 break
-            if tokens[end - size + 1:end + 1] == suffix:
-                return tokens[end + 1:end + 1 + length]
+            if tokens[end - size + 1 : end + 1] == suffix:
+                return tokens[end + 1 : end + 1 + length]
             end += 1
     return []
 
@@ -91,7 +108,10 @@ class _Copies(Proposer):
 def padded_chain(rows: list[list[int]], drafts: list[list[int]], device: torch.device) -> Draft:
     """Chains of different lengths, each behind the last token of its row."""
     width = max(map(len, drafts))
-    padded = [row[-1:] + draft + [0] * (width - len(draft)) for row, draft in zip(rows, drafts, strict=True)]
+    padded = [
+        row[-1:] + draft + [0] * (width - len(draft))
+        for row, draft in zip(rows, drafts, strict=True)
+    ]
     tokens = upload(padded, device)
     if len(rows) == 1 or not width:
         return Draft.of_chain(tokens)
@@ -100,21 +120,24 @@ def padded_chain(rows: list[list[int]], drafts: list[list[int]], device: torch.d
 
 
 class Suffix(Drafter):
-    """Suffix decoding: draft what followed the longest suffix of the text elsewhere, by how often it did.
+    """Suffix decoding: draft what followed the longest suffix of the text elsewhere, by how often
+    it did.
 
-    A suffix of m tokens (m <= max_depth) that stands elsewhere is continued token by token with the most frequent next
-    one. A token's probability is the product of these frequencies along the draft; it is drafted while this is at least
-    `min_probability`, and at most `factor` m tokens are. Of all m the draft with the largest sum of probabilities is
-    taken, of equal ones that of the longest suffix; of equally frequent tokens the one with the smallest id.
+    A suffix of m tokens (m <= max_depth) that stands elsewhere is continued token by token with the
+    most frequent next one. A token's probability is the product of these frequencies along the
+    draft; it is drafted while this is at least `min_probability`, and at most `factor` m tokens
+    are. Of all m the draft with the largest sum of probabilities is taken, of equal ones that of
+    the longest suffix; of equally frequent tokens the one with the smallest id.
 
-    The places are those of the row itself (its prompt and its answer so far) and, with `corpus`, those of the recorded
-    answers of `python -m bench.train mismatches`; the better draft of the two is taken, the row's own if they are
-    equal. The source remembers the answers of the requests served before instead, which makes a draft depend on order
-    and workers.
+    The places are those of the row itself (its prompt and its answer so far) and, with `corpus`,
+    those of the recorded answers of `python -m bench.train mismatches`; the better draft of the two
+    is taken, the row's own if they are equal. The source remembers the answers of the requests
+    served before instead, which makes a draft depend on order and workers.
 
-    Source: Oliaro et al. 2024, "SuffixDecoding" (arXiv 2411.04975), chains; snowflakedb/ArcticInference 0a11e6ad,
-    suffix_tree.cc, with the defaults of vLLM (suffix_decoding_max_tree_depth 24, _max_spec_factor 1, _min_token_prob
-    0.1). As there, the end of the text counts as a place that nothing follows. Deterministic, no distribution.
+    Source: Oliaro et al. 2024, "SuffixDecoding" (arXiv 2411.04975), chains;
+    snowflakedb/ArcticInference 0a11e6ad, suffix_tree.cc, with the defaults of vLLM
+    (suffix_decoding_max_tree_depth 24, _max_spec_factor 1, _min_token_prob 0.1). As there, the end
+    of the text counts as a place that nothing follows. Deterministic, no distribution.
 
     max_depth        tokens of a suffix and its continuation together.
     factor           drafted tokens for each token of the suffix.
@@ -130,8 +153,14 @@ class Suffix(Drafter):
     def is_chain(self) -> bool:
         return True
 
-    def start(self, target: LanguageModel, model: None, settings: DraftSettings, rows: list[list[int]],
-              slots: int) -> Proposer:
+    def start(
+        self,
+        target: LanguageModel,
+        model: None,
+        settings: DraftSettings,
+        rows: list[list[int]],
+        slots: int,
+    ) -> Proposer:
         """Raises ValueError, one line, for a corpus of another target."""
         corpus = np.empty(0, np.int64)
         if self.corpus is not None:
@@ -145,11 +174,13 @@ class Suffix(Drafter):
                 other, better = speculate(corpus, tokens, self, settings.length)
                 own = other if better > score else own
             return own
+
         return _Copies(copy, target.device)
 
 
 def speculate(text: Tokens, row: Tokens, options: Suffix, length: int) -> tuple[list[int], float]:
-    """The best draft of at most `length` tokens that `text` gives behind `row`, and its sum of probabilities."""
+    """The best draft of at most `length` tokens that `text` gives behind `row`, and its sum of
+    probabilities."""
     best: tuple[list[int], float] = [], 0.0
     ends = np.flatnonzero(text == row[-1]) + 1  # behind each place of the suffix
     size, deepest = 1, min(options.max_depth, len(row) - 1)

@@ -1,8 +1,9 @@
-"""Medusa: heads on the target's last state draft a static tree, all depths at once and without a draft cache.
+"""Medusa: heads on the target's last state draft a static tree, all depths at once and without a
+draft cache.
 
-Node "0.2" is the best token of head 0 followed by the third-best token of head 1. A head does not see the tokens before
-its own, so all nodes of a depth share one draft distribution. Deterministic candidates; q is the head's softmax.
-Source: Cai et al. 2024, "Medusa", sections 2.1.1 and 2.1.2."""
+Node "0.2" is the best token of head 0 followed by the third-best token of head 1. A head does not
+see the tokens before its own, so all nodes of a depth share one draft distribution. Deterministic
+candidates; q is the head's softmax. Source: Cai et al. 2024, "Medusa", sections 2.1.1 and 2.1.2."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from methods.trees import static
 from methods.trees.draft import Draft
 from methods.trees.static import StaticTree
 
-if TYPE_CHECKING:  # transformers is slow to import, and a command is checked before anything is loaded
+if (
+    TYPE_CHECKING
+):  # transformers is slow to import, and a command is checked before anything is loaded
     from methods.engine.language_model import LanguageModel
     from methods.heads.medusa import Medusa
 
@@ -37,23 +40,40 @@ class MedusaDrafter(StaticDrafter):
         if self.shape.max_depth > len(model.model):
             from methods.engine.source import ModelError
 
-            raise ModelError(f"drafter.tree={self.tree} is {self.shape.max_depth} tokens deep and {model.source} has "
-                             f"{len(model.model)} heads; use a tree that is no deeper")
+            raise ModelError(
+                f"drafter.tree={self.tree} is {self.shape.max_depth} tokens deep and "
+                f"{model.source} has {len(model.model)} heads; use a tree that is no deeper"
+            )
 
-    def start(self, target: LanguageModel, model: Medusa, settings: DraftSettings, rows: list[list[int]],
-              slots: int) -> Proposer:
+    def start(
+        self,
+        target: LanguageModel,
+        model: Medusa,
+        settings: DraftSettings,
+        rows: list[list[int]],
+        slots: int,
+    ) -> Proposer:
         return _Heads(model, self.shape, settings, target.device)
 
 
 class _Heads(Proposer):
-    def __init__(self, model: Medusa, tree: StaticTree, settings: DraftSettings, device: torch.device):
+    def __init__(
+        self, model: Medusa, tree: StaticTree, settings: DraftSettings, device: torch.device
+    ):
         self.model, self.settings, self.tree = model.model, settings, tree
         self.widest = max(tree.widths)
-        self.shape = Draft.of_parents(torch.zeros(1, tree.nodes, dtype=torch.long, device=device),
-                                      torch.tensor([tree.parents], device=device), max_depth=tree.max_depth)
-        self.above = (self.shape.depth[0] - 1).clamp(min=0)  # [N] the head that predicts the node's token
+        self.shape = Draft.of_parents(
+            torch.zeros(1, tree.nodes, dtype=torch.long, device=device),
+            torch.tensor([tree.parents], device=device),
+            max_depth=tree.max_depth,
+        )
+        self.above = (self.shape.depth[0] - 1).clamp(
+            min=0
+        )  # [N] the head that predicts the node's token
         self.guess = self.above * self.widest + torch.tensor(tree.ranks, device=device)
-        self.feature: Tensor | None = None  # [B, H] the state from which each row's root was predicted
+        self.feature: Tensor | None = (
+            None  # [B, H] the state from which each row's root was predicted
+        )
 
     def on_features(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
         """Store the state of each row's last kept node; drafts of finished rows are ignored."""
@@ -72,11 +92,22 @@ class _Heads(Proposer):
         tokens[:, 0] = root
         logits = q = None
         if self.settings.needs_q:
-            probs = heads.softmax(-1).transpose(0, 1)[:, self.above]  # [B, N, V] in the context of each node's parent
+            probs = heads.softmax(-1).transpose(0, 1)[
+                :, self.above
+            ]  # [B, N, V] in the context of each node's parent
             q = probs.gather(-1, tokens[..., None])[..., 0]
             q[:, 0] = 1.0
             logits = heads.transpose(0, 1)[:, self.shape.depth[0].clamp(max=len(heads) - 1)]
         shape = self.shape
-        return Draft(tokens, shape.parents, shape.ancestors, shape.depth, torch.ones_like(tokens, dtype=torch.bool),
-                     logits=logits, q=q, chain=self.tree.nodes == self.tree.max_depth + 1, width=self.widest,
-                     levels=shape.levels)
+        return Draft(
+            tokens,
+            shape.parents,
+            shape.ancestors,
+            shape.depth,
+            torch.ones_like(tokens, dtype=torch.bool),
+            logits=logits,
+            q=q,
+            chain=self.tree.nodes == self.tree.max_depth + 1,
+            width=self.widest,
+            levels=shape.levels,
+        )

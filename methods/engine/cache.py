@@ -29,7 +29,8 @@ Entry = tuple[int, int, int]
 class Memory:
     """The tensors of a cache.
 
-    store     [layers, rows, slots, 2, G, d]: a token's keys and values are contiguous, so that one copy writes both.
+    store     [layers, rows, slots, 2, G, d]: a token's keys and values are contiguous, so that one
+              copy writes both.
     slot_ids  [slots] int64, 0, 1, …
     starts    [B] int64, committed tokens of each row.
     first     [B] int64, the first slot of each row, counted over all rows' slots.
@@ -41,17 +42,28 @@ class Memory:
     first: Tensor
 
     @classmethod
-    def new(cls, layers: int, rows: int, slots: int, entry: tuple[int, int, int], dtype: torch.dtype,
-            device: torch.device) -> Memory:
-        """For `rows` of `slots` tokens, whose keys and values have the shape `entry`, (2, G, d), in each layer."""
-        return cls(torch.zeros(layers, rows, slots, *entry, dtype=dtype, device=device),
-                   torch.arange(slots, device=device), torch.zeros(rows, dtype=torch.int64, device=device),
-                   torch.arange(rows, device=device) * slots)
+    def new(
+        cls,
+        layers: int,
+        rows: int,
+        slots: int,
+        entry: tuple[int, int, int],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> Memory:
+        """For `rows` of `slots` tokens, whose keys and values have the shape `entry`, (2, G, d), in
+        each layer."""
+        return cls(
+            torch.zeros(layers, rows, slots, *entry, dtype=dtype, device=device),
+            torch.arange(slots, device=device),
+            torch.zeros(rows, dtype=torch.int64, device=device),
+            torch.arange(rows, device=device) * slots,
+        )
 
     @classmethod
     def lent(cls, free: list[Memory], slots: int, new: Callable[[int], Memory]) -> Memory:
-        """Memory of at least `slots` slots: out of `free` where that holds some which is otherwise like what `new`
-        makes for a number of slots."""
+        """Memory of at least `slots` slots: out of `free` where that holds some which is otherwise
+        like what `new` makes for a number of slots."""
         slots = 1 << (slots - 1).bit_length()
         kind = new(0)
         found = next((memory for memory in free if memory.fits(kind, slots)), None)
@@ -64,32 +76,54 @@ class Memory:
     def fits(self, kind: Memory, slots: int) -> bool:
         """Whether it has at least `slots` slots and is otherwise like `kind`."""
         mine, other = self.store, kind.store
-        return (mine.shape[2] >= slots and mine.shape[:2] == other.shape[:2] and mine.shape[3:] == other.shape[3:]
-                and (mine.dtype, mine.device) == (other.dtype, other.device))
+        return (
+            mine.shape[2] >= slots
+            and mine.shape[:2] == other.shape[:2]
+            and mine.shape[3:] == other.shape[3:]
+            and (mine.dtype, mine.device) == (other.dtype, other.device)
+        )
 
 
 class SlotCache(Cache):
     """Keys and values of `rows` sequences in `slots` preallocated places each.
 
-    A forward of N nodes writes row b's slots lengths[b] … lengths[b]+N-1; nothing is committed until `commit`. Slots
-    behind a row's committed length hold leftovers that the attention mask hides, so a rollback costs nothing.
+    A forward of N nodes writes row b's slots lengths[b] … lengths[b]+N-1; nothing is committed
+    until `commit`. Slots behind a row's committed length hold leftovers that the attention mask
+    hides, so a rollback costs nothing.
 
     lengths  committed tokens of each row, as host integers; `set_lengths` sets `starts` too.
     graphs   what records forwards on this cache, and lends it its memory; None: nothing does.
     store, slot_ids, starts  of its `Memory`; masks, positions and writes are computed from them.
     """
 
-    def __init__(self, config: PretrainedConfig, rows: int, slots: int, *, dtype: torch.dtype, device: torch.device,
-                 graphs: Graphs | None = None, layers: int | None = None, entries: Sequence[Entry] = ()):
-        """`layers`: how many it holds; by default all. `entries`: what each layer writes, by default what the config
-        says."""
+    def __init__(
+        self,
+        config: PretrainedConfig,
+        rows: int,
+        slots: int,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        graphs: Graphs | None = None,
+        layers: int | None = None,
+        entries: Sequence[Entry] = (),
+    ):
+        """`layers`: how many it holds; by default all. `entries`: what each layer writes, by
+        default what the config says."""
         super().__init__(layers=[])
         if entries:
-            layers, heads, dim = len(entries), max(one[0] for one in entries), max(max(one[1:]) for one in entries)
+            layers, heads, dim = (
+                len(entries),
+                max(one[0] for one in entries),
+                max(max(one[1:]) for one in entries),
+            )
         else:
             config = config.get_text_config(decoder=True)
             heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-            dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+            dim = (
+                getattr(config, "head_dim", None)
+                or config.hidden_size // config.num_attention_heads
+            )
             layers = config.num_hidden_layers if layers is None else layers
         padded = any(one != (heads, dim, dim) for one in entries)
         self._entries = list(entries) if padded else []
@@ -101,14 +135,19 @@ class SlotCache(Cache):
         self.memory = memory(slots) if graphs is None else Memory.lent(graphs.free, slots, memory)
         if graphs is not None:
             finalize(self, graphs.free.append, self.memory)
-        self.store, self.slot_ids, self.starts = self.memory.store, self.memory.slot_ids, self.memory.starts
+        self.store, self.slot_ids, self.starts = (
+            self.memory.store,
+            self.memory.slot_ids,
+            self.memory.starts,
+        )
         self.slots, self.visible = self.store.shape[2], 0
         self._first = self.memory.first
         self._index = self.starts
         self._lengths = [0] * rows
 
     def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """work(*arguments), this cache among them, as a replayed graph where the cache has graphs."""
+        """work(*arguments), this cache among them, as a replayed graph where the cache has
+        graphs."""
         return work(*arguments) if self.graphs is None else self.graphs.run(work, *arguments)
 
     @property
@@ -125,8 +164,9 @@ class SlotCache(Cache):
         self.starts.copy_(upload(lengths, self.device), non_blocking=True)
 
     def unread(self, rows: list[list[int]]) -> Tensor:
-        """[B, m] the tokens of each row behind those that the cache holds, as the next forward takes them. All rows
-        have the same number: a row with fewer new tokens rewrites some cached ones in place."""
+        """[B, m] the tokens of each row behind those that the cache holds, as the next forward
+        takes them. All rows have the same number: a row with fewer new tokens rewrites some cached
+        ones in place."""
         known = [min(len(row) - 1, n) for row, n in zip(rows, self.lengths, strict=True)]
         missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
         self.set_lengths([len(row) - missing for row in rows])
@@ -151,10 +191,12 @@ class SlotCache(Cache):
         return self.store.dtype
 
     def reserve(self, nodes: int) -> None:
-        """Make room for `nodes` per row after the committed tokens: the host's part of a forward, or of several.
+        """Make room for `nodes` per row after the committed tokens: the host's part of a forward,
+        or of several.
 
-        They attend over `visible` slots: those of the nodes alone in an empty cache, otherwise the bucket that holds
-        the longest row and the nodes. Raises IndexError when a row would outgrow the cache."""
+        They attend over `visible` slots: those of the nodes alone in an empty cache, otherwise the
+        bucket that holds the longest row and the nodes. Raises IndexError when a row would outgrow
+        the cache."""
         last = max(self._lengths) + nodes
         if last > self.slots:
             raise IndexError(f"cache of {self.slots} slots is too small for {last} tokens")
@@ -173,44 +215,56 @@ class SlotCache(Cache):
         return (places if len(places) == 1 else places + self._first[:, None]).flatten()
 
     def write(self, layer: int, keys_values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the keys and values [B, N, 2 * G, d] of one layer; returns all of the layer's that are visible, two
-        views [B, G, L, d]."""
+        """Write the keys and values [B, N, 2 * G, d] of one layer; returns all of the layer's that
+        are visible, two views [B, G, L, d]."""
         store = self.store[layer]
-        store.view(-1, *keys_values.shape[2:]).index_copy_(0, self._index, keys_values.flatten(0, 1))
-        keys, values = store[:, :self.visible].permute(2, 0, 3, 1, 4).unbind()
+        store.view(-1, *keys_values.shape[2:]).index_copy_(
+            0, self._index, keys_values.flatten(0, 1)
+        )
+        keys, values = store[:, : self.visible].permute(2, 0, 3, 1, 4).unbind()
         return keys, values
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any,
-               **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """As `write`, for keys and values [B, G, N, d] apart, of the layer's own G and d."""
         if self._entries:
             heads, dim = self.store.shape[-2:]
-            key_states, value_states = (F.pad(states, (0, dim - states.shape[3], 0, 0, 0, heads - states.shape[1]))
-                                        for states in (key_states, value_states))
-            keys, values = self.write(layer_idx, torch.cat([key_states, value_states], 1).transpose(1, 2))
+            key_states, value_states = (
+                F.pad(states, (0, dim - states.shape[3], 0, 0, 0, heads - states.shape[1]))
+                for states in (key_states, value_states)
+            )
+            keys, values = self.write(
+                layer_idx, torch.cat([key_states, value_states], 1).transpose(1, 2)
+            )
             heads, key, value = self._entries[layer_idx]
             return keys[:, :heads, :, :key], values[:, :heads, :, :value]
         return self.write(layer_idx, torch.cat([key_states, value_states], 1).transpose(1, 2))
 
     def compact(self, path: Tensor) -> None:
-        """Move nodes of the last forward behind the committed tokens: node path[b, i] to place i. `path` [B, D] int64
-        ascends in each row; path[b, i] = i leaves a node where it stands."""
+        """Move nodes of the last forward behind the committed tokens: node path[b, i] to place i.
+        `path` [B, D] int64 ascends in each row; path[b, i] = i leaves a node where it stands."""
         flat = self.store.flatten(1, 2)
         moved = flat.index_select(1, self._flat(self.starts[:, None] + path))
         flat.index_copy_(1, self._flat(self.places(path.shape[1])), moved)
 
     def keep(self, places: list[int]) -> None:
-        """Only the rows at these places, in this order, stay. Not for a cache with graphs, which know its memory."""
+        """Only the rows at these places, in this order, stay. Not for a cache with graphs, which
+        know its memory."""
         assert self.graphs is None, "the graphs of a cache read its memory where it is"
         index = upload(places, self.device)
         first = torch.arange(len(places), device=self.device) * self.slots
-        self.memory = Memory(self.store.index_select(1, index), self.slot_ids, self.starts[index], first)
+        self.memory = Memory(
+            self.store.index_select(1, index), self.slot_ids, self.starts[index], first
+        )
         self.store, self.starts, self._first = self.memory.store, self.memory.starts, first
         self._index, self._lengths = self.starts, [self._lengths[place] for place in places]
 
     def commit(self, counts: Iterable[int]) -> None:
         """Add the first `counts[b]` nodes of the last forward to each row's committed tokens."""
-        self.set_lengths([length + count for length, count in zip(self._lengths, counts, strict=True)])
+        self.set_lengths(
+            [length + count for length, count in zip(self._lengths, counts, strict=True)]
+        )
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return max(self._lengths)
@@ -223,7 +277,8 @@ class LedCache(SlotCache):
     """Rank 0's part of a cache that is divided among ranks (`methods/engine/tensor.py`).
 
     number  by which the other ranks know theirs.
-    moves   since the last forward: committed tokens of the rows before each, its method and the argument.
+    moves   since the last forward: committed tokens of the rows before each, its method and the
+            argument.
     """
 
     def __init__(self, *given: Any, **named: Any):

@@ -1,9 +1,10 @@
-"""A lean decoder: dense models of the Llama family on the weights that transformers loaded, without its modules.
+"""A lean decoder: dense models of the Llama family on the weights that transformers loaded, without
+its modules.
 
-A layer runs in as few operations as its mathematics has. Projections that read the same input become one matrix
-product: their weights move into one tensor and the module's parameters become views of it, so nothing is held twice and
-the module still works. Residual stream and projections have shape [T, width], T = B * N; only attention sees rows and
-nodes."""
+A layer runs in as few operations as its mathematics has. Projections that read the same input
+become one matrix product: their weights move into one tensor and the module's parameters become
+views of it, so nothing is held twice and the module still works. Residual stream and projections
+have shape [T, width], T = B * N; only attention sees rows and nodes."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ class Place:
 
     cache     receives their keys and values, after `SlotCache.begin`.
     cos, sin  [B or 1, N, 1, d] of their positions; the first half of `sin` is negated (`Rotary`).
-    mask      [B or 1, 1, N * r, L] additive, for the r query heads of a group at each node (`fold`); None: causal from
-              slot 0, for N > 1, or everything, for N = 1.
+    mask      [B or 1, 1, N * r, L] additive, for the r query heads of a group at each node
+              (`fold`); None: causal from slot 0, for N > 1, or everything, for N = 1.
     """
 
     cache: SlotCache
@@ -44,12 +45,16 @@ def fold(mask: Tensor | None, repeats: int) -> Tensor | None:
 
 
 def positions_of(config: Any) -> int:
-    """Tokens of a text at most: beyond them longrope and dynamic scaling change the frequencies of a whole forward,
-    whatever else is in its batch."""
+    """Tokens of a text at most: beyond them longrope and dynamic scaling change the frequencies of
+    a whole forward, whatever else is in its batch."""
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         return int(rope["original_max_position_embeddings"])
-    return int(getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30)
+    return int(
+        getattr(config, "max_position_embeddings", None)
+        or getattr(config, "max_seq_len", None)
+        or 1 << 30
+    )
 
 
 class Rotary:
@@ -60,7 +65,9 @@ class Rotary:
     def __init__(self, module: nn.Module, dtype: torch.dtype, positions: int):
         """`positions`: as `positions_of`."""
         self.module, self.dtype, self.positions = module, dtype, positions
-        self.tables: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}  # kept: graphs read them where they are
+        self.tables: dict[
+            tuple[int, torch.device], tuple[Tensor, Tensor]
+        ] = {}  # kept: graphs read them where they are
 
     def at(self, positions: Tensor, slots: int) -> tuple[Tensor, Tensor]:
         """cos, sin [B, N, 1, d] at `positions` [B, N] int64, all below `slots`."""
@@ -81,8 +88,9 @@ class Rotary:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [..., in], weight [out, in] -> [..., out], as F.linear.
 
-    On the CPU in float32 oneDNN multiplies: up to twice as fast as the BLAS behind F.linear on processors that are not
-    its maker's. A single token is left to F.linear, which reads the weights faster."""
+    On the CPU in float32 oneDNN multiplies: up to twice as fast as the BLAS behind F.linear on
+    processors that are not its maker's. A single token is left to F.linear, which reads the weights
+    faster."""
     fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > x.shape[-1]
     if fits and torch.backends.mkldnn.is_available() and not torch.is_grad_enabled():
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -117,8 +125,8 @@ def pack(module: nn.Module, products: Products | None) -> None:
 class Projection:
     """Linear layers of one input as one matrix product, their outputs side by side.
 
-    weight  [out, in]. On the CPU in float32 its columns are contiguous (the matrix product of a few tokens is a quarter
-            faster), elsewhere its rows, as in nn.Linear.
+    weight  [out, in]. On the CPU in float32 its columns are contiguous (the matrix product of a few
+            tokens is a quarter faster), elsewhere its rows, as in nn.Linear.
     matrix  the same, packed, or None: `linear` multiplies.
     """
 
@@ -137,22 +145,24 @@ class Projection:
 
 
 def _joined(weights: Sequence[Tensor]) -> Tensor:
-    """Weights [out_i, in] -> [sum of out_i, in]; the parameters become views of it. Joined ones are taken as they
-    are."""
+    """Weights [out_i, in] -> [sum of out_i, in]; the parameters become views of it. Joined ones are
+    taken as they are."""
     first = weights[0]
     *starts, width = accumulate((len(weight) for weight in weights), initial=0)
     size = first.shape[1]
     by_columns = first.device.type == "cpu" and first.dtype == torch.float32
     strides = (1, width) if by_columns else (size, 1)
-    if all(weight.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-           and weight.stride() == strides
-           and weight.storage_offset() == first.storage_offset() + start * strides[0]
-           for weight, start in zip(weights, starts, strict=True)):
+    if all(
+        weight.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        and weight.stride() == strides
+        and weight.storage_offset() == first.storage_offset() + start * strides[0]
+        for weight, start in zip(weights, starts, strict=True)
+    ):
         return first.detach().as_strided((width, size), strides)
     with torch.inference_mode(False), torch.no_grad():  # the parameters must stay fit for training
         joined = torch.empty_strided((width, size), strides, dtype=first.dtype, device=first.device)
         for weight, start in zip(weights, starts, strict=True):
-            view = joined[start:start + len(weight)]
+            view = joined[start : start + len(weight)]
             view.copy_(weight)
             weight.data = view
     return joined
@@ -169,16 +179,26 @@ class Norm:
 
 
 class Block:
-    """Attention and feed-forward network of one layer, for the modules `attention` (q_proj, k_proj, v_proj, o_proj and,
-    in Qwen3, q_norm and k_norm), `mlp` (gate_proj, up_proj, down_proj) and the norm before the latter."""
+    """Attention and feed-forward network of one layer, for the modules `attention` (q_proj, k_proj,
+    v_proj, o_proj and, in Qwen3, q_norm and k_norm), `mlp` (gate_proj, up_proj, down_proj) and the
+    norm before the latter."""
 
-    def __init__(self, attention: Any, mlp: Any, norm: Any, config: Any, index: int,
-                 products: Products | None = None):
+    def __init__(
+        self,
+        attention: Any,
+        mlp: Any,
+        norm: Any,
+        config: Any,
+        index: int,
+        products: Products | None = None,
+    ):
         self.heads: int = config.num_attention_heads
         self.groups: int = config.num_key_value_heads or self.heads
         self.dim: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.index, self.eps = index, config.rms_norm_eps
-        self.qkv = Projection(attention.q_proj, attention.k_proj, attention.v_proj, products=products)
+        self.qkv = Projection(
+            attention.q_proj, attention.k_proj, attention.v_proj, products=products
+        )
         self.out = Projection(attention.o_proj, products=products)
         self.gate_up = Projection(mlp.gate_proj, mlp.up_proj, products=products)
         self.down = Projection(mlp.down_proj, products=products)
@@ -186,10 +206,13 @@ class Block:
         self.head_norms: Tensor | None = None  # [H + G, d] weights of the norms of queries and keys
         if hasattr(attention, "q_norm"):
             scales = attention.q_norm.weight.detach(), attention.k_norm.weight.detach()
-            self.head_norms = torch.cat([scales[0].expand(self.heads, -1), scales[1].expand(self.groups, -1)])
+            self.head_norms = torch.cat(
+                [scales[0].expand(self.heads, -1), scales[1].expand(self.groups, -1)]
+            )
 
     def __call__(self, x: Tensor, residual: Tensor, place: Place) -> Tensor:
-        """x: what attention reads, residual: what its output is added to, both [T, ·] -> the layer's output [T, H]."""
+        """x: what attention reads, residual: what its output is added to, both [T, ·] -> the
+        layer's output [T, H]."""
         hidden = self.out.add(residual, self._attention(x, place))
         gate, up = self.gate_up(self.norm(hidden)).chunk(2, -1)
         return self.down.add(hidden, F.silu(gate).mul_(up))
@@ -198,20 +221,34 @@ class Block:
         heads, groups, dim = self.heads, self.groups, self.dim
         nodes = place.cos.shape[1]
         qkv = self.qkv(x).view(-1, nodes, heads + 2 * groups, dim)
-        rotated = qkv[:, :, :heads + groups]
+        rotated = qkv[:, :, : heads + groups]
         normed = rotated
         if self.head_norms is not None:
             normed = F.rms_norm(rotated, (dim,), None, self.eps) * self.head_norms
         torch.addcmul(normed * place.cos, normed.roll(dim // 2, -1), place.sin, out=rotated)
         key, value = place.cache.write(self.index, qkv[:, :, heads:])
-        query, scale = qkv[:, :, :heads], dim ** -0.5
+        query, scale = qkv[:, :, :heads], dim**-0.5
         if place.mask is None and nodes > 1:
-            states = F.scaled_dot_product_attention(query.transpose(1, 2), key, value, is_causal=True, scale=scale,
-                                                    enable_gqa=heads != groups)
+            states = F.scaled_dot_product_attention(
+                query.transpose(1, 2),
+                key,
+                value,
+                is_causal=True,
+                scale=scale,
+                enable_gqa=heads != groups,
+            )
             return states.transpose(1, 2).reshape(len(x), -1)
-        repeats = heads // groups  # a group's heads join the query axis, so that no key or value is copied
-        query = query.unflatten(2, (groups, repeats)).transpose(1, 2).reshape(-1, groups, nodes * repeats, dim)
-        states = F.scaled_dot_product_attention(query, key, value, attn_mask=place.mask, scale=scale)
+        repeats = (
+            heads // groups
+        )  # a group's heads join the query axis, so that no key or value is copied
+        query = (
+            query.unflatten(2, (groups, repeats))
+            .transpose(1, 2)
+            .reshape(-1, groups, nodes * repeats, dim)
+        )
+        states = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=place.mask, scale=scale
+        )
         return states.view(-1, groups, nodes, repeats, dim).transpose(1, 2).reshape(len(x), -1)
 
 
@@ -223,24 +260,45 @@ class Decoder:
     def __init__(self, model: Any, products: Products | None = None):
         body, self.config = model.base_model, model.config
         self.embedding: nn.Embedding = body.embed_tokens
-        self.norms = [Norm(layer.input_layernorm.weight, self.config.rms_norm_eps) for layer in body.layers]
+        self.norms = [
+            Norm(layer.input_layernorm.weight, self.config.rms_norm_eps) for layer in body.layers
+        ]
         self.norms.append(Norm(body.norm.weight, self.config.rms_norm_eps))
-        self.blocks = [Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, self.config, index,
-                             products)
-                       for index, layer in enumerate(body.layers)]
+        self.blocks = [
+            Block(
+                layer.self_attn,
+                layer.mlp,
+                layer.post_attention_layernorm,
+                self.config,
+                index,
+                products,
+            )
+            for index, layer in enumerate(body.layers)
+        ]
         self.rotary = Rotary(body.rotary_emb, model.dtype, positions_of(self.config))
         self.head: nn.Linear = model.get_output_embeddings()
         if type(self.head) is nn.Linear:
-            self.head.__class__ = Product  # its hooks, by which a profile knows the head's share, stay
+            self.head.__class__ = (
+                Product  # its hooks, by which a profile knows the head's share, stay
+            )
         pack(self.head, products)
         self.repeats = self.blocks[0].heads // self.blocks[0].groups
 
     @torch.no_grad()
-    def __call__(self, tokens: Tensor, cache: SlotCache, positions: Tensor, mask: Tensor | None, *,
-                 keep: Tensor | int = 0, hidden: bool = False,
-                 features: tuple[int, ...] = ()) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """tokens [B, N], positions [B or 1, N], mask [B or 1, 1, N, L] additive or None (causal from slot 0, or N = 1)
-        -> logits [B, n, V] float32, final-norm states [B, N, H] and features [B, N, F*H], or None."""
+    def __call__(
+        self,
+        tokens: Tensor,
+        cache: SlotCache,
+        positions: Tensor,
+        mask: Tensor | None,
+        *,
+        keep: Tensor | int = 0,
+        hidden: bool = False,
+        features: tuple[int, ...] = (),
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """tokens [B, N], positions [B or 1, N], mask [B or 1, 1, N, L] additive or None (causal
+        from slot 0, or N = 1) -> logits [B, n, V] float32, final-norm states [B, N, H] and features
+        [B, N, F*H], or None."""
         rows, nodes = tokens.shape
         cos, sin = self.rotary.at(positions, cache.slots)
         place = Place(cache, cos, sin, fold(mask, self.repeats))
@@ -269,5 +327,6 @@ class Decoder:
 
 
 def _kept(x: Tensor, keep: Tensor | int) -> Tensor:
-    """The positions of [B, N, H] that transformers' `logits_to_keep` names: 0 all, n the last n, or an index [n]."""
+    """The positions of [B, N, H] that transformers' `logits_to_keep` names: 0 all, n the last n, or
+    an index [n]."""
     return x[:, keep] if isinstance(keep, Tensor) else x[:, -keep:] if keep else x

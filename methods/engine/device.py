@@ -1,4 +1,5 @@
-"""The host beside the device: the clock of everything that is timed, and uploads that do not wait."""
+"""The host beside the device: the clock of everything that is timed, and uploads that do not
+wait."""
 
 from __future__ import annotations
 
@@ -25,5 +26,10 @@ def upload(numbers: Sequence[int] | Sequence[Sequence[int]], device: torch.devic
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on the device. A GPU receives it from pinned memory: the host goes on."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    """A tensor of the host on the device. A GPU receives it from pinned memory: the host goes
+    on."""
+    return (
+        tensor.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else tensor.to(device)
+    )

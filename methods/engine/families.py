@@ -1,5 +1,5 @@
-"""What a model's config.json and generation_config.json decide: its decoder, how it divides, and what decoding they ask
-for. Imports nothing heavy."""
+"""What a model's config.json and generation_config.json decide: its decoder, how it divides, and
+what decoding they ask for. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -43,60 +43,102 @@ def obstacle(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def resolve(source: str, config: Mapping[str, Any], decoder: DecoderName) -> Literal["lean", "transformers"]:
-    """What `decoder` stands for, for the model `source` with this config.json. Raises ModelError, one line, for a lean
-    decoder that cannot run it."""
+def resolve(
+    source: str, config: Mapping[str, Any], decoder: DecoderName
+) -> Literal["lean", "transformers"]:
+    """What `decoder` stands for, for the model `source` with this config.json. Raises ModelError,
+    one line, for a lean decoder that cannot run it."""
     if decoder == "transformers":
         return "transformers"
     if (why := obstacle(config)) is None:
         return "lean"
     if decoder == "lean":
-        raise ModelError(f"{source}: engine.decoder=lean cannot run it: {why}; take engine.decoder=auto")
+        raise ModelError(
+            f"{source}: engine.decoder=lean cannot run it: {why}; take engine.decoder=auto"
+        )
     return "transformers"
 
 
 def check_division(source: str, config: Mapping[str, Any], devices: int) -> None:
-    """Raises ModelError, one line, where the model `source` with this config.json cannot be divided among so many
-    devices (`methods/engine/tensor.py`)."""
-    sizes = {name: int(config[key]) for key, name in (
-        ("num_attention_heads", "heads"), ("num_key_value_heads", "key-value heads"), ("intermediate_size", "units"))
-        if config.get(key)}
+    """Raises ModelError, one line, where the model `source` with this config.json cannot be divided
+    among so many devices (`methods/engine/tensor.py`)."""
+    sizes = {
+        name: int(config[key])
+        for key, name in (
+            ("num_attention_heads", "heads"),
+            ("num_key_value_heads", "key-value heads"),
+            ("intermediate_size", "units"),
+        )
+        if config.get(key)
+    }
     common = gcd(*sizes.values())
     if common % devices:
         allowed = [str(number) for number in range(2, common + 1) if common % number == 0]
         instead = f"engine.devices={' or '.join(allowed)}, or " if allowed else ""
-        raise ModelError(f"{source}: engine.devices={devices}: {', '.join(f'{n} {name}' for name, n in sizes.items())} "
-                         f"cannot be divided evenly among {devices}; give {instead}engine.parallel=layers")
+        raise ModelError(
+            f"{source}: engine.devices={devices}: "
+            f"{', '.join(f'{n} {name}' for name, n in sizes.items())} cannot be divided evenly "
+            f"among {devices}; give {instead}engine.parallel=layers"
+        )
 
 
 FILE = "generation_config.json"
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "repetition_penalty": (1,), "encoder_repetition_penalty": (1,), "no_repeat_ngram_size": (0,),
-    "encoder_no_repeat_ngram_size": (0,), "bad_words_ids": ([],), "suppress_tokens": ([],),
-    "begin_suppress_tokens": ([],), "forced_bos_token_id": (), "forced_eos_token_id": (), "forced_decoder_ids": ([],),
-    "min_length": (0,), "min_new_tokens": (0,), "exponential_decay_length_penalty": (), "sequence_bias": ([], {}),
-    "force_words_ids": ([],), "constraints": ([],), "guidance_scale": (1,), "watermarking_config": (),
-    "stop_strings": ([], ""), "num_beams": (1,), "penalty_alpha": (0,)}
+    "repetition_penalty": (1,),
+    "encoder_repetition_penalty": (1,),
+    "no_repeat_ngram_size": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "bad_words_ids": ([],),
+    "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],),
+    "forced_bos_token_id": (),
+    "forced_eos_token_id": (),
+    "forced_decoder_ids": ([],),
+    "min_length": (0,),
+    "min_new_tokens": (0,),
+    "exponential_decay_length_penalty": (),
+    "sequence_bias": ([], {}),
+    "force_words_ids": ([],),
+    "constraints": ([],),
+    "guidance_scale": (1,),
+    "watermarking_config": (),
+    "stop_strings": ([], ""),
+    "num_beams": (1,),
+    "penalty_alpha": (0,),
+}
 """Key -> the values beside null with which it does nothing."""
 
 
 def unapplied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a generation config that change logits, or the end of an answer, and are not applied."""
-    return {key: values[key] for key, neutral in NEUTRAL.items()
-            if values.get(key) is not None and values[key] not in neutral}
+    """The settings of a generation config that change logits, or the end of an answer, and are not
+    applied."""
+    return {
+        key: values[key]
+        for key, neutral in NEUTRAL.items()
+        if values.get(key) is not None and values[key] not in neutral
+    }
 
 
-def check_generation_config(source: str, revision: str | None = None, *, fetch: bool = False) -> None:
-    """Raises ModelError, one line, where a checkpoint asks for what is not applied. A name on the hub is asked with
-    `fetch` alone."""
+def check_generation_config(
+    source: str, revision: str | None = None, *, fetch: bool = False
+) -> None:
+    """Raises ModelError, one line, where a checkpoint asks for what is not applied. A name on the
+    hub is asked with `fetch` alone."""
     file = Source.of(source).folder / FILE
     if not file.is_file():
-        if not fetch or file.parent.is_dir() or Source.of(source).is_gguf or Source.of(source).is_random:
+        if (
+            not fetch
+            or file.parent.is_dir()
+            or Source.of(source).is_gguf
+            or Source.of(source).is_random
+        ):
             return
         from transformers.utils.hub import cached_file  # slow to import
 
         try:
-            found = cached_file(source, FILE, revision=revision, _raise_exceptions_for_missing_entries=False)
+            found = cached_file(
+                source, FILE, revision=revision, _raise_exceptions_for_missing_entries=False
+            )
         except (OSError, ValueError):  # whoever loads the model says why it cannot be reached
             return
         if found is None:
@@ -104,5 +146,7 @@ def check_generation_config(source: str, revision: str | None = None, *, fetch: 
         file = Path(found)
     if asked := unapplied(read_json(file)):
         named = ", ".join(f"{key}={value!r:.60}" for key, value in asked.items())
-        raise ModelError(f"{source}: its {FILE} asks for {named}, which no method here applies; "
-                         "pair.ignore_generation_config=true decodes without")
+        raise ModelError(
+            f"{source}: its {FILE} asks for {named}, which no method here applies; "
+            "pair.ignore_generation_config=true decodes without"
+        )

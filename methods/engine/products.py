@@ -1,7 +1,9 @@
-"""Matrix products on the CPU with weights in oneDNN's layout for a few tokens, as PyTorch's compiler packs them.
+"""Matrix products on the CPU with weights in oneDNN's layout for a few tokens, as PyTorch's
+compiler packs them.
 
-A forward of 3 to 32 tokens, as a verification is, takes half to nine tenths of the time so, and a longer one no more. A
-weight keeps its own layout beside the packed one, so a model takes twice its memory."""
+A forward of 3 to 32 tokens, as a verification is, takes half to nine tenths of the time so, and a
+longer one no more. A weight keeps its own layout beside the packed one, so a model takes twice its
+memory."""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from torch.nn import functional as F
 
 mkldnn: Any = torch.ops.mkldnn
 SMALLEST = 64 << 20
-"""Bytes of the smallest model that is worth it: a forward of a smaller one finds its weights in the caches."""
+"""Bytes of the smallest model that is worth it: a forward of a smaller one finds its weights in the
+caches."""
 BATCH = 8
 """Tokens that oneDNN packs a weight for."""
 
@@ -30,7 +33,8 @@ class Matrix:
         self.packed = mkldnn._reorder_linear_weight(weight.detach().contiguous(), BATCH)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [T, in] -> [T, out]. A single token in float32 reads the plain weight: that is faster."""
+        """x [T, in] -> [T, out]. A single token in float32 reads the plain weight: that is
+        faster."""
         if len(x) == 1 and x.dtype == torch.float32:
             return F.linear(x, self.weight, self.bias)
         out: Tensor = mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
@@ -59,11 +63,17 @@ class Products:
 
     @classmethod
     def of(cls, module: nn.Module, processes: int) -> Products:
-        """For a model on the CPU that so many processes may hold. The plain product serves for one smaller than
-        `SMALLEST`, where the copies of all do not fit half of the memory, and where nothing can be packed."""
+        """For a model on the CPU that so many processes may hold. The plain product serves for one
+        smaller than `SMALLEST`, where the copies of all do not fit half of the memory, and where
+        nothing can be packed."""
         weights = list(module.parameters())
-        size, room = sum(weight.nbytes for weight in weights), psutil.virtual_memory().total / 4 / processes
-        return cls(SMALLEST <= size <= room and all(map(packs, {weight.dtype for weight in weights})))
+        size, room = (
+            sum(weight.nbytes for weight in weights),
+            psutil.virtual_memory().total / 4 / processes,
+        )
+        return cls(
+            SMALLEST <= size <= room and all(map(packs, {weight.dtype for weight in weights}))
+        )
 
     def matrix(self, weight: Tensor, bias: Tensor | None) -> Matrix | None:
         """The weight [out, in], packed once, or None."""

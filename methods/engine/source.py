@@ -1,5 +1,5 @@
-"""Where a model comes from: a folder, a name on the hub, a GGUF file, a package that carries one, or a shape whose
-weights are drawn. Imports nothing heavy."""
+"""Where a model comes from: a folder, a name on the hub, a GGUF file, a package that carries one,
+or a shape whose weights are drawn. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ PACKAGE = "package:"
 
 
 CUT = "CutOfTarget"
-"""The architecture in the config.json of a draft model cut out of its target (methods/engine/loading.py)."""
+"""The architecture in the config.json of a draft model cut out of its target
+(methods/engine/loading.py)."""
 OBJECTS = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 """Files of a checkpoint, beside config.json, that hold a JSON object where they exist."""
 
 
 class ModelError(ValueError):
-    """A checkpoint that cannot be used. The message is one line: what was given, what is allowed, how to fix it."""
+    """A checkpoint that cannot be used. The message is one line: what was given, what is allowed,
+    how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Source:
     """A model's source, parsed once: `Source.of(text)`.
 
     text   as it is given.
-    kind   folder or name on the hub; a shape with random weights; a GGUF file here, or in a package.
+    kind   folder or name on the hub; a shape with random weights; a GGUF file here, or in a
+           package.
     place  the folder, name, file, or file in the package: the text without its prefix.
     """
 
@@ -73,8 +76,8 @@ class Source:
 
     @property
     def folder(self) -> Path:
-        """The folder of a local or `random:` source, or into which a GGUF file was converted. For a hub name, and for a
-        file that was not converted yet, a path that does not exist."""
+        """The folder of a local or `random:` source, or into which a GGUF file was converted. For a
+        hub name, and for a file that was not converted yet, a path that does not exist."""
         if not self.is_gguf:
             return Path(self.text.removeprefix(RANDOM))
         file = user_cache.package_file(self.place) if self.is_package else Path(self.place)
@@ -88,11 +91,15 @@ class Source:
 
     @property
     def origin(self) -> tuple[str, str | None]:
-        """The target that a cut was made of, and its revision. Raises ModelError where its config.json names none."""
+        """The target that a cut was made of, and its revision. Raises ModelError where its
+        config.json names none."""
         config = _cut_config(self.text)
         if not isinstance(config.get("target"), str):
-            raise ModelError(f"{self.text}: a cut of its target, which its config.json does not name; give \"target\" "
-                             "there, or take it as pair.draft alone")
+            raise ModelError(
+                f"{self.text}: a cut of its target, which its config.json does not name; give "
+                '"target" '
+                "there, or take it as pair.draft alone"
+            )
         return config["target"], config.get("target_revision")
 
 
@@ -115,7 +122,8 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def check_objects(source: str) -> None:
-    """Raises ModelError for a checkpoint on this machine whose tokenizer or generation settings are not JSON."""
+    """Raises ModelError for a checkpoint on this machine whose tokenizer or generation settings are
+    not JSON."""
     for name in OBJECTS:
         file = Source.of(source).folder / name
         if file.is_file():

@@ -1,7 +1,8 @@
 """A model whose layers lie on several devices, one after another; all else lies on the first.
 
-Stage k of n holds the layers l with l * n // L = k. transformers loads them by its `device_map`, so every model can be
-spread; accelerate carries the activations between the modules of one that the lean decoder does not know."""
+Stage k of n holds the layers l with l * n // L = k. transformers loads them by its `device_map`, so
+every model can be spread; accelerate carries the activations between the modules of one that the
+lean decoder does not know."""
 
 from __future__ import annotations
 
@@ -21,16 +22,21 @@ STAGE = "leeway_stage"
 
 
 def device_map(source: str, model: Any, device: str, devices: int) -> dict[str, str]:
-    """Name of each module of a model, which may be on the meta device -> its device: those of `cuda`, or `cpu` for
-    all. Raises ModelError."""
+    """Name of each module of a model, which may be on the meta device -> its device: those of
+    `cuda`, or `cpu` for all. Raises ModelError."""
     if find_spec("accelerate") is None:
-        raise ModelError(f"{source}: engine.parallel=layers needs accelerate: pip install accelerate")
+        raise ModelError(
+            f"{source}: engine.parallel=layers needs accelerate: pip install accelerate"
+        )
     prefix, layers = model.base_model_prefix, model.base_model.layers
     places = [f"{device}:{number}" if device == "cuda" else device for number in range(devices)]
     names = [f"{prefix}.{name}" for name, _ in model.base_model.named_children()]
     names += [name for name, _ in model.named_children() if name != prefix]
     first = {name: places[0] for name in names if name != f"{prefix}.layers"}
-    return first | {f"{prefix}.layers.{index}": places[index * devices // len(layers)] for index in range(len(layers))}
+    return first | {
+        f"{prefix}.layers.{index}": places[index * devices // len(layers)]
+        for index in range(len(layers))
+    }
 
 
 def spread_out(source: str, model: Any, device: str, devices: int) -> None:
@@ -55,7 +61,8 @@ def stages_of(layers: Iterable[nn.Module]) -> list[int]:
 
 
 class SpreadDecoder(Decoder):
-    """A lean decoder that carries the activations to the device of each layer, and the last ones back."""
+    """A lean decoder that carries the activations to the device of each layer, and the last ones
+    back."""
 
     def __init__(self, model: Any):
         super().__init__(model)
@@ -68,25 +75,40 @@ class SpreadDecoder(Decoder):
         if self._of is not place:
             self._of, self._carried = place, {}
         if device not in self._carried:
-            self._carried[device] = Place(place.cache, place.cos.to(device), place.sin.to(device),
-                                          None if place.mask is None else place.mask.to(device))
+            self._carried[device] = Place(
+                place.cache,
+                place.cos.to(device),
+                place.sin.to(device),
+                None if place.mask is None else place.mask.to(device),
+            )
         x = super().layer(index, x.to(device), self._carried[device])
         return x if index + 1 < len(self.blocks) else x.to(self.embedding.weight.device)
 
 
 class SpreadCache(SlotCache):
-    """A cache whose layers lie where those of its model do: the first stage's here, the others' in `parts`."""
+    """A cache whose layers lie where those of its model do: the first stage's here, the others' in
+    `parts`."""
 
-    def __init__(self, config: Any, rows: int, slots: int, stages: Sequence[int], devices: Sequence[torch.device], *,
-                 dtype: torch.dtype):
+    def __init__(
+        self,
+        config: Any,
+        rows: int,
+        slots: int,
+        stages: Sequence[int],
+        devices: Sequence[torch.device],
+        *,
+        dtype: torch.dtype,
+    ):
         """`stages` and `devices`: of each layer."""
         self.parts: list[SlotCache] = []
         self._place = [(stage, stages[:index].count(stage)) for index, stage in enumerate(stages)]
         counts = [stages.count(stage) for stage in sorted(set(stages))]
         places = [devices[stages.index(stage)] for stage in sorted(set(stages))]
         super().__init__(config, rows, slots, dtype=dtype, device=places[0], layers=counts[0])
-        self.parts = [SlotCache(config, rows, slots, dtype=dtype, device=place, layers=count)
-                      for count, place in zip(counts[1:], places[1:], strict=True)]
+        self.parts = [
+            SlotCache(config, rows, slots, dtype=dtype, device=place, layers=count)
+            for count, place in zip(counts[1:], places[1:], strict=True)
+        ]
 
     def set_lengths(self, lengths: list[int]) -> None:
         super().set_lengths(lengths)
@@ -114,7 +136,11 @@ class SpreadCache(SlotCache):
 
     def write(self, layer: int, keys_values: Tensor) -> tuple[Tensor, Tensor]:
         stage, index = self._place[layer]
-        return self.parts[stage - 1].write(index, keys_values) if stage else super().write(index, keys_values)
+        return (
+            self.parts[stage - 1].write(index, keys_values)
+            if stage
+            else super().write(index, keys_values)
+        )
 
     def keep(self, places: list[int]) -> None:
         super().keep(places)

@@ -1,8 +1,9 @@
-"""A target divided among the processes that torchrun has started, by transformers' own tensor parallelism.
-Rank 0 runs the command. The other ranks load the same target, each its heads and units of every layer, and make each
-of its forwards with rank 0, which sends them the tokens and what has moved in the cache since. Embedding, norms and LM
-head are whole on every rank, and so are logits: drafters, heads and rules of rank 0 need not know of the others.
-Importing this imports nothing heavy."""
+"""A target divided among the processes that torchrun has started, by transformers' own tensor
+parallelism. Rank 0 runs the command. The other ranks load the same target, each its heads and units
+of every layer, and make each of its forwards with rank 0, which sends them the tokens and what has
+moved in the cache since. Embedding, norms and LM head are whole on every rank, and so are logits:
+drafters, heads and rules of rank 0 need not know of the others. Importing this imports nothing
+heavy."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ dropped: list[int] = []
 
 
 def torchrun() -> tuple[int, int]:
-    """Rank and number of the processes that torchrun, or another launcher with its variables, has started; 0 and 1
-    where none has."""
+    """Rank and number of the processes that torchrun, or another launcher with its variables, has
+    started; 0 and 1 where none has."""
     size = int(os.environ.get("WORLD_SIZE", 1)) if "MASTER_ADDR" in os.environ else 1
     return (int(os.environ.get("RANK", 0)), size) if size > 1 else (0, 1)
 
@@ -52,39 +53,59 @@ class Divided:
         finalize(self, dropped.append, self.number)
         _send((self.number, load))
 
-    def forward(self, held: LedCache, tokens: Tensor, ancestors: Tensor | None, depth: Tensor | None,
-                work: Callable[[], Result]) -> Result:
-        """work(), a forward of this model's part, while the other ranks make theirs. What it raises ends all: they wait
-        for what does not come."""
+    def forward(
+        self,
+        held: LedCache,
+        tokens: Tensor,
+        ancestors: Tensor | None,
+        depth: Tensor | None,
+        work: Callable[[], Result],
+    ) -> Result:
+        """work(), a forward of this model's part, while the other ranks make theirs. What it raises
+        ends all: they wait for what does not come."""
         rows, slots = held.store.shape[1:3]
-        _send((self.number, (held.number, rows, slots, held.moves, held.lengths, tokens, ancestors, depth)))
+        _send(
+            (
+                self.number,
+                (held.number, rows, slots, held.moves, held.lengths, tokens, ancestors, depth),
+            )
+        )
         held.moves = []
         try:
             return work()
         except BaseException as error:
-            print(f"error: rank 0: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}; what is finished "
-                  "is stored, and the same command resumes", file=sys.stderr, flush=True)
+            print(
+                f"error: rank 0: {type(error).__name__}: "
+                f"{next(iter(str(error).splitlines()), '')}; what is finished is stored, and the "
+                "same command resumes",
+                file=sys.stderr,
+                flush=True,
+            )
             os._exit(1)
 
 
 def divide(load: Mapping[str, Any]) -> Divided | None:
-    """Begin to load a model with `load_model` and these arguments on all ranks. None on another rank than 0."""
+    """Begin to load a model with `load_model` and these arguments on all ranks. None on another
+    rank than 0."""
     return None if torchrun()[0] else Divided(load)
 
 
 def plan_of(config: Any) -> dict[str, str]:
-    """How transformers divides a model of this config.json: module -> its style. Raises ModelError where it has no
-    plan."""
+    """How transformers divides a model of this config.json: module -> its style. Raises ModelError
+    where it has no plan."""
     text = config.get_text_config(decoder=True)
     if not (plan := getattr(text, "base_model_tp_plan", None)):
-        raise ModelError(f"engine.parallel=tensor: transformers has no plan that divides a {text.model_type} model; "
-                         "give engine.parallel=layers")
+        raise ModelError(
+            f"engine.parallel=tensor: transformers has no plan that divides a {text.model_type} "
+            "model; give engine.parallel=layers"
+        )
     inner = {f"model.{name}": style for name, style in plan.items() if name.startswith("layers.")}
     return inner | {"model.embed_tokens": WHOLE, "lm_head": WHOLE}
 
 
 def follow(load: Callable[..., Any]) -> int:
-    """What a process of another rank does all its life; `load` is `load_model`. Returns its exit status."""
+    """What a process of another rank does all its life; `load` is `load_model`. Returns its exit
+    status."""
     held: dict[int, Any] = {}
     while (message := _shared(None)) is not None:
         gone, number, given = message
@@ -99,15 +120,25 @@ def follow(load: Callable[..., Any]) -> int:
     return 0
 
 
-def _follow_forward(held: dict[int, Any], model: Any, number: int, rows: int, slots: int, moves: list[Any],
-                    lengths: list[int], *tensors: Any) -> None:
+def _follow_forward(
+    held: dict[int, Any],
+    model: Any,
+    number: int,
+    rows: int,
+    slots: int,
+    moves: list[Any],
+    lengths: list[int],
+    *tensors: Any,
+) -> None:
     """As `Divided.forward`, of another rank."""
     from methods.engine.graphs import mapped
 
     if number not in held:
         held[number] = model.new_cache(rows, slots)
     own = held[number]
-    moves, tokens, ancestors, depth = mapped([moves, *tensors], lambda tensor: tensor.to(model.device))
+    moves, tokens, ancestors, depth = mapped(
+        [moves, *tensors], lambda tensor: tensor.to(model.device)
+    )
     for before, move, argument in moves:
         own.set_lengths(before)
         getattr(own, move)(argument)
@@ -124,7 +155,9 @@ def _meet() -> None:
     place = int(os.environ.get("LOCAL_RANK", 0))
     if place < torch.cuda.device_count():
         torch.cuda.set_device(place)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE
+    )
 
 
 def dismiss_at_exit() -> None:
@@ -139,8 +172,8 @@ def _dismiss() -> None:
 
 
 def _part() -> None:
-    """Leave the group. Where a process ends without, torch 2.13 now and then aborts it: its threads outlive the
-    interpreter."""
+    """Leave the group. Where a process ends without, torch 2.13 now and then aborts it: its threads
+    outlive the interpreter."""
     import torch.distributed as dist
 
     dist.destroy_process_group()

@@ -1,5 +1,5 @@
-"""Texts and tokens: the date in chat templates, control tokens in a user's text, the texts of single tokens, and
-vocabularies that a pair shares."""
+"""Texts and tokens: the date in chat templates, control tokens in a user's text, the texts of
+single tokens, and vocabularies that a pair shares."""
 
 from __future__ import annotations
 
@@ -25,17 +25,22 @@ CALL = re.compile(r"""strftime_now\s*\(\s*(?:format\s*=\s*)?(["'])(.*?)\1\s*\)""
 
 
 def fixed_date(source: str, template: Any, day: date | None) -> dict[str, Any]:
-    """What `apply_chat_template` is given so that `source`'s chat template prints `day`, at midnight; nothing for one
-    that prints no date. Says once which day it prints where none is given. Raises ModelError for a `day` that the
-    template does not print, and for a template that reads the clock in another way."""
+    """What `apply_chat_template` is given so that `source`'s chat template prints `day`, at
+    midnight; nothing for one that prints no date. Says once which day it prints where none is
+    given. Raises ModelError for a `day` that the template does not print, and for a template that
+    reads the clock in another way."""
     text = template if isinstance(template, str) else ""
     reads_clock, takes_date = CALL.search(text) is not None, "date_string" in text
     without = CALL.sub("", text)
     if re.search(r"strftime_now\s*\(", without):
-        raise ModelError(f"{source}: its chat template calls strftime_now with something other than a text, so its "
-                         "date cannot be fixed; give pair.chat_template=FILE with a date of its own")
+        raise ModelError(
+            f"{source}: its chat template calls strftime_now with something other than a text, "
+            "so its date cannot be fixed; give pair.chat_template=FILE with a date of its own"
+        )
     if day is not None and not (reads_clock or takes_date):
-        raise ModelError(f"{source}: task.date={day}: its chat template prints no date; leave task.date out")
+        raise ModelError(
+            f"{source}: task.date={day}: its chat template prints no date; leave task.date out"
+        )
     if not reads_clock:
         return {} if day is None else {"date_string": day.strftime("%d %b %Y")}
     if day is None:
@@ -46,17 +51,25 @@ def fixed_date(source: str, template: Any, day: date | None) -> dict[str, Any]:
 
 @cache
 def _say(source: str) -> None:
-    log.warning("%s: its chat template prints the date, and is given %s; task.date=YYYY-MM-DD gives it another", source,
-                DEFAULT_DATE)
+    log.warning(
+        "%s: its chat template prints the date, and is given %s; task.date=YYYY-MM-DD gives it "
+        "another",
+        source,
+        DEFAULT_DATE,
+    )
 
 
 class ControlTokens:
     """The special tokens of a tokenizer of transformers, in texts."""
 
     def __init__(self, tokenizer: Any) -> None:
-        added = getattr(tokenizer, "added_tokens_decoder", {})  # mistral-common's never reads them out of a text
+        added = getattr(
+            tokenizer, "added_tokens_decoder", {}
+        )  # mistral-common's never reads them out of a text
         special = {token.content for token in added.values() if token.special} - {""}
-        names = sorted(special, key=lambda name: (-len(name), name))  # the longest that begins somewhere
+        names = sorted(
+            special, key=lambda name: (-len(name), name)
+        )  # the longest that begins somewhere
         self._pattern = re.compile("|".join(map(re.escape, names)) or r"(?!)")
 
     def first(self, text: str) -> str | None:
@@ -65,7 +78,8 @@ class ControlTokens:
         return None if found is None else found[0]
 
     def broken(self, text: str) -> str:
-        """The text with a zero-width space behind the first character of each control token, so that it is none."""
+        """The text with a zero-width space behind the first character of each control token, so
+        that it is none."""
         return self._pattern.sub(lambda found: f"{found[0][0]}\u200b{found[0][1:]}", text)
 
 
@@ -81,9 +95,9 @@ class TokenTexts:
         self._alone: dict[int, str] = {}
 
     def of(self, ids: Sequence[int]) -> list[str]:
-        """One text per token; joined they are the text of all. A token that ends in the middle of a character is empty:
-        its character belongs to the token that completes it. Of bytes that are no text, each token's text out of
-        context."""
+        """One text per token; joined they are the text of all. A token that ends in the middle of a
+        character is empty: its character belongs to the token that completes it. Of bytes that are
+        no text, each token's text out of context."""
         alone = [self.alone(token) for token in ids]
         whole = self._decoded(ids)
         if UNKNOWN not in whole and "".join(alone) == whole:
@@ -93,7 +107,7 @@ class TokenTexts:
         for end in range(1, len(ids) + 1):
             before, text = self._decoded(ids[start:read]), self._decoded(ids[start:end])
             complete = len(text) > len(before) and not text.endswith(UNKNOWN)
-            texts.append(text[len(before):] if complete else "")
+            texts.append(text[len(before) :] if complete else "")
             if complete:
                 start, read = read, end
         return texts if whole.startswith("".join(texts)) else alone
@@ -108,56 +122,78 @@ class TokenTexts:
         return self._alone[token]
 
 
-def token_texts(source: str, revision: str | None = None, borrowed: Path | None = None) -> TokenTexts:
-    """The texts of a checkpoint's tokens: of a folder, a GGUF file that was converted, or a hub name whose tokenizer is
-    in the cache; `borrowed` is the folder of the tokenizer for a source without one. Nothing is fetched. Raises
-    ModelError, one line, where there is no tokenizer.json."""
+def token_texts(
+    source: str, revision: str | None = None, borrowed: Path | None = None
+) -> TokenTexts:
+    """The texts of a checkpoint's tokens: of a folder, a GGUF file that was converted, or a hub
+    name whose tokenizer is in the cache; `borrowed` is the folder of the tokenizer for a source
+    without one. Nothing is fetched. Raises ModelError, one line, where there is no
+    tokenizer.json."""
     file = Source.of(source).folder / FILE
     if not file.is_file() and borrowed is not None:
         file = borrowed / FILE
     if not file.is_file() and not Source.of(source).is_gguf:
-        cached = try_to_load_from_cache(source, FILE, revision=revision) if source.count("/") == 1 else None
+        cached = (
+            try_to_load_from_cache(source, FILE, revision=revision)
+            if source.count("/") == 1
+            else None
+        )
         file = Path(cached) if isinstance(cached, str) else file
     if not file.is_file():
-        raise ModelError(f"{source}: no {FILE} on this machine: load the model once, or give a folder that holds one")
+        raise ModelError(
+            f"{source}: no {FILE} on this machine: load the model once, or give a folder that "
+            "holds one"
+        )
     try:
         return TokenTexts(Tokenizer.from_file(str(file)))
     except Exception as error:  # the library raises nothing narrower
-        raise ModelError(f"{file}: is no tokenizer: {' '.join(str(error).split())}; download it again") from error
+        raise ModelError(
+            f"{file}: is no tokenizer: {' '.join(str(error).split())}; download it again"
+        ) from error
 
 
 def declared_size(source: str) -> int | None:
-    """The vocabulary size that a checkpoint on this machine declares, without loading it; None for one that has to be
-    fetched. Raises ModelError for a GGUF file or a config.json that cannot be used."""
+    """The vocabulary size that a checkpoint on this machine declares, without loading it; None for
+    one that has to be fetched. Raises ModelError for a GGUF file or a config.json that cannot be
+    used."""
     path = Source.of(source).folder / "config.json"
     if not path.exists():
-        return gguf.read_header(Path(source)).vocab_size if Source.of(source).kind == "gguf" else None
+        return (
+            gguf.read_header(Path(source)).vocab_size if Source.of(source).kind == "gguf" else None
+        )
     config = read_json(path)
     of_text = config.get("text_config")
-    size = config.get("vocab_size") or (of_text.get("vocab_size") if isinstance(of_text, dict) else None)
+    size = config.get("vocab_size") or (
+        of_text.get("vocab_size") if isinstance(of_text, dict) else None
+    )
     if size is not None and not (isinstance(size, int) and size > 0):
         raise ModelError(f"{path}: vocab_size={size!r}: must be a positive integer")
     return size
 
 
 def check_same_vocabulary(target: Any, draft: Any) -> None:
-    """Raises ModelError where the tokenizers of two language models name another token by the same id. Special tokens
-    may differ, as they do within a family, and so may ids that only one of them names. A model without a tokenizer is
-    not compared."""
+    """Raises ModelError where the tokenizers of two language models name another token by the same
+    id. Special tokens may differ, as they do within a family, and so may ids that only one of them
+    names. A model without a tokenizer is not compared."""
     ours, theirs = _tokens(target.tokenizer), _tokens(draft.tokenizer)
     both = ours.keys() & theirs.keys()
     if other := sorted(token for token in both if ours[token] != theirs[token]):
         first = other[0]
-        raise ModelError(f"{draft.source}: its vocabulary is not that of {target.source}: {len(other)} of {len(both)} "
-                         f"ids name other tokens, the first of them {first}: {theirs[first]!r} in place of "
-                         f"{ours[first]!r}; give a draft with the target's tokenizer")
+        raise ModelError(
+            f"{draft.source}: its vocabulary is not that of {target.source}: {len(other)} of "
+            f"{len(both)} ids name other tokens, the first of them {first}: {theirs[first]!r} in "
+            f"place of {ours[first]!r}; give a draft with the target's tokenizer"
+        )
 
 
 def shared_rows(target: Any, draft: Any) -> int | None:
-    """The size of the vocabulary that two language models of different sizes share, where one's embedding has padding
-    rows alone beyond it; None where they have the same size, or differ in more."""
+    """The size of the vocabulary that two language models of different sizes share, where one's
+    embedding has padding rows alone beyond it; None where they have the same size, or differ in
+    more."""
     sizes = target.vocab_size, draft.vocab_size
-    tokenizers = [model.tokenizer for model in (target, draft) if hasattr(model.tokenizer, "get_vocab")]
+    tokenizers = [
+        model.tokenizer for model in (target, draft) if hasattr(model.tokenizer, "get_vocab")
+    ]
     if sizes[0] == sizes[1] or len(tokenizers) < 2:
         return None
     largest = max(max(tokenizer.get_vocab().values()) for tokenizer in tokenizers)
@@ -165,9 +201,12 @@ def shared_rows(target: Any, draft: Any) -> int | None:
 
 
 def may_share_rows(sources: Sequence[str], rows: int) -> bool:
-    """Whether each of these checkpoints lies on this machine with a tokenizer without a token beyond `rows`."""
+    """Whether each of these checkpoints lies on this machine with a tokenizer without a token
+    beyond `rows`."""
     files = [Source.of(source).folder / "tokenizer.json" for source in sources]
-    return all(file.is_file() and _largest_id(file, file.stat().st_mtime_ns) < rows for file in files)
+    return all(
+        file.is_file() and _largest_id(file, file.stat().st_mtime_ns) < rows for file in files
+    )
 
 
 @cache

@@ -2,7 +2,8 @@
 
     packages/NAME==VERSION/       an unpacked wheel
     gguf/SHA256/                  a GGUF file, converted
-    sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, times and inode stay the same
+    sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, times and inode
+                                  stay the same
     measured/HASH-OF-NAME.json    what the engine was found to do right with a model
 
 Several processes may use it at once, and each may be killed at any time."""
@@ -47,8 +48,9 @@ def package_file(path: str) -> Path:
 
 
 def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """`folder`, filled by `make(partial)` unless it exists. It appears whole or not at all; of several processes one
-    makes it and the others wait. Raises what `make` raises, and OSError where the cache cannot be written."""
+    """`folder`, filled by `make(partial)` unless it exists. It appears whole or not at all; of
+    several processes one makes it and the others wait. Raises what `make` raises, and OSError where
+    the cache cannot be written."""
     if folder.is_dir():
         return folder
     with _locked(folder):
@@ -67,8 +69,8 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Waits until no other process holds the lock of `path`; the kernel drops it when a process dies. Raises
-    OSError."""
+    """Waits until no other process holds the lock of `path`; the kernel drops it when a process
+    dies. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f".{path.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -84,7 +86,10 @@ def sha256(file: Path) -> str:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     if _state(file) == before:
         with suppress(OSError):  # a read-only cache remembers nothing
-            _write(_note(file), json.dumps({"file": str(file.resolve()), "state": before, "sha256": digest}))
+            _write(
+                _note(file),
+                json.dumps({"file": str(file.resolve()), "state": before, "sha256": digest}),
+            )
     return digest
 
 
@@ -98,8 +103,9 @@ def known_sha256(file: Path) -> str | None:
 
 
 def noted(name: str, measure: Callable[[], Any], read: Callable[[Any], Noted]) -> Noted:
-    """What is called `name`, JSON data as `read` understands it: measured once, by one of several processes, and kept
-    where the cache can be written. What `read` refuses with ValueError, KeyError or TypeError is measured anew."""
+    """What is called `name`, JSON data as `read` understands it: measured once, by one of several
+    processes, and kept where the cache can be written. What `read` refuses with ValueError,
+    KeyError or TypeError is measured anew."""
     file = cache_folder() / "measured" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
     with ExitStack() as held:
         for locked in (False, True):  # another process may have measured meanwhile
@@ -116,7 +122,12 @@ def noted(name: str, measure: Callable[[], Any], read: Callable[[Any], Noted]) -
 
 def _state(file: Path) -> list[int]:
     now = file.stat()
-    return [now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino]  # ctime: nobody can set it back
+    return [
+        now.st_size,
+        now.st_mtime_ns,
+        now.st_ctime_ns,
+        now.st_ino,
+    ]  # ctime: nobody can set it back
 
 
 def _note(file: Path) -> Path:
@@ -126,6 +137,8 @@ def _note(file: Path) -> Path:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=".", delete=False) as file:
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=".", delete=False
+    ) as file:
         file.write(text)
     os.replace(file.name, path)

@@ -1,4 +1,5 @@
-"""Reading a head's checkpoint: its config and every tensor, from a folder or the hub, and nothing left over.
+"""Reading a head's checkpoint: its config and every tensor, from a folder or the hub, and nothing
+left over.
 
 Pickles are read through `torch.load(weights_only=True)` only."""
 
@@ -19,27 +20,40 @@ from transformers.utils.hub import cached_file
 from methods.engine.loading import check_finite, some
 from methods.engine.source import ModelError, Source, read_json
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 """File names that are tried, in this order; the first that exists is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """config: the plain content of config.json. tensors: name -> tensor, on the CPU in the file's type."""
+    """config: the plain content of config.json. tensors: name -> tensor, on the CPU in the file's
+    type."""
 
     source: str
     config: dict[str, Any]
     tensors: dict[str, Tensor]
 
     def layers(self, first: str) -> int | None:
-        """How many decoder layers its tensors are of: that called `first`, and layers.1, layers.2, …; None where no
-        tensor is known."""
-        names = {".".join(name.split(".")[:2]) for name in self.tensors if name.startswith("layers.")}
-        return len(names) + any(name.startswith(f"{first}.") for name in self.tensors) if self.tensors else None
+        """How many decoder layers its tensors are of: that called `first`, and layers.1, layers.2,
+        …; None where no tensor is known."""
+        names = {
+            ".".join(name.split(".")[:2]) for name in self.tensors if name.startswith("layers.")
+        }
+        return (
+            len(names) + any(name.startswith(f"{first}.") for name in self.tensors)
+            if self.tensors
+            else None
+        )
 
     def fill(self, module: nn.Module) -> None:
-        """Copy every tensor into the module's parameters and persistent buffers. Raises ModelError that names what is
-        missing, what is left over, what has another shape, and what is NaN or infinite."""
+        """Copy every tensor into the module's parameters and persistent buffers. Raises ModelError
+        that names what is missing, what is left over, what has another shape, and what is NaN or
+        infinite."""
         wanted = module.state_dict()
         problems = []
         if missing := sorted(wanted.keys() - self.tensors.keys()):
@@ -47,21 +61,28 @@ class Checkpoint:
         if unexpected := sorted(self.tensors.keys() - wanted.keys()):
             problems.append(f"unexpected {some(unexpected)}")
         both = sorted(wanted.keys() & self.tensors.keys())
-        if shapes := [f"{name} {_shape(self.tensors[name])} instead of {_shape(wanted[name])}"
-                      for name in both if self.tensors[name].shape != wanted[name].shape]:
+        if shapes := [
+            f"{name} {_shape(self.tensors[name])} instead of {_shape(wanted[name])}"
+            for name in both
+            if self.tensors[name].shape != wanted[name].shape
+        ]:
             problems.append(f"wrong shape of {some(shapes)}")
         if problems:
-            raise ModelError(f"{self.source}: its tensors do not fit its config.json as a {type(module).__name__}: "
-                             + "; ".join(problems) + "; give the head's official checkpoint, or export it again")
+            raise ModelError(
+                f"{self.source}: its tensors do not fit its config.json as a "
+                f"{type(module).__name__}: "
+                + "; ".join(problems)
+                + "; give the head's official checkpoint, or export it again"
+            )
         check_finite(self.source, self.tensors.items())
         module.load_state_dict(self.tensors)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomCheckpoint(Checkpoint):
-    """A checkpoint that exists as a shape only: `tensors` lie on the meta device, none where there is but a
-    config.json, and weights are drawn from seed 0 when a module is filled. A reduced draft vocabulary is the first ids
-    of the target's. On the meta device nothing is drawn."""
+    """A checkpoint that exists as a shape only: `tensors` lie on the meta device, none where there
+    is but a config.json, and weights are drawn from seed 0 when a module is filled. A reduced draft
+    vocabulary is the first ids of the target's. On the meta device nothing is drawn."""
 
     @torch.no_grad()
     def fill(self, module: nn.Module) -> None:
@@ -71,18 +92,23 @@ class RandomCheckpoint(Checkpoint):
             if tensor.is_meta:
                 continue
             if name == "t2d":
-                tensor[:module.get_buffer("d2t").numel()] = True
+                tensor[: module.get_buffer("d2t").numel()] = True
             elif tensor.is_floating_point() and tensor.ndim > 1:
-                tensor.normal_(0, spread, generator=source)  # norms stay one, biases and offsets zero
+                tensor.normal_(
+                    0, spread, generator=source
+                )  # norms stay one, biases and offsets zero
             elif name.endswith("bias"):
                 tensor.zero_()
 
 
 def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIGHTS) -> Checkpoint:
-    """A checkpoint in a local folder or on the hub (only the files that are needed). Raises ModelError, one line."""
+    """A checkpoint in a local folder or on the hub (only the files that are needed). Raises
+    ModelError, one line."""
     config = find(source, "config.json", revision)
     if config is None:
-        raise ModelError(f"{source}: no config.json; give a folder or hub name of a head in its official format")
+        raise ModelError(
+            f"{source}: no config.json; give a folder or hub name of a head in its official format"
+        )
     raw = read_json(config)
     if Source.of(source).is_random:
         return RandomCheckpoint(source, raw, _shapes(Source.of(source).folder, weights))
@@ -90,20 +116,28 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
         file = find(source, name, revision)
         if file is not None:
             return Checkpoint(source, raw, _tensors(source, file, revision))
-    raise ModelError(f"{source}: no weights; one of {', '.join(weights)} must be there: download the checkpoint or "
-                     "export the head again")
+    raise ModelError(
+        f"{source}: no weights; one of {', '.join(weights)} must be there: download the "
+        "checkpoint or export the head again"
+    )
 
 
 def find(source: str, name: str, revision: str | None = None) -> Path | None:
-    """One file of a checkpoint, downloaded if need be; None when the checkpoint has no such file. Raises ModelError."""
+    """One file of a checkpoint, downloaded if need be; None when the checkpoint has no such file.
+    Raises ModelError."""
     if Source.of(source).folder.is_dir():
         file = Source.of(source).folder / name
         return file if file.is_file() else None
     try:
-        cached = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+        cached = cached_file(
+            source, name, revision=revision, _raise_exceptions_for_missing_entries=False
+        )
     except (OSError, ValueError) as error:
-        raise ModelError(f"{source}: neither a local folder nor a reachable hub model: {str(error).splitlines()[0]}; "
-                         "check the name and the network, or give a local folder") from error
+        raise ModelError(
+            f"{source}: neither a local folder nor a reachable hub model: "
+            f"{str(error).splitlines()[0]}; check the name and the network, or give a local "
+            "folder"
+        ) from error
     return None if cached is None else Path(cached)
 
 
@@ -114,11 +148,16 @@ def _tensors(source: str, file: Path, revision: str | None) -> dict[str, Tensor]
     tensors: dict[str, Tensor] = {}
     index = read_json(file).get("weight_map")
     if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
-        raise ModelError(f"{file}: holds no weight_map of tensor names to files; download the checkpoint again")
+        raise ModelError(
+            f"{file}: holds no weight_map of tensor names to files; download the checkpoint again"
+        )
     for name in sorted(set(index.values())):
         part = find(source, name, revision)
         if part is None:
-            raise ModelError(f"{source}: {name} is named in {file.name} and missing; download the checkpoint again")
+            raise ModelError(
+                f"{source}: {name} is named in {file.name} and missing; download the checkpoint "
+                "again"
+            )
         tensors |= load_tensors(part)
     return tensors
 
@@ -131,20 +170,32 @@ def _shapes(folder: Path, weights: Sequence[str]) -> dict[str, Tensor]:
     if file.suffix != ".safetensors":
         return dict(torch.load(file, map_location="meta", weights_only=True))
     with safe_open(file, "pt") as found:
-        return {name: torch.empty(found.get_slice(name).get_shape(), device="meta") for name in found.keys()}  # noqa: SIM118
+        return {
+            name: torch.empty(found.get_slice(name).get_shape(), device="meta")
+            for name in found.keys()  # noqa: SIM118
+        }
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
     """name -> tensor of a .safetensors file or a pickle of tensors alone. Raises ModelError."""
     try:
-        tensors = (load_file(file) if file.suffix == ".safetensors"
-                   else torch.load(file, map_location="cpu", weights_only=True))
+        tensors = (
+            load_file(file)
+            if file.suffix == ".safetensors"
+            else torch.load(file, map_location="cpu", weights_only=True)
+        )
     except (OSError, EOFError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
-        raise ModelError(f"{file}: cannot be read as tensors: {str(error).splitlines()[0]}; download the checkpoint or "
-                         "export the head again") from error
-    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-        raise ModelError(f"{file}: holds something other than named tensors; give the file of the head's official "
-                         "checkpoint")
+        raise ModelError(
+            f"{file}: cannot be read as tensors: {str(error).splitlines()[0]}; download the "
+            "checkpoint or export the head again"
+        ) from error
+    if not isinstance(tensors, dict) or not all(
+        isinstance(tensor, Tensor) for tensor in tensors.values()
+    ):
+        raise ModelError(
+            f"{file}: holds something other than named tensors; give the file of the head's "
+            "official checkpoint"
+        )
     return dict(tensors)
 
 

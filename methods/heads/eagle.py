@@ -1,9 +1,10 @@
 """The networks of EAGLE's heads, with the tensor names and layout of the official checkpoints.
 
-EAGLE, EAGLE-2 and HASS: one decoder layer that predicts the target's next final state, the same network in all three,
-trained and used differently (Li et al. 2024, "EAGLE", section 3; Zhang et al. 2024, "HASS"). EAGLE-3: layers of the
-target fused, one decoder layer or more, its own LM head over its own vocabulary (Li et al. 2025, section 3; the
-variants of `Form` as vLLM's `llama_eagle3.py` computes them)."""
+EAGLE, EAGLE-2 and HASS: one decoder layer that predicts the target's next final state, the same
+network in all three, trained and used differently (Li et al. 2024, "EAGLE", section 3; Zhang et al.
+2024, "HASS"). EAGLE-3: layers of the target fused, one decoder layer or more, its own LM head over
+its own vocabulary (Li et al. 2025, section 3; the variants of `Form` as vLLM's `llama_eagle3.py`
+computes them)."""
 
 from __future__ import annotations
 
@@ -27,24 +28,42 @@ from methods.engine.decoder import Product
 from methods.heads.eagle3_config import Form
 
 FEATURES = (-1,)
-"""HF hidden_states index of the feature of EAGLE and HASS: the last one, which is behind the final norm."""
+"""HF hidden_states index of the feature of EAGLE and HASS: the last one, which is behind the final
+norm."""
 TARGET_HEAD = "lm_head_of_target"
-"""Key of a config.json: true where the LM head is the target's rows of the draft vocabulary, and not in the file."""
-KNOWN = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "hidden_act",
-         "max_position_embeddings", "rms_norm_eps", "head_dim", "mlp_bias", "initializer_range")
+"""Key of a config.json: true where the LM head is the target's rows of the draft vocabulary, and
+not in the file."""
+KNOWN = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "hidden_act",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "head_dim",
+    "mlp_bias",
+    "initializer_range",
+)
 
 
 class KeyValues(Protocol):
-    """What a layer needs of a cache: store keys and values [B, G, N, d], give back all that may be attended to."""
+    """What a layer needs of a cache: store keys and values [B, G, N, d], give back all that may be
+    attended to."""
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]: ...
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int
+    ) -> tuple[Tensor, Tensor]: ...
 
 
 def head_config(raw: Mapping[str, Any], **changes: Any) -> LlamaConfig:
-    """A head's `config.json` -> the configuration of a layer; one layer, unless `changes` say otherwise.
+    """A head's `config.json` -> the configuration of a layer; one layer, unless `changes` say
+    otherwise.
 
-    RoPE: base `rope_theta` (or the one inside `rope_parameters`), else 10000; scaling as in `rope_scaling`. Keys that
-    do not concern the layer, the model type among them, are left alone. Raises KeyError for a missing size."""
+    RoPE: base `rope_theta` (or the one inside `rope_parameters`), else 10000; scaling as in
+    `rope_scaling`. Keys that do not concern the layer, the model type among them, are left alone.
+    Raises KeyError for a missing size."""
     for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"):
         raw[key]
     scaling = dict(raw.get("rope_parameters") or {}) | dict(raw.get("rope_scaling") or {})
@@ -66,7 +85,8 @@ class RMSNorm(LlamaRMSNorm):
 
 
 class HeadAttention(nn.Module):
-    """Grouped-query attention whose inputs are `width` wide and whose outputs are as wide as the hidden state."""
+    """Grouped-query attention whose inputs are `width` wide and whose outputs are as wide as the
+    hidden state."""
 
     def __init__(self, config: LlamaConfig, width: int, bias: bool = False, index: int = 0):
         """`index`: its layer's place in the cache."""
@@ -80,8 +100,11 @@ class HeadAttention(nn.Module):
         self.v_proj = nn.Linear(width, self.groups * self.dim, bias=bias)
         self.o_proj = nn.Linear(self.heads * self.dim, config.hidden_size, bias=False)
 
-    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None, cache: KeyValues | None) -> Tensor:
-        """x [B, N, width], mask [B or 1, 1, N, L] additive or boolean, None = causal -> [B, N, h]."""
+    def forward(
+        self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None, cache: KeyValues | None
+    ) -> Tensor:
+        """x [B, N, width], mask [B or 1, 1, N, L] additive or boolean, None = causal -> [B, N,
+        h]."""
         rows, nodes, _ = x.shape
         query = self.q_proj(x).view(rows, nodes, self.heads, self.dim).transpose(1, 2)
         key = self.k_proj(x).view(rows, nodes, self.groups, self.dim).transpose(1, 2)
@@ -89,16 +112,17 @@ class HeadAttention(nn.Module):
         query, key = apply_rotary_pos_emb(query, key, *rotary)
         if cache is not None:
             key, value = cache.update(key, value, self.index)
-        states, _ = attend(self, query, key, value, mask, scaling=self.dim ** -0.5)
+        states, _ = attend(self, query, key, value, mask, scaling=self.dim**-0.5)
         out: Tensor = self.o_proj(states.reshape(rows, nodes, -1))
         return out
 
 
 class HeadModule(nn.Module, ABC):
-    """What the EAGLE heads share: they turn (embedding of token t+1, hidden state at t) into the hidden state at t+1.
+    """What the EAGLE heads share: they turn (embedding of token t+1, hidden state at t) into the
+    hidden state at t+1.
 
-    `fuse` makes the hidden state out of the target's features; afterwards the head feeds on its own output. A subclass
-    has `config`, and `embed_tokens` if the checkpoint has its own embedding.
+    `fuse` makes the hidden state out of the target's features; afterwards the head feeds on its own
+    output. A subclass has `config`, and `embed_tokens` if the checkpoint has its own embedding.
 
     window  positions that a token looks back, itself included; None: all."""
 
@@ -120,13 +144,20 @@ class HeadModule(nn.Module, ABC):
     def fuse(self, features: Tensor) -> Tensor:
         """Target features [B, N, F*H] -> hidden states [B, N, h]."""
 
-    def forward(self, embeddings: Tensor, hidden: Tensor, *, mask: Tensor | None = None,
-                rotary: tuple[Tensor, Tensor] | None = None, cache: KeyValues | None = None) -> Tensor:
-        """embeddings [B, N, H] of tokens t+1, hidden [B, N, h] at t (fused features, or this function's output one step
-        before) -> hidden [B, N, h] at t+1: what is fed back.
+    def forward(
+        self,
+        embeddings: Tensor,
+        hidden: Tensor,
+        *,
+        mask: Tensor | None = None,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        cache: KeyValues | None = None,
+    ) -> Tensor:
+        """embeddings [B, N, H] of tokens t+1, hidden [B, N, h] at t (fused features, or this
+        function's output one step before) -> hidden [B, N, h] at t+1: what is fed back.
 
-        mask [B or 1, 1, N, L], additive or boolean (None: causal over the N inputs); rotary as `rotary` makes it
-        (None: positions 0 … N-1); cache receives the keys and values."""
+        mask [B or 1, 1, N, L], additive or boolean (None: causal over the N inputs); rotary as
+        `rotary` makes it (None: positions 0 … N-1); cache receives the keys and values."""
         if rotary is None:
             rotary = self.rotary(torch.arange(embeddings.shape[1], device=embeddings.device)[None])
         x, residual = self.layer_input(embeddings, hidden)
@@ -140,8 +171,8 @@ class HeadModule(nn.Module, ABC):
     @property
     @abstractmethod
     def stack(self) -> list[Any]:
-        """The decoder layers in order: `self_attn`, `mlp` and the norm before the latter, `post_attention_layernorm`;
-        those behind the first have an `input_layernorm` too."""
+        """The decoder layers in order: `self_attn`, `mlp` and the norm before the latter,
+        `post_attention_layernorm`; those behind the first have an `input_layernorm` too."""
 
     def output(self, hidden: Tensor) -> Tensor:
         """The last layer's output [..., h] -> what is fed back."""
@@ -149,7 +180,8 @@ class HeadModule(nn.Module, ABC):
 
     @abstractmethod
     def layer_input(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """What the layer's attention reads [B, N, width] and what its output is added to [B, N, h]."""
+        """What the layer's attention reads [B, N, width] and what its output is added to [B, N,
+        h]."""
 
 
 class _PlainLayer(nn.Module):
@@ -163,14 +195,21 @@ class _PlainLayer(nn.Module):
 
 
 class EagleHead(HeadModule):
-    """config: of the layer (`head_config`); its hidden size is the target's. Logits are the target's LM head applied to
-    the output, without a norm, so the head has none of its own. bias: of `fc`, as the official configs say by being
-    silent. own_embedding: the checkpoint carries `embed_tokens` (otherwise the target's embedding is used)."""
+    """config: of the layer (`head_config`); its hidden size is the target's. Logits are the
+    target's LM head applied to the output, without a norm, so the head has none of its own. bias:
+    of `fc`, as the official configs say by being silent. own_embedding: the checkpoint carries
+    `embed_tokens` (otherwise the target's embedding is used)."""
 
     d2t = t2d = None
 
-    def __init__(self, config: LlamaConfig, *, bias: bool = True, own_embedding: bool = True,
-                 attention_bias: bool = False):
+    def __init__(
+        self,
+        config: LlamaConfig,
+        *,
+        bias: bool = True,
+        own_embedding: bool = True,
+        attention_bias: bool = False,
+    ):
         super().__init__(config)
         size = config.hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embedding else None
@@ -191,7 +230,8 @@ class EagleHead(HeadModule):
 
 
 class _Layer(nn.Module):
-    """A decoder layer. The first, `index` 0, reads the embeddings too, and normalises the hidden state for itself."""
+    """A decoder layer. The first, `index` 0, reads the embeddings too, and normalises the hidden
+    state for itself."""
 
     def __init__(self, config: LlamaConfig, bias: bool, index: int):
         super().__init__()
@@ -205,15 +245,23 @@ class _Layer(nn.Module):
 
 
 class Eagle3Head(HeadModule):
-    """config: of a layer (`head_config`). form: what the head reads and where it normalises. target_size: H, the
-    target's hidden size. draft_vocab: Vd tokens of the LM head. own_embedding: the checkpoint carries `embed_tokens`
-    (otherwise the target's embedding is used).
+    """config: of a layer (`head_config`). form: what the head reads and where it normalises.
+    target_size: H, the target's hidden size. draft_vocab: Vd tokens of the LM head. own_embedding:
+    the checkpoint carries `embed_tokens` (otherwise the target's embedding is used).
 
-    d2t [Vd] int64: target id = draft id + d2t[draft id]; t2d [V] bool: the target ids that have a draft id. Neither
-    exists where Vd == V."""
+    d2t [Vd] int64: target id = draft id + d2t[draft id]; t2d [V] bool: the target ids that have a
+    draft id. Neither exists where Vd == V."""
 
-    def __init__(self, config: LlamaConfig, form: Form, *, target_size: int | None = None,
-                 draft_vocab: int | None = None, own_embedding: bool = False, attention_bias: bool = False):
+    def __init__(
+        self,
+        config: LlamaConfig,
+        form: Form,
+        *,
+        target_size: int | None = None,
+        draft_vocab: int | None = None,
+        own_embedding: bool = False,
+        attention_bias: bool = False,
+    ):
         super().__init__(config)
         self.form, self.window = form, form.window
         size, vocab, eps = config.hidden_size, draft_vocab or config.vocab_size, config.rms_norm_eps
@@ -224,8 +272,9 @@ class Eagle3Head(HeadModule):
         if form.fc_norm:
             self.fc_norm = nn.ModuleList(RMSNorm(read, eps) for _ in form.features)
         self.midlayer = _Layer(config, attention_bias, 0)
-        self.layers = nn.ModuleDict({str(index): _Layer(config, attention_bias, index)
-                                     for index in range(1, form.layers)})
+        self.layers = nn.ModuleDict(
+            {str(index): _Layer(config, attention_bias, index) for index in range(1, form.layers)}
+        )
         self.norm = RMSNorm(size, eps)
         self.lm_head = Product(size, vocab, bias=False)
         self.embed_tokens = nn.Embedding(config.vocab_size, size) if own_embedding else None
@@ -242,7 +291,9 @@ class Eagle3Head(HeadModule):
             features = self.input_norm(features)
         if self.form.fc_norm:
             parts = features.chunk(len(self.fc_norm), -1)
-            features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], -1)
+            features = torch.cat(
+                [norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], -1
+            )
         out: Tensor = self.fc(features)
         return out
 

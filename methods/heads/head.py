@@ -20,7 +20,14 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.products import Products
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
-from methods.heads.eagle import FEATURES, TARGET_HEAD, Eagle3Head, EagleHead, HeadModule, head_config
+from methods.heads.eagle import (
+    FEATURES,
+    TARGET_HEAD,
+    Eagle3Head,
+    EagleHead,
+    HeadModule,
+    head_config,
+)
 from methods.heads.eagle3_config import flat, form_of
 
 
@@ -33,7 +40,8 @@ class Head:
     logits  hidden states [..., h] -> float32 logits [..., Vd] over the head's vocabulary.
     to_target  [Vd] int64 target id of each draft id, None where the vocabularies are the same.
     features  HF hidden_states indices of the target that it reads.
-    lean    its layers run as `Block`s of the lean decoder, as its target's do, and not through its modules.
+    lean    its layers run as `Block`s of the lean decoder, as its target's do, and not through its
+            modules.
     graphs  what records its forwards, as its target's.
     products  its packed weights, with those of its target.
     """
@@ -53,16 +61,29 @@ class Head:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy makes a block for weights of its own."""
-        own = {name: value for name, value in vars(self).items() if name not in ("_blocks", "_rotary")}
+        own = {
+            name: value for name, value in vars(self).items() if name not in ("_blocks", "_rotary")
+        }
         return own | {"products": None}
 
     @cached_property
     def _blocks(self) -> list[tuple[Norm | None, Block]]:
         """Its layers with the norms in front of them; the first has normalised its input itself."""
         model, config = self.model, self.model.config
-        return [(Norm(layer.input_layernorm.weight, config.rms_norm_eps) if index else None,
-                 Block(layer.self_attn, layer.mlp, layer.post_attention_layernorm, config, index, self.products))
-                for index, layer in enumerate(model.stack)]
+        return [
+            (
+                Norm(layer.input_layernorm.weight, config.rms_norm_eps) if index else None,
+                Block(
+                    layer.self_attn,
+                    layer.mlp,
+                    layer.post_attention_layernorm,
+                    config,
+                    index,
+                    self.products,
+                ),
+            )
+            for index, layer in enumerate(model.stack)
+        ]
 
     @cached_property
     def _rotary(self) -> Rotary:
@@ -70,16 +91,28 @@ class Head:
         return Rotary(self.model.rotary_emb, weight.dtype, positions_of(self.model.config))
 
     @torch.no_grad()
-    def step(self, tokens: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor | None, cache: SlotCache) -> Tensor:
-        """One forward after `SlotCache.begin`: `tokens` [B, N] int64 and the hidden states [B, N, h] before them ->
-        hidden states [B, N, h]. positions [B, N] int64; mask [B, 1, N, L] additive, None: chains in an empty cache."""
+    def step(
+        self,
+        tokens: Tensor,
+        hidden: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: SlotCache,
+    ) -> Tensor:
+        """One forward after `SlotCache.begin`: `tokens` [B, N] int64 and the hidden states [B, N,
+        h] before them -> hidden states [B, N, h]. positions [B, N] int64; mask [B, 1, N, L]
+        additive, None: chains in an empty cache."""
         embeddings = self.embed(tokens)
         if not self.lean:
-            out: Tensor = self.model(embeddings, hidden, mask=mask, rotary=self.model.rotary(positions), cache=cache)
+            out: Tensor = self.model(
+                embeddings, hidden, mask=mask, rotary=self.model.rotary(positions), cache=cache
+            )
             return out
         x, stream = (part.flatten(0, 1) for part in self.model.layer_input(embeddings, hidden))
         first = self._blocks[0][1]
-        place = Place(cache, *self._rotary.at(positions, cache.slots), fold(mask, first.heads // first.groups))
+        place = Place(
+            cache, *self._rotary.at(positions, cache.slots), fold(mask, first.heads // first.groups)
+        )
         for norm, block in self._blocks:
             stream = block(x if norm is None else norm(stream), stream, place)
         return self.model.output(stream.view(*tokens.shape, -1))
@@ -94,13 +127,16 @@ class Head:
         return self.vocab_size if self.to_target is None else len(self.to_target)
 
     def best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` likeliest tokens under logits [B, M, Vd], best first, in the target's vocabulary [B, M, count]
-        int64, and their log-probabilities."""
+        """The `count` likeliest tokens under logits [B, M, Vd], best first, in the target's
+        vocabulary [B, M, count] int64, and their log-probabilities."""
         top = logits.log_softmax(-1).topk(count, dim=-1)
-        return top.indices if self.to_target is None else self.to_target.take(top.indices), top.values
+        return top.indices if self.to_target is None else self.to_target.take(
+            top.indices
+        ), top.values
 
     def over_target(self, logits: Tensor) -> Tensor:
-        """Logits [B, N, Vd] -> [B, N, V] over the target's vocabulary; -inf for tokens that cannot be drafted."""
+        """Logits [B, N, Vd] -> [B, N, V] over the target's vocabulary; -inf for tokens that cannot
+        be drafted."""
         if self.to_target is None:
             return logits
         full = torch.full((*logits.shape[:2], self.vocab_size), -torch.inf, device=logits.device)
@@ -108,12 +144,24 @@ class Head:
 
     def new_cache(self, rows: int, slots: int) -> SlotCache:
         weight = next(self.model.parameters())
-        return SlotCache(self.model.config, rows, slots, dtype=weight.dtype, device=weight.device,
-                         graphs=self.graphs if self.lean else None)
+        return SlotCache(
+            self.model.config,
+            rows,
+            slots,
+            dtype=weight.dtype,
+            device=weight.device,
+            graphs=self.graphs if self.lean else None,
+        )
 
 
-def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
-                device: str = "cpu") -> Head:
+def load_eagle3(
+    source: str,
+    target: LanguageModel,
+    *,
+    revision: str | None = None,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> Head:
     """An EAGLE-3 checkpoint (hub name or folder) on its target. Raises ModelError, one line."""
     checkpoint = _official(read(source, revision))
     raw = checkpoint.config
@@ -124,35 +172,62 @@ def load_eagle3(source: str, target: LanguageModel, *, revision: str | None = No
     target_size = raw.get("target_hidden_size") or raw.get("hidden_size")
     _check_target(source, target, target_size, raw)
     if target_size != raw.get("hidden_size") and not own:
-        raise ModelError(f"{source}: its hidden size {raw.get('hidden_size')} is not the target's {target_size}, so it "
-                         "needs an embedding of its own, and embed_tokens.weight is missing; give the head's official "
-                         "checkpoint")
-    form = form_of(source, raw, target.model.config.get_text_config(decoder=True), checkpoint.layers("midlayer"))
+        raise ModelError(
+            f"{source}: its hidden size {raw.get('hidden_size')} is not the target's "
+            f"{target_size}, so it needs an embedding of its own, and embed_tokens.weight is "
+            "missing; give the head's official checkpoint"
+        )
+    form = form_of(
+        source,
+        raw,
+        target.model.config.get_text_config(decoder=True),
+        checkpoint.layers("midlayer"),
+    )
     if not form.fuses:  # vLLM drops it too
         checkpoint.tensors.pop("fc.weight", None)
     if raw.get(TARGET_HEAD):
         checkpoint.tensors["lm_head.weight"] = _target_rows(checkpoint, target)
     config = _config(checkpoint, "midlayer.self_attn.", num_hidden_layers=form.layers)
-    module = Eagle3Head(config, form, target_size=target_size, draft_vocab=raw.get("draft_vocab_size"),
-                        own_embedding=own, attention_bias="midlayer.self_attn.q_proj.bias" in checkpoint.tensors)
+    module = Eagle3Head(
+        config,
+        form,
+        target_size=target_size,
+        draft_vocab=raw.get("draft_vocab_size"),
+        own_embedding=own,
+        attention_bias="midlayer.self_attn.q_proj.bias" in checkpoint.tensors,
+    )
     _fill(module, checkpoint, dtype, device)
     to_target = None
     if module.d2t is not None:
         to_target = torch.arange(len(module.d2t), device=device) + module.d2t
         if not to_target.is_meta:
             _check_vocabulary(source, to_target, module.t2d)
-    return _bound(source, module, target, lambda hidden: module.logits(hidden).float(), to_target, form.features,
-                  revision)
+    return _bound(
+        source,
+        module,
+        target,
+        lambda hidden: module.logits(hidden).float(),
+        to_target,
+        form.features,
+        revision,
+    )
 
 
 def _official(checkpoint: Checkpoint) -> Checkpoint:
-    """An EAGLE-3 checkpoint in the official layout: its config flat, its first layer `midlayer`, `t2d` beside `d2t`.
-    speculators and some exporters name the first layer `layers.0`, put `model.` in front or leave `t2d` out."""
+    """An EAGLE-3 checkpoint in the official layout: its config flat, its first layer `midlayer`,
+    `t2d` beside `d2t`. speculators and some exporters name the first layer `layers.0`, put `model.`
+    in front or leave `t2d` out."""
     config, tensors = flat(checkpoint.source, checkpoint.config), {}
     for name, tensor in checkpoint.tensors.items():
         plain = name.removeprefix("model.")
-        if not plain.startswith("verifier_"):  # older files of speculators hold weights of the target
-            tensors[plain.replace("layers.0.", "midlayer.", 1) if plain.startswith("layers.0.") else plain] = tensor
+        if not plain.startswith(
+            "verifier_"
+        ):  # older files of speculators hold weights of the target
+            tensors[
+                plain.replace("layers.0.", "midlayer.", 1)
+                if plain.startswith("layers.0.")
+                else plain
+            ] = tensor
     d2t, size = tensors.get("d2t"), config.get("vocab_size")
     if d2t is not None and not d2t.is_meta and "t2d" not in tensors and isinstance(size, int):
         ids = torch.arange(len(d2t)) + d2t
@@ -161,30 +236,60 @@ def _official(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, config=config, tensors=tensors)
 
 
-def load_eagle(source: str, target: LanguageModel, *, revision: str | None = None, dtype: str = "float32",
-               device: str = "cpu") -> Head:
-    """A checkpoint of EAGLE, EAGLE-2 or HASS (hub name or folder) on its target. Raises ModelError, one line."""
+def load_eagle(
+    source: str,
+    target: LanguageModel,
+    *,
+    revision: str | None = None,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> Head:
+    """A checkpoint of EAGLE, EAGLE-2 or HASS (hub name or folder) on its target. Raises ModelError,
+    one line."""
     checkpoint = read(source, revision)
     raw = checkpoint.config
     if "speculators_model_type" in raw:
-        raise ModelError(f"{source}: a {raw['speculators_model_type']} checkpoint of speculators, of which only "
-                         "eagle3 can be read (pair.eagle3); give this head in its official format")
+        raise ModelError(
+            f"{source}: a {raw['speculators_model_type']} checkpoint of speculators, of which only "
+            "eagle3 can be read (pair.eagle3); give this head in its official format"
+        )
     _check_target(source, target, raw.get("hidden_size"), raw)
     config = _config(checkpoint, "layers.0.self_attn.")
-    module = EagleHead(config, bias=raw.get("bias", True), own_embedding="embed_tokens.weight" in checkpoint.tensors,
-                       attention_bias="layers.0.self_attn.q_proj.bias" in checkpoint.tensors)
+    module = EagleHead(
+        config,
+        bias=raw.get("bias", True),
+        own_embedding="embed_tokens.weight" in checkpoint.tensors,
+        attention_bias="layers.0.self_attn.q_proj.bias" in checkpoint.tensors,
+    )
     _fill(module, checkpoint, dtype, device)
     return _bound(source, module, target, target.head, None, FEATURES, revision)
 
 
-def _bound(source: str, module: HeadModule, target: LanguageModel, logits: Callable[[Tensor], Tensor],
-           to_target: Tensor | None, features: tuple[int, ...], revision: str | None) -> Head:
+def _bound(
+    source: str,
+    module: HeadModule,
+    target: LanguageModel,
+    logits: Callable[[Tensor], Tensor],
+    to_target: Tensor | None,
+    features: tuple[int, ...],
+    revision: str | None,
+) -> Head:
     """The head on its target."""
     digits, config = fingerprint(source, revision), module.config
     pack(module, target.products)
-    return Head(source, module, module.embed_tokens or target.model.get_input_embeddings(), logits, to_target,
-                config.vocab_size, digits, features, lean=_is_lean(target, config), graphs=target.graphs,
-                products=target.products)
+    return Head(
+        source,
+        module,
+        module.embed_tokens or target.model.get_input_embeddings(),
+        logits,
+        to_target,
+        config.vocab_size,
+        digits,
+        features,
+        lean=_is_lean(target, config),
+        graphs=target.graphs,
+        products=target.products,
+    )
 
 
 def _is_lean(target: LanguageModel, config: LlamaConfig) -> bool:
@@ -194,12 +299,13 @@ def _is_lean(target: LanguageModel, config: LlamaConfig) -> bool:
 
 
 def _target_rows(checkpoint: Checkpoint, target: LanguageModel) -> Tensor:
-    """[Vd, H] the rows of the target's LM head for the draft vocabulary of an EAGLE-3 checkpoint."""
+    """[Vd, H] the rows of the target's LM head for the draft vocabulary of an EAGLE-3
+    checkpoint."""
     weight = target.head_weight
     if "d2t" not in checkpoint.tensors:
         return weight
     if weight.is_meta:  # sizes alone
-        return weight[:len(checkpoint.tensors["d2t"])]
+        return weight[: len(checkpoint.tensors["d2t"])]
     offsets = checkpoint.tensors["d2t"].to(weight.device)
     ids = torch.arange(len(offsets), device=weight.device) + offsets
     _check_vocabulary(checkpoint.source, ids, checkpoint.tensors["t2d"].to(weight.device))
@@ -207,7 +313,8 @@ def _target_rows(checkpoint: Checkpoint, target: LanguageModel) -> Tensor:
 
 
 def _config(checkpoint: Checkpoint, attention: str, **changes: int) -> LlamaConfig:
-    """The layer's configuration; a head dimension that the file does not give is read off the tensors."""
+    """The layer's configuration; a head dimension that the file does not give is read off the
+    tensors."""
     raw = checkpoint.config
     out = checkpoint.tensors.get(f"{attention}o_proj.weight")
     try:
@@ -215,25 +322,35 @@ def _config(checkpoint: Checkpoint, attention: str, **changes: int) -> LlamaConf
             changes["head_dim"] = out.shape[1] // raw["num_attention_heads"]
         return head_config(raw, **changes)
     except KeyError as error:
-        raise ModelError(f"{checkpoint.source}: config.json has no {error.args[0]}; it must describe a head") from error
+        raise ModelError(
+            f"{checkpoint.source}: config.json has no {error.args[0]}; it must describe a head"
+        ) from error
 
 
-def _check_target(source: str, target: LanguageModel, size: int | None, raw: Mapping[str, Any]) -> None:
+def _check_target(
+    source: str, target: LanguageModel, size: int | None, raw: Mapping[str, Any]
+) -> None:
     """A head belongs to one target: refuse another by its sizes."""
     config = target.model.config.get_text_config(decoder=True)
     if size != config.hidden_size:
-        raise ModelError(f"{source}: made for a target of hidden size {size}, and {target.source} has "
-                         f"{config.hidden_size}; give the head that belongs to this target")
+        raise ModelError(
+            f"{source}: made for a target of hidden size {size}, and {target.source} has "
+            f"{config.hidden_size}; give the head that belongs to this target"
+        )
     if raw.get("vocab_size") != target.vocab_size:
-        raise ModelError(f"{source}: its vocabulary has {raw.get('vocab_size')} entries, the target's "
-                         f"{target.vocab_size}; give the head that belongs to this target")
+        raise ModelError(
+            f"{source}: its vocabulary has {raw.get('vocab_size')} entries, the target's "
+            f"{target.vocab_size}; give the head that belongs to this target"
+        )
 
 
 def _check_vocabulary(source: str, to_target: Tensor, t2d: Tensor) -> None:
     """The two maps of a reduced draft vocabulary must say the same."""
     if not torch.equal(to_target.sort().values, t2d.nonzero()[:, 0]):
-        raise ModelError(f"{source}: d2t and t2d disagree: d2t must map the {len(to_target)} draft ids one to one onto "
-                         f"the {int(t2d.sum())} target ids that t2d marks; export the head again")
+        raise ModelError(
+            f"{source}: d2t and t2d disagree: d2t must map the {len(to_target)} draft ids one to "
+            f"one onto the {int(t2d.sum())} target ids that t2d marks; export the head again"
+        )
 
 
 def _fill(module: HeadModule, checkpoint: Checkpoint, dtype: str, device: str) -> None:

@@ -1,27 +1,36 @@
-"""ARC-Decode's acceptance: accept a token if taking it for the target's choice can hardly change what comes next.
+"""ARC-Decode's acceptance: accept a token if taking it for the target's choice can hardly change
+what comes next.
 
-In the context of the child x, with t the target's most likely token, p the processed target distribution (clamped from
-below at 1e-10), e the target's input embeddings, W = diag(1/std of each embedding dimension), section 3.3:
+In the context of the child x, with t the target's most likely token, p the processed target
+distribution (clamped from below at 1e-10), e the target's input embeddings, W = diag(1/std of each
+embedding dimension), section 3.3:
 
-    U_emb = c |W (e_x - e_t)|^2 (eq. 10)    U_logit = a (log p(t) - log p(x))^2 (eq. 13)    U = min of both (eq. 14)
-    LTS = 1 - U/tol (eq. 15);   accept x  iff  LTS >= theta, i.e. U <= tol (1 - theta);   else the lossless test decides
+    U_emb = c |W (e_x - e_t)|^2 (eq. 10)    U_logit = a (log p(t) - log p(x))^2 (eq. 13)    U = min
+                                            of both (eq. 14)
+    LTS = 1 - U/tol (eq. 15);   accept x  iff  LTS >= theta, i.e. U <= tol (1 - theta);   else the
+                                lossless test decides
 
-c, a (the paper's alpha kappa) and tol (its tau_delta; `tau` in a file of constants) are quantiles measured for one
-target and belong to it: `python -m bench.train calibrate` writes them (Algorithm 1), and those of another model are
-refused. They may depend on the entropy of p (buckets, Appendix A.1). U is meant to bound the Jensen-Shannon divergence
-(nats) between what follows x and what follows t. No such divergence exceeds ln 2: with tol >= ln 2 the certified bound
-says nothing, which is warned of and flagged as `vacuous_bound`.
+c, a (the paper's alpha kappa) and tol (its tau_delta; `tau` in a file of constants) are quantiles
+measured for one target and belong to it: `python -m bench.train calibrate` writes them (Algorithm
+1), and those of another model are refused. They may depend on the entropy of p (buckets, Appendix
+A.1). U is meant to bound the Jensen-Shannon divergence (nats) between what follows x and what
+follows t. No such divergence exceeds ln 2: with tol >= ln 2 the certified bound says nothing, which
+is warned of and flagged as `vacuous_bound`.
 
 variant
-  paper     the rule above. theta = 1 accepts only tokens that cost nothing (t itself, and ties with it) and is lossless
-            otherwise. At temperature 0, p is a point mass and the lossless test is greedy matching.
-  released  what the authors' repository (NeuraLiying/ARC-Decode) does by default. T=0: greedy matching. T>0, with
-            r = min(1, p(x)/q(x)) and B = tol (1 - theta): accept with probability r; if that fails, p(x) >= `floor` and
-            U < B, accept if the same random number is below r + keep (1 - r)(1 - U/B). p does not change between
-            siblings; all rejected: draw from max(0, p - q) at the children and p elsewhere. The repository also chooses
-            constants and pruning by keywords in the prompt (mathematics, code); that is left out on purpose, because it
-            distinguishes benchmarks. Its shipped constants come from MT-Bench questions and all have tol > ln 2.
-q_mode      of the lossless test, or of p/q in `released`; see `lossless`. The authors' code is `draft`.
+  paper     the rule above. theta = 1 accepts only tokens that cost nothing (t itself, and ties with
+            it) and is lossless otherwise. At temperature 0, p is a point mass and the lossless test
+            is greedy matching.
+  released  what the authors' repository (NeuraLiying/ARC-Decode) does by default. T=0: greedy
+            matching. T>0, with r = min(1, p(x)/q(x)) and B = tol (1 - theta): accept with
+            probability r; if that fails, p(x) >= `floor` and U < B, accept if the same random
+            number is below r + keep (1 - r)(1 - U/B). p does not change between siblings; all
+            rejected: draw from max(0, p - q) at the children and p elsewhere. The repository also
+            chooses constants and pruning by keywords in the prompt (mathematics, code); that is
+            left out on purpose, because it distinguishes benchmarks. Its shipped constants come
+            from MT-Bench questions and all have tol > ln 2.
+q_mode      of the lossless test, or of p/q in `released`; see `lossless`. The authors' code is
+            `draft`.
 """
 
 from __future__ import annotations
@@ -37,7 +46,16 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from torch import Tensor
 
 from methods.rules._files import FileMissing, check_model, made_by, read_json
-from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, ThresholdView, Verification
+from methods.rules.base import (
+    Decision,
+    DraftCapabilities,
+    Model,
+    Rule,
+    Sampling,
+    Target,
+    ThresholdView,
+    Verification,
+)
 from methods.rules.lossless import QMode, lossless_test, residual
 
 log = logging.getLogger(__name__)
@@ -98,15 +116,17 @@ class Constants(BaseModel):
         """Raises ValueError, one line."""
         constants = read_json(cls, path, "constants of bench.train calibrate")
         if len(constants.buckets) != len(constants.edges) + 1:
-            raise ValueError(f"{path}: {len(constants.edges)} edges cannot separate {len(constants.buckets)} buckets; "
-                             "write the file again with `python -m bench.train calibrate`")
+            raise ValueError(
+                f"{path}: {len(constants.edges)} edges cannot separate {len(constants.buckets)} "
+                "buckets; write the file again with `python -m bench.train calibrate`"
+            )
         return constants
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The constants on the device of the input embeddings [V, H]: c, alpha_kappa, tau [buckets], edges [buckets - 1],
-    inv_std [H], the diagonal of W; all float32."""
+    """The constants on the device of the input embeddings [V, H]: c, alpha_kappa, tau [buckets],
+    edges [buckets - 1], inv_std [H], the diagonal of W; all float32."""
 
     c: Tensor
     alpha_kappa: Tensor
@@ -117,18 +137,27 @@ class Bounds:
 
     @classmethod
     def of(cls, constants: Constants, embedding: Tensor) -> Bounds:
-        columns = [[getattr(bucket, name) for bucket in constants.buckets] for name in ("c", "alpha_kappa", "tau")]
-        c, alpha_kappa, tau, edges, inv_std = (torch.tensor(x, dtype=torch.float32, device=embedding.device)
-                                               for x in (*columns, constants.edges, constants.inv_std))
+        columns = [
+            [getattr(bucket, name) for bucket in constants.buckets]
+            for name in ("c", "alpha_kappa", "tau")
+        ]
+        c, alpha_kappa, tau, edges, inv_std = (
+            torch.tensor(x, dtype=torch.float32, device=embedding.device)
+            for x in (*columns, constants.edges, constants.inv_std)
+        )
         return cls(c, alpha_kappa, tau, edges, inv_std, embedding)
 
     def of_nodes(self, v: Verification) -> tuple[Tensor, Tensor, Tensor]:
         """U_emb, U_logit and tau of each node, all [B, N]."""
         bucket = self._bucket(v)
         c, alpha_kappa, tau = (v.at_parent(x[bucket]) for x in (self.c, self.alpha_kappa, self.tau))
-        drafted, best = (self.embedding[tokens].float() for tokens in (v.draft.tokens, v.at_parent(v.argmax)))
+        drafted, best = (
+            self.embedding[tokens].float() for tokens in (v.draft.tokens, v.at_parent(v.argmax))
+        )
         embedding_distance = ((drafted - best) * self.inv_std).square().sum(-1)
-        margin = v.at_parent(v.p.amax(-1)).clamp(min=EPSILON).log() - v.p_token.clamp(min=EPSILON).log()
+        margin = (
+            v.at_parent(v.p.amax(-1)).clamp(min=EPSILON).log() - v.p_token.clamp(min=EPSILON).log()
+        )
         return c * embedding_distance, alpha_kappa * margin.square(), tau
 
     def vacuous(self, v: Verification) -> dict[str, Tensor]:
@@ -140,9 +169,9 @@ class Bounds:
 
 
 class Arc(Rule):
-    """theta: smallest accepted score; the paper's run has 0.3. constants: what `bench.train calibrate` wrote for this
-    target. keep, floor: of the released variant, how far it raises the probability of acceptance, and the smallest
-    target probability for which it does."""
+    """theta: smallest accepted score; the paper's run has 0.3. constants: what `bench.train
+    calibrate` wrote for this target. keep, floor: of the released variant, how far it raises the
+    probability of acceptance, and the smallest target probability for which it does."""
 
     variant: Literal["paper", "released"] = "paper"
     theta: float = Field(0.3, le=1.0)
@@ -161,17 +190,30 @@ class Arc(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.constants is None:
-            raise FileMissing("arc", "rule=arc needs constants of its target: make them with `python -m "
-                                     "bench.train calibrate pair=...` and give rule.constants=FILE")
+            raise FileMissing(
+                "arc",
+                "rule=arc needs constants of its target: make them with `python -m "
+                "bench.train calibrate pair=...` and give rule.constants=FILE",
+            )
 
     def bind(self, target: Target, model: Model | None) -> Arc:
         assert self.constants is not None, "check() refuses a rule without constants"
         constants = Constants.read(self.constants)
-        check_model(f"rule.constants={self.constants}", "bench.train calibrate", "target",
-                    constants.target, constants.fingerprint, target)
+        check_model(
+            f"rule.constants={self.constants}",
+            "bench.train calibrate",
+            "target",
+            constants.target,
+            constants.fingerprint,
+            target,
+        )
         if constants.vacuous:
-            log.warning("rule.constants=%s: tolerance = %.2f is not below ln 2 = 0.69, so the bound on the next-step "
-                        "divergence is vacuous", self.constants, max(bucket.tau for bucket in constants.buckets))
+            log.warning(
+                "rule.constants=%s: tolerance = %.2f is not below ln 2 = 0.69, so the bound on "
+                "the next-step divergence is vacuous",
+                self.constants,
+                max(bucket.tau for bucket in constants.buckets),
+            )
         return self.with_constants(constants, target.embedding)
 
     def with_constants(self, constants: Constants, embedding: Tensor) -> Arc:
@@ -197,18 +239,30 @@ class Arc(Rule):
         return Decision(certified | lossless_test(v, self.q_mode), lossless, self.bounds.vacuous(v))
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
-        """Both bounds, their tau and the score LTS: 1 where U is 0, -inf where tau is 0 and U is not."""
+        """Both bounds, their tau and the score LTS: 1 where U is 0, -inf where tau is 0 and U is
+        not."""
         emb, logit, tau = self.bounds.of_nodes(v)
         u = torch.minimum(emb, logit)
-        return {"u_emb": emb, "u_logit": logit, "tau": tau, "lts": 1.0 - torch.where(u > 0, u / tau, 0.0)}
+        return {
+            "u_emb": emb,
+            "u_logit": logit,
+            "tau": tau,
+            "lts": 1.0 - torch.where(u > 0, u / tau, 0.0),
+        }
 
     def threshold_view(self, v: Verification) -> ThresholdView | None:
         """None for `released`, where theta decides how far the rule relaxes, not only whether."""
         if self.variant == "released":
             return None
         always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        return ThresholdView("theta", ">=", self.theta, self.statistics(v)["lts"], always,
-                             lossless_test(v, self.q_mode))
+        return ThresholdView(
+            "theta",
+            ">=",
+            self.theta,
+            self.statistics(v)["lts"],
+            always,
+            lossless_test(v, self.q_mode),
+        )
 
     def by_threshold(self, v: Verification) -> Tensor:
         if self.is_lossless(v.sampling):

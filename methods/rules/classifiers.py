@@ -1,4 +1,5 @@
-"""Rules that a linear classifier on hidden states decides; `python -m bench.train judge` trains it."""
+"""Rules that a linear classifier on hidden states decides; `python -m bench.train judge` trains
+it."""
 
 from __future__ import annotations
 
@@ -10,14 +11,24 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from torch import Tensor
 
 from methods.rules._files import FileMissing, check_model, made_by, read_json
-from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, ThresholdView, Verification
+from methods.rules.base import (
+    Decision,
+    DraftCapabilities,
+    Model,
+    Rule,
+    Sampling,
+    Target,
+    ThresholdView,
+    Verification,
+)
 from methods.rules.lossless import ThresholdRule, lossless_test, residual
 
 Features = Literal["both", "target"]
 
 
 class Classifier(BaseModel):
-    """What was trained, on which models, and how well it separated held-out prompts (`provenance`)."""
+    """What was trained, on which models, and how well it separated held-out prompts
+    (`provenance`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     kind: Literal["autojudge", "judge"]
@@ -38,9 +49,11 @@ class Classifier(BaseModel):
         """Raises ValueError, one line."""
         classifier = read_json(cls, path, "a classifier of bench.train judge")
         if not len(classifier.mean) == len(classifier.scale) == len(classifier.coef):
-            raise ValueError(f"{path}: mean, scale and coef have {len(classifier.mean)}, {len(classifier.scale)} and "
-                             f"{len(classifier.coef)} entries, not equally many; write the file again with `python -m "
-                             "bench.train judge`")
+            raise ValueError(
+                f"{path}: mean, scale and coef have {len(classifier.mean)}, "
+                f"{len(classifier.scale)} and {len(classifier.coef)} entries, not equally many; "
+                "write the file again with `python -m bench.train judge`"
+            )
         return classifier
 
 
@@ -63,23 +76,39 @@ class ClassifierRule(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.classifier is None:
-            raise FileMissing(self.name, f"rule={self.name} needs a classifier for its pair: train one with `python -m "
-                                         f"{self.training}` and give rule.classifier=FILE")
+            raise FileMissing(
+                self.name,
+                f"rule={self.name} needs a classifier for its pair: train one with `python -m "
+                f"{self.training}` and give rule.classifier=FILE",
+            )
 
     def bind(self, target: Target, model: Model | None) -> Self:
         assert self.classifier is not None, "check() refuses a rule without a classifier"
         classifier, option = Classifier.read(self.classifier), f"rule.classifier={self.classifier}"
         if classifier.kind != self.name:
-            raise ValueError(f"{option}: a classifier for rule={classifier.kind}, not rule={self.name}")
-        check_model(option, "bench.train judge", "target", classifier.target, classifier.fingerprint, target)
+            raise ValueError(
+                f"{option}: a classifier for rule={classifier.kind}, not rule={self.name}"
+            )
+        check_model(
+            option, "bench.train judge", "target", classifier.target, classifier.fingerprint, target
+        )
         if classifier.features == "both":
-            check_model(option, "bench.train judge", "draft", classifier.draft, classifier.draft_fingerprint, model)
+            check_model(
+                option,
+                "bench.train judge",
+                "draft",
+                classifier.draft,
+                classifier.draft_fingerprint,
+                model,
+            )
         return self.with_classifier(classifier, target.device)
 
     def with_classifier(self, classifier: Classifier, device: torch.device | str = "cpu") -> Self:
         """The rule with this classifier, whatever models it was trained on."""
-        mean, scale, coef = (torch.tensor(x, dtype=torch.float64)
-                             for x in (classifier.mean, classifier.scale, classifier.coef))
+        mean, scale, coef = (
+            torch.tensor(x, dtype=torch.float64)
+            for x in (classifier.mean, classifier.scale, classifier.coef)
+        )
         weight, bound = coef / scale, self.model_copy()
         bound._features, bound._weight = classifier.features, weight.float().to(device)
         bound._bias = (classifier.intercept - (mean * weight).sum()).float().to(device)
@@ -87,7 +116,9 @@ class ClassifierRule(Rule):
 
     def important(self, v: Verification) -> Tensor:
         """[B, N] the classifier's probability for each node's token."""
-        assert self._weight is not None and self._bias is not None, "the rule is not bound to a pair"
+        assert self._weight is not None and self._bias is not None, (
+            "the rule is not bound to a pair"
+        )
         hidden = v.hidden
         if self._features == "both":
             assert v.draft.hidden is not None, "the drafter gave no hidden states"
@@ -96,15 +127,18 @@ class ClassifierRule(Rule):
 
 
 class Autojudge(ClassifierRule):
-    """AutoJudge: accept a token that differs from the target's if a classifier finds it unimportant for the answer.
+    """AutoJudge: accept a token that differs from the target's if a classifier finds it unimportant
+    for the answer.
 
-        accept x  iff  x = argmax z  or  P(important | x) < threshold;   correction and bonus: argmax z
+        accept x  iff  x = argmax z  or  P(important | x) < threshold;   correction and bonus:
+                  argmax z
 
-    z are the target's logits in the context of x's parent. P comes from logistic regression on hidden states at x's own
-    position trained without human labels: x is important if replacing the target's token by
-    it changes the final answer (`python -m bench.train judge`). If the argmax and an unimportant token are siblings,
-    the argmax wins. Threshold 0 is greedy matching at every temperature; the thresholds to try are in the classifier's
-    file. Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
+    z are the target's logits in the context of x's parent. P comes from logistic regression on
+    hidden states at x's own position trained without human labels: x is important if replacing the
+    target's token by it changes the final answer (`python -m bench.train judge`). If the argmax and
+    an unimportant token are siblings, the argmax wins. Threshold 0 is greedy matching at every
+    temperature; the thresholds to try are in the classifier's file. Garipov et al. 2025;
+    garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
 
     threshold: probability of being important below which a token is kept."""
 
@@ -122,18 +156,22 @@ class Autojudge(ClassifierRule):
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         harmless = v.is_argmax | ~v.any_sibling(v.is_argmax)
-        return ThresholdView("threshold", "<", self.threshold, self.important(v), harmless, v.is_argmax)
+        return ThresholdView(
+            "threshold", "<", self.threshold, self.important(v), harmless, v.is_argmax
+        )
 
 
 class Judge(ClassifierRule, ThresholdRule):
-    """Judge decoding: a linear head on the target's hidden state of a draft token says whether the token is right.
+    """Judge decoding: a linear head on the target's hidden state of a draft token says whether the
+    token is right.
 
-        accept x  iff  P(right | x) > 0.5  or  the lossless test accepts x   (greedy matching at temperature 0)
+        accept x  iff  P(right | x) > 0.5  or  the lossless test accepts x   (greedy matching at
+                  temperature 0)
 
-    The head reads the target's final-norm state at x's own position and was trained on tokens that people marked as
-    wrong (weighted cross-entropy; `python -m bench.train judge kind=judge labels=FILE`). Correction and bonus as in
-    `lossless`.
-    Source: Judge decoding (Bachmann et al. 2025), as ARC-Decode's Appendix A.3.3 compares with it.
+    The head reads the target's final-norm state at x's own position and was trained on tokens that
+    people marked as wrong (weighted cross-entropy; `python -m bench.train judge kind=judge
+    labels=FILE`). Correction and bonus as in `lossless`. Source: Judge decoding (Bachmann et al.
+    2025), as ARC-Decode's Appendix A.3.3 compares with it.
 
     threshold: probability of being right above which a token is kept; 1 is `lossless`."""
 
@@ -145,7 +183,9 @@ class Judge(ClassifierRule, ThresholdRule):
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        return ThresholdView("threshold", ">", self.threshold, 1.0 - self.important(v), always, lossless_test(v))
+        return ThresholdView(
+            "threshold", ">", self.threshold, 1.0 - self.important(v), always, lossless_test(v)
+        )
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return residual(v, node)

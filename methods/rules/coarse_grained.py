@@ -1,30 +1,36 @@
 """Coarse-grained verification: draft and target only have to agree on a group of similar tokens.
 
-Principled coarse-graining as in the overview of speculative decoding (Mirror-SD, PCG). Groups may overlap: a token in m
-groups gives each of them 1/m of its mass, so that masses are distributions over groups whatever the groups are:
+Principled coarse-graining as in the overview of speculative decoding (Mirror-SD, PCG). Groups may
+overlap: a token in m groups gives each of them 1/m of its mass, so that masses are distributions
+over groups whatever the groups are:
 
-    P(G) = sum over v in G of p(v)/m(v),  Q(G) likewise (a deterministic candidate x: 1/m(x) for each of its groups)
+    P(G) = sum over v in G of p(v)/m(v),  Q(G) likewise (a deterministic candidate x: 1/m(x) for
+                                          each of its groups)
 
-The candidate x stands for one of its m(x) groups, drawn evenly; a group G is kept with probability min(1, P(G)/Q(G)),
-and on rejection P becomes norm(max(0, P - Q)) for the next sibling: speculative sampling of groups, so the group that
-comes out has exactly the distribution P. Neither draw of a group is made; both are integrated out:
+The candidate x stands for one of its m(x) groups, drawn evenly; a group G is kept with probability
+min(1, P(G)/Q(G)), and on rejection P becomes norm(max(0, P - Q)) for the next sibling: speculative
+sampling of groups, so the group that comes out has exactly the distribution P. Neither draw of a
+group is made; both are integrated out:
 
     s(x) = 1/m(x) sum over G of min(1, P(G)/Q(G))          the group of x is kept
 
 token
-  redraw  a kept group gives a token drawn from p inside it, that is with probability p(v)/m(v)/P(G). If it is the
-          drafted one, the walk goes on, otherwise it is emitted and ends the cycle: what follows in the draft was meant
-          for another token. The emitted tokens then have exactly the distribution p, whatever the groups, but fewer
-          drafts are accepted than by `lossless`: no grouping can beat it at emitting p.
-  keep    the drafted token stands for its group. This is the relaxation: longer paths, exact as a distribution over
-          groups only.
+  redraw  a kept group gives a token drawn from p inside it, that is with probability
+          p(v)/m(v)/P(G). If it is the drafted one, the walk goes on, otherwise it is emitted and
+          ends the cycle: what follows in the draft was meant for another token. The emitted tokens
+          then have exactly the distribution p, whatever the groups, but fewer drafts are accepted
+          than by `lossless`: no grouping can beat it at emitting p.
+  keep    the drafted token stands for its group. This is the relaxation: longer paths, exact as a
+          distribution over groups only.
 
-With singleton groups both are `lossless`. At temperature 0, p is a point mass: redraw is greedy matching, keep takes
-any token that shares a group with the target's choice (with disjoint groups; in the proportion above otherwise).
+With singleton groups both are `lossless`. At temperature 0, p is a point mass: redraw is greedy
+matching, keep takes any token that shares a group with the target's choice (with disjoint groups;
+in the proportion above otherwise).
 
-Groups come from a file (`groups`: JSON {"groups": [[token ids], ...]}; a token in none is a group of its own) or from
-the target's input embeddings: around every token one group, of the tokens whose embedding has a cosine of at least
-`similarity` with it, where each is among the other's `largest` nearest.
+Groups come from a file (`groups`: JSON {"groups": [[token ids], ...]}; a token in none is a group
+of its own) or from the target's input embeddings: around every token one group, of the tokens whose
+embedding has a cosine of at least `similarity` with it, where each is among the other's `largest`
+nearest.
 """
 
 from __future__ import annotations
@@ -39,7 +45,15 @@ import torch
 from pydantic import Field, FilePath, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, Verification
+from methods.rules.base import (
+    Decision,
+    DraftCapabilities,
+    Model,
+    Rule,
+    Sampling,
+    Target,
+    Verification,
+)
 from methods.rules.lossless import lossless_test
 
 CHUNK = 1024
@@ -53,8 +67,10 @@ class Groups:
     of      [V, M] int64  group numbers below `count`; unused places hold 0.
     member  [V, M] bool   the used places.
     count   number of groups.
-    share   [V, M] float32: the part of a token's mass that each of its groups gets, 0 in unused places.
-    pairs   the used places as three lists: token, group, share. Few tokens are in more than one group.
+    share   [V, M] float32: the part of a token's mass that each of its groups gets, 0 in unused
+            places.
+    pairs   the used places as three lists: token, group, share. Few tokens are in more than one
+            group.
     """
 
     of: Tensor
@@ -70,14 +86,19 @@ class Groups:
         object.__setattr__(self, "pairs", (token, self.of[token, place], share[token, place]))
 
     @classmethod
-    def from_lists(cls, groups: list[list[int]], vocab: int, device: torch.device | str = "cpu") -> Groups:
-        """Groups as lists of token ids; a token in none gets a group of its own. Raises ValueError."""
+    def from_lists(
+        cls, groups: list[list[int]], vocab: int, device: torch.device | str = "cpu"
+    ) -> Groups:
+        """Groups as lists of token ids; a token in none gets a group of its own. Raises
+        ValueError."""
         memberships: list[list[int]] = [[] for _ in range(vocab)]
         for number, group in enumerate(groups):
             for token in group:
                 if not isinstance(token, int) or not 0 <= token < vocab:
-                    raise ValueError(f"group {number} names token {token!r}; ids go from 0 to {vocab - 1}: give ids of "
-                                     "this target")
+                    raise ValueError(
+                        f"group {number} names token {token!r}; ids go from 0 to {vocab - 1}: "
+                        "give ids of this target"
+                    )
                 if number in memberships[token]:
                     raise ValueError(f"group {number} names token {token} twice; give each id once")
                 memberships[token].append(number)
@@ -88,7 +109,9 @@ class Groups:
                 count += 1
         width = max(map(len, memberships))
         of = torch.tensor([own + [0] * (width - len(own)) for own in memberships], device=device)
-        member = torch.tensor([[True] * len(own) + [False] * (width - len(own)) for own in memberships], device=device)
+        member = torch.tensor(
+            [[True] * len(own) + [False] * (width - len(own)) for own in memberships], device=device
+        )
         return cls(of, member, count)
 
     @classmethod
@@ -99,24 +122,33 @@ class Groups:
             return cls.from_lists(content["groups"], vocab, device)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             form = '{"groups": [[token ids], ...]}'
-            raise ValueError(f"rule.groups={path}: not a file of token groups, {form}: {error}") from error
+            raise ValueError(
+                f"rule.groups={path}: not a file of token groups, {form}: {error}"
+            ) from error
 
     @classmethod
     def from_embedding(cls, embedding: Tensor, similarity: float, largest: int) -> Groups:
-        """One group around every token of `embedding` [V, H]: mutual near neighbours with at least this cosine."""
+        """One group around every token of `embedding` [V, H]: mutual near neighbours with at least
+        this cosine."""
         unit = torch.nn.functional.normalize(embedding.float(), dim=-1)
         k = min(largest, len(unit))
         near_parts, close_parts = [], []
         for rows in torch.arange(len(unit), device=unit.device).split(CHUNK):
             cosine = unit[rows] @ unit.T
-            cosine[torch.arange(len(rows)), rows] = torch.inf  # a token is its own nearest, before any twin
+            cosine[torch.arange(len(rows)), rows] = (
+                torch.inf
+            )  # a token is its own nearest, before any twin
             value, token = cosine.topk(k, dim=-1)
             near_parts.append(token)
             close_parts.append(value >= similarity)
         near, close = torch.cat(near_parts), torch.cat(close_parts)
         itself = torch.arange(len(unit), device=unit.device)[:, None]
-        mutual = torch.cat([(near[t] == i[..., None]).any(-1) for t, i in zip(
-            near.split(CHUNK), itself.split(CHUNK), strict=True)])
+        mutual = torch.cat(
+            [
+                (near[t] == i[..., None]).any(-1)
+                for t, i in zip(near.split(CHUNK), itself.split(CHUNK), strict=True)
+            ]
+        )
         return cls(torch.where(member := close & mutual, near, 0), member, len(unit))
 
     def mass(self, p: Tensor) -> Tensor:
@@ -125,7 +157,8 @@ class Groups:
         return p.new_zeros(*p.shape[:-1], self.count).index_add_(-1, group, p[..., token] * share)
 
     def spread(self, weight: Tensor, p: Tensor) -> Tensor:
-        """Group weights [..., count] -> token weights [..., V]: each group's weight over its tokens as p has it."""
+        """Group weights [..., count] -> token weights [..., V]: each group's weight over its tokens
+        as p has it."""
         token, group, share = self.pairs
         density = weight / self.mass(p).clamp(min=torch.finfo(p.dtype).tiny)
         return p * torch.zeros_like(p).index_add_(-1, token, density[..., group] * share)
@@ -152,7 +185,8 @@ class _Tests:
 
 
 class CoarseGrained(Rule):
-    """similarity: smallest cosine in a group; above 1 every token is alone. largest: tokens of a group."""
+    """similarity: smallest cosine in a group; above 1 every token is alone. largest: tokens of a
+    group."""
 
     groups: FilePath | None = None
     similarity: float = Field(0.9, ge=-1.0)
@@ -182,8 +216,10 @@ class CoarseGrained(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if candidates.distinct:
-            raise ValueError("rule=coarse_grained needs siblings that are independent draws, and drafter="
-                             f"{candidates.drafter} draws them without replacement: set drafter.replacement=true")
+            raise ValueError(
+                "rule=coarse_grained needs siblings that are independent draws, and drafter="
+                f"{candidates.drafter} draws them without replacement: set drafter.replacement=true"
+            )
 
     def decide(self, v: Verification) -> Decision:
         tests = self._tests(v)
@@ -195,7 +231,8 @@ class CoarseGrained(Rule):
         return Decision(accept, lossless_test(v))
 
     def by_threshold(self, v: Verification) -> Tensor:
-        """keep: accepted, and rejected by the lossless test. redraw: nowhere, it is exact for any grouping."""
+        """keep: accepted, and rejected by the lossless test. redraw: nowhere, it is exact for any
+        grouping."""
         if self.token == "redraw":
             return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
         return super().by_threshold(v)
@@ -211,8 +248,12 @@ class CoarseGrained(Rule):
             first = settled & (settled.cumsum(1) == 1)  # [B, N], at most one in a row
             child = first.long().argmax(1)
             token = v.at(v.draft.tokens, child)
-            kept = torch.zeros_like(weight).scatter_add_(1, groups.of[token], v.at(tests.ratio, child))
-            inside = groups.spread(kept, p).scatter(1, token[:, None], 0.0)  # had it been drawn, the walk went on
+            kept = torch.zeros_like(weight).scatter_add_(
+                1, groups.of[token], v.at(tests.ratio, child)
+            )
+            inside = groups.spread(kept, p).scatter(
+                1, token[:, None], 0.0
+            )  # had it been drawn, the walk went on
             weight = torch.where(first.any(1, keepdim=True), inside, groups.spread(weight, p))
         else:
             weight = groups.spread(weight, p)
@@ -224,7 +265,8 @@ class CoarseGrained(Rule):
         return (v.u >= tests.token) & (v.u < tests.group)
 
     def _tests(self, v: Verification) -> _Tests:
-        """One round per sibling rank: every context carries its remaining P, every node is judged in its own round."""
+        """One round per sibling rank: every context carries its remaining P, every node is judged
+        in its own round."""
         groups, draft = self.token_groups, v.draft
         of, share = groups.of[draft.tokens], groups.share[draft.tokens]  # [B, N, M]
         entry = (v.parent[..., None] * groups.count + of).flatten(1)
@@ -232,16 +274,31 @@ class CoarseGrained(Rule):
         q_mass = groups.mass(v.q) if draft.sampled else None
         q = share if q_mass is None else q_mass.flatten(1).gather(1, entry).view(of.shape)
         tiny = torch.finfo(share.dtype).tiny
-        inside = v.p_token[..., None] * share / mass.flatten(1).gather(1, entry).view(of.shape).clamp(min=tiny)
+        inside = (
+            v.p_token[..., None]
+            * share
+            / mass.flatten(1).gather(1, entry).view(of.shape).clamp(min=tiny)
+        )
         rank = torch.zeros_like(draft.tokens) if draft.chain else v.earlier_siblings.sum(-1)
         ratio, left = torch.zeros_like(share), mass
         for r in range(draft.width or draft.nodes - 1):
             now = (real & (rank == r))[..., None]
             p = left.flatten(1).gather(1, entry).view(of.shape)
             ratio = torch.where(now, (p / q.clamp(min=tiny)).clamp(max=1.0), ratio)
-            has = torch.zeros_like(draft.tokens).scatter_add_(1, v.parent, now[..., 0].long())[..., None] > 0
-            gone = q_mass if q_mass is not None else torch.zeros_like(left).flatten(1).scatter_add_(
-                1, entry, (share * now).flatten(1)).view(left.shape)
+            has = (
+                torch.zeros_like(draft.tokens).scatter_add_(1, v.parent, now[..., 0].long())[
+                    ..., None
+                ]
+                > 0
+            )
+            gone = (
+                q_mass
+                if q_mass is not None
+                else torch.zeros_like(left)
+                .flatten(1)
+                .scatter_add_(1, entry, (share * now).flatten(1))
+                .view(left.shape)
+            )
             rest = (left - gone).clamp(min=0.0)
             left = torch.where(has, rest / rest.sum(-1, keepdim=True).clamp(min=tiny), left)
         ratio = ratio * share

@@ -9,22 +9,35 @@ from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, ValidationE
 from torch import Tensor
 
 from methods import registry
-from methods.rules.base import Decision, DraftCapabilities, Model, Rule, Sampling, Target, Verification
+from methods.rules.base import (
+    Decision,
+    DraftCapabilities,
+    Model,
+    Rule,
+    Sampling,
+    Target,
+    Verification,
+)
 
 
 def built(given: Mapping[str, Any]) -> Rule:
-    """The rule `name` with the other entries as its options. Raises ValueError, one line, for one that is unknown, has
-    bad options or does not decide each node from its own context."""
+    """The rule `name` with the other entries as its options. Raises ValueError, one line, for one
+    that is unknown, has bad options or does not decide each node from its own context."""
     options = dict(given)
     name = options.pop("name", None)
-    single = [n for n in registry.names("rules")
-              if registry.rule(n).local and not issubclass(registry.rule(n), Nested)]
+    single = [
+        n
+        for n in registry.names("rules")
+        if registry.rule(n).local and not issubclass(registry.rule(n), Nested)
+    ]
     if name in single:
         try:
             rule = registry.rule(name)(**options)
         except ValidationError as error:
             first = error.errors()[0]
-            raise ValueError(f"{name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise ValueError(
+                f"{name}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            ) from error
         if rule.is_memoryless():
             return rule
     raise ValueError(f"name={name} cannot be combined; give one of: {', '.join(single)}")
@@ -74,21 +87,33 @@ class Nested(Rule):
         return bound
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
-        return {name: numbers for rule in self._rules for name, numbers in rule.statistics(v).items()}
+        return {
+            name: numbers for rule in self._rules for name, numbers in rule.statistics(v).items()
+        }
 
 
 class Either(Nested):
-    """Combine two rules: a draft token is accepted if either accepts it; correction and bonus come from the first.
+    """Combine two rules: a draft token is accepted if either accepts it; correction and bonus come
+    from the first.
 
-        accept x  iff  first accepts x  or  second accepts x;   correction and bonus: the first rule's
+        accept x  iff  first accepts x  or  second accepts x;   correction and bonus: the first
+                  rule's
 
     `first` and `second` are any two rules with their options; both use the same random numbers.
     Source: DropMatch, section 4.3, which combines DropMatch with AutoJudge.
 
     first, second: `name` of a rule and its options."""
 
-    first: Options = Field({"name": "dropmatch", "variant": "js", "heads": 5, "p_drop": 0.3,
-                            "selection": "argmax", "nucleus": 0.9})
+    first: Options = Field(
+        {
+            "name": "dropmatch",
+            "variant": "js",
+            "heads": 5,
+            "p_drop": 0.3,
+            "selection": "argmax",
+            "nucleus": 0.9,
+        }
+    )
     second: Options = Field({"name": "autojudge", "classifier": None, "threshold": 0.5})
 
     def model_post_init(self, _: Any) -> None:
@@ -96,7 +121,9 @@ class Either(Nested):
 
     def decide(self, v: Verification) -> Decision:
         first, second = (rule.decide(v) for rule in self._rules)
-        lossless = second.lossless_accept if first.lossless_accept is None else first.lossless_accept
+        lossless = (
+            second.lossless_accept if first.lossless_accept is None else first.lossless_accept
+        )
         return Decision(first.accept | second.accept, lossless, {**first.flags, **second.flags})
 
     def by_threshold(self, v: Verification) -> Tensor:
@@ -111,25 +138,38 @@ class Either(Nested):
 
 
 class ArgmaxOnly(Nested):
-    """A control: keep of another rule's tokens only those that the lossless test accepts or that are the argmax.
+    """A control: keep of another rule's tokens only those that the lossless test accepts or that
+    are the argmax.
 
-        accept x  iff  the rule accepts x  and  (the lossless test accepts x  or  x = argmax p);   emits as the rule
+        accept x  iff  the rule accepts x  and  (the lossless test accepts x  or  x = argmax p);
+                  emits as the rule
 
-    The lossless test uses the rule's random numbers. τ of this rule minus τ of `lossless` is the part of the rule's
-    gain that argmax tokens bring; the rest is relaxation. `results.metrics.tau_gain` splits the gain by likelihood
-    instead.
+    The lossless test uses the rule's random numbers. τ of this rule minus τ of `lossless` is the
+    part of the rule's gain that argmax tokens bring; the rest is relaxation.
+    `results.metrics.tau_gain` splits the gain by likelihood instead.
 
     of: `name` of the rule and its options."""
 
-    of: Options = Field({"name": "mars", "variant": "algorithm1", "indicator": "logit_ratio", "theta": 0.9,
-                         "q_mode": "exact"})
+    of: Options = Field(
+        {
+            "name": "mars",
+            "variant": "algorithm1",
+            "indicator": "logit_ratio",
+            "theta": 0.9,
+            "q_mode": "exact",
+        }
+    )
 
     def model_post_init(self, _: Any) -> None:
         self._rules = (built(self.of),)
 
     def decide(self, v: Verification) -> Decision:
         decision = self._rules[0].decide(v)
-        return Decision(decision.accept & (decision.lossless | v.is_argmax), decision.lossless_accept, decision.flags)
+        return Decision(
+            decision.accept & (decision.lossless | v.is_argmax),
+            decision.lossless_accept,
+            decision.flags,
+        )
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return self._rules[0].emit(v, node)

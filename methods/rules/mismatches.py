@@ -31,25 +31,29 @@ EPSILON = 1e-9
 class Asd(ThresholdRule):
     """ASD: keep mismatches while their regret fits a budget of the whole request.
 
-    The drafted tokens of a block are x_0 ... x_(K-1), z the target's raw logits in the context of x_i. Then
+    The drafted tokens of a block are x_0 ... x_(K-1), z the target's raw logits in the context of
+    x_i. Then
 
         regret r_i = max z - z(x_i)          value = K - i: what keeping x_i can still win
 
     In order: x_i equal to the target's argmax is kept and costs nothing. Any other is kept iff
 
-        r_i / value <= regret_per_value,   the block's summed regret <= budget - spent (+ 1e-9),   and it is at most the
+        r_i / value <= regret_per_value,   the block's summed regret <= budget - spent (+ 1e-9),
+                                           and it is at most the
         max_relaxed-th of the block.
 
-    The first failure ends the block, and the target's argmax follows. Kept mismatches are charged to the request:
-    `spent` is its state, it begins at 0 and never falls. A tied token that is not the argmax is a mismatch of regret 0.
+    The first failure ends the block, and the target's argmax follows. Kept mismatches are charged
+    to the request: `spent` is its state, it begins at 0 and never falls. A tied token that is not
+    the argmax is a mismatch of regret 0.
 
     variant
       asd      as above.
       dspark   value (K - i)/K and no 1e-9, as the repository has it for DSpark's drafts.
 
-    Temperature 0 and chains only. Lossless where budget, regret_per_value or max_relaxed is 0 (but for tied logits, the
-    last excepted). Source: arXiv 2608.03447; Kissmetothemoon/ASD c9d6b680, src/asd/budget.py, which mentions a patent
-    application. Its settings: 8, 0.25, 2; for discovering drafts 12, 0.5, 2.
+    Temperature 0 and chains only. Lossless where budget, regret_per_value or max_relaxed is 0 (but
+    for tied logits, the last excepted). Source: arXiv 2608.03447; Kissmetothemoon/ASD c9d6b680,
+    src/asd/budget.py, which mentions a patent application. Its settings: 8, 0.25, 2; for
+    discovering drafts 12, 0.5, 2.
 
     budget            B, summed regret (logits) of a request's kept mismatches.
     regret_per_value  g, largest regret of one mismatch per drafted token that it can still win.
@@ -82,23 +86,34 @@ class Asd(ThresholdRule):
         mismatch = ~v.is_argmax & (v.draft.depth > 0)
         summed = torch.where(mismatch, v.regret, 0.0).cumsum(1)
         affordable = (summed <= left[:, None]) & (mismatch.cumsum(1) <= self.max_relaxed)
-        return ThresholdView("regret_per_value", "<=", self.regret_per_value, v.regret / value,
-                             v.is_argmax | affordable, v.is_argmax)
+        return ThresholdView(
+            "regret_per_value",
+            "<=",
+            self.regret_per_value,
+            v.regret / value,
+            v.is_argmax | affordable,
+            v.is_argmax,
+        )
 
 
 class Bild(Rule):
-    """BiLD, rollback policy: keep the small model's tokens until the large model finds one of them far too unlikely.
+    """BiLD, rollback policy: keep the small model's tokens until the large model finds one of them
+    far too unlikely.
 
-        the first x_i with  -ln p0(x_i) > rollback  ends the draft: i tokens are kept, and the target's argmax follows;
-        if the target's argmax there is x_i itself, or if there is no such x_i, the whole draft is kept
+        the first x_i with  -ln p0(x_i) > rollback  ends the draft: i tokens are kept, and the
+                            target's argmax follows;
+        if the target's argmax there is x_i itself, or if there is no such x_i, the whole draft is
+        kept
 
-    p0 is the target's raw softmax in the context of x_i. The token after the draft is the target's argmax.
+    p0 is the target's raw softmax in the context of x_i. The token after the draft is the target's
+    argmax.
 
-    Temperature 0 and chains only. No setting is lossless: a draft token within `rollback` nats is kept whatever the
-    target prefers. A larger rollback can keep less, so traces are not replayed at another. BiLD's fallback policy,
-    drafting until the small model is unsure, is drafter.stop_below=0.6 with draft.length=10.
-    Source: Kim et al. 2023, "Speculative Decoding with Big Little Decoder"; kssteven418/BigLittleDecoder ad37f564,
-    t5/modeling_t5.py: rollback 5 by default, 2 to 5 in its runs.
+    Temperature 0 and chains only. No setting is lossless: a draft token within `rollback` nats is
+    kept whatever the target prefers. A larger rollback can keep less, so traces are not replayed at
+    another. BiLD's fallback policy, drafting until the small model is unsure, is
+    drafter.stop_below=0.6 with draft.length=10. Source: Kim et al. 2023, "Speculative Decoding with
+    Big Little Decoder"; kssteven418/BigLittleDecoder ad37f564, t5/modeling_t5.py: rollback 5 by
+    default, 2 to 5 in its runs.
 
     rollback: largest -ln p0 of a kept draft token, in nats."""
 
@@ -115,20 +130,24 @@ class Bild(Rule):
 
 
 class Csd(ThresholdRule):
-    """Calibrated speculative decoding (CSD): keep a mismatch that is a frequent one, where the target does not mind it.
+    """Calibrated speculative decoding (CSD): keep a mismatch that is a frequent one, where the
+    target does not mind it.
 
-        accept x  iff  x = m,  or  N(x, m) >= count  and  z(x) - z(m) >= ln tau          m = argmax z
+        accept x  iff  x = m,  or  N(x, m) >= count  and  z(x) - z(m) >= ln tau          m = argmax
+                  z
         correction and bonus: m
 
-    z are the target's raw logits in the context of x. N(x, m) is how often the draft put x where the target put m, in a
-    frozen table of the mismatches in `answers`, a file of `python -m bench.train mismatches`. The paper's table grows
-    while prompts are decoded, so that tokens would depend on the order of prompts, on batches, workers and restarts.
+    z are the target's raw logits in the context of x. N(x, m) is how often the draft put x where
+    the target put m, in a frozen table of the mismatches in `answers`, a file of `python -m
+    bench.train mismatches`. The paper's table grows while prompts are decoded, so that tokens would
+    depend on the order of prompts, on batches, workers and restarts.
 
-    tau = 1 keeps the argmax and exact ties with it. Temperature 0 and chains only, as in the paper. Without a table the
-    rule is `near_top` with threshold=tau.
-    Source: arXiv 2604.13634 (ACL 2026): tau 0.01; 2,000 to 8,000 calibration samples; no code, no value for its count.
+    tau = 1 keeps the argmax and exact ties with it. Temperature 0 and chains only, as in the paper.
+    Without a table the rule is `near_top` with threshold=tau. Source: arXiv 2604.13634 (ACL 2026):
+    tau 0.01; 2,000 to 8,000 calibration samples; no code, no value for its count.
 
-    answers: the file of mismatches. count: how often a pair must stand in it. tau: smallest p0(x)/p0(m)."""
+    answers: the file of mismatches. count: how often a pair must stand in it. tau: smallest
+    p0(x)/p0(m)."""
 
     chain_only = True
     greedy_only = True
@@ -140,16 +159,24 @@ class Csd(ThresholdRule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if self.answers is None:
-            raise FileMissing("answers", "rule=csd needs the mismatches of its pair: collect them with `python -m "
-                                         "bench.train mismatches pair=...` and give rule.answers=FILE")
+            raise FileMissing(
+                "answers",
+                "rule=csd needs the mismatches of its pair: collect them with `python -m "
+                "bench.train mismatches pair=...` and give rule.answers=FILE",
+            )
 
     def bind(self, target: Target, model: Model | None) -> Csd:
         assert self.answers is not None, "check() refuses a rule without its file"
         counted = Answers.read(self.answers, target, "rule.answers").mismatches()
-        return self.with_pairs([pair for pair, count in counted.items() if count >= self.count], target.device,
-                               target.vocab_size)
+        return self.with_pairs(
+            [pair for pair, count in counted.items() if count >= self.count],
+            target.device,
+            target.vocab_size,
+        )
 
-    def with_pairs(self, pairs: list[tuple[int, int]], device: torch.device | str, vocab: int) -> Csd:
+    def with_pairs(
+        self, pairs: list[tuple[int, int]], device: torch.device | str, vocab: int
+    ) -> Csd:
         """The rule with these pairs (drafted token, target's token), whatever their number."""
         bound = self.model_copy()
         codes = [drafted * vocab + best for drafted, best in pairs]
@@ -161,7 +188,9 @@ class Csd(ThresholdRule):
         pair = v.draft.tokens * v.logits.shape[-1] + v.at_parent(v.argmax)
         place = torch.searchsorted(self._pairs, pair).clamp(max=len(self._pairs) - 1)
         frequent = self._pairs[place] == pair
-        return ThresholdView("tau", ">=", self.tau, torch.exp(-v.regret), v.is_argmax | frequent, v.is_argmax)
+        return ThresholdView(
+            "tau", ">=", self.tau, torch.exp(-v.regret), v.is_argmax | frequent, v.is_argmax
+        )
 
 
 TOP = 3
@@ -171,20 +200,22 @@ ALWAYS_OPEN = 0.01
 class Fly(ThresholdRule):
     """FLy: keep a mismatch where the target is unsure, if the drafted tokens behind it match again.
 
-    The drafted tokens of a chain are x_0 ... x_(K-1), t_i the target's argmax in the context of x_i, p0 its raw softmax
-    there. x_i is accepted iff x_i = t_i, or if both hold:
+    The drafted tokens of a chain are x_0 ... x_(K-1), t_i the target's argmax in the context of
+    x_i, p0 its raw softmax there. x_i is accepted iff x_i = t_i, or if both hold:
 
-        gate      -sum over the three likeliest tokens of p0 ln p0  >=  entropy      (nats, not renormalised)
+        gate      -sum over the three likeliest tokens of p0 ln p0  >=  entropy      (nats, not
+                  renormalised)
         window    i <= K - 1 - window   and   x_j = t_j for j = i+1 ... i+window-1
 
-    The first rejection ends the chain; the target's argmax follows. A window of W thus needs W - 1 matches behind the
-    mismatch and one more position; with K < window + 1 nothing is relaxed, and the last `window` positions never are.
-    no_window=true drops the second condition. The gate is open everywhere for entropy <= 0.01.
+    The first rejection ends the chain; the target's argmax follows. A window of W thus needs W - 1
+    matches behind the mismatch and one more position; with K < window + 1 nothing is relaxed, and
+    the last `window` positions never are. no_window=true drops the second condition. The gate is
+    open everywhere for entropy <= 0.01.
 
-    Temperature 0 and chains only: the released code's variants for T > 0 and for trees are not offered. A setting is
-    lossless only if it relaxes nothing: entropy > ln 3, or a window of at least K.
-    Source: arXiv 2511.22972; AMD-AGI/FLy 6667ae84, whose run has K = 15 and an n-gram drafter in front of the draft
-    model.
+    Temperature 0 and chains only: the released code's variants for T > 0 and for trees are not
+    offered. A setting is lossless only if it relaxes nothing: entropy > ln 3, or a window of at
+    least K. Source: arXiv 2511.22972; AMD-AGI/FLy 6667ae84, whose run has K = 15 and an n-gram
+    drafter in front of the draft model.
 
     window     W: x_i is followed by W - 1 matches and one more position.
     entropy    smallest partial entropy, in nats, at which a mismatch may be kept.
@@ -199,13 +230,21 @@ class Fly(ThresholdRule):
 
     def threshold_view(self, v: Verification) -> ThresholdView:
         confirmed = torch.ones_like(v.is_argmax) if self.no_window else self._confirmed(v)
-        return ThresholdView("entropy", ">=", self.entropy, v.at_parent(self._partial_entropy(v.logits)),
-                             v.is_argmax | confirmed, v.is_argmax)
+        return ThresholdView(
+            "entropy",
+            ">=",
+            self.entropy,
+            v.at_parent(self._partial_entropy(v.logits)),
+            v.is_argmax | confirmed,
+            v.is_argmax,
+        )
 
     @staticmethod
     def _partial_entropy(logits: Tensor) -> Tensor:
         """[B, N] nats, at least ALWAYS_OPEN: a gate of that passes every context."""
-        top = logits.topk(min(TOP, logits.shape[-1]), dim=-1).values - logits.logsumexp(-1, keepdim=True)
+        top = logits.topk(min(TOP, logits.shape[-1]), dim=-1).values - logits.logsumexp(
+            -1, keepdim=True
+        )
         return (-(top.exp() * top).sum(-1)).clamp(min=ALWAYS_OPEN)
 
     def _confirmed(self, v: Verification) -> Tensor:
@@ -213,4 +252,6 @@ class Fly(ThresholdRule):
         matches = v.is_argmax.cumsum(1)
         node = torch.arange(v.draft.nodes, device=matches.device)  # node i + 1 holds x_i
         last = (node + self.window - 1).clamp(max=v.draft.nodes - 1)
-        return (matches[:, last] - matches == self.window - 1) & (node <= (v.drafted - self.window)[:, None])
+        return (matches[:, last] - matches == self.window - 1) & (
+            node <= (v.drafted - self.window)[:, None]
+        )

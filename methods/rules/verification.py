@@ -15,23 +15,39 @@ State = dict[str, Tensor]
 
 
 class Verification:
-    """The target's view of one draft: everything a rule may look at, computed once and only when asked for.
+    """The target's view of one draft: everything a rule may look at, computed once and only when
+    asked for.
 
     draft     the proposed tree, N nodes in B rows.
     logits    [B, N, V] float32 raw target logits in the context of each node.
     sampling  the decoding settings; `p` is the processed distribution under them.
-    u         [B, N] uniforms in [0, 1) of the prompt's own stream; u[:, i] belongs to the test of node i alone.
+    u         [B, N] uniforms in [0, 1) of the prompt's own stream; u[:, i] belongs to the test of
+              node i alone.
     hidden    [B, N, H] final-norm hidden states, only for rules with `needs_hidden`.
     state     the rule's state of each request before this draft; empty for a rule without one.
     notes     what a rule computes to decide and needs again to emit.
 
-    "Per context" means a value at the node after which something is predicted, "per node" one about the node's own
-    token, which was predicted in the context of its parent. The root's per-node values carry no meaning.
+    "Per context" means a value at the node after which something is predicted, "per node" one about
+    the node's own token, which was predicted in the context of its parent. The root's per-node
+    values carry no meaning.
     """
 
-    def __init__(self, draft: Draft, logits: Tensor, sampling: Sampling, u: Tensor, hidden: Tensor | None = None,
-                 state: State | None = None):
-        self.draft, self.logits, self.sampling, self.u, self.hidden_or_none = draft, logits, sampling, u, hidden
+    def __init__(
+        self,
+        draft: Draft,
+        logits: Tensor,
+        sampling: Sampling,
+        u: Tensor,
+        hidden: Tensor | None = None,
+        state: State | None = None,
+    ):
+        self.draft, self.logits, self.sampling, self.u, self.hidden_or_none = (
+            draft,
+            logits,
+            sampling,
+            u,
+            hidden,
+        )
         self.state: State = {} if state is None else state
         self.notes: dict[str, Tensor] = {}
 
@@ -52,7 +68,8 @@ class Verification:
         return per_context.gather(1, parent.expand(-1, -1, *per_context.shape[2:]))
 
     def of_token(self, per_context: Tensor) -> Tensor:
-        """From contexts and tokens [B, N, V] to nodes [B, N]: the entry of the node's token at its parent."""
+        """From contexts and tokens [B, N, V] to nodes [B, N]: the entry of the node's token at its
+        parent."""
         return per_context.flatten(1).gather(1, self._entry)
 
     @cached_property
@@ -69,7 +86,8 @@ class Verification:
 
     @cached_property
     def top2(self) -> tuple[Tensor, Tensor]:
-        """The two largest raw logits and their tokens in each context: values, ids, both [B, N, 2]."""
+        """The two largest raw logits and their tokens in each context: values, ids, both [B, N,
+        2]."""
         return torch.topk(self.logits, 2, dim=-1)
 
     @cached_property
@@ -90,11 +108,18 @@ class Verification:
     @cached_property
     def p(self) -> Tensor:
         """[B, N, V] processed target distribution in each context; a point mass when greedy."""
-        return self.sampling.probs(self.logits) if self.sampling.greedy else self.processed.softmax(-1)
+        return (
+            self.sampling.probs(self.logits) if self.sampling.greedy else self.processed.softmax(-1)
+        )
 
     def p_at(self, node: Tensor) -> Tensor:
-        """[B, V] processed target distribution in the context of node [B], of that node alone unless `p` is at hand."""
-        return self.at(self.p, node) if "p" in self.__dict__ else self.sampling.probs(self.at(self.logits, node))
+        """[B, V] processed target distribution in the context of node [B], of that node alone
+        unless `p` is at hand."""
+        return (
+            self.at(self.p, node)
+            if "p" in self.__dict__
+            else self.sampling.probs(self.at(self.logits, node))
+        )
 
     @cached_property
     def p_token(self) -> Tensor:
@@ -103,18 +128,21 @@ class Verification:
 
     @cached_property
     def q(self) -> Tensor:
-        """[B, N, V] processed draft distribution in each context; unspecified where the drafter did not expand."""
+        """[B, N, V] processed draft distribution in each context; unspecified where the drafter did
+        not expand."""
         return self.sampling.probs(self.draft_logits)
 
     @property
     def q_token(self) -> Tensor:
-        """[B, N] draft probability of the node's own token; only for rules with `needs_q`, or sampled candidates."""
+        """[B, N] draft probability of the node's own token; only for rules with `needs_q`, or
+        sampled candidates."""
         assert self.draft.q is not None, "the draft has no distribution"
         return self.draft.q
 
     @property
     def draft_logits(self) -> Tensor:
-        """[B, N, V] raw draft logits in each context; only for rules with `needs_q`, or sampled candidates."""
+        """[B, N, V] raw draft logits in each context; only for rules with `needs_q`, or sampled
+        candidates."""
         assert self.draft.logits is not None, "the draft has no distribution"
         return self.draft.logits
 
@@ -131,12 +159,14 @@ class Verification:
 
     @cached_property
     def token_logprob(self) -> Tensor:
-        """[B, N] float64: log p0 of the node's token at its parent, p0 the softmax of the raw logits."""
+        """[B, N] float64: log p0 of the node's token at its parent, p0 the softmax of the raw
+        logits."""
         return (self.of_token(self.logits) - self.at_parent(self.log_mass)).double()
 
     @cached_property
     def regret(self) -> Tensor:
-        """[B, N] float64: by how much the raw logit of the node's token is below the largest at its parent."""
+        """[B, N] float64: by how much the raw logit of the node's token is below the largest at its
+        parent."""
         return self.at_parent(self.logits.amax(-1)).double() - self.of_token(self.logits).double()
 
     # --- the tree
@@ -158,7 +188,8 @@ class Verification:
         return self.siblings.tril(-1)
 
     def child(self, rank: int) -> tuple[Tensor, Tensor]:
-        """[B, N] index of each context's valid child number `rank` from 0, and [B, N] bool whether it has one."""
+        """[B, N] index of each context's valid child number `rank` from 0, and [B, N] bool whether
+        it has one."""
         nodes = torch.arange(self.draft.nodes, device=self.u.device)
         children = (self.draft.parents[:, None, :] == nodes[:, None]) & self.draft.valid[:, None, :]
         chosen = children & (children.cumsum(-1) == rank + 1)

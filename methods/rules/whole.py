@@ -24,28 +24,31 @@ ASCEND_MINIMUM = 3
 
 
 class Block(Rule):
-    """Block verification: speculative sampling that judges prefixes of a chain as a whole. Lossless, and never worse.
+    """Block verification: speculative sampling that judges prefixes of a chain as a whole.
+    Lossless, and never worse.
 
     x_1 ... x_K are drafted from q, p and q taken in the context of each. With P_0 = 1,
 
         P_i = min(1, P_(i-1) p(x_i)/q(x_i))
-        h_i = Z_i / (Z_i + 1 - P_i),   Z_i = sum over v of max(0, P_i p(v) - q(v)) in the context behind x_i;   0/0 is 1
+        h_i = Z_i / (Z_i + 1 - P_i),   Z_i = sum over v of max(0, P_i p(v) - q(v)) in the context
+                                       behind x_i;   0/0 is 1
 
-    The number of kept tokens is the *largest* i with u_i < h_i, 0 if there is none: u_i belongs to the prefix of length
-    i, and an early failure does not end the search. Behind x_K nothing was drafted, q = 0, so that h_K = P_K. The token
-    after the kept prefix has weights max(0, P_i p(v) - q(v)). A deterministic candidate is drawn from a point mass on
-    itself.
+    The number of kept tokens is the *largest* i with u_i < h_i, 0 if there is none: u_i belongs to
+    the prefix of length i, and an early failure does not end the search. Behind x_K nothing was
+    drafted, q = 0, so that h_K = P_K. The token after the kept prefix has weights max(0, P_i p(v) -
+    q(v)). A deterministic candidate is drawn from a point mass on itself.
 
     variant
-      block   as above: exactly the target's distribution at every temperature, and in expectation at least as many
-              drafts are kept as by `lossless`.
-      ascend  what vllm-ascend releases under the name (vllm_ascend/sample/rejection_sampler.py 182b75ea): the last i
-              with prod_(j<=i) min(1, p/q) > prod_(j<=i) u_j, then the residual of `lossless`; fewer than three drafted
-              tokens are tested one by one. NOT lossless.
+      block   as above: exactly the target's distribution at every temperature, and in expectation
+              at least as many drafts are kept as by `lossless`.
+      ascend  what vllm-ascend releases under the name (vllm_ascend/sample/rejection_sampler.py
+              182b75ea): the last i with prod_(j<=i) min(1, p/q) > prod_(j<=i) u_j, then the
+              residual of `lossless`; fewer than three drafted tokens are tested one by one. NOT
+              lossless.
 
-    Chains only, and at temperature 0 greedy matching. Source: Sun et al. 2024, "Block Verification Accelerates
-    Speculative Decoding" (arXiv 2403.10444), Algorithm 2; vLLM's rejection_sample_method=block,
-    rejection_sampler_utils.py 02e318bd.
+    Chains only, and at temperature 0 greedy matching. Source: Sun et al. 2024, "Block Verification
+    Accelerates Speculative Decoding" (arXiv 2403.10444), Algorithm 2; vLLM's
+    rejection_sample_method=block, rejection_sampler_utils.py 02e318bd.
 
     variant: block, which is lossless, or ascend, which is not."""
 
@@ -62,7 +65,9 @@ class Block(Rule):
             return Decision(lossless)
         if self.variant == "ascend":
             together = (v.drafted >= ASCEND_MINIMUM)[:, None]
-            return Decision(torch.where(together, _up_to_last(v, _ascend_passes(v)), lossless), lossless)
+            return Decision(
+                torch.where(together, _up_to_last(v, _ascend_passes(v)), lossless), lossless
+            )
         return Decision(_up_to_last(v, v.u < thresholds(v)))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
@@ -72,7 +77,9 @@ class Block(Rule):
         prefix = v.at(prefix_ratio(v), node)[:, None]
         left = prefix * p
         if v.draft.sampled:
-            q = v.sampling.probs(v.at(v.draft_logits, node))  # unspecified behind the last token, where it is not used
+            q = v.sampling.probs(
+                v.at(v.draft_logits, node)
+            )  # unspecified behind the last token, where it is not used
             left = (left - torch.where(last[:, None], 0.0, q)).clamp(min=0.0)
         else:
             drafted = v.at(v.draft.tokens, (node + 1).clamp(max=v.draft.nodes - 1))[:, None]
@@ -82,7 +89,8 @@ class Block(Rule):
 
 
 def prefix_ratio(v: Verification) -> Tensor:
-    """P_i: [B, N], 1 at the root. In logarithms the minimum with 1 is the distance to the largest prefix sum so far."""
+    """P_i: [B, N], 1 at the root. In logarithms the minimum with 1 is the distance to the largest
+    prefix sum so far."""
     summed = _log_ratio(v).cumsum(1)
     return (summed - summed.cummax(1).values).exp()
 
@@ -122,24 +130,27 @@ def _up_to_last(v: Verification, passes: Tensor) -> Tensor:
 
 
 class Traversal(Rule):
-    """Traversal verification: judge a tree of sampled siblings from its leaves to its root. Lossless.
+    """Traversal verification: judge a tree of sampled siblings from its leaves to its root.
+    Lossless.
 
-    Each context has M, S and alpha (`Remainder` in lossless.py), at first p, q and, from the root down,
+    Each context has M, S and alpha (`Remainder` in lossless.py), at first p, q and, from the root
+    down,
 
         alpha(root) = 1,   alpha(child x) = min(1, alpha(parent) M(x)/S(x))
 
-    Depth first, the next leaf is accepted with probability alpha, and with it its whole path; the token after it is
-    drawn from its M. Otherwise the leaf is deleted, its parent's M and alpha (and S, for siblings drawn without
-    replacement) change as after a rejection, and its next child is entered from there; a node that has lost all its
-    children is a leaf. The root is accepted at last. A node's alpha when it is tested depends on its path and on
-    earlier siblings along it, not on a random number: all nodes are tested at once, and a subtree is entered iff one of
-    its nodes passes.
+    Depth first, the next leaf is accepted with probability alpha, and with it its whole path; the
+    token after it is drawn from its M. Otherwise the leaf is deleted, its parent's M and alpha (and
+    S, for siblings drawn without replacement) change as after a rejection, and its next child is
+    entered from there; a node that has lost all its children is a leaf. The root is accepted at
+    last. A node's alpha when it is tested depends on its path and on earlier siblings along it, not
+    on a random number: all nodes are tested at once, and a subtree is entered iff one of its nodes
+    passes.
 
-    Lossless for independent siblings and for those drawn without replacement; on a chain it is `block`. At temperature
-    0 greedy matching. It needs siblings that were drawn from q: drafter=model with drafter.branching, or an EAGLE head
-    with drafter.tree=sampled.
-    Source: Weng et al. 2025, "Traversal Verification for Speculative Tree Decoding" (arXiv 2505.12398); no official
-    code."""
+    Lossless for independent siblings and for those drawn without replacement; on a chain it is
+    `block`. At temperature 0 greedy matching. It needs siblings that were drawn from q:
+    drafter=model with drafter.branching, or an EAGLE head with drafter.tree=sampled. Source: Weng
+    et al. 2025, "Traversal Verification for Speculative Tree Decoding" (arXiv 2505.12398); no
+    official code."""
 
     local = False
 
@@ -149,9 +160,12 @@ class Traversal(Rule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if not (candidates.sampled or sampling.greedy):
-            raise ValueError(f"rule=traversal is defined for sampled siblings, and drafter={candidates.drafter} draws "
-                             "none: use drafter=model drafter.branching=[2,2], an EAGLE head with drafter.tree=sampled "
-                             "drafter.branching=[2,2], or rule=lossless")
+            raise ValueError(
+                "rule=traversal is defined for sampled siblings, and "
+                f"drafter={candidates.drafter} draws none: use drafter=model "
+                "drafter.branching=[2,2], an EAGLE head with drafter.tree=sampled "
+                "drafter.branching=[2,2], or rule=lossless"
+            )
 
     def decide(self, v: Verification) -> Decision:
         if v.sampling.greedy:
@@ -168,9 +182,11 @@ class Traversal(Rule):
 
 
 def alphas(v: Verification) -> tuple[Tensor, Tensor]:
-    """alpha of every node when it is entered, and when it is tested, all its children rejected: both [B, N].
+    """alpha of every node when it is entered, and when it is tested, all its children rejected:
+    both [B, N].
 
-    Level by level: one round per sibling rank over the contexts of a depth, or over all where the shape is unknown."""
+    Level by level: one round per sibling rank over the contexts of a depth, or over all where the
+    shape is unknown."""
     draft = v.draft
     entry = torch.zeros_like(v.u, dtype=v.p.dtype)
     entry[:, 0] = 1.0
@@ -183,15 +199,25 @@ def alphas(v: Verification) -> tuple[Tensor, Tensor]:
             token = draft.tokens.gather(1, child[:, here])
             reach = torch.zeros_like(entry)
             reach[:, here] = left.reach(token)
-            entry = torch.where((ranks == rank) & (draft.depth == depth + 1) & draft.valid, v.at_parent(reach), entry)
+            entry = torch.where(
+                (ranks == rank) & (draft.depth == depth + 1) & draft.valid,
+                v.at_parent(reach),
+                entry,
+            )
             left = left.reject(token, real[:, here])
-        tested = torch.where(draft.depth == depth, torch.zeros_like(entry).index_copy(
-            1, torch.arange(first, last, device=entry.device), left.alpha), tested)
+        tested = torch.where(
+            draft.depth == depth,
+            torch.zeros_like(entry).index_copy(
+                1, torch.arange(first, last, device=entry.device), left.alpha
+            ),
+            tested,
+        )
     return entry, torch.where(draft.depth == len(_contexts(v)), entry, tested)
 
 
 def _contexts(v: Verification) -> list[tuple[int, int]]:
-    """The nodes that may have children, first and one past the last of them, at each depth from 0 on."""
+    """The nodes that may have children, first and one past the last of them, at each depth from 0
+    on."""
     sizes = (1,) * v.draft.nodes if v.draft.chain else v.draft.sizes
     if sizes is None:
         return [(0, v.draft.nodes)] * v.draft.nodes
@@ -206,21 +232,25 @@ RELEASED_EPSILON = 1e-5
 
 
 class Typical(WarmRule):
-    """Typical acceptance (Medusa): accept a token that is likely for the target's entropy; keep the longest path.
+    """Typical acceptance (Medusa): accept a token that is likely for the target's entropy; keep the
+    longest path.
 
-        accept x  iff  p(x) > min(epsilon, delta * exp(-H(p)))        H(p) = -sum_v p(v) log p(v), nats
+        accept x  iff  p(x) > min(epsilon, delta * exp(-H(p)))        H(p) = -sum_v p(v) log p(v),
+                  nats
 
-    p is the target's distribution in the context of x's parent. Of all paths whose nodes are all accepted, the longest
-    is kept; among equally long ones, the one with the largest product of p(x). Siblings are not tested in order: the
-    tree is evaluated as a whole. The token after the path is the target's argmax at every temperature, so typical
-    acceptance is not a sampling method: if all drafts are wrong, it is greedy decoding. At temperature 0 the rule is
-    greedy matching.
-    Source: Medusa (Cai et al. 2024), section 2.3.1; FasterDecoding/Medusa, `evaluate_posterior(fast=True)`.
+    p is the target's distribution in the context of x's parent. Of all paths whose nodes are all
+    accepted, the longest is kept; among equally long ones, the one with the largest product of
+    p(x). Siblings are not tested in order: the tree is evaluated as a whole. The token after the
+    path is the target's argmax at every temperature, so typical acceptance is not a sampling
+    method: if all drafts are wrong, it is greedy decoding. At temperature 0 the rule is greedy
+    matching. Source: Medusa (Cai et al. 2024), section 2.3.1; FasterDecoding/Medusa,
+    `evaluate_posterior(fast=True)`.
 
     variant
       paper     p is the processed distribution (temperature, top-k, top-p), H its entropy.
-      released  p = softmax(z / temperature), without top-k and top-p; H = -sum_v p(v) log(p(v) + 1e-5), slightly
-                smaller. The repository calls delta `posterior_alpha` and epsilon `posterior_threshold`.
+      released  p = softmax(z / temperature), without top-k and top-p; H = -sum_v p(v) log(p(v) +
+                1e-5), slightly smaller. The repository calls delta `posterior_alpha` and epsilon
+                `posterior_threshold`.
     correction
       greedy    the argmax, as above.
       sample    drawn from p instead: typical acceptance as a sampling method. In neither source.
@@ -244,19 +274,25 @@ class Typical(WarmRule):
 
     def _threshold(self, p: Tensor) -> Tensor:
         """min(epsilon, delta exp(-H)) in each context: [B, N, V] -> [B, N]."""
-        log_p = (p + RELEASED_EPSILON).log() if self.variant == "released" else torch.where(p > 0, p, 1.0).log()
+        log_p = (
+            (p + RELEASED_EPSILON).log()
+            if self.variant == "released"
+            else torch.where(p > 0, p, 1.0).log()
+        )
         entropy = -(p * log_p).sum(-1)
         return (self.delta * (-entropy).exp()).clamp(max=self.epsilon)
 
 
 def best_path(v: Verification, accept: Tensor, p_token: Tensor) -> Tensor:
-    """[B, N] bool: the nodes of the longest path whose nodes are all accepted, the most probable among ties. `p_token`
-    [B, N]: probabilities of the nodes' tokens."""
+    """[B, N] bool: the nodes of the longest path whose nodes are all accepted, the most probable
+    among ties. `p_token` [B, N]: probabilities of the nodes' tokens."""
     draft = v.draft
     accept = accept & draft.valid
     accept[:, 0] = True
     whole = ~(draft.ancestors & ~accept[:, None, :]).any(-1)
-    log_p = torch.where(accept & (draft.depth > 0), p_token, 1.0).log()  # 0 at the root, and finite: accepted has p > 0
+    log_p = torch.where(
+        accept & (draft.depth > 0), p_token, 1.0
+    ).log()  # 0 at the root, and finite: accepted has p > 0
     likelihood = (draft.ancestors.to(log_p.dtype) @ log_p[..., None])[..., 0]
     depth = torch.where(whole, draft.depth, -1)
     longest = depth == depth.amax(1, keepdim=True)
@@ -272,24 +308,29 @@ HALVINGS, LARGEST = 30, 60.0
 class Tilted(WarmRule):
     """Tilted acceptance: the most tokens for the least divergence from the target, on any draft.
 
-    In every context it draws the next token from the law R that maximises, over what one draft may keep,
+    In every context it draws the next token from the law R that maximises, over what one draft may
+    keep,
 
-        E[tokens kept] - lam * sum of KL(R || p) over the contexts that are visited          lam in tokens a nat
+        E[tokens kept] - lam * sum of KL(R || p) over the contexts that are visited
 
-    Deterministic candidates: a soft dynamic programme from the leaves up, V = 0 at a leaf, S = sum of the children's p:
+    with lam in tokens a nat.
 
-        V(c) = lam ln( sum_i p(x_i) exp((1 + V(x_i))/lam) + 1 - S ),   R(x_i | c) = p(x_i) exp((1 + V(x_i) - V(c))/lam)
+    Deterministic candidates: a soft dynamic programme from the leaves up, V = 0 at a leaf, S = sum
+    of the children's p:
 
-    and the other tokens with p(y) exp(-V(c)/lam). A chain of candidates drawn from q, token by token: at most min(q, R)
-    of the mass can be kept, and
+        V(c) = lam ln( sum_i p(x_i) exp((1 + V(x_i))/lam) + 1 - S ),
+        R(x_i | c) = p(x_i) exp((1 + V(x_i) - V(c))/lam)
+
+    and the other tokens with p(y) exp(-V(c)/lam). A chain of candidates drawn from q, token by
+    token: at most min(q, R) of the mass can be kept, and
 
         R(y) = min(max(c p(y), q(y)), c p(y) exp(1/lam)),   c from sum R = 1
 
-    is attained by speculative sampling towards R: keep x with min(1, R(x)/q(x)), else draw from norm max(0, R - q).
-    What a kept token makes possible further down is not counted there (block verification keeps more at lam =
-    infinity). lam = infinity is lossless, lam -> 0 keeps the longest path, or every drawn token. At temperature 0:
-    greedy matching. For one drawn token the trade of rejection against total variation is Yin et al. 2024 (arXiv
-    2411.00841), Theorem 5.
+    is attained by speculative sampling towards R: keep x with min(1, R(x)/q(x)), else draw from
+    norm max(0, R - q). What a kept token makes possible further down is not counted there (block
+    verification keeps more at lam = infinity). lam = infinity is lossless, lam -> 0 keeps the
+    longest path, or every drawn token. At temperature 0: greedy matching. For one drawn token the
+    trade of rejection against total variation is Yin et al. 2024 (arXiv 2411.00841), Theorem 5.
 
     lam: tokens that one nat of divergence must bring."""
 
@@ -302,8 +343,11 @@ class Tilted(WarmRule):
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
         if candidates.sampled and not candidates.chain and not sampling.greedy:
-            raise ValueError("rule=tilted is defined for chains of drawn tokens and for deterministic trees, and "
-                             f"drafter={candidates.drafter} draws trees: use drafter=model or eagle3, or rule=lossless")
+            raise ValueError(
+                "rule=tilted is defined for chains of drawn tokens and for deterministic trees, "
+                f"and drafter={candidates.drafter} draws trees: use drafter=model or eagle3, or "
+                "rule=lossless"
+            )
 
     def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         if v.draft.sampled:
@@ -324,15 +368,22 @@ class Tilted(WarmRule):
 
 
 def shares(v: Verification, lam: float) -> Tensor:
-    """[B, N] float64: R(x_i | c) of each node's token in its context, 0 at the root and in padding."""
+    """[B, N] float64: R(x_i | c) of each node's token in its context, 0 at the root and in
+    padding."""
     children = v.draft.valid & (v.draft.depth > 0)
     p = sibling_mass(v)[0].double().masked_fill(~children, 0.0)
     rest = (1.0 - torch.zeros_like(p).scatter_add(1, v.parent, p)).clamp(min=1e-12)
     value, weight = torch.zeros_like(p), torch.full_like(p, -torch.inf)
     for depth in range((v.draft.levels or v.draft.nodes) - 1, 0, -1):
         weight = torch.where(v.draft.depth == depth, p.log() + (1.0 + value) / lam, weight)
-        largest = rest.log().scatter_reduce(1, v.parent, weight, "amax")  # for a sum of exponentials that fits
-        total = (rest.log() - largest).exp().scatter_add(1, v.parent, (weight - largest.gather(1, v.parent)).exp())
+        largest = rest.log().scatter_reduce(
+            1, v.parent, weight, "amax"
+        )  # for a sum of exponentials that fits
+        total = (
+            (rest.log() - largest)
+            .exp()
+            .scatter_add(1, v.parent, (weight - largest.gather(1, v.parent)).exp())
+        )
         value = torch.where(v.draft.depth == depth - 1, lam * (largest + total.log()), value)
     return (weight - value.gather(1, v.parent) / lam).exp()
 

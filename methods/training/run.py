@@ -1,5 +1,5 @@
-"""The training loop of drafter heads and of the embedded pair: Muon for matrices, AdamW for the rest, resumable at any
-update."""
+"""The training loop of drafter heads and of the embedded pair: Muon for matrices, AdamW for the
+rest, resumable at any update."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LOG_EVERY = 10
 
 
 class TrainingRun(ABC):
-    """A module in training. In the folder `work`, run.pt is the latest checkpoint, and loss.jsonl has a line for each
-    logged update.
+    """A module in training. In the folder `work`, run.pt is the latest checkpoint, and loss.jsonl
+    has a line for each logged update.
 
     module      what is trained: those of its parameters that have gradients.
     updates     of the whole run; `done` of them are.
@@ -31,9 +31,21 @@ class TrainingRun(ABC):
     module: nn.Module
     done: int = 0
 
-    def __init__(self, work: Path, updates: int, rate: Callable[[int], float], save_every: int,
-                 clip: float = 1.0) -> None:
-        self.work, self.updates, self.rate, self.save_every, self.clip = work, updates, rate, save_every, clip
+    def __init__(
+        self,
+        work: Path,
+        updates: int,
+        rate: Callable[[int], float],
+        save_every: int,
+        clip: float = 1.0,
+    ) -> None:
+        self.work, self.updates, self.rate, self.save_every, self.clip = (
+            work,
+            updates,
+            rate,
+            save_every,
+            clip,
+        )
         self._optimisers: list[tuple[torch.optim.Optimizer, float]] = []
         work.mkdir(parents=True, exist_ok=True)
 
@@ -45,19 +57,30 @@ class TrainingRun(ABC):
         """What a checkpoint holds beside weights, optimisers and the number of updates."""
         return {}
 
-    def optimise(self, vocabulary: Iterable[Tensor], lr: float, adam_lr: float, beta: float, muon: bool = True) -> None:
-        """Make the optimisers: Muon (or AdamW) for matrices at `lr`; AdamW at `adam_lr` for the `vocabulary`'s, those
-        with an entry a token, and for biases and norms."""
+    def optimise(
+        self,
+        vocabulary: Iterable[Tensor],
+        lr: float,
+        adam_lr: float,
+        beta: float,
+        muon: bool = True,
+    ) -> None:
+        """Make the optimisers: Muon (or AdamW) for matrices at `lr`; AdamW at `adam_lr` for the
+        `vocabulary`'s, those with an entry a token, and for biases and norms."""
         excluded = {id(p) for p in vocabulary}
         trained = [p for p in self.module.parameters() if p.requires_grad]
         matrices = [p for p in trained if p.ndim == 2 and id(p) not in excluded]
         ids = {id(p) for p in matrices}
         rest = [p for p in trained if id(p) not in ids]
-        self._optimisers = [(torch.optim.AdamW(rest, lr=adam_lr, betas=(0.9, beta), weight_decay=0.0), adam_lr)]
+        self._optimisers = [
+            (torch.optim.AdamW(rest, lr=adam_lr, betas=(0.9, beta), weight_decay=0.0), adam_lr)
+        ]
         if matrices:
             first: torch.optim.Optimizer = (
-                torch.optim.Muon(matrices, lr=lr, momentum=0.95, weight_decay=0.01, ns_steps=3) if muon
-                else torch.optim.AdamW(matrices, lr=lr, betas=(0.9, beta), weight_decay=0.0))
+                torch.optim.Muon(matrices, lr=lr, momentum=0.95, weight_decay=0.01, ns_steps=3)
+                if muon
+                else torch.optim.AdamW(matrices, lr=lr, betas=(0.9, beta), weight_decay=0.0)
+            )
             self._optimisers.insert(0, (first, lr))
 
     def checkpoint(self, device: str) -> dict[str, Any] | None:
@@ -73,18 +96,28 @@ class TrainingRun(ABC):
                 part.load_state_dict(saved)
             self.done = state["done"]
         if (losses := self.work / "loss.jsonl").exists():
-            kept = [line for line in losses.read_text().splitlines() if json.loads(line)["step"] <= self.done]
+            kept = [
+                line
+                for line in losses.read_text().splitlines()
+                if json.loads(line)["step"] <= self.done
+            ]
             losses.write_text("".join(f"{line}\n" for line in kept))
 
     def train(self, name: str) -> None:
         """Make the updates that are missing; `name` titles the progress bar."""
-        with Progress(TextColumn(f"{name} {{task.description}}"), BarColumn(), MofNCompleteColumn(),
-                      TimeRemainingColumn()) as progress:
+        with Progress(
+            TextColumn(f"{name} {{task.description}}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        ) as progress:
             bar = progress.add_task("", total=self.updates, completed=self.done)
             while self.done < self.updates:
                 loss, noted = self.loss(self.done)
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_([p for p in self.module.parameters() if p.requires_grad], self.clip)
+                torch.nn.utils.clip_grad_norm_(
+                    [p for p in self.module.parameters() if p.requires_grad], self.clip
+                )
                 rate = self.rate(self.done)
                 for part, base in self._optimisers:
                     for group in part.param_groups:
@@ -96,10 +129,18 @@ class TrainingRun(ABC):
                     row = {"step": self.done, "loss": round(loss.item(), 4), **noted}
                     with (self.work / "loss.jsonl").open("a") as file:
                         file.write(json.dumps(row) + "\n")
-                    shown = " ".join(f"{key} {value}" for key, value in row.items() if key not in ("step", "tokens"))
+                    shown = " ".join(
+                        f"{key} {value}"
+                        for key, value in row.items()
+                        if key not in ("step", "tokens")
+                    )
                     progress.update(bar, completed=self.done, description=shown)
                 if self.done % self.save_every == 0 or self.done == self.updates:
-                    state = {"done": self.done, "module": self.module.state_dict(), **self.further_state(),
-                             "optimisers": [part.state_dict() for part, _ in self._optimisers]}
+                    state = {
+                        "done": self.done,
+                        "module": self.module.state_dict(),
+                        **self.further_state(),
+                        "optimisers": [part.state_dict() for part, _ in self._optimisers],
+                    }
                     torch.save(state, self.work / "run.tmp")
                     os.replace(self.work / "run.tmp", self.work / "run.pt")

@@ -1,9 +1,10 @@
-"""Trees of a shape that is the same in every cycle, filled with the likeliest tokens, or with siblings that are drawn
-from the draft's distribution, with or without replacement.
+"""Trees of a shape that is the same in every cycle, filled with the likeliest tokens, or with
+siblings that are drawn from the draft's distribution, with or without replacement.
 
-Source of drawn ones: SpecInfer (Miao et al. 2024), independent siblings; Jeon et al. 2024, "Recursive Speculative
-Decoding", constant branching factors and siblings drawn without replacement. Their shape is regular: at depth d each
-node has branching[d] children, and one behind the last of the factors."""
+Source of drawn ones: SpecInfer (Miao et al. 2024), independent siblings; Jeon et al. 2024,
+"Recursive Speculative Decoding", constant branching factors and siblings drawn without replacement.
+Their shape is regular: at depth d each node has branching[d] children, and one behind the last of
+the factors."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ LARGEST_LEVEL = 1024
 
 def _bounded(factors: list[int]) -> list[int]:
     if math.prod(factors) > LARGEST_LEVEL:
-        raise ValueError(f"{math.prod(factors)} nodes at one depth; at most {LARGEST_LEVEL}: give fewer or smaller "
-                         "factors")
+        raise ValueError(
+            f"{math.prod(factors)} nodes at one depth; at most {LARGEST_LEVEL}: give fewer or "
+            "smaller factors"
+        )
     return factors
 
 
@@ -38,7 +41,8 @@ Branching = Annotated[list[PositiveInt], Field(max_length=32), AfterValidator(_b
 class Level:
     """What fills one depth of a tree of fixed shape, as indices.
 
-    choice  [n] of each of its nodes: in the flat table of the level above, (parent that has children, rank).
+    choice  [n] of each of its nodes: in the flat table of the level above, (parent that has
+            children, rank).
     inner   [m] which of the n nodes have children; None if none has.
     parent  [m] their parents among the nodes above that have children.
     """
@@ -50,21 +54,33 @@ class Level:
 
 @cache
 def _tables(shape: static.StaticTree, device: torch.device) -> tuple[Draft, list[Level], Tensor]:
-    """A draft of this shape whose tokens mean nothing, its levels, and [N] the context from which each node's children
-    are drafted, 0 for leaves. Kept for good: a recorded growth reads them where they are."""
+    """A draft of this shape whose tokens mean nothing, its levels, and [N] the context from which
+    each node's children are drafted, 0 for leaves. Kept for good: a recorded growth reads them
+    where they are."""
     inner, levels = sorted(set(shape.parents) - {-1}), []
-    at = {node: sum(shape.depth[other] == shape.depth[node] for other in inner[:i]) for i, node in enumerate(inner)}
+    at = {
+        node: sum(shape.depth[other] == shape.depth[node] for other in inner[:i])
+        for i, node in enumerate(inner)
+    }
     for depth, width in enumerate(shape.widths, start=1):
         nodes = [n for n in range(shape.nodes) if shape.depth[n] == depth]
         choice = [at[shape.parents[n]] * width + shape.ranks[n] for n in nodes]
         fed = [i for i, n in enumerate(nodes) if n in at]
         parent = [at[shape.parents[nodes[i]]] for i in fed]
-        levels.append(Level(torch.tensor(choice, device=device), torch.tensor(fed, device=device) if fed else None,
-                            torch.tensor(parent, device=device)))
+        levels.append(
+            Level(
+                torch.tensor(choice, device=device),
+                torch.tensor(fed, device=device) if fed else None,
+                torch.tensor(parent, device=device),
+            )
+        )
     source = {node: i for i, node in enumerate(inner)}
     parents = torch.tensor([shape.parents], device=device)
-    return (Draft.of_parents(torch.zeros_like(parents), parents, max_depth=shape.max_depth), levels,
-            torch.tensor([source.get(node, 0) for node in range(shape.nodes)], device=device))
+    return (
+        Draft.of_parents(torch.zeros_like(parents), parents, max_depth=shape.max_depth),
+        levels,
+        torch.tensor([source.get(node, 0) for node in range(shape.nodes)], device=device),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +102,8 @@ class ShapedTree:
     """How a tree of fixed shape is filled.
 
     shape        the tree's shape; a regular one where siblings are drawn.
-    sampling     the decoding settings: siblings are drawn from the distribution processed under them.
+    sampling     the decoding settings: siblings are drawn from the distribution processed under
+                 them.
     sampled      draw; otherwise take the likeliest tokens, whose q is under the raw softmax.
     replacement  siblings are independent draws.
     """
@@ -109,12 +126,15 @@ class ShapedTree:
         return _tables(self.shape, device)[1]
 
     def siblings(self, depth: int, logits: Tensor, u: Tensor) -> Siblings:
-        """The nodes of a depth from the raw draft logits [B, M, V] of the M nodes above that have children; uniforms
-        `u` [B, n] of a tree that is drawn."""
+        """The nodes of a depth from the raw draft logits [B, M, V] of the M nodes above that have
+        children; uniforms `u` [B, n] of a tree that is drawn."""
         width = self.shape.widths[depth - 1]
         if not self.sampled:
             tokens = logits.topk(width, dim=-1).indices
-            q, choice = logits.softmax(-1).gather(-1, tokens), self.levels(logits.device)[depth - 1].choice
+            q, choice = (
+                logits.softmax(-1).gather(-1, tokens),
+                self.levels(logits.device)[depth - 1].choice,
+            )
             tokens, q = (x.flatten(1).index_select(1, choice) for x in (tokens, q))
             return Siblings(tokens, q, torch.ones_like(tokens, dtype=torch.bool))
         probs = left = self.sampling.probs(logits)
@@ -126,18 +146,38 @@ class ShapedTree:
             if not self.replacement:
                 left = left.scatter(-1, token[..., None], 0.0)
         tokens = torch.stack(chosen, -1)
-        return Siblings(tokens.flatten(1), probs.gather(-1, tokens).flatten(1), torch.stack(real, -1).flatten(1))
+        return Siblings(
+            tokens.flatten(1), probs.gather(-1, tokens).flatten(1), torch.stack(real, -1).flatten(1)
+        )
 
     def assemble(self, root: Tensor, levels: list[Siblings], logits: list[Tensor] | None) -> Draft:
-        """The draft behind `root` [B, 1] from each depth's nodes and, where drafts carry a distribution, the raw logits
-        [B, M, V] that they were taken from."""
+        """The draft behind `root` [B, 1] from each depth's nodes and, where drafts carry a
+        distribution, the raw logits [B, M, V] that they were taken from."""
         shape, _, source = _tables(self.shape, root.device)
         tokens = torch.cat([root, *(level.tokens for level in levels)], 1)
-        q = torch.cat([torch.ones_like(root, dtype=torch.float32), *(level.q for level in levels)], 1)
+        q = torch.cat(
+            [torch.ones_like(root, dtype=torch.float32), *(level.q for level in levels)], 1
+        )
         whole = None if logits is None else torch.cat(logits, 1)[:, source]
         if max(self.shape.widths) == 1:
             return Draft.of_chain(tokens, sampled=self.sampled, logits=whole, q=q)
-        real = torch.cat([torch.ones_like(root, dtype=torch.bool), *(level.real for level in levels)], 1)
-        valid = ~(shape.ancestors & ~real[:, None, :]).any(-1) if self.sampled else real  # with all its ancestors
-        return Draft(tokens, shape.parents, shape.ancestors, shape.depth, valid, self.sampled, whole, q,
-                     width=max(self.shape.widths), levels=shape.levels, replacement=self.replacement, sizes=self.sizes)
+        real = torch.cat(
+            [torch.ones_like(root, dtype=torch.bool), *(level.real for level in levels)], 1
+        )
+        valid = (
+            ~(shape.ancestors & ~real[:, None, :]).any(-1) if self.sampled else real
+        )  # with all its ancestors
+        return Draft(
+            tokens,
+            shape.parents,
+            shape.ancestors,
+            shape.depth,
+            valid,
+            self.sampled,
+            whole,
+            q,
+            width=max(self.shape.widths),
+            levels=shape.levels,
+            replacement=self.replacement,
+            sizes=self.sizes,
+        )

@@ -1,6 +1,7 @@
 """Static draft trees: shapes that do not depend on the draft, kept as data in methods/trees/shapes.
 
-A node is named by its path of ranks: "0.2" is the third-best continuation of the best first token. A file is YAML:
+A node is named by its path of ranks: "0.2" is the third-best continuation of the best first token.
+A file is YAML:
 
     source: where the shape comes from
     paths: |            # every draft node, one line per depth; the root has no path
@@ -28,14 +29,16 @@ RankPath = tuple[int, ...]
 
 
 class TreeError(ValueError):
-    """A tree file that cannot be used. The message is one line: which file, what is wrong, what is allowed."""
+    """A tree file that cannot be used. The message is one line: which file, what is wrong, what is
+    allowed."""
 
 
 @dataclass(frozen=True)
 class StaticTree:
     """The shape of a draft tree with N nodes, node 0 the root, ordered by depth and then by path.
 
-    A parent's index is smaller than its children's, and siblings are ordered best first, as `Draft` requires.
+    A parent's index is smaller than its children's, and siblings are ordered best first, as `Draft`
+    requires.
 
     name    shipped name or file, for messages.
     source  where the shape comes from.
@@ -48,18 +51,26 @@ class StaticTree:
 
     @classmethod
     def of_paths(cls, name: str, source: str, paths: Sequence[Sequence[int]]) -> StaticTree:
-        """Build the tree from the paths of all draft nodes, in any order, without the root. Raises TreeError."""
+        """Build the tree from the paths of all draft nodes, in any order, without the root. Raises
+        TreeError."""
         given = sorted((tuple(path) for path in paths), key=lambda path: (len(path), path))
         if not given:
             raise TreeError(f"{name}: no nodes; give at least one path of ranks, such as 0")
         known: set[RankPath] = {()}
         for path in given:
             if path in known:
-                raise TreeError(f"{name}: node {_word(path) or 'root'} is given twice; give every draft node once")
+                raise TreeError(
+                    f"{name}: node {_word(path) or 'root'} is given twice; give every draft node "
+                    "once"
+                )
             if min(path) < 0:
-                raise TreeError(f"{name}: node {_word(path)} has a negative rank; ranks count from 0, the best")
+                raise TreeError(
+                    f"{name}: node {_word(path)} has a negative rank; ranks count from 0, the best"
+                )
             if path[:-1] not in known:
-                raise TreeError(f"{name}: node {_word(path)} has no parent; add node {_word(path[:-1])}")
+                raise TreeError(
+                    f"{name}: node {_word(path)} has no parent; add node {_word(path[:-1])}"
+                )
             known.add(path)
         return cls(name, source, ((), *given))
 
@@ -76,7 +87,8 @@ class StaticTree:
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:
-        """Rank of each node's token in the drafter's distribution at its parent, 0 the best; the root's is 0."""
+        """Rank of each node's token in the drafter's distribution at its parent, 0 the best; the
+        root's is 0."""
         return (0, *(path[-1] for path in self.paths[1:]))
 
     @cached_property
@@ -87,7 +99,10 @@ class StaticTree:
     @cached_property
     def inner(self) -> tuple[int, ...]:
         """Nodes with children at each depth, the root first: what a head reads, level by level."""
-        return tuple(sum(self.depth[node] == d for node in set(self.parents) - {-1}) for d in range(self.max_depth))
+        return tuple(
+            sum(self.depth[node] == d for node in set(self.parents) - {-1})
+            for d in range(self.max_depth)
+        )
 
     @property
     def max_depth(self) -> int:
@@ -96,16 +111,22 @@ class StaticTree:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """For each depth 1, 2, …: how many top tokens of a distribution are needed, i.e. the largest rank + 1."""
-        return tuple(max(path[-1] for path in self.paths if len(path) == d) + 1 for d in range(1, self.max_depth + 1))
+        """For each depth 1, 2, …: how many top tokens of a distribution are needed, i.e. the
+        largest rank + 1."""
+        return tuple(
+            max(path[-1] for path in self.paths if len(path) == d) + 1
+            for d in range(1, self.max_depth + 1)
+        )
 
 
 @cache
 def regular(branching: tuple[int, ...], depth: int) -> StaticTree:
-    """The tree of `depth` levels in which a node has as many children as `branching` says for its depth, from the root
-    on; 1 behind the last of them."""
+    """The tree of `depth` levels in which a node has as many children as `branching` says for its
+    depth, from the root on; 1 behind the last of them."""
     factors = (*branching, *[1] * depth)[:depth]
-    paths = [path for level in range(1, depth + 1) for path in product(*map(range, factors[:level]))]
+    paths = [
+        path for level in range(1, depth + 1) for path in product(*map(range, factors[:level]))
+    ]
     return StaticTree.of_paths(f"branching {list(branching)}", "regular", paths)
 
 
@@ -119,12 +140,16 @@ def load(name: str | Path) -> StaticTree:
     """A shipped tree by its name, or the one in a file of yours (`*.yaml`). Raises TreeError."""
     file = Path(name).expanduser() if str(name).endswith(".yaml") else FOLDER / f"{name}.yaml"
     if not file.is_file():
-        raise TreeError(f"{name}: no such tree; there are {', '.join(names())}, or give the path of a .yaml file")
+        raise TreeError(
+            f"{name}: no such tree; there are {', '.join(names())}, or give the path of a .yaml "
+            "file"
+        )
     return parse(str(name), file.read_text(encoding="utf-8"))
 
 
 def _name_or_file(tree: object) -> object:
-    """A `.yaml` file becomes a Path, so that a cell's identity depends on its content and not on its location."""
+    """A `.yaml` file becomes a Path, so that a cell's identity depends on its content and not on
+    its location."""
     return Path(tree) if isinstance(tree, str) and tree.endswith(".yaml") else tree
 
 
@@ -144,13 +169,23 @@ def parse(name: str, text: str) -> StaticTree:
         given = user_yaml.parse(text)
     except ValueError as error:
         raise TreeError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(given, dict) or set(given) != {"source", "paths"} or not all(map(_is_text, given.values())):
-        raise TreeError(f"{name}: give exactly the keys source (text) and paths (text, one line per depth: 0 1 0.0)")
+    if (
+        not isinstance(given, dict)
+        or set(given) != {"source", "paths"}
+        or not all(map(_is_text, given.values()))
+    ):
+        raise TreeError(
+            f"{name}: give exactly the keys source (text) and paths (text, one line per depth: 0 "
+            "1 0.0)"
+        )
     paths = []
     for word in given["paths"].split():
         ranks = word.split(".")
         if not all(rank.isascii() and rank.isdigit() for rank in ranks):
-            raise TreeError(f"{name}: {word!r} is not a path of ranks; write ranks separated by dots, such as 0.2.1")
+            raise TreeError(
+                f"{name}: {word!r} is not a path of ranks; write ranks separated by dots, such "
+                "as 0.2.1"
+            )
         paths.append(tuple(map(int, ranks)))
     return StaticTree.of_paths(name, given["source"], paths)
 

@@ -1,4 +1,5 @@
-"""What the file formats share: the cells of a store as they are written, and files of one JSON object per line."""
+"""What the file formats share: the cells of a store as they are written, and files of one JSON
+object per line."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ Prompts = Literal["all", "timed"]
 
 
 class ExchangeError(ValueError):
-    """A file that does not follow its format, or a cell that a format cannot hold. The message is one line: file, line,
-    field and what is wrong."""
+    """A file that does not follow its format, or a cell that a format cannot hold. The message is
+    one line: file, line, field and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Written:
 
 
 def write_objects(path: Path, objects: Iterable[Mapping[str, Any] | None]) -> Written:
-    """Write one object per line; None stands for an answer that the format cannot hold. Raises StoreError."""
+    """Write one object per line; None stands for an answer that the format cannot hold. Raises
+    StoreError."""
     written = left_out = 0
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for row in objects:
@@ -84,10 +86,11 @@ def write_objects(path: Path, objects: Iterable[Mapping[str, Any] | None]) -> Wr
     return Written(path, written, left_out)
 
 
-def measured_sources(store: Store, prompts: Prompts,
-                     score_of: Callable[[Mapping[str, Any]], tuple[str, bool]]) -> Iterator[Source]:
-    """Every cell of a store that has answers. `score_of`: a cell's configuration -> the name of its task's score, and
-    whether that is 0 or 1. Raises StoreError."""
+def measured_sources(
+    store: Store, prompts: Prompts, score_of: Callable[[Mapping[str, Any]], tuple[str, bool]]
+) -> Iterator[Source]:
+    """Every cell of a store that has answers. `score_of`: a cell's configuration -> the name of its
+    task's score, and whether that is 0 or 1. Raises StoreError."""
     for folder in store.cells():
         config = folder.config() or {}
         if (folder.path / "samples.jsonl").exists():
@@ -96,8 +99,8 @@ def measured_sources(store: Store, prompts: Prompts,
 
 
 def cycles_of_turns(turn_tokens: list[int], committed: list[int]) -> list[int]:
-    """Cycles of each turn: a turn's first token comes from the prefill, the others from its cycles. One number for all
-    turns if the numbers do not add up."""
+    """Cycles of each turn: a turn's first token comes from the prefill, the others from its cycles.
+    One number for all turns if the numbers do not add up."""
     ends = list(accumulate(max(0, tokens - 1) for tokens in turn_tokens))
     totals = [0, *accumulate(committed)]
     if not ends or totals[-1] != ends[-1] or any(end not in totals for end in ends):

@@ -1,13 +1,16 @@
-"""Answer files of Spec-Bench and EAGLE, one question per line: read, with the numbers that Leeway gives, and written.
+"""Answer files of Spec-Bench and EAGLE, one question per line: read, with the numbers that Leeway
+gives, and written.
 
     {"question_id": 81, "category": "writing", "answer_id": …, "model_id": …, "tstamp": …,
-     "choices": [{"index": 0, "turns": ["…"], "decoding_steps": [40], "new_tokens": [131], "wall_time": [2.9],
+     "choices": [{"index": 0, "turns": ["…"], "decoding_steps": [40], "new_tokens": [131],
+     "wall_time": [2.9],
                   "accept_lengths": [3, 4, …]}]}
 
-Source: hemingkx/Spec-Bench, evaluation/eval.py and evaluation/speed.py (commits 70f8b28, 132ba4c); SafeAILab/EAGLE,
-eagle/evaluation/gen_ea_answer_*.py (12c417d), whose choices hold `idxs`, the 0-based index of the last cycle, in place
-of `decoding_steps`, and no `accept_lengths`. `accept_lengths` are the tokens committed in each cycle, of all turns in
-one list; `wall_time` covers the prefill, not the tokenisation."""
+Source: hemingkx/Spec-Bench, evaluation/eval.py and evaluation/speed.py (commits 70f8b28, 132ba4c);
+SafeAILab/EAGLE, eagle/evaluation/gen_ea_answer_*.py (12c417d), whose choices hold `idxs`, the
+0-based index of the last cycle, in place of `decoding_steps`, and no `accept_lengths`.
+`accept_lengths` are the tokens committed in each cycle, of all turns in one list; `wall_time`
+covers the prefill, not the tokenisation."""
 
 from __future__ import annotations
 
@@ -27,10 +30,13 @@ from results.store.files import content_of
 from results.store.records import from_json
 from results.store.sample import Sample, Timed, TimedRun
 
-MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
+MT_BENCH = frozenset(
+    ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+)
 """Categories that speed.py reports as one task, mt_bench."""
 ERROR = "ERROR"
-"""What eval.py writes as the text of a turn that raised an error, with the numbers of the previous turn."""
+"""What eval.py writes as the text of a turn that raised an error, with the numbers of the previous
+turn."""
 OVERALL = "overall"
 MOST = 1 << 53
 """Largest count: up to it float64 holds every integer."""
@@ -63,29 +69,37 @@ class Question(Fields):
 
 
 Task = dict[str, Any]
-"""Numbers of one task of a file; None if the file lacks the data. `X_ci95`: the 95% interval of X over prompts, made as
-that of the metric of the same name.
+"""Numbers of one task of a file; None if the file lacks the data. `X_ci95`: the 95% interval of X
+over prompts, made as that of the metric of the same name.
 
     task      the task's name; `OVERALL` for the whole file
     n         prompts with an answer
     cycles    draft–verify cycles
     paired    prompts that both files timed
-    tau       tokens committed in cycles ÷ cycles, pooled; without accept lengths, new tokens ÷ cycles
+    tau       tokens committed in cycles ÷ cycles, pooled; without accept lengths, new tokens ÷
+              cycles
     tokens_per_s, baseline_tokens_per_s
-              pooled tokens ÷ wall time as the file has it, prefill included; the baseline's on the paired prompts
+              pooled tokens ÷ wall time as the file has it, prefill included; the baseline's on the
+              paired prompts
     speedup   ratio of tokens/s to the baseline file's, on the paired prompts
 """
 
 
 def read(file: Path, baseline: Path | None = None) -> tuple[list[Task], int]:
-    """The numbers of a file, and how many answers Spec-Bench could not compute. `baseline`: a file with the baseline's
-    answers to the same prompts. Raises ExchangeError, naming file, line and field."""
+    """The numbers of a file, and how many answers Spec-Bench could not compute. `baseline`: a file
+    with the baseline's answers to the same prompts. Raises ExchangeError, naming file, line and
+    field."""
     base = None if baseline is None else _answers(baseline)[0]
     own, failed = _answers(file)
     names = [name for name in dict.fromkeys(own.task) if name]
-    return [_numbers(name, own if name == OVERALL else own[own.task == name],
-                     base if base is None or name == OVERALL else base[base.task == name])
-            for name in (OVERALL, *(names if len(names) > 1 else ()))], failed
+    return [
+        _numbers(
+            name,
+            own if name == OVERALL else own[own.task == name],
+            base if base is None or name == OVERALL else base[base.task == name],
+        )
+        for name in (OVERALL, *(names if len(names) > 1 else ()))
+    ], failed
 
 
 def _answers(file: Path) -> tuple[pd.DataFrame, int]:
@@ -102,64 +116,113 @@ def _answers(file: Path) -> tuple[pd.DataFrame, int]:
         try:
             question = Question.model_validate(from_json(line))
         except ValueError as error:
-            fault = first_fault(error) if isinstance(error, ValidationError) else f"is not JSON ({one_line(error)})"
+            fault = (
+                first_fault(error)
+                if isinstance(error, ValidationError)
+                else f"is not JSON ({one_line(error)})"
+            )
             raise ExchangeError(f"{file} line {number}: {fault}") from error
         for choice in question.choices:
             name = str(question.question_id)
-            if (earlier := seen.setdefault((name, question.category, choice.index), number)) != number:
-                raise ExchangeError(f"{file} line {number}: repeats {name!r} of line {earlier}: remove one of them")
+            if (
+                earlier := seen.setdefault((name, question.category, choice.index), number)
+            ) != number:
+                raise ExchangeError(
+                    f"{file} line {number}: repeats {name!r} of line {earlier}: remove one of them"
+                )
             if ERROR in choice.turns:
                 failed += 1
             else:
-                rows.append({"id": name, "category": question.category or "", **_row(choice),
-                             "task": "mt_bench" if question.category in MT_BENCH else question.category or ""})
+                rows.append(
+                    {
+                        "id": name,
+                        "category": question.category or "",
+                        **_row(choice),
+                        "task": "mt_bench"
+                        if question.category in MT_BENCH
+                        else question.category or "",
+                    }
+                )
     if not rows:
-        reason = f"{failed} × ERROR in place of a turn" if failed else "it is empty, or there is no such file"
+        reason = (
+            f"{failed} × ERROR in place of a turn"
+            if failed
+            else "it is empty, or there is no such file"
+        )
         raise ExchangeError(f"{file}: no answer to measure: {reason}")
     return pd.DataFrame(rows), failed
 
 
 def _row(choice: Choice) -> dict[str, Any]:
     """EAGLE's `idxs` count from 0."""
-    steps = choice.decoding_steps or [] if choice.idxs is None else [index + 1 for index in choice.idxs]
+    steps = (
+        choice.decoding_steps or [] if choice.idxs is None else [index + 1 for index in choice.idxs]
+    )
     lengths, tokens = choice.accept_lengths, sum(choice.new_tokens)
-    return {"committed": tokens if lengths is None else sum(lengths), "tokens": tokens,
-            "cycles": sum(steps) if lengths is None else len(lengths), "seconds": sum(choice.wall_time or [])}
+    return {
+        "committed": tokens if lengths is None else sum(lengths),
+        "tokens": tokens,
+        "cycles": sum(steps) if lengths is None else len(lengths),
+        "seconds": sum(choice.wall_time or []),
+    }
 
 
 def _numbers(name: str, answers: pd.DataFrame, baseline: pd.DataFrame | None) -> Task:
     def by_prompt(rows: pd.DataFrame) -> pd.DataFrame:
         """The answers to each prompt summed: they depend on one another."""
-        return rows.groupby(["category", "id"], sort=False)[["committed", "cycles", "tokens", "seconds"]].sum()
+        return rows.groupby(["category", "id"], sort=False)[
+            ["committed", "cycles", "tokens", "seconds"]
+        ].sum()
 
     own = by_prompt(answers)
     counted, timed = own[own.cycles > 0], own[own.seconds > 0]
     base = own.iloc[:0] if baseline is None else by_prompt(baseline)
     pairs = timed.join(base[base.seconds > 0], how="inner", rsuffix="_base")
     both = pairs[["tokens", "seconds", "tokens_base", "seconds_base"]]
-    found: Task = {"task": name, "n": len(own), "cycles": int(counted.cycles.sum()), "paired": len(pairs)}
-    for metric, rows in (("tau", counted[["committed", "cycles"]]), ("tokens_per_s", timed[["tokens", "seconds"]]),
-                         ("baseline_tokens_per_s", both), ("speedup", both)):
+    found: Task = {
+        "task": name,
+        "n": len(own),
+        "cycles": int(counted.cycles.sum()),
+        "paired": len(pairs),
+    }
+    for metric, rows in (
+        ("tau", counted[["committed", "cycles"]]),
+        ("tokens_per_s", timed[["tokens", "seconds"]]),
+        ("baseline_tokens_per_s", both),
+        ("speedup", both),
+    ):
         names, how = list(map(str, rows.index)), METRICS[metric]
         sums = Sums(rows.to_numpy(float), names, names, [True] * len(names))
-        found |= {metric: how.estimator.value(sums, how.statistic),
-                  f"{metric}_ci95": how.estimator.interval(sums, how.statistic)}
+        found |= {
+            metric: how.estimator.value(sums, how.statistic),
+            f"{metric}_ci95": how.estimator.interval(sums, how.statistic),
+        }
     return found
 
 
 def write(sources: Iterable[Source], folder: Path) -> Iterator[Written]:
-    """Write a file per cell into `folder`, and one of the baseline's answers where they were timed beside it. Raises
-    StoreError."""
+    """Write a file per cell into `folder`, and one of the baseline's answers where they were timed
+    beside it. Raises StoreError."""
     for source in sources:
         line = partial(_line, source.name)
-        yield write_objects(folder / f"{source.name}.jsonl", (
-            line(sample, sample.committed, None if timed is None else timed.own) for sample, timed in source.answers()))
+        yield write_objects(
+            folder / f"{source.name}.jsonl",
+            (
+                line(sample, sample.committed, None if timed is None else timed.own)
+                for sample, timed in source.answers()
+            ),
+        )
         if rows := source.folder.timed():
-            yield write_objects(folder / f"{source.name}.baseline.jsonl", _baseline(line, rows, source))
+            yield write_objects(
+                folder / f"{source.name}.baseline.jsonl", _baseline(line, rows, source)
+            )
 
 
-def _baseline(line: partial[dict[str, Any]], rows: list[Timed], source: Source) -> Iterator[dict[str, Any] | None]:
-    """The autoregressive runs timed beside the cell's; a prompt without the baseline's text is left out."""
+def _baseline(
+    line: partial[dict[str, Any]], rows: list[Timed], source: Source
+) -> Iterator[dict[str, Any] | None]:
+    """The autoregressive runs timed beside the cell's; a prompt without the baseline's text is left
+    out."""
     samples = {sample.id: sample for sample in source.baseline.good_samples()}
     for row in rows:
         run = row.runs[1]
@@ -167,12 +230,23 @@ def _baseline(line: partial[dict[str, Any]], rows: list[Timed], source: Source) 
 
 
 def _line(model: str, sample: Sample, committed: list[int], run: TimedRun | None) -> dict[str, Any]:
-    """The line of an answer. `new_tokens` belong to the measured time: if the timed run decoded another number than the
-    quality pass, that number."""
+    """The line of an answer. `new_tokens` belong to the measured time: if the timed run decoded
+    another number than the quality pass, that number."""
     parted = run is not None and run.tokens != len(sample.output_ids)
     tokens = [run.tokens] if run is not None and parted else sample.turn_tokens
     clock = {} if run is None else {"wall_time": [run.prefill_s + run.decode_s]}
     number = sample.id.isdecimal() and str(int(sample.id)) == sample.id
-    return {"question_id": int(sample.id) if number else sample.id, "model_id": model,
-            "choices": [{"index": 0, "turns": sample.texts, "decoding_steps": cycles_of_turns(tokens, committed),
-                         "new_tokens": tokens, **clock, "accept_lengths": committed}]}
+    return {
+        "question_id": int(sample.id) if number else sample.id,
+        "model_id": model,
+        "choices": [
+            {
+                "index": 0,
+                "turns": sample.texts,
+                "decoding_steps": cycles_of_turns(tokens, committed),
+                "new_tokens": tokens,
+                **clock,
+                "accept_lengths": committed,
+            }
+        ],
+    }

@@ -1,4 +1,5 @@
-"""What a prompt adds to the sums that metrics are made of, and what answers that do not end by themselves look like."""
+"""What a prompt adds to the sums that metrics are made of, and what answers that do not end by
+themselves look like."""
 
 from __future__ import annotations
 
@@ -30,14 +31,16 @@ def loops(run: Sample) -> bool:
 
 
 def ends_in_loop(ids: Sequence[int]) -> bool:
-    """Whether the last max(64, 4 d) tokens repeat with a period d ≤ 200: the runaway form, high acceptance without
-    end."""
+    """Whether the last max(64, 4 d) tokens repeat with a period d ≤ 200: the runaway form, high
+    acceptance without end."""
     tail = np.asarray(ids)
     longest = min(LOOP_PERIOD, len(tail) // LOOP_TURNS)
-    repeated: list[int] = (1 + np.flatnonzero(tail[-1 - longest:-1][::-1] == tail[-1])).tolist() if longest else []
+    repeated: list[int] = (
+        (1 + np.flatnonzero(tail[-1 - longest : -1][::-1] == tail[-1])).tolist() if longest else []
+    )
     for period in repeated:
         size = max(LOOP_TOKENS, LOOP_TURNS * period)
-        if size <= len(tail) and (tail[-size:-period] == tail[len(tail) - size + period:]).all():
+        if size <= len(tail) and (tail[-size:-period] == tail[len(tail) - size + period :]).all():
             return True
     return False
 
@@ -53,7 +56,7 @@ def _turns(run: Sample) -> Iterator[Sequence[int]]:
     """The tokens of each turn."""
     ends = np.cumsum(run.turn_tokens)
     for size, end in zip(run.turn_tokens, ends.tolist(), strict=True):
-        yield run.output_ids[end - size:end]
+        yield run.output_ids[end - size : end]
 
 
 Addends = tuple[float, ...] | None
@@ -92,23 +95,27 @@ def timed_cycles(pair: Compared) -> Addends:
 
 
 def from_draft(sample: Sample) -> int:
-    """Emitted tokens from the draft. An end-of-text token inside a draft cuts the cycle: what was accepted behind it is
-    never emitted."""
+    """Emitted tokens from the draft. An end-of-text token inside a draft cuts the cycle: what was
+    accepted behind it is never emitted."""
     return int(np.minimum(sample.accepted, sample.committed).sum())
 
 
 def drafted(pair: Compared) -> Addends:
-    """Accepted and verified draft tokens; None for a sample that does not say what each cycle drafted."""
+    """Accepted and verified draft tokens; None for a sample that does not say what each cycle
+    drafted."""
     own = pair.sample
     return (sum(own.accepted), sum(own.nodes)) if len(own.nodes) == len(own.accepted) else None
 
 
 def at_position(pair: Compared, position: int) -> Addends:
-    """Cycles that accepted so many tokens, and those whose draft was so deep; None as for `drafted`."""
+    """Cycles that accepted so many tokens, and those whose draft was so deep; None as for
+    `drafted`."""
     own = pair.sample
     if len(own.levels) != len(own.accepted):
         return None
-    return sum(count >= position for count in own.accepted), sum(depth >= position for depth in own.levels)
+    return sum(count >= position for count in own.accepted), sum(
+        depth >= position for depth in own.levels
+    )
 
 
 def nats(sample: Sample) -> Addends:
@@ -149,9 +156,14 @@ def looping(pair: Compared) -> Addends:
 
 
 def unanswered(pair: Compared) -> Addends:
-    """Whether the scorer found no answer, the same of the baseline's, and 1, where both are scored."""
+    """Whether the scorer found no answer, the same of the baseline's, and 1, where both are
+    scored."""
     own, base = pair.sample, pair.baseline
-    return None if own.score is None or base.score is None else (own.answer is None, base.answer is None, 1)
+    return (
+        None
+        if own.score is None or base.score is None
+        else (own.answer is None, base.answer is None, 1)
+    )
 
 
 class Decoded(Protocol):
@@ -182,13 +194,20 @@ class SoFar:
     @classmethod
     def of(cls, answers: Iterable[Decoded]) -> Self:
         """Count these answers."""
-        sums = [(1, len(answer.output_ids), sum(answer.committed), len(answer.committed)) for answer in answers]
+        sums = [
+            (1, len(answer.output_ids), sum(answer.committed), len(answer.committed))
+            for answer in answers
+        ]
         return cls(*map(sum, zip(*sums, strict=True))) if sums else cls()
 
     def plus(self, other: SoFar) -> SoFar:
         """Both together."""
-        return SoFar(self.answers + other.answers, self.tokens + other.tokens, self.committed + other.committed,
-                     self.cycles + other.cycles)
+        return SoFar(
+            self.answers + other.answers,
+            self.tokens + other.tokens,
+            self.committed + other.committed,
+            self.cycles + other.cycles,
+        )
 
     @property
     def tau(self) -> float | None:

@@ -1,4 +1,5 @@
-"""How much sooner an answer is complete: direct on the timed prompts, and modelled over all prompts."""
+"""How much sooner an answer is complete: direct on the timed prompts, and modelled over all
+prompts."""
 
 from __future__ import annotations
 
@@ -12,39 +13,63 @@ from results.metrics.delta import Estimate, estimate
 from results.store.sample import Compared, batches, is_rated
 
 Floats = NDArray[np.float64]
-COMMON = ("prompts", "committed", "tokens", "base_tokens", "base_passes", "base_decode_s", "base_cycles", "timed",
-          "prefill_s", "base_prefill_s")
-"""What a prompt adds to the sums, in this order. `base_decode_s` and `base_cycles` are of the timed prompts on which
-both took a cycle, `timed` and the prefills of all timed ones. Behind these, three for each setting: its passes, and
-seconds and cycles of its timed prompts."""
+COMMON = (
+    "prompts",
+    "committed",
+    "tokens",
+    "base_tokens",
+    "base_passes",
+    "base_decode_s",
+    "base_cycles",
+    "timed",
+    "prefill_s",
+    "base_prefill_s",
+)
+"""What a prompt adds to the sums, in this order. `base_decode_s` and `base_cycles` are of the timed
+prompts on which both took a cycle, `timed` and the prefills of all timed ones. Behind these, three
+for each setting: its passes, and seconds and cycles of its timed prompts."""
 
 
 class Priced:
-    """The answers of a row as sums over prompts: the passes of all, at the pooled seconds a pass of the timed ones."""
+    """The answers of a row as sums over prompts: the passes of all, at the pooled seconds a pass of
+    the timed ones."""
 
-    def __init__(self, rows: Floats, units: Sequence[str], strata: Sequence[tuple[bool, str]]) -> None:
-        """`rows`: [prompts, `COMMON` and three for each setting]; `units`: what was timed at once with each prompt;
-        `strata`: whether it was timed, and the setting that decoded it."""
+    def __init__(
+        self, rows: Floats, units: Sequence[str], strata: Sequence[tuple[bool, str]]
+    ) -> None:
+        """`rows`: [prompts, `COMMON` and three for each setting]; `units`: what was timed at once
+        with each prompt; `strata`: whether it was timed, and the setting that decoded it."""
         self._rows, self._units, self._strata = rows, units, strata
-        cycles = rows[:, len(COMMON) + 2::3]
-        of_kind = [{unit for unit, spent in zip(units, own, strict=True) if spent} for own in cycles.T]
-        used = rows[:, len(COMMON)::3].sum(0) > 0
-        self.is_known = bool(used.sum()) and all(own for own, is_used in zip(of_kind, used, strict=True) if is_used)
-        self._has_spread = all(len(own) > 1 for own, is_used in zip(of_kind, used, strict=True) if is_used)
+        cycles = rows[:, len(COMMON) + 2 :: 3]
+        of_kind = [
+            {unit for unit, spent in zip(units, own, strict=True) if spent} for own in cycles.T
+        ]
+        used = rows[:, len(COMMON) :: 3].sum(0) > 0
+        self.is_known = bool(used.sum()) and all(
+            own for own, is_used in zip(of_kind, used, strict=True) if is_used
+        )
+        self._has_spread = all(
+            len(own) > 1 for own, is_used in zip(of_kind, used, strict=True) if is_used
+        )
 
     @classmethod
     def of(cls, pairs: Sequence[Compared], settings: Mapping[str, str] | None = None) -> Self:
-        """`settings`: prompt id -> the setting that decoded it, where a row mixes several; a cycle of each has its own
-        price."""
+        """`settings`: prompt id -> the setting that decoded it, where a row mixes several; a cycle
+        of each has its own price."""
         names = settings or {}
         kinds = sorted(set(names.values())) or [""]
         rows = np.array([addends(pair, kinds, names.get(pair.id, "")) for pair in pairs], float)
         strata = [(pair.timed is not None, names.get(pair.id, "")) for pair in pairs]
-        return cls(rows.reshape(len(pairs), len(COMMON) + 3 * len(kinds)), unit_names(pairs), strata)
+        return cls(
+            rows.reshape(len(pairs), len(COMMON) + 3 * len(kinds)), unit_names(pairs), strata
+        )
 
-    def estimate(self, statistic: Callable[[Floats], Floats], beside: Priced | None = None) -> Estimate | None:
-        """A statistic of this row; over that of the row `beside` with the same prompts, compared prompt by prompt. None
-        without a clock; without an error where a setting has fewer than two timed prompts or batches."""
+    def estimate(
+        self, statistic: Callable[[Floats], Floats], beside: Priced | None = None
+    ) -> Estimate | None:
+        """A statistic of this row; over that of the row `beside` with the same prompts, compared
+        prompt by prompt. None without a clock; without an error where a setting has fewer than two
+        timed prompts or batches."""
         rows = [self] if beside is None else [self, beside]
         if not all(row.is_known for row in rows):
             return None
@@ -54,10 +79,15 @@ class Priced:
             own = statistic(sums[..., :width])
             return own if beside is None else np.asarray(own / statistic(sums[..., width:]))
 
-        units = min((row._units for row in rows), key=lambda names: len(set(names)))  # batches, where one has them
+        units = min(
+            (row._units for row in rows), key=lambda names: len(set(names))
+        )  # batches, where one has them
         index = {name: i for i, name in enumerate(dict.fromkeys(units))}
         columns = np.hstack([row._rows for row in rows])
-        sums, strata = np.zeros((len(index), columns.shape[1])), [tuple[tuple[bool, str], ...]()] * len(index)
+        sums, strata = (
+            np.zeros((len(index), columns.shape[1])),
+            [tuple[tuple[bool, str], ...]()] * len(index),
+        )
         for i, unit in enumerate(units):
             sums[index[unit]] += columns[i]
             strata[index[unit]] = max(strata[index[unit]], tuple(row._strata[i] for row in rows))
@@ -68,7 +98,8 @@ class Priced:
 
 
 def unit_names(pairs: Sequence[Compared]) -> list[str]:
-    """The observation that each prompt belongs to: samples of one item are one, and so are prompts timed at once."""
+    """The observation that each prompt belongs to: samples of one item are one, and so are prompts
+    timed at once."""
     names = {pair.id: pair.sample.item for pair in pairs}
     for batch in batches(pair.timed for pair in pairs if pair.timed is not None):
         if len(batch) > 1:
@@ -85,8 +116,15 @@ def addends(pair: Compared, kinds: Sequence[str], own_kind: str) -> list[float]:
         prefills = [1.0, *(run.prefill_s for run in clock.runs)]
         if is_rated(clock):
             own_spent, base_spent = ((run.decode_s, float(run.cycles)) for run in clock.runs)
-    common = [1.0, float(sum(own.committed)), float(len(own.output_ids)), float(len(base.output_ids)),
-              float(len(base.committed)), *base_spent, *prefills]
+    common = [
+        1.0,
+        float(sum(own.committed)),
+        float(len(own.output_ids)),
+        float(len(base.output_ids)),
+        float(len(base.committed)),
+        *base_spent,
+        *prefills,
+    ]
     for kind in kinds:
         common += [passes, *own_spent] if kind == own_kind else [0.0, 0.0, 0.0]
     return common
@@ -98,8 +136,10 @@ def _column(sums: Floats, name: str) -> Floats:
 
 def _decode(sums: Floats) -> Floats:
     """Seconds of the passes of all answers."""
-    passes, seconds, cycles = (sums[..., len(COMMON) + part::3] for part in range(3))
-    return np.asarray((passes * np.divide(seconds, cycles, out=np.zeros_like(seconds), where=cycles > 0)).sum(-1))
+    passes, seconds, cycles = (sums[..., len(COMMON) + part :: 3] for part in range(3))
+    return np.asarray(
+        (passes * np.divide(seconds, cycles, out=np.zeros_like(seconds), where=cycles > 0)).sum(-1)
+    )
 
 
 def _token(sums: Floats) -> Floats:
@@ -113,14 +153,19 @@ def answer_speedup(sums: Floats) -> Floats:
 
 
 def equal_length_speedup(sums: Floats) -> Floats:
-    """`answer_speedup` if the own answers were as long as the baseline's. Lossless methods are compared by it: their
-    answers have one distribution, so that a difference in length is chance."""
-    return _answer_speedup(sums, _decode(sums) * _column(sums, "base_tokens") / _column(sums, "tokens"))
+    """`answer_speedup` if the own answers were as long as the baseline's. Lossless methods are
+    compared by it: their answers have one distribution, so that a difference in length is
+    chance."""
+    return _answer_speedup(
+        sums, _decode(sums) * _column(sums, "base_tokens") / _column(sums, "tokens")
+    )
 
 
 def _answer_speedup(sums: Floats, decode: Floats) -> Floats:
-    own, base = (_column(sums, f"{arm}prefill_s") * _column(sums, "prompts") / _column(sums, "timed")
-                 for arm in ("", "base_"))
+    own, base = (
+        _column(sums, f"{arm}prefill_s") * _column(sums, "prompts") / _column(sums, "timed")
+        for arm in ("", "base_")
+    )
     return np.asarray((_column(sums, "base_passes") * _token(sums) + base) / (decode + own))
 
 
@@ -134,15 +179,20 @@ def adjusted_speedup(sums: Floats) -> Floats:
     return np.asarray(token_speedup(sums) * _column(sums, "base_tokens") / _column(sums, "tokens"))
 
 
-MODELLED = {"answer_speedup_modelled": answer_speedup, "speedup_modelled": token_speedup,
-            "length_adjusted_speedup": adjusted_speedup}
+MODELLED = {
+    "answer_speedup_modelled": answer_speedup,
+    "speedup_modelled": token_speedup,
+    "length_adjusted_speedup": adjusted_speedup,
+}
 """Metric -> its statistic of the sums of `Priced`."""
 
 
-def modelled_speeds(pairs: Sequence[Compared], settings: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The metrics of `MODELLED` with their intervals: passes and prefills of all prompts, at the pooled seconds of the
-    timed ones. One runaway answer among a dozen timed ones decides a direct number, but none of these. `settings`: as
-    `Priced` has them. None without a clock."""
+def modelled_speeds(
+    pairs: Sequence[Compared], settings: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The metrics of `MODELLED` with their intervals: passes and prefills of all prompts, at the
+    pooled seconds of the timed ones. One runaway answer among a dozen timed ones decides a direct
+    number, but none of these. `settings`: as `Priced` has them. None without a clock."""
     priced, values = Priced.of(pairs, settings), dict[str, Any]()
     for name, statistic in MODELLED.items():
         found = priced.estimate(statistic)

@@ -1,15 +1,16 @@
-"""What recorded cycles would cost on another machine: a clock that is computed from a profile instead of measured.
+"""What recorded cycles would cost on another machine: a clock that is computed from a profile
+instead of measured.
 
-A cycle costs draft + verification + acceptance + the rest. With n draft tokens verified, f forwards of the drafter's
-model (steps) over t_1 … t_f tokens, and B rows decoded together, its seconds are
+A cycle costs draft + verification + acceptance + the rest. With n draft tokens verified, f forwards
+of the drafter's model (steps) over t_1 … t_f tokens, and B rows decoded together, its seconds are
 
-    [drafting.cycle + Σ drafting.forwards(t_i) + target(1 + n) + accept.cycle + rest.cycle + f · rest.step] ÷ B
-    + (accept.node + rest.node) · n
+    [drafting.cycle + Σ drafting.forwards(t_i) + target(1 + n) + accept.cycle + rest.cycle + f ·
+    rest.step] ÷ B + (accept.node + rest.node) · n
 
-with the drafting and the target of batch B. `target` and `forwards` are linear between the numbers of tokens that the
-profile has, and go on as between the last two. An autoregressive token is a cycle without a draft under the lossless
-rule. A prefill costs `prefill` and the drafter's share of it, or, where they are not given, one forward over the prompt
-of each."""
+with the drafting and the target of batch B. `target` and `forwards` are linear between the numbers
+of tokens that the profile has, and go on as between the last two. An autoregressive token is a
+cycle without a draft under the lossless rule. A prefill costs `prefill` and the drafter's share of
+it, or, where they are not given, one forward over the prompt of each."""
 
 from __future__ import annotations
 
@@ -20,17 +21,27 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from results.store.errors import StoreError, printable
 from results.store.sample import Compared, Sample, Timed, TimedRun
 
 Forwards = Callable[[int], Sequence[int]]
-"""Levels of a draft -> tokens of each forward of the drafter's model (`methods.drafters.base.Drafter.forwards`)."""
+"""Levels of a draft -> tokens of each forward of the drafter's model
+(`methods.drafters.base.Drafter.forwards`)."""
 ANY = "any"
 """In `drafts` and `accept`: what is not named."""
 DRAWN = " drawn"
-"""Behind a drafter's name in `drafts`: drafts whose tokens are drawn, where the drafter has others as well."""
+"""Behind a drafter's name in `drafts`: drafts whose tokens are drawn, where the drafter has others
+as well."""
 LOSSLESS = "lossless"
 VERIFIED = 8
 """Tokens of the verification by which machines are compared."""
@@ -67,15 +78,15 @@ class Linear(Frozen):
 
 
 class Rest(Linear):
-    """Seconds of what lies between the other parts of a cycle: of a cycle, of each draft token verified, and of each
-    draft step (`step`), which is a forward of the drafter's model."""
+    """Seconds of what lies between the other parts of a cycle: of a cycle, of each draft token
+    verified, and of each draft step (`step`), which is a forward of the drafter's model."""
 
     step: Seconds = 0.0
 
 
 def between(points: Mapping[int, float], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Linear between the seconds at the numbers of tokens of `points`, and on as between the last two; 0 without any,
-    constant with one."""
+    """Linear between the seconds at the numbers of tokens of `points`, and on as between the last
+    two; 0 without any, constant with one."""
     if not points:
         return np.zeros(len(tokens))
     grid, seconds = map(np.array, zip(*sorted(points.items()), strict=True))
@@ -84,8 +95,8 @@ def between(points: Mapping[int, float], tokens: NDArray[np.int64]) -> NDArray[n
 
 
 class Drafting(Frozen):
-    """Seconds of drafting: of a cycle, of a forward of the drafter's model by its tokens (none: it has no model); and
-    of reading a prompt, None: those of a forward over it."""
+    """Seconds of drafting: of a cycle, of a forward of the drafter's model by its tokens (none: it
+    has no model); and of reading a prompt, None: those of a forward over it."""
 
     cycle: Seconds
     forwards: dict[Tokens, Seconds] = {}
@@ -121,8 +132,8 @@ class Units(Frozen):
 
 
 class Check(Frozen):
-    """Predicted ÷ measured answer speedup of timed cells on the machine itself: their number, the median, and the
-    interval that holds 90% of them."""
+    """Predicted ÷ measured answer speedup of timed cells on the machine itself: their number, the
+    median, and the interval that holds 90% of them."""
 
     cells: PositiveInt
     median: PositiveFloat
@@ -132,12 +143,15 @@ class Check(Frozen):
     @model_validator(mode="after")
     def _ordered(self) -> Check:
         if not self.low <= self.median <= self.high:
-            raise ValueError(f"low {self.low:g}, median {self.median:g}, high {self.high:g}: must not fall")
+            raise ValueError(
+                f"low {self.low:g}, median {self.median:g}, high {self.high:g}: must not fall"
+            )
         return self
 
     @property
     def misses(self) -> bool:
-        """Whether more than 5% of the cells are off by more than 10% on one side, or the median is."""
+        """Whether more than 5% of the cells are off by more than 10% on one side, or the median
+        is."""
         return not 0.9 <= self.low <= self.median <= self.high <= 1.1
 
 
@@ -145,8 +159,8 @@ class Costs(Frozen):
     """What depends on the method, in seconds.
 
     drafts  drafter (or any; `DRAWN`) -> batch -> its cost.
-    accept  rule (or any) -> decision, walk and correction token, and what its drafts cost more than those of the
-            lossless rule.
+    accept  rule (or any) -> decision, walk and correction token, and what its drafts cost more than
+            those of the lossless rule.
     """
 
     drafts: dict[str, dict[Batch, Drafting]]
@@ -154,12 +168,13 @@ class Costs(Frozen):
 
 
 class Profile(Frozen):
-    """What the parts of a cycle cost on a machine, in seconds: the format of conf/cost (docs/cost.md).
-    `bench.config.cost_file` reads and writes it.
+    """What the parts of a cycle cost on a machine, in seconds: the format of conf/cost
+    (docs/cost.md). `bench.config.cost_file` reads and writes it.
 
     units     of all numbers: seconds. A file must give it.
     title     machine, engine and model, for captions.
-    machine   processor or accelerator, as environment records name it: clocks of any other check nothing.
+    machine   processor or accelerator, as environment records name it: clocks of any other check
+              nothing.
     obtained  measured on the machine, or roofline: computed from a data sheet, as `sources` say.
     sources   where each constant comes from, or the command that measured.
     target    batch -> tokens of a row -> seconds of one forward of the target.
@@ -186,74 +201,114 @@ class Profile(Frozen):
     def _whole(self) -> Profile:
         for batch, seconds in self.target.items():
             if len(seconds) < 2 or 1 not in seconds:
-                raise ValueError(f"target.{batch}: give the seconds of one token and of at least one more number")
+                raise ValueError(
+                    f"target.{batch}: give the seconds of one token and of at least one more number"
+                )
             _check_rising(f"target.{batch}", seconds)
         return self
 
     def forward(self, tokens: NDArray[np.int64], batch: int) -> NDArray[np.float64]:
         """Seconds of one forward of the target over so many tokens of each of `batch` rows."""
         if batch not in self.target:
-            raise StoreError(f"batch={batch}: {self.title} has no such batch, but {', '.join(map(str, self.target))}")
+            raise StoreError(
+                f"batch={batch}: {self.title} has no such batch, but "
+                f"{', '.join(map(str, self.target))}"
+            )
         return between(self.target[batch], tokens)
 
     def reading(self, tokens: int, batch: int) -> float:
         """Seconds of a prompt of so many tokens in the target, one of `batch` rows."""
-        return (float(self.forward(np.array([tokens]), batch)[0]) / batch if self.prefill is None
-                else self.prefill.seconds(tokens))
+        return (
+            float(self.forward(np.array([tokens]), batch)[0]) / batch
+            if self.prefill is None
+            else self.prefill.seconds(tokens)
+        )
 
     def costs(self, greedy: bool) -> Costs:
         """What depends on the method, at temperature 0 or above."""
         return self.sampled if self.greedy is None or not greedy else self.greedy
 
     def drafting(self, drafter: str, batch: int, greedy: bool) -> Drafting:
-        """What drafting costs. Raises StoreError, one line, for a drafter or batch that the profile does not have."""
+        """What drafting costs. Raises StoreError, one line, for a drafter or batch that the profile
+        does not have."""
         drafts = self.costs(greedy).drafts
         found = drafts.get(drafter, drafts.get(drafter.removesuffix(DRAWN), drafts.get(ANY)))
         if found is None or batch not in found:
-            raise StoreError(f"drafter={drafter} at batch={batch}: {self.title} does not price it; it has "
-                             f"{', '.join(f'{name} at {sorted(sizes)}' for name, sizes in drafts.items())}")
+            raise StoreError(
+                f"drafter={drafter} at batch={batch}: {self.title} does not price it; it has "
+                f"{', '.join(f'{name} at {sorted(sizes)}' for name, sizes in drafts.items())}"
+            )
         return found[batch]
 
     def accepting(self, rule: str, greedy: bool) -> Linear:
-        """What a rule's decision costs. Raises StoreError, one line, for a rule that the profile does not have."""
+        """What a rule's decision costs. Raises StoreError, one line, for a rule that the profile
+        does not have."""
         accept = self.costs(greedy).accept
         found = accept.get(rule, accept.get(ANY))
         if found is None:
-            raise StoreError(f"rule={rule}: {self.title} does not price it; it has {', '.join(accept)}")
+            raise StoreError(
+                f"rule={rule}: {self.title} does not price it; it has {', '.join(accept)}"
+            )
         return found
 
 
 class Clock:
     """The clock of a method on the machine of a profile."""
 
-    def __init__(self, profile: Profile, drafter: str, rule: str, greedy: bool, batch: int, forwards: Forwards) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        drafter: str,
+        rule: str,
+        greedy: bool,
+        batch: int,
+        forwards: Forwards,
+    ) -> None:
         """Raises StoreError for a drafter, rule or batch that the profile does not price."""
         self.profile, self.batch, self._forwards = profile, batch, forwards
-        self._drafting = profile.drafting(drafter, batch, greedy) if drafter != "none" else Drafting(cycle=0)
+        self._drafting = (
+            profile.drafting(drafter, batch, greedy) if drafter != "none" else Drafting(cycle=0)
+        )
         self._accept = profile.accepting(rule, greedy)
         profile.forward(np.ones(1, int), batch)
 
     def cycles(self, sample: Sample) -> NDArray[np.float64]:
-        """Seconds of each cycle of an answer. Raises StoreError for an answer whose nodes were not recorded."""
+        """Seconds of each cycle of an answer. Raises StoreError for an answer whose nodes were not
+        recorded."""
         if len(sample.nodes) != len(sample.committed):
-            raise StoreError(f"prompt {sample.id}: recorded before cycles had their number of nodes, which a cost "
-                             "profile needs; decode the cell anew into another store (store.dir=FOLDER)")
+            raise StoreError(
+                f"prompt {sample.id}: recorded before cycles had their number of nodes, which a "
+                "cost profile needs; decode the cell anew into another store (store.dir=FOLDER)"
+            )
         nodes, rest = np.array(sample.nodes, dtype=int), self.profile.rest
         steps = {levels: self._forwards(levels) for levels in set(sample.levels)}
-        drafting = {levels: self._drafting.seconds(own) + rest.step * len(own) for levels, own in steps.items()}
-        shared = (self.profile.forward(nodes + 1, self.batch) + self._accept.cycle + rest.cycle
-                  + np.array([drafting[levels] for levels in sample.levels]))
+        drafting = {
+            levels: self._drafting.seconds(own) + rest.step * len(own)
+            for levels, own in steps.items()
+        }
+        shared = (
+            self.profile.forward(nodes + 1, self.batch)
+            + self._accept.cycle
+            + rest.cycle
+            + np.array([drafting[levels] for levels in sample.levels])
+        )
         return np.asarray(shared / self.batch + (self._accept.node + rest.node) * nodes)
 
     def prefill(self, sample: Sample) -> float:
         """Seconds of reading the prompt."""
         tokens = sample.prompt_tokens
-        return self.profile.reading(tokens, self.batch) + self._drafting.reading(tokens) / self.batch
+        return (
+            self.profile.reading(tokens, self.batch) + self._drafting.reading(tokens) / self.batch
+        )
 
     def run(self, sample: Sample) -> TimedRun:
         """What the clock would have said of an answer."""
-        return TimedRun(len(sample.output_ids), len(sample.committed), self.prefill(sample),
-                        float(self.cycles(sample).sum()))
+        return TimedRun(
+            len(sample.output_ids),
+            len(sample.committed),
+            self.prefill(sample),
+            float(self.cycles(sample).sum()),
+        )
 
 
 def plain_clock(profile: Profile, greedy: bool, batch: int) -> Clock:
@@ -262,37 +317,53 @@ def plain_clock(profile: Profile, greedy: bool, batch: int) -> Clock:
 
 
 def modelled(own: Clock, base: Clock, pair: Compared) -> Timed:
-    """The prompt as if it had been timed on the machine of the clocks' profile, its baseline beside it."""
+    """The prompt as if it had been timed on the machine of the clocks' profile, its baseline beside
+    it."""
     alone, profile = pair.sample is pair.baseline, own.profile
-    return Timed(pair.id, own.run(pair.sample), None if alone else base.run(pair.baseline), profile.title,
-                 profile.title, profile.obtained)
+    return Timed(
+        pair.id,
+        own.run(pair.sample),
+        None if alone else base.run(pair.baseline),
+        profile.title,
+        profile.title,
+        profile.obtained,
+    )
 
 
 def cycle_sizes(samples: Sequence[Sample], forwards: Forwards) -> dict[str, float | None]:
-    """Means over the cycles of all samples: draft tokens verified, and forwards of the drafter's model. None where the
-    nodes were not recorded, or without a cycle."""
+    """Means over the cycles of all samples: draft tokens verified, and forwards of the drafter's
+    model. None where the nodes were not recorded, or without a cycle."""
     cycles = sum(len(sample.committed) for sample in samples)
     if not cycles or any(len(sample.nodes) != len(sample.committed) for sample in samples):
         return {"nodes_per_cycle": None, "forwards_per_cycle": None}
     levels = Counter(level for sample in samples for level in sample.levels)
-    return {"nodes_per_cycle": sum(sum(sample.nodes) for sample in samples) / cycles,
-            "forwards_per_cycle": sum(len(forwards(level)) * count for level, count in levels.items()) / cycles}
+    return {
+        "nodes_per_cycle": sum(sum(sample.nodes) for sample in samples) / cycles,
+        "forwards_per_cycle": sum(len(forwards(level)) * count for level, count in levels.items())
+        / cycles,
+    }
 
 
-def answer_cost(passes: float, nodes: float, forwards: float, draft: NDArray[np.float64],
-                verify: NDArray[np.float64]) -> NDArray[np.float64]:
+def answer_cost(
+    passes: float,
+    nodes: float,
+    forwards: float,
+    draft: NDArray[np.float64],
+    verify: NDArray[np.float64],
+) -> NDArray[np.float64]:
     """Seconds of an answer ÷ those of plain decoding where only forwards cost.
 
     passes            cycles of an answer ÷ passes of plain decoding.
     nodes, forwards   draft tokens verified and forwards of the drafter's model in a cycle.
-    draft, verify     a forward of that model, and of the target over `VERIFIED` tokens, each ÷ one of the target over
-                      one token; between, the target is linear in the tokens.
+    draft, verify     a forward of that model, and of the target over `VERIFIED` tokens, each ÷ one
+                      of the target over one token; between, the target is linear in the tokens.
     """
     return np.asarray(passes * (1 + (verify - 1) / (VERIFIED - 1) * nodes + draft * forwards))
 
 
 def ratios(profile: Profile, drafter: str) -> tuple[float, float] | None:
-    """`draft` and `verify` of `answer_cost` on the machine of a profile; None where it does not price the drafter."""
+    """`draft` and `verify` of `answer_cost` on the machine of a profile; None where it does not
+    price the drafter."""
     cost = profile.sampled.drafts.get(drafter, {}).get(1)
     if cost is None:
         return None
@@ -305,16 +376,27 @@ def check_of(pairs: Sequence[tuple[float, float]]) -> Check | None:
     """Predicted ÷ measured of cells; None without any."""
     if not pairs:
         return None
-    low, median, high = np.quantile([predicted / measured for predicted, measured in pairs], [0.05, 0.5, 0.95])
+    low, median, high = np.quantile(
+        [predicted / measured for predicted, measured in pairs], [0.05, 0.5, 0.95]
+    )
     return Check(cells=len(pairs), median=float(median), low=float(low), high=float(high))
 
 
 def stated(profile: Profile) -> str:
     """What a caption says of numbers under a profile."""
-    text = (f"modelled for {profile.title}, from the cycles recorded here, so that τ is this model's"
-            + (" (computed from a data sheet, nothing was measured there)" if profile.obtained == "roofline" else ""))
+    text = (
+        f"modelled for {profile.title}, from the cycles recorded here, so that τ is this model's"
+        + (
+            " (computed from a data sheet, nothing was measured there)"
+            if profile.obtained == "roofline"
+            else ""
+        )
+    )
     if profile.check is None:
         return text
     check = profile.check
-    text += f"; predicted ÷ measured there: median {check.median:.2f}, 90% {check.low:.2f} to {check.high:.2f}"
+    text += (
+        f"; predicted ÷ measured there: median {check.median:.2f}, 90% {check.low:.2f} to "
+        f"{check.high:.2f}"
+    )
     return text + ("; the profile misses by more than 10%" if check.misses else "")

@@ -1,5 +1,5 @@
-"""How far a rule takes its text from the target's distribution, nats a token: from the sums that samples hold; and
-how near it comes to the limit, the most tokens a cycle for its distortion."""
+"""How far a rule takes its text from the target's distribution, nats a token: from the sums that
+samples hold; and how near it comes to the limit, the most tokens a cycle for its distortion."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def apart(pair: Compared, of: str) -> Addends:
 
 
 def variation(pairs: Sequence[Compared], of: Literal["tv", "tv_at_1", "outside"]) -> Sums:
-    """TV from the cell's own target, or from the whole target at temperature 1, or the mass outside, of those prompts
-    that have it."""
+    """TV from the cell's own target, or from the whole target at temperature 1, or the mass
+    outside, of those prompts that have it."""
     rows = [row for pair in pairs if (row := apart(pair, of)) is not None and row[0] is not None]
     return Sums.of(rows)
 
@@ -47,12 +47,17 @@ def spectrum(pair: Compared) -> Addends:
 
 
 def distance(sums: Floats, inverse: Floats) -> Floats:
-    """[..., T]: KL(R || p_T), nats a token, at 1 / T = `inverse` [T], of `spectrum` sums [..., 15]: -H - E_R[z] / T +
-    logsumexp(z / T), whose last term is a smooth convex function of 1 / T: a cubic spline through those known."""
-    from scipy.interpolate import CubicSpline  # takes half a second, which a dry run should not cost
+    """[..., T]: KL(R || p_T), nats a token, at 1 / T = `inverse` [T], of `spectrum` sums [..., 15]:
+    -H - E_R[z] / T + logsumexp(z / T), whose last term is a smooth convex function of 1 / T: a
+    cubic spline through those known."""
+    from scipy.interpolate import (
+        CubicSpline,
+    )  # takes half a second, which a dry run should not cost
 
     entropy, logit, mass = sums[..., :1], sums[..., 1:2], sums[..., 2:-1]
-    return np.asarray((CubicSpline(INVERSE, mass, axis=-1)(inverse) - entropy - logit * inverse) / sums[..., -1:])
+    return np.asarray(
+        (CubicSpline(INVERSE, mass, axis=-1)(inverse) - entropy - logit * inverse) / sums[..., -1:]
+    )
 
 
 def to_temperature(sums: Floats, temperature: float) -> Floats:
@@ -71,44 +76,101 @@ def nearest(sums: Floats) -> Floats:
 
 
 def judged_at(sums: Sums | None, temperature: float) -> dict[str, Sums | None]:
-    """The distortions of a row that is judged at another temperature than its own, as a summary takes them."""
+    """The distortions of a row that is judged at another temperature than its own, as a summary
+    takes them."""
     if sums is None:
         return {}
     distances = [to_temperature(row, temperature) * row[-1] for row in sums.rows]
     rows = np.column_stack([distances, sums.rows[:, -1]])
-    return {"distortion": replace(sums, rows=rows), "distortion_tv": None, "distortion_js": None,
-            "distortion_outside": None}
+    return {
+        "distortion": replace(sums, rows=rows),
+        "distortion_tv": None,
+        "distortion_js": None,
+        "distortion_outside": None,
+    }
 
 
 DISTORTION = (
-    Metric("distortion", "D", "", 3, "lower",
-           "Distortion, nats a token: KL divergence of the rule's exact law of each emitted token from the target's, "
-           "mean over emitted tokens; at temperature 0 the log-probability that is lost. 0 for lossless decoding. "
-           "Where the law depends on the place in the cycle, an upper bound on the divergence of the texts. Rules with "
-           "randomness of their own: 32 draws on 16 prompts; relaxed rules on drawn candidates that do not state their "
-           "law: a third of the prompts, at least 16. Interval: Student's t over prompts.",
-           adds=nats, estimator=DIVERGENCE),
-    Metric("distortion_least", "D*", "", 3, "lower",
-           "The least KL divergence of the rule's law from the target's at any temperature from 0.17 to 2, nats a "
-           "token: what no change of temperature explains. Interpolated between 12 temperatures, to about 0.001 nats. "
-           "Interval as for D.",
-           adds=spectrum, statistic=least, estimator=DIVERGENCE),
-    Metric("distortion_temperature", "T* of least KL", "", 2, None,
-           "The temperature of D*, to about 0.1 near 1. Interval as for D.",
-           adds=spectrum, statistic=nearest, estimator=DIVERGENCE),
-    Metric("distortion_tv", "TV", "%", 1, "lower",
-           "Total variation of the rule's law from the target's, mean over emitted tokens.",
-           adds=partial(apart, of="tv"), estimator=DIVERGENCE),
-    Metric("distortion_js", "JS", "", 4, "lower",
-           "Jensen–Shannon divergence of the rule's law from the target's, nats, mean over emitted tokens.",
-           adds=partial(apart, of="js"), estimator=DIVERGENCE),
-    Metric("distortion_outside", "Outside p", "%", 1, "lower",
-           "Mass of the rule's law on tokens that the target's processed distribution excludes; where there is any, D "
-           "is infinite and not shown.",
-           adds=partial(apart, of="outside"), estimator=DIVERGENCE),
-    Metric("efficiency_at_d", "Efficiency at D", "%", 0, "higher",
-           "In the data of a figure of the limit: the gain in τ over lossless decoding, over the limit's at equal D. "
-           "No interval."),
+    Metric(
+        "distortion",
+        "D",
+        "",
+        3,
+        "lower",
+        "Distortion, nats a token: KL divergence of the rule's exact law of each emitted token "
+        "from the target's, mean over emitted tokens; at temperature 0 the log-probability that "
+        "is lost. 0 for lossless decoding. Where the law depends on the place in the cycle, an "
+        "upper bound on the divergence of the texts. Rules with randomness of their own: 32 "
+        "draws on 16 prompts; relaxed rules on drawn candidates that do not state their law: a "
+        "third of the prompts, at least 16. Interval: Student's t over prompts.",
+        adds=nats,
+        estimator=DIVERGENCE,
+    ),
+    Metric(
+        "distortion_least",
+        "D*",
+        "",
+        3,
+        "lower",
+        "The least KL divergence of the rule's law from the target's at any temperature from "
+        "0.17 to 2, nats a token: what no change of temperature explains. Interpolated between "
+        "12 temperatures, to about 0.001 nats. Interval as for D.",
+        adds=spectrum,
+        statistic=least,
+        estimator=DIVERGENCE,
+    ),
+    Metric(
+        "distortion_temperature",
+        "T* of least KL",
+        "",
+        2,
+        None,
+        "The temperature of D*, to about 0.1 near 1. Interval as for D.",
+        adds=spectrum,
+        statistic=nearest,
+        estimator=DIVERGENCE,
+    ),
+    Metric(
+        "distortion_tv",
+        "TV",
+        "%",
+        1,
+        "lower",
+        "Total variation of the rule's law from the target's, mean over emitted tokens.",
+        adds=partial(apart, of="tv"),
+        estimator=DIVERGENCE,
+    ),
+    Metric(
+        "distortion_js",
+        "JS",
+        "",
+        4,
+        "lower",
+        "Jensen–Shannon divergence of the rule's law from the target's, nats, mean over emitted "
+        "tokens.",
+        adds=partial(apart, of="js"),
+        estimator=DIVERGENCE,
+    ),
+    Metric(
+        "distortion_outside",
+        "Outside p",
+        "%",
+        1,
+        "lower",
+        "Mass of the rule's law on tokens that the target's processed distribution excludes; "
+        "where there is any, D is infinite and not shown.",
+        adds=partial(apart, of="outside"),
+        estimator=DIVERGENCE,
+    ),
+    Metric(
+        "efficiency_at_d",
+        "Efficiency at D",
+        "%",
+        0,
+        "higher",
+        "In the data of a figure of the limit: the gain in τ over lossless decoding, over the "
+        "limit's at equal D. No interval.",
+    ),
 )
 
 
@@ -119,9 +181,10 @@ LEAST_GAIN = 0.1
 
 
 def efficiency(rule: Point, lossless: Point, limit: Sequence[Point]) -> float | None:
-    """A rule's gain in τ over lossless decoding, over that of the limit at the rule's distortion. `limit`: points of
-    the limit's curve, which begins at `lossless`, joined by straight lines. None beyond its end, and where the limit
-    gains less than `LEAST_GAIN`, which a few prompts do not tell from chance."""
+    """A rule's gain in τ over lossless decoding, over that of the limit at the rule's distortion.
+    `limit`: points of the limit's curve, which begins at `lossless`, joined by straight lines. None
+    beyond its end, and where the limit gains less than `LEAST_GAIN`, which a few prompts do not
+    tell from chance."""
     curve = sorted([lossless, *limit])
     distortion, tau = rule
     if not curve[0][0] < distortion <= curve[-1][0]:

@@ -1,9 +1,11 @@
-"""Beside the frontier: the fastest lossless setting at each temperature, or plain decoding where that is faster still.
+"""Beside the frontier: the fastest lossless setting at each temperature, or plain decoding where
+that is faster still.
 
-Costs are counted in tokens of plain decoding: the cycles at the price of a cycle, and the prefill. Both prices are
-ratios to the baseline timed beside them, so that rows of different sessions compare. A lossless answer counts as long
-as plain decoding's at its temperature, whose distribution it has. The bootstrap over prompts, timed ones included,
-redoes the choice of the fastest setting and every match."""
+Costs are counted in tokens of plain decoding: the cycles at the price of a cycle, and the prefill.
+Both prices are ratios to the baseline timed beside them, so that rows of different sessions
+compare. A lossless answer counts as long as plain decoding's at its temperature, whose distribution
+it has. The bootstrap over prompts, timed ones included, redoes the choice of the fastest setting
+and every match."""
 
 from __future__ import annotations
 
@@ -18,7 +20,16 @@ from numpy.typing import NDArray
 from results.metrics.delta import Between, Estimate, estimate, ratio
 from results.metrics.distortion import nats, spectrum, to_temperature
 from results.metrics.intervals import SEED
-from results.metrics.tau_gain import OFF_CURVE, Counts, Curve, Floats, interval, monotone, pooled, resampled
+from results.metrics.tau_gain import (
+    OFF_CURVE,
+    Counts,
+    Curve,
+    Floats,
+    interval,
+    monotone,
+    pooled,
+    resampled,
+)
 from results.metrics.verdict import Answered, Judged
 from results.store.sample import Compared, is_rated
 
@@ -30,7 +41,8 @@ class Point:
     """Lossless decoding at one temperature.
 
     settings    setting -> its prompts beside plain decoding.
-    distortion  nats a token from the target at the temperature asked for; None where it is not known.
+    distortion  nats a token from the target at the temperature asked for; None where it is not
+                known.
     """
 
     settings: Mapping[str, Sequence[Compared]]
@@ -38,12 +50,21 @@ class Point:
 
 
 def distance_of(pairs: Sequence[Compared], temperature: float | None = None) -> Estimate | None:
-    """Distortion, nats a token, with its error over prompts: from the cell's own target or, with a `temperature`, from
-    the untruncated target there. None where fewer than two prompts have it, or it is infinite."""
-    rows = [row for pair in pairs if (row := nats(pair) if temperature is None else spectrum(pair)) is not None]
+    """Distortion, nats a token, with its error over prompts: from the cell's own target or, with a
+    `temperature`, from the untruncated target there. None where fewer than two prompts have it, or
+    it is infinite."""
+    rows = [
+        row
+        for pair in pairs
+        if (row := nats(pair) if temperature is None else spectrum(pair)) is not None
+    ]
     if len(rows) < 2 or not np.isfinite(rows).all():
         return None
-    return estimate(rows, ratio if temperature is None else partial(to_temperature, temperature=temperature), log=False)
+    return estimate(
+        rows,
+        ratio if temperature is None else partial(to_temperature, temperature=temperature),
+        log=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -51,8 +72,10 @@ class _Priced:
     """A row over the common prompts.
 
     own, plain   its counts and those of plain decoding, over n prompts.
-    kinds        for each setting: which of the n prompts, and which of the m timed ones, it decoded.
-    clock        [m, 6] of the timed prompts: own decode seconds, cycles and prefill seconds, and the baseline's.
+    kinds        for each setting: which of the n prompts, and which of the m timed ones, it
+                 decoded.
+    clock        [m, 6] of the timed prompts: own decode seconds, cycles and prefill seconds, and
+                 the baseline's.
     """
 
     own: Counts
@@ -65,12 +88,30 @@ class _Priced:
         pairs = {pair.id: pair for pair in row.pairs}
         own = Counts.of({name: pairs[name].sample for name in ids}, ids)
         plain = Counts.of({name: pairs[name].baseline for name in ids}, ids)
-        kinds = [(np.array([row.settings.get(name, "") == one for name in ids]),
-                  np.array([row.settings.get(name, "") == one for name in timed]))
-                 for one in sorted({row.settings.get(name, "") for name in ids})]
+        kinds = [
+            (
+                np.array([row.settings.get(name, "") == one for name in ids]),
+                np.array([row.settings.get(name, "") == one for name in timed]),
+            )
+            for one in sorted({row.settings.get(name, "") for name in ids})
+        ]
         clocks = [clock for name in timed if (clock := pairs[name].timed) is not None]
-        return cls(own, plain, kinds, np.array([[float(value) for run in clock.runs for value in (
-            run.decode_s, run.cycles, run.prefill_s)] for clock in clocks], dtype=np.float64))
+        return cls(
+            own,
+            plain,
+            kinds,
+            np.array(
+                [
+                    [
+                        float(value)
+                        for run in clock.runs
+                        for value in (run.decode_s, run.cycles, run.prefill_s)
+                    ]
+                    for clock in clocks
+                ],
+                dtype=np.float64,
+            ),
+        )
 
     @property
     def is_known(self) -> bool:
@@ -78,13 +119,17 @@ class _Priced:
         return all(of_timed.any() for of_prompts, of_timed in self.kinds if of_prompts.any())
 
     def cycles(self, draws: Floats, timed: Floats) -> Floats:
-        """Tokens of plain decoding that all cycles cost, in resamples of the prompts [resamples, n] and of the timed
-        ones [resamples, m]."""
+        """Tokens of plain decoding that all cycles cost, in resamples of the prompts [resamples, n]
+        and of the timed ones [resamples, m]."""
         total = np.zeros(len(draws))
         for of_prompts, of_timed in self.kinds:
             seconds, cycles = self.clock[:, 0] * of_timed, self.clock[:, 1] * of_timed
             drawn = timed @ cycles  # of all its timed prompts where none was drawn
-            price = np.where(drawn > 0, (timed @ seconds) / np.where(drawn > 0, drawn, 1), seconds.sum() / cycles.sum())
+            price = np.where(
+                drawn > 0,
+                (timed @ seconds) / np.where(drawn > 0, drawn, 1),
+                seconds.sum() / cycles.sum(),
+            )
             total = total + draws @ (self.own.cycles * of_prompts) * price
         return np.asarray(total / self._token(timed))
 
@@ -109,8 +154,9 @@ class _Priced:
 
 @dataclass(frozen=True)
 class _Frontier:
-    """The frontier in each resample, each [resamples, T] but the temperatures [T]: cost of a token and of an answer,
-    tokens of an answer, NLL of plain decoding, τ of the fastest setting with a draft."""
+    """The frontier in each resample, each [resamples, T] but the temperatures [T]: cost of a token
+    and of an answer, tokens of an answer, NLL of plain decoding, τ of the fastest setting with a
+    draft."""
 
     temperatures: Floats
     token: Floats
@@ -126,12 +172,23 @@ class _Frontier:
             plain = own[0].plain
             length = draws @ plain.tokens / draws.sum(1)
             tokens = np.stack([row.token(draws, timed) for row in own], 1)
-            answers = np.stack([length * cost + row.prefill(timed) for cost, row in zip(tokens.T, own, strict=True)], 1)
+            answers = np.stack(
+                [
+                    length * cost + row.prefill(timed)
+                    for cost, row in zip(tokens.T, own, strict=True)
+                ],
+                1,
+            )
             fastest = tokens.argmin(1)[:, None]
             taus = np.stack([pooled(row.own, draws).tau for row in own], 1)
-            found = (np.minimum(tokens.min(1), 1.0), np.minimum(answers.min(1), own[0].plain_answer(draws, timed)),
-                     length, draws @ plain.nll / (draws @ plain.tokens), draws @ plain.tokens,
-                     np.take_along_axis(taus, fastest, 1)[:, 0])
+            found = (
+                np.minimum(tokens.min(1), 1.0),
+                np.minimum(answers.min(1), own[0].plain_answer(draws, timed)),
+                length,
+                draws @ plain.nll / (draws @ plain.tokens),
+                draws @ plain.tokens,
+                np.take_along_axis(taus, fastest, 1)[:, 0],
+            )
             for column, one in zip(columns, found, strict=True):
                 column.append(one)
         token, answer, length, nll, weights, tau = (np.stack(column, 1) for column in columns)
@@ -142,29 +199,38 @@ class _Frontier:
         return Curve(self.temperatures, self.tau, self.nll, self.nll)
 
 
-def beside_frontier(own: Answered, frontier: Mapping[float, Point], asked: float,
-                    between: Between | None = None) -> dict[str, Any]:
+def beside_frontier(
+    own: Answered, frontier: Mapping[float, Point], asked: float, between: Between | None = None
+) -> dict[str, Any]:
     """The metrics `frontier_…` and `equal_d_…` of a row, each with `_ci95`, and `judged`.
 
         frontier_speed         cost of plain decoding at the temperature asked for ÷ own
         frontier_answer        cost of the frontier's answer at the temperature of equal NLL ÷ own
         frontier_tau, frontier_temperature
-                               τ minus that of the frontier's lossless setting there; that temperature
+                               τ minus that of the frontier's lossless setting there; that
+                               temperature
         frontier_same_speed, frontier_nll
-                               the temperature of equal cost of an answer; NLL minus that of the frontier there
+                               the temperature of equal cost of an answer; NLL minus that of the
+                               frontier there
         equal_d_distortion     nats a token from the target at the temperature asked for
-        equal_d_speed          cost of a token of the fastest lossless setting that distorts no more ÷ own
+        equal_d_speed          cost of a token of the fastest lossless setting that distorts no more
+                               ÷ own
         equal_d_answer, equal_d_length, equal_d_temperature
                                the same of an answer; own tokens ÷ that setting's; its temperature
         judged                 what the verdict needs (`results.metrics.verdict.verdicts`)
 
-    `frontier`: temperature -> lossless decoding there, `asked` among them; `between`: what differs between measuring
-    sessions. A match of NLL or cost that more than 5% of the resamples do not find is left out; without distortions
-    there is no `equal_d_…`. Empty without a clock."""
-    rows: dict[Any, Answered] = {(t, name): Answered(pairs) for t, point in frontier.items()
-                                 for name, pairs in point.settings.items()}
-    clocks = {key: {pair.id for pair in row.pairs if pair.timed is not None and is_rated(pair.timed)}
-              for key, row in (*rows.items(), ("own", own))}
+    `frontier`: temperature -> lossless decoding there, `asked` among them; `between`: what differs
+    between measuring sessions. A match of NLL or cost that more than 5% of the resamples do not
+    find is left out; without distortions there is no `equal_d_…`. Empty without a clock."""
+    rows: dict[Any, Answered] = {
+        (t, name): Answered(pairs)
+        for t, point in frontier.items()
+        for name, pairs in point.settings.items()
+    }
+    clocks = {
+        key: {pair.id for pair in row.pairs if pair.timed is not None and is_rated(pair.timed)}
+        for key, row in (*rows.items(), ("own", own))
+    }
     rows = {key: row for key, row in rows.items() if len(clocks[key]) > 1} | {"own": own}
     ids = sorted(set.intersection(*({pair.id for pair in row.pairs} for row in rows.values())))
     timed = sorted(set.intersection(*(clocks[key] for key in rows)) & set(ids))
@@ -175,29 +241,64 @@ def beside_frontier(own: Answered, frontier: Mapping[float, Point], asked: float
     if not all(row.is_known for row in priced.values()):
         return {}
     found, rng = dict[str, list[Floats]](), np.random.default_rng(SEED + 1)
-    distances = {t: point.distortion for t, point in frontier.items() if point.distortion is not None}
+    distances = {
+        t: point.distortion for t, point in frontier.items() if point.distortion is not None
+    }
     for draws in resampled(len(ids), FRONTIER_RESAMPLES):
-        weights = np.ones((1, len(timed))) if len(draws) == 1 else rng.multinomial(
-            len(timed), np.full(len(timed), 1 / len(timed)), size=len(draws)).astype(float)
-        line = _Frontier.of({t: [priced[key] for key in keys] for t, keys in lossless.items()}, draws, weights)
+        weights = (
+            np.ones((1, len(timed)))
+            if len(draws) == 1
+            else rng.multinomial(
+                len(timed), np.full(len(timed), 1 / len(timed)), size=len(draws)
+            ).astype(float)
+        )
+        line = _Frontier.of(
+            {t: [priced[key] for key in keys] for t, keys in lossless.items()}, draws, weights
+        )
         values = _at_equal_nll(priced["own"], line, draws, weights) if len(frontier) > 1 else {}
         first = priced[lossless[asked][0]].plain_answer(draws, weights)
         values["frontier_speed"] = first / priced["own"].answer(draws, weights)
         if own.distortion is not None and len(distances) == len(frontier):
-            values |= _at_equal_distortion(priced["own"], line, _drawn(own.distortion, len(draws), rng), np.stack(
-                [_drawn(distances[t], len(draws), rng) for t in sorted(frontier)], 1), asked, draws, weights)
+            values |= _at_equal_distortion(
+                priced["own"],
+                line,
+                _drawn(own.distortion, len(draws), rng),
+                np.stack([_drawn(distances[t], len(draws), rng) for t in sorted(frontier)], 1),
+                asked,
+                draws,
+                weights,
+            )
         for name, one in values.items():
             found.setdefault(name, []).append(one)
-    own_distance = {} if own.distortion is None else {
-        "equal_d_distortion": own.distortion.value, "equal_d_distortion_ci95": own.distortion.interval()}
-    return own_distance | _stated({name: np.concatenate(parts) for name, parts in found.items()}, len(ids), len(timed),
-                                  between, _sessions(rows.values(), timed))
+    own_distance = (
+        {}
+        if own.distortion is None
+        else {
+            "equal_d_distortion": own.distortion.value,
+            "equal_d_distortion_ci95": own.distortion.interval(),
+        }
+    )
+    return own_distance | _stated(
+        {name: np.concatenate(parts) for name, parts in found.items()},
+        len(ids),
+        len(timed),
+        between,
+        _sessions(rows.values(), timed),
+    )
 
 
 def _sessions(rows: Iterable[Answered], timed: Sequence[str]) -> int:
     """The fewest measuring sessions in which one of the rows was timed."""
-    return min(len({pair.timed.started for pair in row.pairs if pair.timed is not None and pair.id in timed})
-               for row in rows)
+    return min(
+        len(
+            {
+                pair.timed.started
+                for pair in row.pairs
+                if pair.timed is not None and pair.id in timed
+            }
+        )
+        for row in rows
+    )
 
 
 def _drawn(distortion: Estimate, number: int, rng: np.random.Generator) -> Floats:
@@ -208,23 +309,36 @@ def _drawn(distortion: Estimate, number: int, rng: np.random.Generator) -> Float
 
 
 def _at_equal_nll(own: _Priced, line: _Frontier, draws: Floats, timed: Floats) -> dict[str, Floats]:
-    """At equal NLL and at equal cost of an answer; and by metric, behind `left `, where its match left the curve."""
+    """At equal NLL and at equal cost of an answer; and by metric, behind `left `, where its match
+    left the curve."""
     here, cost, curve = pooled(own.own, draws), own.answer(draws, timed), line.curve
     likely, off_nll = curve.matched(curve.nll, here.nll)
     fast, off_cost = curve.matched(monotone(line.answer, np.ones_like(line.answer)), cost)
-    values = {"frontier_answer": curve.at(line.answer, likely) / cost,
-              "frontier_tau": here.tau - curve.at(line.tau, likely),
-              "frontier_temperature": likely, "frontier_same_speed": fast,
-              "frontier_nll": here.nll - curve.at(curve.nll, fast)}
-    left = dict.fromkeys(("frontier_answer", "frontier_tau", "frontier_temperature"), off_nll.astype(float))
+    values = {
+        "frontier_answer": curve.at(line.answer, likely) / cost,
+        "frontier_tau": here.tau - curve.at(line.tau, likely),
+        "frontier_temperature": likely,
+        "frontier_same_speed": fast,
+        "frontier_nll": here.nll - curve.at(curve.nll, fast),
+    }
+    left = dict.fromkeys(
+        ("frontier_answer", "frontier_tau", "frontier_temperature"), off_nll.astype(float)
+    )
     left |= dict.fromkeys(("frontier_same_speed", "frontier_nll"), off_cost.astype(float))
     return values | {f"left {name}": one for name, one in left.items()}
 
 
-def _at_equal_distortion(own: _Priced, line: _Frontier, distortion: Floats, distances: Floats, asked: float,
-                         draws: Floats, timed: Floats) -> dict[str, Floats]:
-    """Beside the fastest of the temperatures whose `distances` [resamples, T] are not above `distortion` [resamples],
-    the two at which they are equal included."""
+def _at_equal_distortion(
+    own: _Priced,
+    line: _Frontier,
+    distortion: Floats,
+    distances: Floats,
+    asked: float,
+    draws: Floats,
+    timed: Floats,
+) -> dict[str, Floats]:
+    """Beside the fastest of the temperatures whose `distances` [resamples, T] are not above
+    `distortion` [resamples], the two at which they are equal included."""
     place = int(np.searchsorted(line.temperatures, asked))
     ends, beyond = [], np.zeros(len(draws), bool)
     for side, rising in ((slice(None, place + 1), False), (slice(place, None), True)):
@@ -240,33 +354,54 @@ def _at_equal_distortion(own: _Priced, line: _Frontier, distortion: Floats, dist
     low, high = ends
     inside = (line.temperatures >= low[:, None]) & (line.temperatures <= high[:, None])
     curve, rows = line.curve, np.arange(len(draws))
-    costs = np.concatenate([np.where(inside, line.token, np.inf),
-                            np.stack([_at(curve, line.token, end) for end in ends], 1)], 1)
-    at = np.concatenate([np.broadcast_to(line.temperatures, line.token.shape), np.stack(ends, 1)], 1)
+    costs = np.concatenate(
+        [
+            np.where(inside, line.token, np.inf),
+            np.stack([_at(curve, line.token, end) for end in ends], 1),
+        ],
+        1,
+    )
+    at = np.concatenate(
+        [np.broadcast_to(line.temperatures, line.token.shape), np.stack(ends, 1)], 1
+    )
     best = costs.argmin(1)
     there = at[rows, best]
-    return {"equal_d_speed": costs[rows, best] / own.token(draws, timed),
-            "equal_d_answer": _at(curve, line.answer, there) / own.answer(draws, timed),
-            "equal_d_length": draws @ own.own.tokens / draws.sum(1) / _at(curve, line.length, there),
-            "equal_d_temperature": there, "beyond": beyond.astype(float)}
+    return {
+        "equal_d_speed": costs[rows, best] / own.token(draws, timed),
+        "equal_d_answer": _at(curve, line.answer, there) / own.answer(draws, timed),
+        "equal_d_length": draws @ own.own.tokens / draws.sum(1) / _at(curve, line.length, there),
+        "equal_d_temperature": there,
+        "beyond": beyond.astype(float),
+    }
 
 
 def _at(curve: Curve, values: Floats, temperature: Floats) -> Floats:
     return values[:, 0] if values.shape[1] == 1 else curve.at(values, temperature)
 
 
-def _stated(found: Mapping[str, Floats], n: int, timed: int, between: Between | None,
-            sessions: int) -> dict[str, Any]:
+def _stated(
+    found: Mapping[str, Floats], n: int, timed: int, between: Between | None, sessions: int
+) -> dict[str, Any]:
     stated: dict[str, Any] = {}
     for name, values in found.items():
         left = found.get(f"left {name}")
-        if name.partition("_")[0] in ("frontier", "equal") and (left is None or left[1:].mean() <= OFF_CURVE):
+        if name.partition("_")[0] in ("frontier", "equal") and (
+            left is None or left[1:].mean() <= OFF_CURVE
+        ):
             stated |= {name: float(values[0]), f"{name}_ci95": interval(values, min(n, timed))}
     if "equal_d_speed" in found:
         logs = np.log(found["equal_d_speed"][1:])
         error = float(logs.std(ddof=1) * np.sqrt(timed / (timed - 1)))
         speed = Estimate(stated["equal_d_speed"], error, timed - 1.0)
         speed = speed if between is None else between.added_to(speed, sessions)
-        stated |= {"equal_d_speed_ci95": speed.interval(), "judged": Judged(
-            speed=speed, beyond=float(found["beyond"][1:].mean()), n=n, between=between, sessions=sessions)}
+        stated |= {
+            "equal_d_speed_ci95": speed.interval(),
+            "judged": Judged(
+                speed=speed,
+                beyond=float(found["beyond"][1:].mean()),
+                n=n,
+                between=between,
+                sessions=sessions,
+            ),
+        }
     return stated

@@ -1,4 +1,5 @@
-"""Intervals and paired tests over prompts. Every random draw is seeded, so that a summary repeats exactly."""
+"""Intervals and paired tests over prompts. Every random draw is seeded, so that a summary repeats
+exactly."""
 
 from __future__ import annotations
 
@@ -23,14 +24,16 @@ BATCH, KEPT = 1000, 1024
 
 
 def mean_interval(values: ArrayLike) -> Interval | None:
-    """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two values."""
+    """95% bootstrap interval of a mean, for scores that are not 0 or 1. None for fewer than two
+    values."""
     rows = np.column_stack([values, np.ones(len(np.atleast_1d(values)))])
     return sums_interval(rows, lambda sums: sums[..., 0] / sums[..., 1])
 
 
 def sums_interval(rows: ArrayLike, statistic: Callable[[Floats], Floats]) -> Interval | None:
-    """95% percentile interval of a statistic of sums, by resampling prompts. `rows` [n, k]: what each prompt adds to
-    the sums; `statistic`: sums [..., k] -> [...]. None for fewer than two prompts.
+    """95% percentile interval of a statistic of sums, by resampling prompts. `rows` [n, k]: what
+    each prompt adds to the sums; `statistic`: sums [..., k] -> [...]. None for fewer than two
+    prompts.
 
     (BCa divides by the spread of the jackknife, which is 0 when all prompts agree.)"""
     data = np.asarray(rows, float)
@@ -51,8 +54,8 @@ def median_interval(values: ArrayLike) -> Interval | None:
 
 
 def resamples(n: int) -> Iterator[Floats]:
-    """How often each of n prompts is drawn in each of `RESAMPLES` resamples, [1000, n] at a time: the draws of
-    `scipy.stats.bootstrap(batch=1000)`, shared by all metrics of n prompts."""
+    """How often each of n prompts is drawn in each of `RESAMPLES` resamples, [1000, n] at a time:
+    the draws of `scipy.stats.bootstrap(batch=1000)`, shared by all metrics of n prompts."""
     counts = _kept_counts(n) if n <= KEPT else map(partial(_counted, n), _drawn(n))
     return (part.astype(float) for part in counts)
 
@@ -78,10 +81,14 @@ def proportion_interval(successes: int, n: int, level: float = LEVEL) -> Interva
     """Wilson score interval of a proportion. None for n = 0."""
     if n == 0:
         return None
-    from statsmodels.stats.proportion import proportion_confint  # takes a second, which a dry run should not cost
+    from statsmodels.stats.proportion import (
+        proportion_confint,
+    )  # takes a second, which a dry run should not cost
 
     low, high = proportion_confint(successes, n, alpha=1 - level, method="wilson")
-    return (0.0 if successes == 0 else float(low)), (1.0 if successes == n else float(high))  # exact at the ends
+    return (0.0 if successes == 0 else float(low)), (
+        1.0 if successes == n else float(high)
+    )  # exact at the ends
 
 
 def edit_similarity(a: Sequence[int], b: Sequence[int]) -> float:
@@ -89,22 +96,25 @@ def edit_similarity(a: Sequence[int], b: Sequence[int]) -> float:
     return float(Levenshtein.normalized_similarity(a, b))
 
 
-def difference_interval(reference: ArrayLike, own: ArrayLike, level: float = LEVEL) -> Interval | None:
-    """Interval of mean(own) − mean(reference); one number in [0, 1] each per item, in the same order. None without
-    items.
+def difference_interval(
+    reference: ArrayLike, own: ArrayLike, level: float = LEVEL
+) -> Interval | None:
+    """Interval of mean(own) − mean(reference); one number in [0, 1] each per item, in the same
+    order. None without items.
 
-    The bound of Learned-Miller and Thomas (2019, arXiv:1905.06208) for means of bounded numbers, here of differences in
-    [−1, 1]: the items get random weights, uniform on the simplex, and so does a further item, which lost everything
-    (−1) for the lower end and gained everything (+1) for the upper. Where n items all agree it is about ±3.7 / n:
-    agreement of a few prompts is no proof of equality, which a bootstrap would claim."""
+    The bound of Learned-Miller and Thomas (2019, arXiv:1905.06208) for means of bounded numbers,
+    here of differences in [−1, 1]: the items get random weights, uniform on the simplex, and so
+    does a further item, which lost everything (−1) for the lower end and gained everything (+1) for
+    the upper. Where n items all agree it is about ±3.7 / n: agreement of a few prompts is no proof
+    of equality, which a bootstrap would claim."""
     if not len(np.atleast_1d(reference)):
         return None
     return ends(*difference_draws(reference, own), level)
 
 
 def difference_draws(reference: ArrayLike, own: ArrayLike) -> tuple[Floats, Floats]:
-    """The draws whose quantiles are the lower and the upper end of `difference_interval`: a share of the first below a
-    value is the one-sided p-value of "the truth is at most this"."""
+    """The draws whose quantiles are the lower and the upper end of `difference_interval`: a share
+    of the first below a value is the one-sided p-value of "the truth is at most this"."""
     lower, upper = [], []
     for sums, extra in _weighted_sums(reference, own):
         total = sums[:, 2] + extra
@@ -115,13 +125,15 @@ def difference_draws(reference: ArrayLike, own: ArrayLike) -> tuple[Floats, Floa
 
 
 def _weighted_sums(reference: ArrayLike, own: ArrayLike) -> Iterator[tuple[Floats, Floats]]:
-    """Random weights of the items, uniform on the simplex up to a factor, as the sums [1000, 3] of reference, own and 1
-    under them; and the weight [1000] of one further item."""
+    """Random weights of the items, uniform on the simplex up to a factor, as the sums [1000, 3] of
+    reference, own and 1 under them; and the weight [1000] of one further item."""
     items = np.column_stack([reference, own, np.ones(len(np.atleast_1d(own)))]).astype(float)
     distinct, counts = np.unique(items, axis=0, return_counts=True)
     rng = np.random.default_rng(SEED)
     for _ in range(50):  # many draws, because the levels lie far in the tails
-        weights = rng.standard_gamma(counts, (1000, len(counts)))  # the weights of equal items enter only as their sum
+        weights = rng.standard_gamma(
+            counts, (1000, len(counts))
+        )  # the weights of equal items enter only as their sum
         yield weights @ distinct, rng.standard_exponential(1000)
 
 
@@ -131,9 +143,11 @@ def ends(lower: Floats, upper: Floats, level: float = LEVEL) -> Interval:
 
 
 def holm(p_values: Sequence[float]) -> Floats:
-    """p-values corrected by Holm's method, in the given order. (That of statsmodels collects garbage at every call,
-    which takes half a second beside loaded models.)"""
+    """p-values corrected by Holm's method, in the given order. (That of statsmodels collects
+    garbage at every call, which takes half a second beside loaded models.)"""
     order = np.argsort(p_values)
     corrected = np.empty(len(order))
-    corrected[order] = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(order), 0, -1))
+    corrected[order] = np.maximum.accumulate(
+        np.asarray(p_values)[order] * np.arange(len(order), 0, -1)
+    )
     return np.minimum(corrected, 1.0)

@@ -1,4 +1,5 @@
-"""What declares a metric: its print, what a prompt adds to its sums, the statistic of the sums, and its interval."""
+"""What declares a metric: its print, what a prompt adds to its sums, the statistic of the sums, and
+its interval."""
 
 from __future__ import annotations
 
@@ -72,14 +73,16 @@ def change(sums: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Estimator:
-    """How a value and its interval are made of sums: the statistic of the totals, and Student's t over prompts, on the
-    logarithm where that exists. (A percentile bootstrap of τ holds the truth in 91.6% of 16 prompts, this in 94.8%.)
+    """How a value and its interval are made of sums: the statistic of the totals, and Student's t
+    over prompts, on the logarithm where that exists. (A percentile bootstrap of τ holds the truth
+    in 91.6% of 16 prompts, this in 94.8%.)
 
     words     how the interval is made, for the line under a table
     clocked   over what was timed at once
     linear    not on the logarithm
-    skewed    an item's effect is that of leaving it out, for what few unlikely answers carry. (The NLL of three cells,
-              16 prompts: 94.1, 93.7 and 96.2% hold the truth, with the delta method 92.4, 91.9 and 94.6%.)
+    skewed    an item's effect is that of leaving it out, for what few unlikely answers carry. (The
+              NLL of three cells, 16 prompts: 94.1, 93.7 and 96.2% hold the truth, with the delta
+              method 92.4, 91.9 and 94.6%.)
     within    what the value cannot be below and above
     """
 
@@ -90,7 +93,8 @@ class Estimator:
     within: Interval = (-np.inf, np.inf)
 
     def known(self, rows: Floats) -> NDArray[np.bool_]:
-        """Which prompts [n] of the sums [n, k] count in the interval: those with a denominator, the last sum."""
+        """Which prompts [n] of the sums [n, k] count in the interval: those with a denominator, the
+        last sum."""
         return np.asarray(rows[:, -1] > 0)
 
     def value(self, sums: Sums, statistic: Statistic) -> float | None:
@@ -107,7 +111,9 @@ class Estimator:
         found = None if self.linear else estimate(rows, statistic, skewed=self.skewed)
         found = found if self.skewed else found or estimate(rows, statistic, log=False)
         ends = None if found is None else found.interval()
-        return None if ends is None else (max(self.within[0], ends[0]), min(self.within[1], ends[1]))
+        return (
+            None if ends is None else (max(self.within[0], ends[0]), min(self.within[1], ends[1]))
+        )
 
 
 class Alone(Estimator):
@@ -121,7 +127,11 @@ class Wilson(Estimator):
     """Of a share: prompts with the event, of all."""
 
     def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
-        return intervals.proportion_interval(int(sums.total[0]), len(sums.rows)) if len(sums.rows) else None
+        return (
+            intervals.proportion_interval(int(sums.total[0]), len(sums.rows))
+            if len(sums.rows)
+            else None
+        )
 
 
 class Bootstrap(Estimator):
@@ -143,40 +153,52 @@ class Median(Bootstrap):
 
 
 class Recovered(Bootstrap):
-    """A ratio of scores: known where the baseline is right on at least ten items; resamples on which it never is have
-    none."""
+    """A ratio of scores: known where the baseline is right on at least ten items; resamples on
+    which it never is have none."""
 
     def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
         def finite(parts: Floats) -> Floats:
             known = parts[..., 1] > 0
             return np.where(known, parts[..., 0] / np.where(known, parts[..., 1], 1.0), np.inf)
 
-        return intervals.sums_interval(sums.rows, finite) if (sums.rows[:, 1] > 0).sum() >= 10 else None
+        return (
+            intervals.sums_interval(sums.rows, finite)
+            if (sums.rows[:, 1] > 0).sum() >= 10
+            else None
+        )
 
 
 class LearnedMiller(Estimator):
-    """A difference of two numbers in [0, 1] of each prompt, with the bound of `intervals.difference_interval`."""
+    """A difference of two numbers in [0, 1] of each prompt, with the bound of
+    `intervals.difference_interval`."""
 
     def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
-        return intervals.difference_interval(sums.rows[:, 1], sums.rows[:, 0]) if len(sums.rows) else None
+        return (
+            intervals.difference_interval(sums.rows[:, 1], sums.rows[:, 0])
+            if len(sums.rows)
+            else None
+        )
 
 
 class LogT(Estimator):
-    """Student's t on the logarithm, over what was timed at once: what the clock said of a few prompts. Those count
-    that have every sum."""
+    """Student's t on the logarithm, over what was timed at once: what the clock said of a few
+    prompts. Those count that have every sum."""
 
     def known(self, rows: Floats) -> NDArray[np.bool_]:
         return np.asarray((rows > 0).all(1))
 
     def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
-        rows = np.array([*by_name(sums.rows, sums.units).values()], float).reshape(-1, sums.rows.shape[1])
+        rows = np.array([*by_name(sums.rows, sums.units).values()], float).reshape(
+            -1, sums.rows.shape[1]
+        )
         rows = rows[self.known(rows)]
         found = estimate(rows, statistic) if len(rows) else None
         return None if found is None else found.timed_interval()
 
 
 class Delta(Estimator):
-    """The delta method on the logarithm of sums of which only timed prompts have some (`answer_speed.Priced`)."""
+    """The delta method on the logarithm of sums of which only timed prompts have some
+    (`answer_speed.Priced`)."""
 
     def known(self, rows: Floats) -> NDArray[np.bool_]:
         return np.ones(len(rows), bool)
@@ -197,7 +219,9 @@ STUDENT, ALONE, WILSON = Estimator(), Alone(), Wilson("Wilson")
 SHARE = Estimator(linear=True, within=(0.0, 1.0))
 DIVERGENCE = Estimator("Student's t", linear=True, within=(0.0, np.inf))
 SKEWED = Estimator("Student's t over prompts left out", skewed=True)
-BOOTSTRAP, MEDIAN, RECOVERED = (kind("bootstrap over prompts") for kind in (Bootstrap, Median, Recovered))
+BOOTSTRAP, MEDIAN, RECOVERED = (
+    kind("bootstrap over prompts") for kind in (Bootstrap, Median, Recovered)
+)
 LEARNED_MILLER = LearnedMiller("Learned-Miller and Thomas")
 LOG_T = LogT("Student's t on the log ratio", clocked=True)
 DELTA = Delta("delta method on the log ratio", clocked=True)
@@ -209,20 +233,26 @@ class Metric:
 
     name        of the value in a `Summary`; that of its interval has `_ci95` behind it
     label       column or axis title
-    unit        unit in print; "%" for a value stored as a fraction, "pp" (percentage points) for a difference of such
+    unit        unit in print; "%" for a value stored as a fraction, "pp" (percentage points) for a
+                difference of such
     digits      decimals in print
     better      the better direction, or None
     definition  what it measures, in one or two sentences
     signed      print a plus sign
-    adds        what a prompt adds to its sums; None for a metric that is set by those who know other cells or files
+    adds        what a prompt adds to its sums; None for a metric that is set by those who know
+                other cells or files
     statistic   of the sums
     estimator   of the value and the interval; of a share that of shares, without `adds` a bootstrap
     every       it is only known where every prompt adds to it
-    relative    it compares with the baseline: the autoregressive cell has no interval of a "ratio", and no "change"
+    relative    it compares with the baseline: the autoregressive cell has no interval of a "ratio",
+                and no "change"
     is_score    it is the task's score: Wilson's interval where that is 0 or 1
-    compared    rows can be compared by it, prompt by prompt: bold print, columns relative to another cell
-    timed       index of the addend that timed prompts alone have, where others add to the metric too
-    clock       "needed": it is shown of cells with a timed pass; "used": of others too, but the clock has a part in it
+    compared    rows can be compared by it, prompt by prompt: bold print, columns relative to
+                another cell
+    timed       index of the addend that timed prompts alone have, where others add to the metric
+                too
+    clock       "needed": it is shown of cells with a timed pass; "used": of others too, but the
+                clock has a part in it
     judged      an LLM judge gives it
     censored    a length limit censors it
     decides     the verdict on a row stands beside it

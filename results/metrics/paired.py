@@ -1,4 +1,5 @@
-"""Which numbers of a column are really apart: paired bootstrap over the common prompts, Holm over the pairs."""
+"""Which numbers of a column are really apart: paired bootstrap over the common prompts, Holm over
+the pairs."""
 
 from __future__ import annotations
 
@@ -17,10 +18,13 @@ Floats = NDArray[np.float64]
 DRAWS = 1999
 
 
-def relative(name: str, relation: str, own: ByItem, other: ByItem) -> tuple[float | None, Interval | None]:
-    """A metric of one cell over (relation "over"), or minus, that of another, over their common items, with its 95%
-    interval: a paired bootstrap over these, and Student's t for what the clock said of a few. `own` and `other` as
-    `Summary.by_item` gives them. (None, None) without common items and for a ratio to 0."""
+def relative(
+    name: str, relation: str, own: ByItem, other: ByItem
+) -> tuple[float | None, Interval | None]:
+    """A metric of one cell over (relation "over"), or minus, that of another, over their common
+    items, with its 95% interval: a paired bootstrap over these, and Student's t for what the clock
+    said of a few. `own` and `other` as `Summary.by_item` gives them. (None, None) without common
+    items and for a ratio to 0."""
     ids, metric = sorted(own.keys() & other.keys()), METRICS[name]
     if not ids:
         return None, None
@@ -42,8 +46,9 @@ def relative(name: str, relation: str, own: ByItem, other: ByItem) -> tuple[floa
     return value, interval if interval is not None and np.isfinite(interval).all() else None
 
 
-def best_of(name: str, values: Sequence[float | None], items: Sequence[Sequence[ByItem]],
-            better: str | None) -> list[bool]:
+def best_of(
+    name: str, values: Sequence[float | None], items: Sequence[Sequence[ByItem]], better: str | None
+) -> list[bool]:
     """Which rows of a column are the best: the leader, and every row that does not differ from it
     significantly in a paired comparison. None is where no row differs.
 
@@ -51,8 +56,8 @@ def best_of(name: str, values: Sequence[float | None], items: Sequence[Sequence[
     items    the sums of each row's items, one mapping a column for a mean over columns
     better   "higher" or "lower"; no row is the best without it
 
-    Rows are compared over the items common to all of them (`paired_p_values`). The data choose the leader, so Holm's
-    correction is over all pairs of rows; 5% decides."""
+    Rows are compared over the items common to all of them (`paired_p_values`). The data choose the
+    leader, so Holm's correction is over all pairs of rows; 5% decides."""
     rows = [i for i, value in enumerate(values) if value is not None and all(items[i])]
     none = [False] * len(values)
     if not METRICS[name].compared or better is None or len(rows) < 2:
@@ -62,17 +67,23 @@ def best_of(name: str, values: Sequence[float | None], items: Sequence[Sequence[
     pairs = list(combinations(range(len(rows)), 2))
     p_values = paired_p_values(pairs, [items[i] for i in rows], METRICS[name])
     apart = holm(p_values) <= 1 - LEVEL
-    behind = {rows[i] for pair, is_apart in zip(pairs, apart, strict=True) if is_apart and leader in pair
-              for i in pair if i != leader}
+    behind = {
+        rows[i]
+        for pair, is_apart in zip(pairs, apart, strict=True)
+        if is_apart and leader in pair
+        for i in pair
+        if i != leader
+    }
     return [i in rows and i not in behind for i in range(len(values))] if behind else none
 
 
-def paired_p_values(pairs: Sequence[tuple[int, int]], rows: Sequence[Sequence[ByItem]],
-                    metric: Metric) -> list[float]:
-    """Two-sided p-value of the difference of each pair of rows, mean over columns: Student's t with the standard error
-    of a bootstrap over their common items, n − 1 degrees of freedom for n of them (of those with a clock, where it has
-    a part in the metric). None is below that of a sign test in which all
-    agree, 2 ÷ 2ⁿ: a handful of prompts knows too little of its spread."""
+def paired_p_values(
+    pairs: Sequence[tuple[int, int]], rows: Sequence[Sequence[ByItem]], metric: Metric
+) -> list[float]:
+    """Two-sided p-value of the difference of each pair of rows, mean over columns: Student's t with
+    the standard error of a bootstrap over their common items, n − 1 degrees of freedom for n of
+    them (of those with a clock, where it has a part in the metric). None is below that of a sign
+    test in which all agree, 2 ÷ 2ⁿ: a handful of prompts knows too little of its spread."""
     means, resampled, count = np.zeros(len(rows)), np.zeros((len(rows), DRAWS)), 0
     for column in zip(*rows, strict=True):
         ids = sorted(set.intersection(*(set(items) for items in column)))
@@ -83,7 +94,11 @@ def paired_p_values(pairs: Sequence[tuple[int, int]], rows: Sequence[Sequence[By
         if clocks < 2:
             return [1.0] * len(pairs)
         count += clocks
-        drawn = np.random.default_rng(SEED).multinomial(len(ids), np.full(len(ids), 1 / len(ids)), DRAWS).astype(float)
+        drawn = (
+            np.random.default_rng(SEED)
+            .multinomial(len(ids), np.full(len(ids), 1 / len(ids)), DRAWS)
+            .astype(float)
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             means += metric.statistic(sums.sum(axis=1))
             resampled += metric.statistic(drawn @ sums) * np.sqrt(clocks / (clocks - 1))
@@ -92,7 +107,16 @@ def paired_p_values(pairs: Sequence[tuple[int, int]], rows: Sequence[Sequence[By
     least = 2.0 ** (1 - count)
     p_values = []
     for i, j in pairs:
-        error, difference = float((resampled[i] - resampled[j]).std(ddof=1)), abs(float(means[i] - means[j]))
-        p = 2 * float(t.sf(difference / error, count - 1)) if error > 0 else 1.0 if difference == 0 else 0.0
+        error, difference = (
+            float((resampled[i] - resampled[j]).std(ddof=1)),
+            abs(float(means[i] - means[j])),
+        )
+        p = (
+            2 * float(t.sf(difference / error, count - 1))
+            if error > 0
+            else 1.0
+            if difference == 0
+            else 0.0
+        )
         p_values.append(max(p, least) if np.isfinite(p) else 1.0)
     return p_values

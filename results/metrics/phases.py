@@ -1,4 +1,5 @@
-"""How a cell's time divides: its timed prefill and decoding, split by the phases that a profiling pass measured."""
+"""How a cell's time divides: its timed prefill and decoding, split by the phases that a profiling
+pass measured."""
 
 from __future__ import annotations
 
@@ -12,45 +13,75 @@ from results.metrics.intervals import RESAMPLES, SEED, Interval, ends
 from results.store.sample import TimedRun
 
 Floats = NDArray[np.float64]
-NAMES = ("prefill_share", "draft_time_share", "verify_share", "accept_share", "cycle_ms", "forward_ms", "head_ms",
-         "head_share")
+NAMES = (
+    "prefill_share",
+    "draft_time_share",
+    "verify_share",
+    "accept_share",
+    "cycle_ms",
+    "forward_ms",
+    "head_ms",
+    "head_share",
+)
 
 
-def time_shares(runs: Sequence[TimedRun], phases: Mapping[str, float] | None,
-                prompts: Sequence[Mapping[str, float]] = ()) -> dict[str, Any]:
-    """Shares of prefill and decode time together, and milliseconds of the parts of a cycle; `NAMES` are the keys, each
-    with `_ci95`. Empty without phases.
+def time_shares(
+    runs: Sequence[TimedRun],
+    phases: Mapping[str, float] | None,
+    prompts: Sequence[Mapping[str, float]] = (),
+) -> dict[str, Any]:
+    """Shares of prefill and decode time together, and milliseconds of the parts of a cycle; `NAMES`
+    are the keys, each with `_ci95`. Empty without phases.
 
     runs     the timed runs, which give prefill and decode time.
-    phases   seconds per cycle: draft, verify, accept, commit and, where the pass measured it, head, the LM head's part
-             of verify; means over the prompts of the profiling pass.
-    prompts  the same of each of these prompts. The intervals resample them and, independently, the runs; None for fewer
-             than two of either.
+    phases   seconds per cycle: draft, verify, accept, commit and, where the pass measured it, head,
+             the LM head's part of verify; means over the prompts of the profiling pass.
+    prompts  the same of each of these prompts. The intervals resample them and, independently, the
+             runs; None for fewer than two of either.
 
     forward_ms   verify and accept: the target's forward and the decision on the draft
     head_ms      of that, head and accept; head_share is its share of forward_ms"""
-    prefill_s, decode_s = np.array([run.prefill_s for run in runs]), np.array([run.decode_s for run in runs])
+    prefill_s, decode_s = (
+        np.array([run.prefill_s for run in runs]),
+        np.array([run.decode_s for run in runs]),
+    )
     if phases is None or prefill_s.sum() + decode_s.sum() <= 0:
         return {}
-    values = _values(prefill_s.sum(), decode_s.sum(), {name: np.asarray(phases[name]) for name in phases})
+    values = _values(
+        prefill_s.sum(), decode_s.sum(), {name: np.asarray(phases[name]) for name in phases}
+    )
     intervals: dict[str, Interval | None] = dict.fromkeys(values)
-    parts = {name: np.array([prompt[name] for prompt in prompts]) for name in phases
-             if all(name in prompt for prompt in prompts)}
+    parts = {
+        name: np.array([prompt[name] for prompt in prompts])
+        for name in phases
+        if all(name in prompt for prompt in prompts)
+    }
     if min(len(runs), len(prompts)) > 1:
         rng = np.random.default_rng(SEED)
-        timed, profiled = (rng.integers(size, size=(RESAMPLES, size)) for size in (len(runs), len(prompts)))
-        drawn = _values(prefill_s[timed].sum(-1), decode_s[timed].sum(-1),
-                        {name: seconds[profiled].mean(-1) for name, seconds in parts.items()})
-        intervals = {name: None if number is None else ends(number, number) for name, number in drawn.items()}
+        timed, profiled = (
+            rng.integers(size, size=(RESAMPLES, size)) for size in (len(runs), len(prompts))
+        )
+        drawn = _values(
+            prefill_s[timed].sum(-1),
+            decode_s[timed].sum(-1),
+            {name: seconds[profiled].mean(-1) for name, seconds in parts.items()},
+        )
+        intervals = {
+            name: None if number is None else ends(number, number) for name, number in drawn.items()
+        }
     return {
         **{name: None if number is None else float(number) for name, number in values.items()},
         **{f"{name}_ci95": interval for name, interval in intervals.items()},
     }
 
 
-def _values(prefill_s: Floats, decode_s: Floats, parts: Mapping[str, Floats]) -> dict[str, Floats | None]:
+def _values(
+    prefill_s: Floats, decode_s: Floats, parts: Mapping[str, Floats]
+) -> dict[str, Floats | None]:
     """`NAMES` -> value, for single numbers or for resamples."""
-    draft, verify, accept, commit = (parts[name] for name in ("draft", "verify", "accept", "commit"))
+    draft, verify, accept, commit = (
+        parts[name] for name in ("draft", "verify", "accept", "commit")
+    )
     cycle, decoding = draft + verify + accept + commit, decode_s / (prefill_s + decode_s)
     head = None if "head" not in parts else parts["head"] + accept
     return {

@@ -1,8 +1,8 @@
 """From the samples of one cell to its metrics: one definition each, the same for every method.
 
-A cycle is one draft–verify round; the token drawn from the prefill is emitted but belongs to no cycle. Everything is
-pooled over the prompts of the cell; what the clock says, over those that were timed. What cannot be known is None.
-Shares, accuracies and recovery are fractions of 1.
+A cycle is one draft–verify round; the token drawn from the prefill is emitted but belongs to no
+cycle. Everything is pooled over the prompts of the cell; what the clock says, over those that were
+timed. What cannot be known is None. Shares, accuracies and recovery are fractions of 1.
 """
 
 from __future__ import annotations
@@ -36,25 +36,29 @@ MATCH = "tau_gain_match"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Summary:
-    """The metrics of one cell, each computed when it is asked for: `summary.tau`, `summary.tau_ci95`.
+    """The metrics of one cell, each computed when it is asked for: `summary.tau`,
+    `summary.tau_ci95`.
 
     n, failed            prompts measured, prompts that failed and are left out
     metric, proportion   name of the task's score; whether it is 0 or 1
     is_baseline          the autoregressive cell, which is its own baseline
     asked                prompts that the command asked for; None: all of the task
     timed                prompts timed
-    retimed, stalled     of these, prompts timed again after a stall of the machine, in the cell or its baseline; those
-                         whose last repeat was stalled too
-    unscored             answers that the machine could not score, of the cell and of its baseline: no accuracy is known
+    retimed, stalled     of these, prompts timed again after a stall of the machine, in the cell or
+                         its baseline; those whose last repeat was stalled too
+    unscored             answers that the machine could not score, of the cell and of its baseline:
+                         no accuracy is known
     tokens, cycles       emitted tokens, draft–verify cycles
     prefill_s, decode_s  seconds, summed over the timed prompts
     repeats              most answers to one prompt
     events               how often each flag of the rule was set on an emitted token
-    phases               seconds of the parts of a cycle, from the profiling pass: mean over prompts of their medians
+    phases               seconds of the parts of a cycle, from the profiling pass: mean over prompts
+                         of their medians
     judge                scores of an LLM judge
     judged               what the verdict on it needs (`results.metrics.verdict.Judged`)
     sums                 what prompts add to metrics, by the function that says so
-    given                metrics that are not of these sums: name -> value or `Sums`, name_ci95 -> interval
+    given                metrics that are not of these sums: name -> value or `Sums`, name_ci95 ->
+                         interval
     later                name of a metric -> what computes it, together with others
     """
 
@@ -94,40 +98,59 @@ class Summary:
         return self._intervals[name]
 
     def by_item(self, name: str) -> ByItem:
-        """The sums of each item that rows are compared by; of what the clock said, of prompts timed at once. Empty for
-        a metric that rows cannot be compared by."""
+        """The sums of each item that rows are compared by; of what the clock said, of prompts timed
+        at once. Empty for a metric that rows cannot be compared by."""
         metric = METRICS[name]
         if not metric.compared or metric.adds not in self.sums:
             return {}
         sums = self.sums[metric.adds]
         known = metric.estimator.known(sums.rows)
         names = sums.units if metric.estimator.clocked else sums.items
-        return by_name(sums.rows[known], [one for one, counts in zip(names, known, strict=True) if counts])
+        return by_name(
+            sums.rows[known], [one for one, counts in zip(names, known, strict=True) if counts]
+        )
 
     def with_values(self, **values: Any) -> Summary:
-        """This summary with further metrics, intervals and fields set. Raises ValueError for any other name."""
+        """This summary with further metrics, intervals and fields set. Raises ValueError for any
+        other name."""
         own = {one.name for one in fields(self)}
         given = {name: value for name, value in values.items() if name not in own}
-        if unknown := [name for name in given if name.removesuffix(END) not in METRICS and name != MATCH]:
+        if unknown := [
+            name for name in given if name.removesuffix(END) not in METRICS and name != MATCH
+        ]:
             raise ValueError(f"{', '.join(unknown)}: no metric of results/metrics/catalog.py")
-        return replace(self, given={**self.given, **given}, **{name: values[name] for name in own & values.keys()})
+        return replace(
+            self,
+            given={**self.given, **given},
+            **{name: values[name] for name in own & values.keys()},
+        )
 
     def with_later(self, names: Iterable[str], compute: Callable[[], Mapping[str, Any]]) -> Summary:
-        """This summary with metrics of other files, which `compute` gives, as `with_values` takes them, when the first
-        of these names is asked for."""
+        """This summary with metrics of other files, which `compute` gives, as `with_values` takes
+        them, when the first of these names is asked for."""
         return replace(self, later={**self.later, **dict.fromkeys(names, cache(compute))})
 
     def plain(self) -> dict[str, Any]:
         """Every metric with its interval, as JSON holds them, and what else is known."""
         left_out = {"sums", "given", "later", "is_baseline", "proportion", "judge", "judged"}
-        whole = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
-        whole = {name: value for name, value in whole.items() if value or name not in ("events", "unscored")}
+        whole = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out
+        }
+        whole = {
+            name: value
+            for name, value in whole.items()
+            if value or name not in ("events", "unscored")
+        }
         for name, metric in METRICS.items():
             if metric.adds is not None or name in self._stated_by(name):
                 whole[name] = self.value(name)
                 whole |= {} if metric.estimator is ALONE else {f"{name}{END}": self.interval(name)}
         whole |= {} if self.tau_gain_match is None else {MATCH: self.tau_gain_match}
-        judge = {} if self.judge is None else {"judge": self.judge.model_dump(mode="json", exclude_unset=True)}
+        judge = (
+            {}
+            if self.judge is None
+            else {"judge": self.judge.model_dump(mode="json", exclude_unset=True)}
+        )
         return whole | judge
 
     @property
@@ -150,7 +173,8 @@ class Summary:
         return {}
 
     def _stated_by(self, name: str) -> Mapping[str, Any]:
-        """What is given, where a metric or its interval is, or else what was to be computed later with it."""
+        """What is given, where a metric or its interval is, or else what was to be computed later
+        with it."""
         if {name, f"{name}{END}"} & self.given.keys() or name not in self.later:
             return self.given
         return self.later[name]()
@@ -179,20 +203,26 @@ class Summary:
         return None if incomplete or (self.is_baseline and metric.relative == "change") else sums
 
 
-def summarise(records: Sequence[Compared | FailedSample], *, metric: str, proportion: bool,
-              phases: Mapping[str, float] | None = None,
-              prompt_phases: Sequence[Mapping[str, float]] = ()) -> Summary:
+def summarise(
+    records: Sequence[Compared | FailedSample],
+    *,
+    metric: str,
+    proportion: bool,
+    phases: Mapping[str, float] | None = None,
+    prompt_phases: Sequence[Mapping[str, float]] = (),
+) -> Summary:
     """The summary of a cell.
 
     records          its prompts in any order, each once; failed ones are counted and left out
     metric           name of the task's score
     proportion       is the score 0 or 1?
-    phases           seconds of the parts of a cycle (draft, verify, accept, commit) and of the whole (cycle), from a
-                     profiling pass: mean over its prompts of their medians
+    phases           seconds of the parts of a cycle (draft, verify, accept, commit) and of the
+                     whole (cycle), from a profiling pass: mean over its prompts of their medians
     prompt_phases    these medians, one mapping for each of its prompts
 
-    The autoregressive cell is its own baseline, with speedup 1 and no interval. Raises ValueError for repeated prompts,
-    for a cell where only some samples are their own baseline, and for a proportion with a score other than 0 and 1."""
+    The autoregressive cell is its own baseline, with speedup 1 and no interval. Raises ValueError
+    for repeated prompts, for a cell where only some samples are their own baseline, and for a
+    proportion with a score other than 0 and 1."""
     pairs = _checked(records)
     samples, base = [pair.sample for pair in pairs], [pair.baseline for pair in pairs]
     is_baseline = all(own is other for own, other in zip(samples, base, strict=True))
@@ -205,11 +235,20 @@ def summarise(records: Sequence[Compared | FailedSample], *, metric: str, propor
         _check_proportion(pairs)
     runs = [pair.timed for pair in pairs if pair.timed is not None]
     summary = Summary(
-        n=len(pairs), failed=len(records) - len(pairs), metric=metric, proportion=proportion and not grouped,
-        is_baseline=is_baseline, unscored=unscored, sums=_sums_of(pairs, scored), **_counted(samples), **_timed(runs),
-        phases=None if phases is None else dict(phases))
+        n=len(pairs),
+        failed=len(records) - len(pairs),
+        metric=metric,
+        proportion=proportion and not grouped,
+        is_baseline=is_baseline,
+        unscored=unscored,
+        sums=_sums_of(pairs, scored),
+        **_counted(samples),
+        **_timed(runs),
+        phases=None if phases is None else dict(phases),
+    )
     return summary.with_values(**diversity(samples)).with_later(
-        NAMES, lambda: time_shares([row.own for row in runs], phases, prompt_phases))
+        NAMES, lambda: time_shares([row.own for row in runs], phases, prompt_phases)
+    )
 
 
 def _counted(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -217,32 +256,44 @@ def _counted(samples: Sequence[Sample]) -> dict[str, Any]:
     flags: Counter[str] = Counter()
     for sample in samples:
         flags.update(sample.flags)
-    return {"tokens": sum(len(sample.output_ids) for sample in samples),
-            "cycles": sum(len(sample.committed) for sample in samples), "events": dict(flags)}
+    return {
+        "tokens": sum(len(sample.output_ids) for sample in samples),
+        "cycles": sum(len(sample.committed) for sample in samples),
+        "events": dict(flags),
+    }
 
 
 def _timed(rows: Sequence[Timed]) -> dict[str, Any]:
     """How much was timed, and how many prompts the machine stalled."""
-    return {"timed": len(rows), "retimed": sum(any(run.repeated for run in row.runs) for row in rows),
-            "stalled": sum(any(run.stalled for run in row.runs) for row in rows),
-            "prefill_s": float(sum(row.own.prefill_s for row in rows)),
-            "decode_s": float(sum(row.own.decode_s for row in rows))}
+    return {
+        "timed": len(rows),
+        "retimed": sum(any(run.repeated for run in row.runs) for row in rows),
+        "stalled": sum(any(run.stalled for run in row.runs) for row in rows),
+        "prefill_s": float(sum(row.own.prefill_s for row in rows)),
+        "decode_s": float(sum(row.own.decode_s for row in rows)),
+    }
 
 
 def _check_proportion(pairs: Sequence[Compared]) -> None:
     for score in (run.score for pair in pairs for run in (pair.sample, pair.baseline)):
         if score not in (None, 0.0, 1.0):
-            raise ValueError(f"score {score} is not 0 or 1, but the task's metric is declared a proportion")
+            raise ValueError(
+                f"score {score} is not 0 or 1, but the task's metric is declared a proportion"
+            )
 
 
 def summary_of(folder: CellFolder, baseline: CellFolder, metric: str, proportion: bool) -> Summary:
-    """The summary of all that a folder holds, whatever was asked for; `baseline`: that of its autoregressive baseline.
-    Raises StoreError."""
+    """The summary of all that a folder holds, whatever was asked for; `baseline`: that of its
+    autoregressive baseline. Raises StoreError."""
     records = folder.samples()
     beside = records if baseline.key == folder.key else baseline.samples()
     timed = {row.id: row for row in folder.timed()}
-    return summarise(compare(records, {record.id: record for record in beside}, timed), metric=metric,
-                     proportion=proportion, **profiled(folder))
+    return summarise(
+        compare(records, {record.id: record for record in beside}, timed),
+        metric=metric,
+        proportion=proportion,
+        **profiled(folder),
+    )
 
 
 def profiled(folder: CellFolder) -> dict[str, Any]:
@@ -255,39 +306,68 @@ def _checked(records: Sequence[Compared | FailedSample]) -> list[Compared]:
     """The prompts that did not fail, sorted by id. Raises ValueError as `summarise`."""
     if repeated := len(records) - len({record.id for record in records}):
         raise ValueError(f"{repeated} prompts occur more than once: give each prompt's sample once")
-    pairs = sorted((record for record in records if isinstance(record, Compared)), key=lambda pair: pair.id)
+    pairs = sorted(
+        (record for record in records if isinstance(record, Compared)), key=lambda pair: pair.id
+    )
     alone = sum(pair.sample is pair.baseline for pair in pairs)
     if alone not in (0, len(pairs)):
-        raise ValueError(f"{alone} of {len(pairs)} samples are their own baseline: a cell has none or all such")
+        raise ValueError(
+            f"{alone} of {len(pairs)} samples are their own baseline: a cell has none or all such"
+        )
     for own in (pair.sample for pair in pairs):
         if len(own.committed) != len(own.accepted):
-            raise ValueError(f"{len(own.committed)} cycles with committed tokens but {len(own.accepted)} with accepted "
-                             "ones")
+            raise ValueError(
+                f"{len(own.committed)} cycles with committed tokens but {len(own.accepted)} with "
+                "accepted ones"
+            )
     return pairs
 
 
 def _sums_of(pairs: Sequence[Compared], scored: Sequence[Compared]) -> dict[Any, Sums]:
     """What the prompts add, by the function that says so; to the scores, what `scored` add."""
     sums = dict[Any, Sums]()
-    whole = {each is pairs: ([pair.sample.item for pair in each], unit_names(each),
-                             [pair.timed is not None for pair in each]) for each in (scored, pairs)}
-    of_scores = {METRICS[name].adds for name in ("accuracy", "baseline_accuracy", "accuracy_change")}
-    for adds in dict.fromkeys(metric.adds for metric in METRICS.values() if metric.adds is not None):
+    whole = {
+        each is pairs: (
+            [pair.sample.item for pair in each],
+            unit_names(each),
+            [pair.timed is not None for pair in each],
+        )
+        for each in (scored, pairs)
+    }
+    of_scores = {
+        METRICS[name].adds for name in ("accuracy", "baseline_accuracy", "accuracy_change")
+    }
+    for adds in dict.fromkeys(
+        metric.adds for metric in METRICS.values() if metric.adds is not None
+    ):
         each = scored if adds in of_scores else pairs
         added = [(place, row) for place, pair in enumerate(each) if (row := adds(pair)) is not None]
         places = [place for place, _ in added]
         items, units, timed = whole[each is pairs]
         if len(added) < len(each):
-            items, units, timed = ([items[i] for i in places], [units[i] for i in places], [timed[i] for i in places])
+            items, units, timed = (
+                [items[i] for i in places],
+                [units[i] for i in places],
+                [timed[i] for i in places],
+            )
         if added:
-            sums[adds] = Sums(np.array([row for _, row in added], float), items, units, timed, len(added) == len(each))
+            sums[adds] = Sums(
+                np.array([row for _, row in added], float),
+                items,
+                units,
+                timed,
+                len(added) == len(each),
+            )
     return sums
 
 
 def _with_scores(pair: Compared, own: float | None, base: float | None) -> Compared:
     sample = replace(pair.sample, score=own)
-    return replace(pair, sample=sample, baseline=sample if pair.baseline is pair.sample else replace(
-        pair.baseline, score=base))
+    return replace(
+        pair,
+        sample=sample,
+        baseline=sample if pair.baseline is pair.sample else replace(pair.baseline, score=base),
+    )
 
 
 def tried_of(metric: str) -> int:
@@ -297,18 +377,25 @@ def tried_of(metric: str) -> int:
 
 
 def scores_by_item(pairs: Sequence[Compared], tried: int = 1) -> list[Compared]:
-    """One pair for each item of several samples, with its mean scores (pass@1 for passed or not) or, with `tried` of
-    them, the chance that one of so many passes. Samples of one item depend on one another, so scores are of items."""
+    """One pair for each item of several samples, with its mean scores (pass@1 for passed or not)
+    or, with `tried` of them, the chance that one of so many passes. Samples of one item depend on
+    one another, so scores are of items."""
     items: dict[str, list[Compared]] = {}
     for pair in pairs:
         items.setdefault(pair.sample.item, []).append(pair)
-    return [_with_scores(own[0], _passed([pair.sample.score for pair in own], tried),
-                         _passed([pair.baseline.score for pair in own], tried)) for own in items.values()]
+    return [
+        _with_scores(
+            own[0],
+            _passed([pair.sample.score for pair in own], tried),
+            _passed([pair.baseline.score for pair in own], tried),
+        )
+        for own in items.values()
+    ]
 
 
 def _passed(given: Sequence[float | None], tried: int) -> float | None:
-    """The mean of the known scores or, for more than one try, 1 − C(n − c, k) ÷ C(n, k) of n scores, c of them 1: the
-    chance that one of k passes. None for fewer scores than k."""
+    """The mean of the known scores or, for more than one try, 1 − C(n − c, k) ÷ C(n, k) of n
+    scores, c of them 1: the chance that one of k passes. None for fewer scores than k."""
     scores = [score for score in given if score is not None]
     if len(scores) < tried:
         return None
@@ -320,9 +407,10 @@ def _passed(given: Sequence[float | None], tried: int) -> float | None:
 def diversity(samples: Sequence[Sample]) -> dict[str, Any]:
     """How much the answers to a prompt differ; samples of one prompt share their id or their group.
 
-    distinct_2      distinct pairs of neighbouring tokens over all of them, in all answers to a prompt; its mean
-    self_agreement  edit similarity (as in `edit_similarity`) of two answers to a prompt: mean over the pairs of its
-                    answers, then over prompts; nothing with one answer each
+    distinct_2      distinct pairs of neighbouring tokens over all of them, in all answers to a
+                    prompt; its mean
+    self_agreement  edit similarity (as in `edit_similarity`) of two answers to a prompt: mean over
+                    the pairs of its answers, then over prompts; nothing with one answer each
     repeats         most answers to one prompt"""
     answers_of: dict[str, list[list[int]]] = {}
     for sample in samples:
@@ -333,6 +421,11 @@ def diversity(samples: Sequence[Sample]) -> dict[str, Any]:
         if bigrams:
             distinct.append((len(set(bigrams)) / len(bigrams), 1))
         if len(answers) > 1:
-            agreements.append((float(np.mean([edit_similarity(a, b) for a, b in combinations(answers, 2)])), 1))
-    return {"distinct_2": Sums.of(distinct), "self_agreement": Sums.of(agreements),
-            "repeats": max(map(len, answers_of.values()), default=0)}
+            agreements.append(
+                (float(np.mean([edit_similarity(a, b) for a, b in combinations(answers, 2)])), 1)
+            )
+    return {
+        "distinct_2": Sums.of(distinct),
+        "self_agreement": Sums.of(agreements),
+        "repeats": max(map(len, answers_of.values()), default=0),
+    }

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 HEADS = 5
 """Dropout heads of the papers' tables."""
 HEAD = 0.2
-"""A token is in the head of a distribution if its probability is at least this share of the largest."""
+"""A token is in the head of a distribution if its probability is at least this share of the
+largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Quantity:
     label    name in figures, with its unit
     columns  columns of the trace that it is computed from
     of       computes it from these columns
-    rows     the positions that have it: emitted tokens, or contexts in which the first drafted sibling was tested
+    rows     the positions that have it: emitted tokens, or contexts in which the first drafted
+             sibling was tested
     """
 
     label: str
@@ -47,7 +49,9 @@ QUANTITIES: Mapping[str, Quantity] = {
     "p1": _column("largest probability p₁", "p1"),
     "p2": _column("second largest probability p₂", "p2"),
     "ratio": Quantity("logit ratio z₂/z₁", ("z1", "z2"), lambda frame: frame["z2"] / frame["z1"]),
-    "prob_ratio": Quantity("probability ratio p₂/p₁", ("p1", "p2"), lambda frame: frame["p2"] / frame["p1"]),
+    "prob_ratio": Quantity(
+        "probability ratio p₂/p₁", ("p1", "p2"), lambda frame: frame["p2"] / frame["p1"]
+    ),
     "js": _column("JS(draft, target) (nats)", "js", "contexts"),
     "js_released": _column("JS as released (nats)", "js_released", "contexts"),
     "kl": _column("KL(target, draft) (nats)", "kl", "contexts"),
@@ -56,43 +60,67 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 def quantities(traces: TraceFolder, names: tuple[str, ...], tested: bool = False) -> pd.DataFrame:
-    """Columns `names`, `clause` and `by_threshold`, one row per position at which all the quantities exist; `tested`:
-    tested draft tokens in place of emitted tokens.
+    """Columns `names`, `clause` and `by_threshold`, one row per position at which all the
+    quantities exist; `tested`: tested draft tokens in place of emitted tokens.
 
     Raises StoreError without traces, ValueError for quantities of different rows."""
     chosen = [QUANTITIES[name] for name in names]
     kinds = {quantity.rows for quantity in chosen}
     if len(kinds) > 1:
-        raise ValueError(f"{', '.join(names)}: one panel cannot show both emitted tokens and drafted contexts")
+        raise ValueError(
+            f"{', '.join(names)}: one panel cannot show both emitted tokens and drafted contexts"
+        )
     read = {"clause", "rank", "by_threshold"}.union(*(quantity.columns for quantity in chosen))
     frame = traces.frame(sorted(read))
     rows = TESTED if tested else EMITTED
     frame = _contexts(frame) if kinds == {"contexts"} else frame[frame["clause"].isin(rows)]
     import pandas as pd  # takes half a second, which a dry run should not cost
 
-    numbers = pd.DataFrame({name: quantity.of(frame) for name, quantity in zip(names, chosen, strict=True)})
+    numbers = pd.DataFrame(
+        {name: quantity.of(frame) for name, quantity in zip(names, chosen, strict=True)}
+    )
     labelled = numbers.assign(clause=frame["clause"], by_threshold=frame["by_threshold"])
     known = labelled.loc[np.isfinite(numbers.to_numpy(float)).all(axis=1)]
     return pd.DataFrame(known)
 
 
-def trace_metrics(traces: Sequence[TraceFolder], tokens: Mapping[str, int], temperature: float) -> dict[str, Sums]:
-    """Metrics of a cell that only its trace holds, as sums over prompts; empty without a trace, without those that the
-    rule does not record.
+def trace_metrics(
+    traces: Sequence[TraceFolder], tokens: Mapping[str, int], temperature: float
+) -> dict[str, Sums]:
+    """Metrics of a cell that only its trace holds, as sums over prompts; empty without a trace,
+    without those that the rule does not record.
 
     traces       of the cells that decoded the prompts: one, or several that have different prompts
     tokens       prompt -> emitted tokens
     temperature  that of the decoding
 
-    out_of_head_1k             per 1,000 emitted tokens, the accepted draft tokens that the lossless test rejects and
-                               whose probability is below `HEAD` times the largest (`relative_probability`)
-    majority_i, majority_p_i   of the tested contexts, the share in which i of the dropout heads agree on a token and no
-                               more do, and that token's mean probability there (DropMatch, Table 2)
-    js_dispersed_draft, js_dispersed_heads, js_concentrated_…   mean JS of the draft, and of the heads, to the centroid
-                               where eq. 6 keeps the token (dispersed) and where eq. 7 alone does (Table 3), nats
+    out_of_head_1k             per 1,000 emitted tokens, the accepted draft tokens that the lossless
+                               test rejects and whose probability is below `HEAD` times the largest
+                               (`relative_probability`)
+    majority_i, majority_p_i   of the tested contexts, the share in which i of the dropout heads
+                               agree on a token and no more do, and that token's mean probability
+                               there (DropMatch, Table 2)
+    js_dispersed_draft, js_dispersed_heads, js_concentrated_…
+                               mean JS of the draft, and of the heads, to the centroid, where eq. 6
+                               keeps the token (dispersed) and where eq. 7 alone does (Table 3),
+                               nats
     """
-    columns = ["prompt", "clause", "rank", "majority", "majority_p", "votes", "js_centroid", "js_heads",
-               "js_heads_max", "token", "strict", "p0", "p", "p1"]
+    columns = [
+        "prompt",
+        "clause",
+        "rank",
+        "majority",
+        "majority_p",
+        "votes",
+        "js_centroid",
+        "js_heads",
+        "js_heads_max",
+        "token",
+        "strict",
+        "p0",
+        "p",
+        "p1",
+    ]
     try:
         import pandas as pd  # takes half a second, which a dry run should not cost
 
@@ -100,12 +128,18 @@ def trace_metrics(traces: Sequence[TraceFolder], tokens: Mapping[str, int], temp
     except StoreError:
         return {}
     prompts = frame["prompt"]
-    metrics = _out_of_head(frame, tokens, temperature) if {"strict", "p0", "p", "p1"} <= set(frame) else {}
+    metrics = (
+        _out_of_head(frame, tokens, temperature)
+        if {"strict", "p0", "p", "p1"} <= set(frame)
+        else {}
+    )
     if "majority" in frame:
         contexts = _contexts(frame)
         for size in range(1, HEADS + 1):
             agreeing = contexts[contexts["majority"] == size]
-            metrics |= _pooled(f"majority_{size}", _counts(agreeing, prompts), _counts(contexts, prompts))
+            metrics |= _pooled(
+                f"majority_{size}", _counts(agreeing, prompts), _counts(contexts, prompts)
+            )
             metrics |= _mean(f"majority_p_{size}", agreeing, "majority_p", prompts)
     if "js_centroid" in frame:
         tested = frame[frame["clause"].isin(TESTED)]
@@ -119,17 +153,22 @@ def trace_metrics(traces: Sequence[TraceFolder], tokens: Mapping[str, int], temp
 
 
 def relative_probability(frame: pd.DataFrame, temperature: float) -> pd.Series:
-    """Processed probability of each token over the largest in its context; at temperature 0, where all mass lies on the
-    argmax, that at temperature 1. Top-k and top-p leave ratios as they are, and 0 for what they drop."""
+    """Processed probability of each token over the largest in its context; at temperature 0, where
+    all mass lies on the argmax, that at temperature 1. Top-k and top-p leave ratios as they are,
+    and 0 for what they drop."""
     ratio = frame["p0"] / frame["p1"]
     return ratio if temperature == 0 else (ratio ** (1 / temperature)).where(frame["p"] > 0, 0.0)
 
 
-def _out_of_head(frame: pd.DataFrame, tokens: Mapping[str, int], temperature: float) -> dict[str, Sums]:
+def _out_of_head(
+    frame: pd.DataFrame, tokens: Mapping[str, int], temperature: float
+) -> dict[str, Sums]:
     relaxed = frame[frame["clause"].isin(KEPT) & ~frame["strict"]]
     import pandas as pd  # takes half a second, which a dry run should not cost
 
-    counts = _counts(relaxed[relative_probability(relaxed, temperature) < HEAD], pd.Series(list(tokens)))
+    counts = _counts(
+        relaxed[relative_probability(relaxed, temperature) < HEAD], pd.Series(list(tokens))
+    )
     return _pooled("out_of_head_1k", 1000 * counts, pd.Series(tokens))
 
 

@@ -1,5 +1,5 @@
-"""The verdict on each row of a table: is it faster than lossless decoding that is as far from the target?
-Before that the setting of the row: the fastest on selection prompts, measured on others."""
+"""The verdict on each row of a table: is it faster than lossless decoding that is as far from the
+target? Before that the setting of the row: the fastest on selection prompts, measured on others."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Verdict:
     """A decision.
 
     kind     in words; those of `verdicts`.
-    needed   undecided: about how many prompts, timed in proportion, would decide at this ratio and spread; None where
-             none of up to 100,000 would.
+    needed   undecided: about how many prompts, timed in proportion, would decide at this ratio and
+             spread; None where none of up to 100,000 would.
     """
 
     kind: Kind
@@ -51,10 +51,13 @@ class Verdict:
 class Judged:
     """What the verdict on a row needs.
 
-    speed     by the token, over that of the fastest lossless setting whose distortion is not above the row's.
-    beyond    share of the resamples in which the row is further from the target than greedy decoding.
+    speed     by the token, over that of the fastest lossless setting whose distortion is not above
+              the row's.
+    beyond    share of the resamples in which the row is further from the target than greedy
+              decoding.
     n         prompts.
-    between   what differs between measuring sessions, which is in the error of `speed`; None: not known.
+    between   what differs between measuring sessions, which is in the error of `speed`; None: not
+              known.
     sessions  in which the row, and what it is compared with, were timed.
     """
 
@@ -68,13 +71,18 @@ class Judged:
 def verdicts(rows: Mapping[Name, Judged]) -> dict[Name, Verdict]:
     """The verdict on each row of one table.
 
-    beyond greedy  further from the target than greedy decoding is, so that no lossless setting compares
+    beyond greedy  further from the target than greedy decoding is, so that no lossless setting
+                   compares
     gain           faster, one-sided at 5%, corrected by Holm's method over the rows that are judged
     no gain        the one-sided upper bound at 95% of the ratio of speeds is below 1.05
     undecided      anything else"""
-    beyond = {name: Verdict("beyond greedy") for name, row in rows.items() if row.beyond >= 1 - ALPHA}
+    beyond = {
+        name: Verdict("beyond greedy") for name, row in rows.items() if row.beyond >= 1 - ALPHA
+    }
     tested = {name: row.speed for name, row in rows.items() if name not in beyond}
-    corrected = dict(zip(tested, intervals.holm([speed.p_above(1.0) for speed in tested.values()]), strict=True))
+    corrected = dict(
+        zip(tested, intervals.holm([speed.p_above(1.0) for speed in tested.values()]), strict=True)
+    )
     decided = {name: _verdict(rows[name], float(p), len(tested)) for name, p in corrected.items()}
     return {name: beyond.get(name) or decided[name] for name in rows}
 
@@ -88,12 +96,19 @@ def _verdict(row: Judged, p: float, rows: int) -> Verdict:
 
 
 def _needed(row: Judged, rows: int) -> int | None:
-    """The prompts at which the error, which shrinks with their root, would decide either way at this ratio."""
+    """The prompts at which the error, which shrinks with their root, would decide either way at
+    this ratio."""
     if not row.speed.error:
         return None
     rooms = [(row.speed.at, ALPHA / rows), (math.log(NOTHING) - row.speed.at, ALPHA)]
-    least = min((row.n * (intervals.NORMAL.inv_cdf(1 - alpha) * row.speed.error / room) ** 2
-                 for room, alpha in rooms if room > 0), default=math.inf)
+    least = min(
+        (
+            row.n * (intervals.NORMAL.inv_cdf(1 - alpha) * row.speed.error / room) ** 2
+            for room, alpha in rooms
+            if room > 0
+        ),
+        default=math.inf,
+    )
     return max(math.ceil(least), row.n + 1) if least < MOST else None
 
 
@@ -103,7 +118,8 @@ class Answered:
 
     pairs       each beside autoregressive decoding.
     settings    prompt id -> the setting that decoded it; empty where one setting decoded all.
-    distortion  nats a token from the target at the temperature that the row is judged at; None where it is not known.
+    distortion  nats a token from the target at the temperature that the row is judged at; None
+                where it is not known.
     """
 
     pairs: Sequence[Compared]
@@ -112,8 +128,8 @@ class Answered:
 
 
 def over_best(own: Answered, best: Answered) -> dict[str, Any]:
-    """The metrics `over_best_…` of a row, each with `_ci95`, over the prompts that both rows answered; empty without
-    any.
+    """The metrics `over_best_…` of a row, each with `_ci95`, over the prompts that both rows
+    answered; empty without any.
 
         over_best_tau            difference of τ
         over_best_length         Σ own tokens ÷ Σ tokens of the best lossless row
@@ -122,33 +138,60 @@ def over_best(own: Answered, best: Answered) -> dict[str, Any]:
     own, best = _common(own, best)
     if not own.pairs:
         return {}
-    beside = [Compared(mine.sample, other.sample) for mine, other in zip(own.pairs, best.pairs, strict=True)]
+    beside = [
+        Compared(mine.sample, other.sample)
+        for mine, other in zip(own.pairs, best.pairs, strict=True)
+    ]
     scored = [row for pair in scores_by_item(beside) if (row := scores(pair)) is not None]
-    over = Priced.of(own.pairs, own.settings).estimate(answer_speedup, Priced.of(best.pairs, best.settings))
-    values = {"over_best_accuracy": Sums.of(scored), "over_best_answer": None if over is None else over.value,
-              "over_best_answer_ci95": None if over is None else over.timed_interval()}
+    over = Priced.of(own.pairs, own.settings).estimate(
+        answer_speedup, Priced.of(best.pairs, best.settings)
+    )
+    values = {
+        "over_best_accuracy": Sums.of(scored),
+        "over_best_answer": None if over is None else over.value,
+        "over_best_answer_ci95": None if over is None else over.timed_interval(),
+    }
     parts = gain(*({pair.id: pair.sample for pair in row.pairs} for row in (own, best)))
     values |= {name.replace("tau_gain", "over_best_tau"): value for name, value in parts.items()}
-    return values | {"over_best_length": Sums.of(
-        [(len(pair.sample.output_ids), len(pair.baseline.output_ids)) for pair in beside])}
+    return values | {
+        "over_best_length": Sums.of(
+            [(len(pair.sample.output_ids), len(pair.baseline.output_ids)) for pair in beside]
+        )
+    }
 
 
 def _common(own: Answered, best: Answered) -> tuple[Answered, Answered]:
-    """Both rows over the prompts that both answered, sorted by id; timed are those that both were timed on."""
+    """Both rows over the prompts that both answered, sorted by id; timed are those that both were
+    timed on."""
     mine, others = ({pair.id: pair for pair in row.pairs} for row in (own, best))
     ids = sorted(mine.keys() & others.keys())
-    clocks = [{pair.id for pair in pairs.values() if pair.timed is not None and is_rated(pair.timed)}
-              for pairs in (mine, others)]
+    clocks = [
+        {pair.id for pair in pairs.values() if pair.timed is not None and is_rated(pair.timed)}
+        for pairs in (mine, others)
+    ]
     timed = clocks[0] & clocks[1]
-    rows = [replace(row, pairs=[pairs[name] if name in timed else replace(pairs[name], timed=None) for name in ids])
-            for row, pairs in ((own, mine), (best, others))]
+    rows = [
+        replace(
+            row,
+            pairs=[
+                pairs[name] if name in timed else replace(pairs[name], timed=None) for name in ids
+            ],
+        )
+        for row, pairs in ((own, mine), (best, others))
+    ]
     return rows[0], rows[1]
 
 
 def findings(cells: Sequence[tuple[str, Summary]]) -> list[str]:
     """A sentence on each row that was judged; with several, one on all of them comes first."""
-    decided = verdicts({name: summary.judged for name, summary in cells if summary.judged is not None})
-    sentences = [f"{name}: {decided[name].text}. {_beside(summary)}." for name, summary in cells if name in decided]
+    decided = verdicts(
+        {name: summary.judged for name, summary in cells if summary.judged is not None}
+    )
+    sentences = [
+        f"{name}: {decided[name].text}. {_beside(summary)}."
+        for name, summary in cells
+        if name in decided
+    ]
     return sentences if len(decided) < 2 else [_on_all(decided), *sentences]
 
 
@@ -159,17 +202,27 @@ def _on_all(decided: Mapping[str, Verdict]) -> str:
         of.setdefault(one.kind, []).append(name)
     ahead = of.pop("gain", [])
     others = ", ".join(f"{len(names)} {kind}" for kind, names in of.items())
-    named = f"{'; '.join(ahead)} {'are gains' if len(ahead) > 1 else 'is a gain'}" if ahead else "none is a gain"
-    return (f"Of {len(decided)} rows, {named}: faster by the token than the fastest lossless setting that is as far "
-            f"from the target (p-values corrected over the rows by Holm's method){f'; {others}' if others else ''}.")
+    named = (
+        f"{'; '.join(ahead)} {'are gains' if len(ahead) > 1 else 'is a gain'}"
+        if ahead
+        else "none is a gain"
+    )
+    return (
+        f"Of {len(decided)} rows, {named}: faster by the token than the fastest lossless setting "
+        "that is as far from the target (p-values corrected over the rows by Holm's "
+        f"method){f'; {others}' if others else ''}."
+    )
 
 
 def _beside(summary: Summary) -> str:
-    """`0.176 nats a token from the target; 0.97× [0.94, 1.00] as fast by the token as lossless decoding at T = 0.15,
-    1.05× …`."""
-    return (f"{summary.equal_d_distortion:.3f} nats a token from the target; {_ratio(summary, 'equal_d_speed')} as "
-            f"fast by the token as lossless decoding at T = {summary.equal_d_temperature:.2f}, "
-            f"{_ratio(summary, 'equal_d_answer')} by the answer, {_ratio(summary, 'equal_d_length')} as long")
+    """`0.176 nats a token from the target; 0.97× [0.94, 1.00] as fast by the token as lossless
+    decoding at T = 0.15, 1.05× …`."""
+    return (
+        f"{summary.equal_d_distortion:.3f} nats a token from the target; "
+        f"{_ratio(summary, 'equal_d_speed')} as fast by the token as lossless decoding at T = "
+        f"{summary.equal_d_temperature:.2f}, {_ratio(summary, 'equal_d_answer')} by the answer, "
+        f"{_ratio(summary, 'equal_d_length')} as long"
+    )
 
 
 def _ratio(summary: Summary, name: str) -> str:
@@ -196,27 +249,42 @@ class Chosen:
     selection: int
 
 
-def choose(candidates: Mapping[str, Records], ids: Sequence[str], lossless: bool = False) -> list[Chosen]:
+def choose(
+    candidates: Mapping[str, Records], ids: Sequence[str], lossless: bool = False
+) -> list[Chosen]:
     """Which setting each half of the prompts is reported with: the other half selects it.
 
     candidates   setting -> its prompts beside their baseline.
-    ids          all prompts in the order in which they are timed (`results.store.sample.timing_order`).
+    ids          all prompts in the order in which they are timed
+                 (`results.store.sample.timing_order`).
     lossless     the settings have answers of one distribution.
 
-    The items take turns in the halves; samples of one item stay together. The fastest has the largest
-    `answer_speedup_modelled` on the selection prompts, lossless ones at equal length; of equals the first. Raises
-    ValueError, one line, for a single item, and where no setting has a speed on its selection prompts."""
-    items = {record.id: record.sample.item for records in candidates.values() for record in records
-             if isinstance(record, Compared)}
+    The items take turns in the halves; samples of one item stay together. The fastest has the
+    largest `answer_speedup_modelled` on the selection prompts, lossless ones at equal length; of
+    equals the first. Raises ValueError, one line, for a single item, and where no setting has a
+    speed on its selection prompts."""
+    items = {
+        record.id: record.sample.item
+        for records in candidates.values()
+        for record in records
+        if isinstance(record, Compared)
+    }
     place = {item: i for i, item in enumerate(dict.fromkeys(items.get(name, name) for name in ids))}
-    first, second = (tuple(name for name in ids if place[items.get(name, name)] % 2 == half) for half in (0, 1))
+    first, second = (
+        tuple(name for name in ids if place[items.get(name, name)] % 2 == half) for half in (0, 1)
+    )
     if not second:
         raise ValueError("one prompt selects, so none is left to report: give more prompts (n=)")
     statistic = equal_length_speedup if lossless else answer_speedup
-    return [_chosen(candidates, own, frozenset(other), statistic) for own, other in ((first, second), (second, first))]
+    return [
+        _chosen(candidates, own, frozenset(other), statistic)
+        for own, other in ((first, second), (second, first))
+    ]
 
 
-def reported(candidates: Mapping[str, Records], chosen: Sequence[Chosen]) -> list[Compared | FailedSample]:
+def reported(
+    candidates: Mapping[str, Records], chosen: Sequence[Chosen]
+) -> list[Compared | FailedSample]:
     """The reported prompts, each from the cell of its setting, sorted by id."""
     by_id = [(one, {record.id: record for record in candidates[one.setting]}) for one in chosen]
     records = [records[name] for one, records in by_id for name in one.reported if name in records]
@@ -227,18 +295,33 @@ def answered(candidates: Mapping[str, Records], chosen: Sequence[Chosen]) -> Ans
     """The reported prompts that did not fail, as a row."""
     pairs = [record for record in reported(candidates, chosen) if isinstance(record, Compared)]
     several = len({one.setting for one in chosen}) > 1
-    return Answered(pairs, {name: one.setting for one in chosen for name in one.reported} if several else {})
+    return Answered(
+        pairs, {name: one.setting for one in chosen for name in one.reported} if several else {}
+    )
 
 
-def _chosen(candidates: Mapping[str, Records], to_report: tuple[str, ...], selecting: frozenset[str],
-            statistic: Callable[[Floats], Floats]) -> Chosen:
+def _chosen(
+    candidates: Mapping[str, Records],
+    to_report: tuple[str, ...],
+    selecting: frozenset[str],
+    statistic: Callable[[Floats], Floats],
+) -> Chosen:
     if len(candidates) == 1:
         return Chosen(next(iter(candidates)), to_report, 0)
-    rows = {name: [record for record in records if isinstance(record, Compared) and record.id in selecting]
-            for name, records in candidates.items()}
-    speeds = {name: speed.value for name, row in rows.items()
-              if (speed := Priced.of(row).estimate(statistic)) is not None}
+    rows = {
+        name: [
+            record for record in records if isinstance(record, Compared) and record.id in selecting
+        ]
+        for name, records in candidates.items()
+    }
+    speeds = {
+        name: speed.value
+        for name, row in rows.items()
+        if (speed := Priced.of(row).estimate(statistic)) is not None
+    }
     if not speeds:
-        raise ValueError(f"no setting has a speed on the {len(selecting)} prompts that select: give at least timed=2, "
-                         "so that prompts of either part are timed")
+        raise ValueError(
+            f"no setting has a speed on the {len(selecting)} prompts that select: give at least "
+            "timed=2, so that prompts of either part are timed"
+        )
     return Chosen(max(speeds, key=lambda name: speeds[name]), to_report, len(selecting))

@@ -1,4 +1,5 @@
-"""What a reader must know of single numbers of a table: censored lengths, verdicts, sessions that do not compare."""
+"""What a reader must know of single numbers of a table: censored lengths, verdicts, sessions that
+do not compare."""
 
 from __future__ import annotations
 
@@ -8,7 +9,16 @@ from results.metrics.delta import LEAST_FREEDOM
 from results.metrics.summary import Summary
 from results.metrics.verdict import verdicts
 from results.reports.columns import Column
-from results.reports.grid import Conditions, Grid, Outcome, TimingSession, conditions, counted, drifts, outcome
+from results.reports.grid import (
+    Conditions,
+    Grid,
+    Outcome,
+    TimingSession,
+    conditions,
+    counted,
+    drifts,
+    outcome,
+)
 from results.reports.spec import Coords, TableSpec
 
 ABSOLUTE = ("tok/s", "ms")
@@ -17,15 +27,17 @@ CENSORED = f"censored: over {CENSORED_ABOVE:.0%} of the lossless answers end at 
 
 
 EVENTS = {
-    "vacuous_bound": "the calibrated tolerance is at least ln 2, the largest possible divergence: the certified bound "
-                     "is vacuous",
+    "vacuous_bound": (
+        "the calibrated tolerance is at least ln 2, the largest possible divergence: the "
+        "certified bound is vacuous"
+    ),
 }
 """Events that a rule records while decoding and a reader must know of: name -> note at the cell."""
 
 
 class Note(str):
-    """A footnote; `together`: what several of its kind say in one, empty where each stands for itself; `short`: what it
-    says of its row behind that."""
+    """A footnote; `together`: what several of its kind say in one, empty where each stands for
+    itself; `short`: what it says of its row behind that."""
 
     together: str
     short: str
@@ -44,11 +56,21 @@ class Annotator:
     """
 
     def __init__(self, spec: TableSpec, grid: Grid) -> None:
-        self.decided = {name: one for rows in rivals(spec, grid).values() for name, one in verdicts(
-            {coords: summary.judged for coords, summary in rows.items() if summary.judged}).items()}
+        self.decided = {
+            name: one
+            for rows in rivals(spec, grid).values()
+            for name, one in verdicts(
+                {coords: summary.judged for coords, summary in rows.items() if summary.judged}
+            ).items()
+        }
         self.sessions = sorted({session for one in conditions(grid) for session in one.sessions})
-        self.drifts = drifts([(held.conditions, held.summary.baseline_tokens_per_s) for held in grid.values()
-                              if held.conditions is not None and held.summary is not None])
+        self.drifts = drifts(
+            [
+                (held.conditions, held.summary.baseline_tokens_per_s)
+                for held in grid.values()
+                if held.conditions is not None and held.summary is not None
+            ]
+        )
 
     def verdict(self, column: Column, coords: Coords) -> str:
         """In words; empty for metrics that decide nothing."""
@@ -59,14 +81,26 @@ class Annotator:
         metric, summary = column.metric, result.summary
         if summary is None:
             return []
-        notes: list[str] = [Note(censoring(summary.baseline_cap_hit_share), CENSORED)] if metric.censored else []
+        notes: list[str] = (
+            [Note(censoring(summary.baseline_cap_hit_share), CENSORED)] if metric.censored else []
+        )
         if column.measure.unit in ABSOLUTE and result.conditions is not None:
             notes.append(self._session(result.conditions))
         if metric.clock:
-            notes += [self._threads(result.conditions), self._drift(result.conditions), shared(result.conditions)]
+            notes += [
+                self._threads(result.conditions),
+                self._drift(result.conditions),
+                shared(result.conditions),
+            ]
             notes += stalls(summary)
-            if metric.estimator.clocked and 0 < summary.timed <= LEAST_FREEDOM and not summary.is_baseline:
-                notes.append(f"timed too few for an interval: give at least timed={LEAST_FREEDOM + 1}")
+            if (
+                metric.estimator.clocked
+                and 0 < summary.timed <= LEAST_FREEDOM
+                and not summary.is_baseline
+            ):
+                notes.append(
+                    f"timed too few for an interval: give at least timed={LEAST_FREEDOM + 1}"
+                )
         if metric.judged and summary.judge is not None:
             notes.append(summary.judge.told)
         notes += disagreements(summary, metric.name)
@@ -79,56 +113,95 @@ class Annotator:
         if len(self.sessions) < 2:
             return ""
         named = " and ".join(map(self._named, held.sessions))
-        return Note(f"timed in session {named}: speeds of different sessions do not compare",
-                    "timed in several sessions, whose speeds do not compare")
+        return Note(
+            f"timed in session {named}: speeds of different sessions do not compare",
+            "timed in several sessions, whose speeds do not compare",
+        )
 
     def _named(self, session: TimingSession) -> str:
         return f"{self.sessions.index(session) + 1} ({session.text})"
 
     def _threads(self, held: Conditions | None) -> str:
-        """On how many CPU threads a cell was timed, where other cells of the table had another number."""
-        own = {session.threads for session in held.sessions if session.threads} if held is not None else set()
+        """On how many CPU threads a cell was timed, where other cells of the table had another
+        number."""
+        own = (
+            {session.threads for session in held.sessions if session.threads}
+            if held is not None
+            else set()
+        )
         others = {session.threads for session in self.sessions if session.threads} - own
         if not own or not others:
             return ""
-        return f"timed on {counted(own)}, other cells on {counted(others)}: neither speeds nor speedups compare"
+        return (
+            f"timed on {counted(own)}, other cells on {counted(others)}: neither speeds nor "
+            "speedups compare"
+        )
 
     def _drift(self, held: Conditions | None) -> str:
         change = None if held is None else self.drifts.get(held.baseline)
-        return "" if change is None else f"the speed of the baseline drifted by {change:.0%} within the session"
+        return (
+            ""
+            if change is None
+            else f"the speed of the baseline drifted by {change:.0%} within the session"
+        )
 
 
 def rivals(spec: TableSpec, grid: Grid) -> dict[Coords, dict[Coords, Summary]]:
-    """The measured rows of one model, task and temperature together, by coordinates, without baselines; the key holds
-    the labels that vary, and the temperature where it does."""
+    """The measured rows of one model, task and temperature together, by coordinates, without
+    baselines; the key holds the labels that vary, and the temperature where it does."""
     held = {point.coords: outcome(grid, point.coords) for point in spec.points()}
-    temperatures = {coords: f"T = {one.conditions.temperature:g}" for coords, one in held.items() if one.conditions}
+    temperatures = {
+        coords: f"T = {one.conditions.temperature:g}"
+        for coords, one in held.items()
+        if one.conditions
+    }
     groups: dict[Coords, dict[Coords, Summary]] = {}
     for coords, one in held.items():
         labels, entries = spec.labels(coords), spec.entries(coords)
-        if one.summary is None or any(entry.baseline or entry.frontier for entry in entries.values()):
+        if one.summary is None or any(
+            entry.baseline or entry.frontier for entry in entries.values()
+        ):
             continue
-        key = [label for axis, label in labels.items() if axis != spec.rows[-1] and len(spec.axes[axis]) > 1]
-        key += [temperatures[coords]] if coords in temperatures and len({*temperatures.values()}) > 1 else []
+        key = [
+            label
+            for axis, label in labels.items()
+            if axis != spec.rows[-1] and len(spec.axes[axis]) > 1
+        ]
+        key += (
+            [temperatures[coords]]
+            if coords in temperatures and len({*temperatures.values()}) > 1
+            else []
+        )
         groups.setdefault(tuple(key), {})[coords] = one.summary
     return groups
 
 
 def disagreements(summary: Summary, name: str) -> list[str]:
-    """Where a directly timed speed and the modelled one that it checks do not meet, and where its prompts are unlike
-    the rest."""
+    """Where a directly timed speed and the modelled one that it checks do not meet, and where its
+    prompts are unlike the rest."""
     model = METRICS[name].checks
     if not model:
         return []
     notes, all_tau = [], summary.tau_ci95
     direct, modelled = summary.interval(name), summary.interval(model)
     if direct and modelled and (direct[1] < modelled[0] or modelled[1] < direct[0]):
-        notes.append(f"does not meet the modelled speed over all {summary.n} prompts, {summary.value(model):.2f}× "
-                     f"[{modelled[0]:.2f}, {modelled[1]:.2f}]")
-    if summary.timed_tau is not None and all_tau and not all_tau[0] <= summary.timed_tau <= all_tau[1]:
-        notes.append(Note(f"its {summary.timed} timed prompts have τ {summary.timed_tau:.2f}, outside the interval of "
-                          f"all {summary.n}, [{all_tau[0]:.2f}, {all_tau[1]:.2f}]",
-                          f"the τ of its {summary.timed} timed prompts is outside the 95% interval of all {summary.n}"))
+        notes.append(
+            f"does not meet the modelled speed over all {summary.n} prompts, "
+            f"{summary.value(model):.2f}× [{modelled[0]:.2f}, {modelled[1]:.2f}]"
+        )
+    if (
+        summary.timed_tau is not None
+        and all_tau
+        and not all_tau[0] <= summary.timed_tau <= all_tau[1]
+    ):
+        notes.append(
+            Note(
+                f"its {summary.timed} timed prompts have τ {summary.timed_tau:.2f}, outside the "
+                f"interval of all {summary.n}, [{all_tau[0]:.2f}, {all_tau[1]:.2f}]",
+                f"the τ of its {summary.timed} timed prompts is outside the 95% interval of all "
+                f"{summary.n}",
+            )
+        )
     return notes
 
 
@@ -140,10 +213,16 @@ def shared(held: Conditions | None) -> str:
 
 def stalls(summary: Summary) -> list[str]:
     """What the machine did to the timed prompts of a cell and its baseline."""
-    notes = [Note(f"{count} of {summary.timed} timed prompts {said}", f"some timed prompts {said}") for count, said in (
-        (summary.retimed, "were timed again after the machine had stalled"),
-        (summary.stalled, "were stalled in every repeat: the machine was not free"))]
-    return [note for count, note in zip((summary.retimed, summary.stalled), notes, strict=True) if count]
+    notes = [
+        Note(f"{count} of {summary.timed} timed prompts {said}", f"some timed prompts {said}")
+        for count, said in (
+            (summary.retimed, "were timed again after the machine had stalled"),
+            (summary.stalled, "were stalled in every repeat: the machine was not free"),
+        )
+    ]
+    return [
+        note for count, note in zip((summary.retimed, summary.stalled), notes, strict=True) if count
+    ]
 
 
 def remarks(summary: Summary, with_speed: bool) -> list[str]:
@@ -153,5 +232,7 @@ def remarks(summary: Summary, with_speed: bool) -> list[str]:
     texts += [text for event, text in EVENTS.items() if summary.events.get(event)]
     if with_speed and summary.repeatable is not None and summary.repeatable < 1:
         said = "timed prompts have other tokens than in the quality pass"
-        texts.append(Note(f"{1 - summary.repeatable:.0%} of {summary.timed} {said}", f"some {said}"))
+        texts.append(
+            Note(f"{1 - summary.repeatable:.0%} of {summary.timed} {said}", f"some {said}")
+        )
     return texts

@@ -1,5 +1,5 @@
-"""Rows that choose among settings, so that relaxed and lossless rules are compared at their best alike; and rows whose
-rule the command line names, with the values of its threshold."""
+"""Rows that choose among settings, so that relaxed and lossless rules are compared at their best
+alike; and rows whose rule the command line names, with the values of its threshold."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ TEMPERATURE = "decoding.temperature="
 class Choice(Frozen):
     """What a row chooses, and which row it is compared with.
 
-    The setting of a row is the one with the largest `answer_speedup_modelled`, of a lossless row at equal length
-    (`results.metrics.verdict`). Each half of the prompts selects for the other.
+    The setting of a row is the one with the largest `answer_speedup_modelled`, of a lossless row at
+    equal length (`results.metrics.verdict`). Each half of the prompts selects for the other.
 
     axes              axes that are chosen and not shown: draft length, tree, threshold.
     lossless          label of the row over lossless methods, "best lossless".
-    frontier          settings of `lossless` that are decoded at the other temperatures of the curve, too, without a
-                      clock; every row is compared with the fastest of them there, or with plain decoding if that is
-                      faster. Each costs eight cells: leave out those that are far behind at the temperature
-                      asked for.
-    lossless_greedy   that row at temperature 0, with which rows at temperature 0 are compared; "": none.
+    frontier          settings of `lossless` that are decoded at the other temperatures of the
+                      curve, too, without a clock; every row is compared with the fastest of them
+                      there, or with plain decoding if that is faster. Each costs eight cells: leave
+                      out those that are far behind at the temperature asked for.
+    lossless_greedy   that row at temperature 0, with which rows at temperature 0 are compared; "":
+                      none.
     """
 
     axes: tuple[str, ...] = Field(default=(SETTING,), min_length=1)
@@ -40,29 +41,47 @@ class Choice(Frozen):
 
 
 def with_frontier(axes: Mapping[str, Any], choice: Any, base: Sequence[str]) -> dict[str, Any]:
-    """The axes as YAML gives them, with a row at each temperature of the curve but that of `base`: the settings of
-    `choice.lossless` that `choice.frontier` names. Raises ValueError for a setting that the row does not have."""
+    """The axes as YAML gives them, with a row at each temperature of the curve but that of `base`:
+    the settings of `choice.lossless` that `choice.frontier` names. Raises ValueError for a setting
+    that the row does not have."""
     given = choice if isinstance(choice, Mapping) else {}
     wanted = given.get("frontier") or ()
     if not wanted or not isinstance(wanted, Sequence) or isinstance(wanted, str):
         return dict(axes)
-    asked = next((float(line.partition("=")[2]) for line in base if line.startswith(TEMPERATURE)), 0.0)
+    asked = next(
+        (float(line.partition("=")[2]) for line in base if line.startswith(TEMPERATURE)), 0.0
+    )
     extended = dict(axes)
     for name, axis in axes.items():
-        rows = [_at(entry, t, wanted) for entry in axis if isinstance(entry, Mapping)
-                and entry.get("label") == given.get("lossless") for t in TEMPERATURES if t != asked]
+        rows = [
+            _at(entry, t, wanted)
+            for entry in axis
+            if isinstance(entry, Mapping) and entry.get("label") == given.get("lossless")
+            for t in TEMPERATURES
+            if t != asked
+        ]
         extended[name] = [*axis, *rows] if rows else axis
     return extended
 
 
 def _at(entry: Mapping[str, Any], temperature: float, wanted: Sequence[str]) -> dict[str, Any]:
     """The row of these settings at another temperature."""
-    settings = {one["label"]: one for one in entry.get("variants", ()) if isinstance(one, Mapping) and "label" in one}
+    settings = {
+        one["label"]: one
+        for one in entry.get("variants", ())
+        if isinstance(one, Mapping) and "label" in one
+    }
     if unknown := [label for label in wanted if label not in settings]:
-        raise ValueError(f"choice.frontier: {', '.join(unknown)}: {entry['label']!r} has {', '.join(settings)}")
-    return {**entry, "label": frontier_label(temperature), "frontier": True,
-            "variants": [settings[label] for label in wanted],
-            "overrides": [*entry.get("overrides", ()), f"{TEMPERATURE}{temperature:g}"]}
+        raise ValueError(
+            f"choice.frontier: {', '.join(unknown)}: {entry['label']!r} has {', '.join(settings)}"
+        )
+    return {
+        **entry,
+        "label": frontier_label(temperature),
+        "frontier": True,
+        "variants": [settings[label] for label in wanted],
+        "overrides": [*entry.get("overrides", ()), f"{TEMPERATURE}{temperature:g}"],
+    }
 
 
 def frontier_label(temperature: float) -> str:
@@ -77,7 +96,8 @@ class Sweep(Frozen):
     """Rows whose rule the command line names (`rule=NAME`), and which of its options is swept.
 
     rows     labels of these rows.
-    option   the option; "": the rule's only option that is a fraction, none if it has no such option.
+    option   the option; "": the rule's only option that is a fraction, none if it has no such
+             option.
     values   its values; empty: `spread` around the default.
     """
 
@@ -86,27 +106,33 @@ class Sweep(Frozen):
     values: tuple[float, ...] = ()
 
     def threshold(self, rule: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
-        """The swept option and its values, for a rule with these options and defaults; ("", ()) where nothing is
-        swept. Raises ValueError, one line, where it has to be named."""
+        """The swept option and its values, for a rule with these options and defaults; ("", ())
+        where nothing is swept. Raises ValueError, one line, where it has to be named."""
         fractions = [name for name, value in rule.items() if isinstance(value, float)]
         if not self.option and len(fractions) > 1:
-            raise ValueError(f"rule={rule['name']}: which of {', '.join(fractions)} is to be swept? Give "
-                             f"report.sweep.option={fractions[0]}, say")
+            raise ValueError(
+                f"rule={rule['name']}: which of {', '.join(fractions)} is to be swept? Give "
+                f"report.sweep.option={fractions[0]}, say"
+            )
         option = self.option or next(iter(fractions), "")
         if option and option not in rule:
-            raise ValueError(f"report.sweep.option={option}: rule={rule['name']} has no such option; it has "
-                             f"{', '.join(name for name in rule if name != 'name')}")
+            raise ValueError(
+                f"report.sweep.option={option}: rule={rule['name']} has no such option; it has "
+                f"{', '.join(name for name in rule if name != 'name')}"
+            )
         if not option or self.values:
             return option, self.values
         if not isinstance(rule[option], int | float) or not rule[option]:
-            raise ValueError(f"rule.{option}={rule[option]}: no value to spread others around; give "
-                             "'report.sweep.values=[0.2,0.4]', say")
+            raise ValueError(
+                f"rule.{option}={rule[option]}: no value to spread others around; give "
+                "'report.sweep.values=[0.2,0.4]', say"
+            )
         return option, spread(rule[option])
 
 
 def spread(value: float) -> tuple[float, ...]:
-    """Five values around a default, fewer where three digits do not tell them apart: below 1 in thirds towards 0 and 1,
-    else by factors of 2."""
+    """Five values around a default, fewer where three digits do not tell them apart: below 1 in
+    thirds towards 0 and 1, else by factors of 2."""
     if 0 < value < 1:
         values = [value / 3, 2 * value / 3, value, 1 - 2 * (1 - value) / 3, 1 - (1 - value) / 3]
         return tuple(dict.fromkeys(float(f"{one:.3g}") for one in values))
@@ -114,24 +140,49 @@ def spread(value: float) -> tuple[float, ...]:
 
 
 def swept(axes: Axes, rows: Sequence[str], option: str, values: Sequence[float]) -> Axes:
-    """The axes with a setting for each value of `rule.OPTION`, in these rows of the axis that has them."""
+    """The axes with a setting for each value of `rule.OPTION`, in these rows of the axis that has
+    them."""
     if not values:
         return axes
-    [axis] = [name for name, entries in axes.items() if set(rows) <= {entry.label for entry in entries}]
+    [axis] = [
+        name for name, entries in axes.items() if set(rows) <= {entry.label for entry in entries}
+    ]
     others = [_without(entry, axis, rows) for entry in axes[SETTING]]
-    mine = [Entry(label=f"{option} = {value:g}", value=value, overrides=(f"rule.{option}={value:g}",),
-                  only={axis: tuple(rows)}) for value in values]
+    mine = [
+        Entry(
+            label=f"{option} = {value:g}",
+            value=value,
+            overrides=(f"rule.{option}={value:g}",),
+            only={axis: tuple(rows)},
+        )
+        for value in values
+    ]
     return {**axes, SETTING: (*(entry for entry in others if entry.only[axis]), *mine)}
 
 
 def named(axes: Axes, name: str) -> Axes:
     """The axes with the rule's name in every label."""
-    return {axis: tuple(entry.model_copy(update={
-        "label": entry.label.replace(RULE, name),
-        "only": {other: tuple(label.replace(RULE, name) for label in labels) for other, labels in entry.only.items()}})
-        for entry in entries) for axis, entries in axes.items()}
+    return {
+        axis: tuple(
+            entry.model_copy(
+                update={
+                    "label": entry.label.replace(RULE, name),
+                    "only": {
+                        other: tuple(label.replace(RULE, name) for label in labels)
+                        for other, labels in entry.only.items()
+                    },
+                }
+            )
+            for entry in entries
+        )
+        for axis, entries in axes.items()
+    }
 
 
 def _without(entry: Entry, axis: str, rows: Sequence[str]) -> Entry:
-    return entry.model_copy(update={"only": entry.only | {axis: tuple(label for label in entry.only[axis]
-                                                                      if label not in rows)}})
+    return entry.model_copy(
+        update={
+            "only": entry.only
+            | {axis: tuple(label for label in entry.only[axis] if label not in rows)}
+        }
+    )

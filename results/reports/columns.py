@@ -1,5 +1,5 @@
-"""The columns of a table: a metric, or a metric relative to another cell of the table, and how its numbers are
-printed."""
+"""The columns of a table: a metric, or a metric relative to another cell of the table, and how its
+numbers are printed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
 
 from results.metrics.catalog import METRICS, metric
 from results.metrics.intervals import Interval
@@ -31,9 +38,10 @@ class Column(Frozen):
     digits            decimals; the metric's own if None.
     published_name    its name in the published file; the metric's name if empty.
     published_scale   factor that brings the published number to the summary's unit.
-    only              limits the column to some entries of axes: {axis: labels}. Elsewhere nothing stands.
-    over              the number is a ratio to that of the cell with these labels, {axis: label}; other axes as they
-                      are.
+    only              limits the column to some entries of axes: {axis: labels}. Elsewhere nothing
+                      stands.
+    over              the number is a ratio to that of the cell with these labels, {axis: label};
+                      other axes as they are.
     minus             the number is a difference from that of the cell with these labels.
     """
 
@@ -57,7 +65,9 @@ class Column(Frozen):
             raise ValueError("give 'over' or 'minus', not both")
         if self.reference and not self.metric.compared:
             known = ", ".join(name for name, each in METRICS.items() if each.compared)
-            raise ValueError(f"{self.metric.name}: cannot be compared prompt by prompt; one of {known}")
+            raise ValueError(
+                f"{self.metric.name}: cannot be compared prompt by prompt; one of {known}"
+            )
         return self
 
     @property
@@ -71,7 +81,11 @@ class Column(Frozen):
         if not self.reference:
             return self.metric
         own = replace(self.metric, name=self.value_name, estimator=BOOTSTRAP, is_score=False)
-        return replace(own, unit="×", digits=2, signed=False) if self.over else replace(own, signed=True)
+        return (
+            replace(own, unit="×", digits=2, signed=False)
+            if self.over
+            else replace(own, signed=True)
+        )
 
     @property
     def value_name(self) -> str:
@@ -100,13 +114,15 @@ class Column(Frozen):
         return f"{shown:{sign}.{self.decimals}f}".replace("-", "−")
 
     def interval_text(self, interval: Interval | None) -> str:
-        """`[2.01, 2.19]`; empty without an interval, and for one of no width: such a value is fixed by definition."""
+        """`[2.01, 2.19]`; empty without an interval, and for one of no width: such a value is fixed
+        by definition."""
         if interval is None or interval[0] == interval[1]:
             return ""
         return f"[{', '.join(map(self.text, interval))}]"
 
     def short_interval_text(self, value: float, interval: Interval | None) -> str:
-        """`± 0.09` where both arms are printed alike, or are within a tenth of each other; else as `interval_text`."""
+        """`± 0.09` where both arms are printed alike, or are within a tenth of each other; else as
+        `interval_text`."""
         if interval is None or not (text := self.interval_text(interval)):
             return ""
         middle, *ends = (self.measure.shown(each) for each in (value, *interval))
@@ -115,14 +131,15 @@ class Column(Frozen):
         return f"± {above:.{self.decimals}f}" if alike else text
 
     def half_width(self, value: float | None, interval: Interval | None) -> float | None:
-        """Half the width of the interval over the value; None without an interval, at 0, and for a metric that may be
-        negative, near whose 0 the ratio says nothing."""
+        """Half the width of the interval over the value; None without an interval, at 0, and for a
+        metric that may be negative, near whose 0 the ratio says nothing."""
         if interval is None or not value or self.measure.signed:
             return None
         return (interval[1] - interval[0]) / 2 / abs(value)
 
     def allows(self, labels: Mapping[str, str]) -> bool:
-        """Whether the column has a number at these labels; an axis that is not given does not matter."""
+        """Whether the column has a number at these labels; an axis that is not given does not
+        matter."""
         return all(labels[axis] in allowed for axis, allowed in self.only.items() if axis in labels)
 
     def check(self, axes: Axes) -> None:
@@ -133,7 +150,12 @@ class Column(Frozen):
     def edition(self, axes: Axes) -> Column | None:
         """The column where the axes have lost entries; None where nothing of it is left."""
         labels = {axis: {entry.label for entry in entries} for axis, entries in axes.items()}
-        only = {axis: tuple(label for label in allowed if label in labels[axis]) for axis, allowed in self.only.items()}
-        if not all(only.values()) or any(label not in labels[axis] for axis, label in self.reference.items()):
+        only = {
+            axis: tuple(label for label in allowed if label in labels[axis])
+            for axis, allowed in self.only.items()
+        }
+        if not all(only.values()) or any(
+            label not in labels[axis] for axis, label in self.reference.items()
+        ):
             return None
         return self.model_copy(update={"only": only})

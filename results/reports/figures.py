@@ -1,4 +1,5 @@
-"""The kinds of figures, which part each axis plays and which metrics are drawn; and planes of rows beside a table.
+"""The kinds of figures, which part each axis plays and which metrics are drawn; and planes of rows
+beside a table.
 
 A figure that one report has is of the kind `own`: a Python file in plots/ draws it."""
 
@@ -89,7 +90,9 @@ class Sweep(_Figure):
 
     def check(self, axes: Axes) -> None:
         if any(entry.value is None for entry in axes.get(self.x, ())):
-            raise ValueError(f"axis {self.x!r} is the x of a sweep: give each of its entries a number as 'value'")
+            raise ValueError(
+                f"axis {self.x!r} is the x of a sweep: give each of its entries a number as 'value'"
+            )
 
 
 class Pareto(_Figure):
@@ -98,10 +101,10 @@ class Pareto(_Figure):
     x, y         the metrics.
     series       the axis whose entries get a marker each.
     connect      entries of `series` that a line joins, in this order.
-    lines        an axis whose entries get a marker each in place of those of `series`; a line joins the points of each
-                 in the order of `series`.
-    allocation   two entries with markers, the draft alone and the target alone: a dotted line shows the result of
-                 answering each prompt by one of them, chosen at random.
+    lines        an axis whose entries get a marker each in place of those of `series`; a line joins
+                 the points of each in the order of `series`.
+    allocation   two entries with markers, the draft alone and the target alone: a dotted line shows
+                 the result of answering each prompt by one of them, chosen at random.
     log          whether x is logarithmic.
     """
 
@@ -124,7 +127,11 @@ class Pareto(_Figure):
     def check(self, axes: Axes) -> None:
         if self.connect and self.lines:
             raise ValueError("'lines' already joins points: leave out 'connect'")
-        check_labels(axes, {self.lines or self.series: (*self.connect, *(self.allocation or ()))}, "figure: an option")
+        check_labels(
+            axes,
+            {self.lines or self.series: (*self.connect, *(self.allocation or ()))},
+            "figure: an option",
+        )
 
 
 class Bars(_Figure):
@@ -150,11 +157,15 @@ class Bars(_Figure):
         for column in self.y:
             column.check(axes)
             if column.reference:
-                raise ValueError("figure.y: bars show no relative numbers: leave out 'over' and 'minus'")
+                raise ValueError(
+                    "figure.y: bars show no relative numbers: leave out 'over' and 'minus'"
+                )
 
     def edition(self, axes: Axes) -> Self:
         columns = [column.edition(axes) for column in self.y]
-        return self.model_copy(update={"y": tuple(column for column in columns if column is not None)})
+        return self.model_copy(
+            update={"y": tuple(column for column in columns if column is not None)}
+        )
 
 
 class View(Frozen):
@@ -164,9 +175,11 @@ class View(Frozen):
     title              heading of the panel.
     mark               a threshold on x, drawn as a line.
     x_range, y_range   positions outside these ranges are left out.
-    points             "by_threshold": over the plane, the draft tokens kept only because of the rule's threshold;
-                       "tested": in place of the plane, all tested draft tokens as points, accepted and rejected.
-    log                a distribution's shares on a logarithmic scale, where one bin holds nearly all.
+    points             "by_threshold": over the plane, the draft tokens kept only because of the
+                       rule's threshold; "tested": in place of the plane, all tested draft tokens as
+                       points, accepted and rejected.
+    log                a distribution's shares on a logarithmic scale, where one bin holds nearly
+                       all.
     """
 
     x: QuantityName
@@ -180,7 +193,8 @@ class View(Frozen):
 
 
 class Traced(_Figure):
-    """Panels of traced positions: all `views` for each entry of `panels`. The report needs `trace: true`."""
+    """Panels of traced positions: all `views` for each entry of `panels`. The report needs `trace:
+    true`."""
 
     kind: Literal["traced"]
     views: tuple[View, ...] = Field(min_length=1)
@@ -192,9 +206,9 @@ class Own(_Figure):
     file       its name, `gains` for plots/gains.py.
     series     the axis that the file draws from within a panel, if any.
     values     the metrics that it draws, those of the CSV file.
-    meanings   the measures by which it compares texts, `similarity.NAME`, any of which suffices: of the answers of the
-               entries of `series` with each other; without it of how answers go on after a rejected token, which needs
-               `trace: true`.
+    meanings   the measures by which it compares texts, `similarity.NAME`, any of which suffices: of
+               the answers of the entries of `series` with each other; without it of how answers go
+               on after a rejected token, which needs `trace: true`.
     """
 
     parts: ClassVar[tuple[str, ...]] = ("series",)

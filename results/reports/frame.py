@@ -1,7 +1,8 @@
 """The tidy frame of a report: a line for each number.
 
-That of a table has its place, interval, published number and footnotes: every format reads it (`formats.py`), and so
-do the short form (`reading.py`) and the page. That of a figure (`figure_frame`) is what is drawn, and its CSV."""
+That of a table has its place, interval, published number and footnotes: every format reads it
+(`formats.py`), and so do the short form (`reading.py`) and the page. That of a figure
+(`figure_frame`) is what is drawn, and its CSV."""
 
 from __future__ import annotations
 
@@ -39,14 +40,17 @@ class Table:
     """A table that is laid out.
 
     spec       the report it belongs to.
-    stub       the axes that label the rows; a row axis with one entry is told in the caption instead.
+    stub       the axes that label the rows; a row axis with one entry is told in the caption
+               instead.
     headers    the header at each `head`; labels are joined if several axes lie in the columns.
-    frame      a line for each number, in the order of rows, headers and metrics: the columns of a CSV file
-               (`formats.long_csv`), and behind them `row`, `head` and `place` (indices of its row, header and metric),
-               `column` (what is printed, and how), `stub` (labels of the row), `baseline` (whether the row is a
-               reference that is never best), `items` (what rows are compared by), `marks` and `paper_marks` (indices
-               of footnotes on our number and on the paper's).
-    caption    what was measured, on how many prompts; how intervals and marks are made; where and when.
+    frame      a line for each number, in the order of rows, headers and metrics: the columns of a
+               CSV file (`formats.long_csv`), and behind them `row`, `head` and `place` (indices of
+               its row, header and metric), `column` (what is printed, and how), `stub` (labels of
+               the row), `baseline` (whether the row is a reference that is never best), `items`
+               (what rows are compared by), `marks` and `paper_marks` (indices of footnotes on our
+               number and on the paper's).
+    caption    what was measured, on how many prompts; how intervals and marks are made; where and
+               when.
     notes      footnotes.
     findings   sentences on what the relaxed rules gain.
     names      label of a row -> how it is printed, where that is not the label itself.
@@ -69,14 +73,22 @@ class Table:
     def columns(self) -> list[tuple[int, Column]]:
         """(head, column) of each column of numbers, from left to right."""
         frame = self.frame
-        known: dict[tuple[int, int], Column] = dict(zip(
-            zip(frame["head"].tolist(), frame["place"].tolist(), strict=True), frame["column"], strict=True))
+        known: dict[tuple[int, int], Column] = dict(
+            zip(
+                zip(frame["head"].tolist(), frame["place"].tolist(), strict=True),
+                frame["column"],
+                strict=True,
+            )
+        )
         return [(head, known[head, place]) for head, place in sorted(known)]
 
     @property
     def under(self) -> dict[int, list[Column]]:
         """Head -> its columns."""
-        return {head: [column for _, column in of] for head, of in groupby(self.columns, key=lambda pair: pair[0])}
+        return {
+            head: [column for _, column in of]
+            for head, of in groupby(self.columns, key=lambda pair: pair[0])
+        }
 
     @property
     def widest(self) -> int:
@@ -90,13 +102,21 @@ def lay_out(spec: TableSpec, grid: Grid) -> Table:
 
 
 def lay_out_all(spec: TableSpec, grid: Grid) -> list[Table]:
-    """The tables of a report, each in parts whose rows share no column. All but the first leave out what was measured
-    in no cell."""
+    """The tables of a report, each in parts whose rows share no column. All but the first leave out
+    what was measured in no cell."""
     summaries = [held.summary for held in grid.values() if held.summary is not None]
     first, *others = spec.tables()
-    known = [(other, tuple(column for column in other.values
-                           if any(summary.value(column.metric.name) is not None for summary in summaries)))
-             for other in others]
+    known = [
+        (
+            other,
+            tuple(
+                column
+                for column in other.values
+                if any(summary.value(column.metric.name) is not None for summary in summaries)
+            ),
+        )
+        for other in others
+    ]
     rest = [other.model_copy(update={"values": columns}) for other, columns in known if columns]
     return [block for table in (first, *rest) for block in blocks(lay_out(table, grid))]
 
@@ -108,31 +128,52 @@ def blocks(table: Table) -> list[Table]:
     for row, heads in of_rows.items():
         joined = [part for part in parts if part[1] & heads]
         parts = [part for part in parts if part not in joined]
-        parts.append(({row}.union(*(rows for rows, _ in joined)), heads.union(*(of for _, of in joined))))
+        parts.append(
+            ({row}.union(*(rows for rows, _ in joined)), heads.union(*(of for _, of in joined)))
+        )
     parts.sort(key=lambda part: min(part[0]))
-    tables = [replace(table, frame=table.frame[table.frame["row"].isin(rows)], caption=(), findings=())
-              for rows, _ in parts]
-    return [*tables[:-1], replace(tables[-1], caption=table.caption, findings=table.findings)] if tables else [table]
+    tables = [
+        replace(table, frame=table.frame[table.frame["row"].isin(rows)], caption=(), findings=())
+        for rows, _ in parts
+    ]
+    return (
+        [*tables[:-1], replace(tables[-1], caption=table.caption, findings=table.findings)]
+        if tables
+        else [table]
+    )
 
 
 def figure_frame(spec: FigureSpec, grid: Grid) -> pd.DataFrame:
-    """The lines of a figure: those of `cells_frame`; of traced positions one for each position, those outside the range
-    of a view included, with the number of its view as `place`; of texts compared by models of meaning one for each
-    comparison."""
+    """The lines of a figure: those of `cells_frame`; of traced positions one for each position,
+    those outside the range of a view included, with the number of its view as `place`; of texts
+    compared by models of meaning one for each comparison."""
     if isinstance(spec.figure, Traced):
         return _positions(spec, grid, spec.figure)
     if isinstance(spec.figure, Own) and spec.figure.meanings:
-        return pd.DataFrame([{"report": spec.name, **spec.labels(coords), "value_name": measure, "series": series,
-                              "value": value} for coords, held in grid.items()
-                             for measure, of in held.agreement.items() for series, values in of.items()
-                             for value in values] or {"report": []})
+        return pd.DataFrame(
+            [
+                {
+                    "report": spec.name,
+                    **spec.labels(coords),
+                    "value_name": measure,
+                    "series": series,
+                    "value": value,
+                }
+                for coords, held in grid.items()
+                for measure, of in held.agreement.items()
+                for series, values in of.items()
+                for value in values
+            ]
+            or {"report": []}
+        )
     return cells_frame(spec, dict.fromkeys([*spec.figure.metrics(), *spec.figure.helpers()]), grid)
 
 
 def cells_frame(spec: ReportSpec, names: Iterable[str], grid: Grid) -> pd.DataFrame:
-    """A line for each point and each of these names, metrics or fields of a summary: report, the axes, value_name,
-    value, its interval, n and the conditions of the measurement, state, why an LLM judge gave none; one for a point
-    that was not measured, with the reason. Numbers are in the summary's units."""
+    """A line for each point and each of these names, metrics or fields of a summary: report, the
+    axes, value_name, value, its interval, n and the conditions of the measurement, state, why an
+    LLM judge gave none; one for a point that was not measured, with the reason. Numbers are in the
+    summary's units."""
     lines: list[Line] = []
     for point in spec.points():
         held = outcome(grid, point.coords)
@@ -146,8 +187,17 @@ def cells_frame(spec: ReportSpec, names: Iterable[str], grid: Grid) -> pd.DataFr
             value = summary.value(name) if is_metric else getattr(summary, name)
             low, high = (summary.interval(name) if is_metric else None) or (None, None)
             why = held.unjudged if value is None and name in JUDGED else ""
-            lines.append({**fixed, "value_name": name, "value": value, "ci_low": low, "ci_high": high, **around,
-                          "unjudged": why})
+            lines.append(
+                {
+                    **fixed,
+                    "value_name": name,
+                    "value": value,
+                    "ci_low": low,
+                    "ci_high": high,
+                    **around,
+                    "unjudged": why,
+                }
+            )
     return pd.DataFrame(lines)
 
 
@@ -159,8 +209,14 @@ def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:
             if held.trace is not None and held.trace.exists():
                 names = (view.x,) if view.y is None else (view.x, view.y)
                 frame = quantities(held.trace, names, view.points == "tested")
-                frames.append(frame.assign(report=spec.name, view=view.title or view.x, **spec.labels(point.coords),
-                                           place=place))
+                frames.append(
+                    frame.assign(
+                        report=spec.name,
+                        view=view.title or view.x,
+                        **spec.labels(point.coords),
+                        place=place,
+                    )
+                )
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"report": []})
 
 
@@ -185,33 +241,61 @@ class _Layout:
 
     def table(self) -> Table:
         spec = self.spec
-        rows: dict[Coords, dict[Coords, Coords]] = {}  # labels of a row -> those of a header -> coordinates
+        rows: dict[
+            Coords, dict[Coords, Coords]
+        ] = {}  # labels of a row -> those of a header -> coordinates
         heads: dict[Coords, None] = {}
         for point in spec.points():
             labels = spec.labels(point.coords)
-            own, above = (tuple(labels[axis] for axis in axes) for axes in (spec.rows, spec.columns))
+            own, above = (
+                tuple(labels[axis] for axis in axes) for axes in (spec.rows, spec.columns)
+            )
             rows.setdefault(own, {})[above] = point.coords
             heads.setdefault(above, None)
         places = {axis: [entry.label for entry in spec.axes[axis]] for axis in spec.rows}
-        in_order = sorted(rows, key=lambda row: [places[axis].index(label)
-                                                 for axis, label in zip(spec.rows, row, strict=True)])
-        lines = [line for i, row in enumerate(in_order) for line in self._row(i, rows[row], list(heads))]
+        in_order = sorted(
+            rows,
+            key=lambda row: [
+                places[axis].index(label) for axis, label in zip(spec.rows, row, strict=True)
+            ],
+        )
+        lines = [
+            line for i, row in enumerate(in_order) for line in self._row(i, rows[row], list(heads))
+        ]
         _mark_best(lines)
         headers = (*map(self._header, heads), *([spec.mean] if spec.mean else []))
-        return Table(spec, self.stub, headers, pd.DataFrame(lines), caption(spec, self.grid, self.stub, lines),
-                     tuple(self.notes), tuple(self._findings()))
+        return Table(
+            spec,
+            self.stub,
+            headers,
+            pd.DataFrame(lines),
+            caption(spec, self.grid, self.stub, lines),
+            tuple(self.notes),
+            tuple(self._findings()),
+        )
 
     def _header(self, above: Coords) -> str:
         """The labels of the column axes; a bare number says what it is one of."""
-        return " · ".join(f"{axis} {label}" if label.replace(".", "", 1).isdigit() else label
-                          for axis, label in zip(self.spec.columns, above, strict=True))
+        return " · ".join(
+            f"{axis} {label}" if label.replace(".", "", 1).isdigit() else label
+            for axis, label in zip(self.spec.columns, above, strict=True)
+        )
 
-    def _row(self, number: int, cells: Mapping[Coords, Coords], heads: Sequence[Coords]) -> list[Line]:
+    def _row(
+        self, number: int, cells: Mapping[Coords, Coords], heads: Sequence[Coords]
+    ) -> list[Line]:
         entries = self.spec.entries(next(iter(cells.values())))
-        about = {"row": number, "stub": tuple(entries[axis].label for axis in self.stub),
-                 "baseline": any(entries[axis].baseline for axis in self.spec.rows)}
-        lines = [about | {"head": head} | line for head, above in enumerate(heads) if above in cells
-                 for line in self._cell(cells[above])]
+        about = {
+            "row": number,
+            "stub": tuple(entries[axis].label for axis in self.stub),
+            "baseline": any(entries[axis].baseline for axis in self.spec.rows),
+        }
+        lines = [
+            about | {"head": head} | line
+            for head, above in enumerate(heads)
+            if above in cells
+            for line in self._cell(cells[above])
+        ]
         if self.spec.mean:
             means = self._means(self.spec.mean, next(iter(cells.values())), lines)
             lines += [about | {"head": len(heads)} | line for line in means]
@@ -221,46 +305,91 @@ class _Layout:
         """The lines of one cell."""
         held = outcome(self.grid, coords)
         labels = self.spec.labels(coords)
-        lines = [self._line(column, coords, labels, held) for column in self.spec.values if column.allows(labels)]
+        lines = [
+            self._line(column, coords, labels, held)
+            for column in self.spec.values
+            if column.allows(labels)
+        ]
         if held.summary is None:
             notes: tuple[int, ...] = (self._note(f"{held.state}: {held.reason}"),)
         else:
             for line in lines:
                 self._measure(line, coords, held)
             shown = {line["column"].metric.name for line in lines}
-            notes = tuple(self._note(text) for text in (*held.notes, *remarks(held.summary, "speedup" in shown)))
+            notes = tuple(
+                self._note(text)
+                for text in (*held.notes, *remarks(held.summary, "speedup" in shown))
+            )
         return [self._noted(line, notes) for line in lines]
 
-    def _line(self, column: Column, coords: Coords, labels: Mapping[str, str], held: Outcome | None,
-              header: str = "") -> Line:
-        """A number before it is measured: with that of the paper, where it has one. `header` names a column of the
-        paper in place of the cell's own."""
+    def _line(
+        self,
+        column: Column,
+        coords: Coords,
+        labels: Mapping[str, str],
+        held: Outcome | None,
+        header: str = "",
+    ) -> Line:
+        """A number before it is measured: with that of the paper, where it has one. `header` names
+        a column of the paper in place of the cell's own."""
         summary = None if held is None else held.summary
         key = place_in_paper(self.spec, coords, column.published_name or column.metric.name, header)
         return {
-            "place": self.spec.values.index(column), "column": column, "items": (), "marks": (),
-            "report": self.spec.name, **labels, "value_name": column.value_name, "value": None, "ci_low": None,
-            "ci_high": None, "interval": None, "relative_half_width": None, "best": False, "verdict": "",
-            "n": summary and summary.n, "failed_prompts": summary and summary.failed,
-            **columns_of(held.conditions if held else None, labels), "state": held.state if held else "mean",
-            "reason": held.reason if held else "", "notes": "", **self._paper(column, key)}
+            "place": self.spec.values.index(column),
+            "column": column,
+            "items": (),
+            "marks": (),
+            "report": self.spec.name,
+            **labels,
+            "value_name": column.value_name,
+            "value": None,
+            "ci_low": None,
+            "ci_high": None,
+            "interval": None,
+            "relative_half_width": None,
+            "best": False,
+            "verdict": "",
+            "n": summary and summary.n,
+            "failed_prompts": summary and summary.failed,
+            **columns_of(held.conditions if held else None, labels),
+            "state": held.state if held else "mean",
+            "reason": held.reason if held else "",
+            "notes": "",
+            **self._paper(column, key),
+        }
 
     def _paper(self, column: Column, key: Place) -> Line:
         paper = self.published.get(key)
         if paper is None:
-            return {"published": None, "difference": None, "printed": "", "published_notes": "", "paper_marks": ()}
+            return {
+                "published": None,
+                "difference": None,
+                "printed": "",
+                "published_notes": "",
+                "paper_marks": (),
+            }
         scale, unit = column.published_scale, column.measure.shown(1.0)
         printed = paper.in_unit(scale * unit)
-        ends = [self.published.get(key._replace(value_name=f"{key.value_name}_{end}")) for end in ("low", "high")]
+        ends = [
+            self.published.get(key._replace(value_name=f"{key.value_name}_{end}"))
+            for end in ("low", "high")
+        ]
         if None not in ends:
-            printed += f" [{', '.join(end.in_unit(scale * unit) for end in ends if end is not None)}]"
+            printed += (
+                f" [{', '.join(end.in_unit(scale * unit) for end in ends if end is not None)}]"
+            )
         doubts = self.doubts.get(key, ())
-        return {"published": paper.value * scale, "difference": None, "printed": printed,
-                "published_notes": "; ".join(doubts),
-                "paper_marks": tuple(self._note(Note(text, DOUBTED)) for text in doubts)}
+        return {
+            "published": paper.value * scale,
+            "difference": None,
+            "printed": printed,
+            "published_notes": "; ".join(doubts),
+            "paper_marks": tuple(self._note(Note(text, DOUBTED)) for text in doubts),
+        }
 
     def _measure(self, line: Line, coords: Coords, held: Outcome) -> None:
-        """Give a line its value and interval, or say why it has none, with its verdict and what it is compared by."""
+        """Give a line its value and interval, or say why it has none, with its verdict and what it
+        is compared by."""
         column, summary = line["column"], held.summary
         assert summary is not None
         name, notes = column.metric.name, []
@@ -275,9 +404,14 @@ class _Layout:
             theirs = {} if other is None else other.by_item(name)
             value, interval = relative(name, relation, summary.by_item(name), theirs)
             if value is None:
-                notes = [f"no {relation}: {' / '.join(column.reference.values())} was not measured on the same prompts"]
+                notes = [
+                    f"no {relation}: {' / '.join(column.reference.values())} was not measured on "
+                    "the same prompts"
+                ]
             line["items"] = ({},)  # rows may have different references
-        made = column.measure.estimated_by(held.conditions is None or held.conditions.proportion).words
+        made = column.measure.estimated_by(
+            held.conditions is None or held.conditions.proportion
+        ).words
         _put(line, value, interval, made)
         line["marks"] = tuple(self._note(text) for text in notes)
         if value is not None:
@@ -285,7 +419,8 @@ class _Layout:
             line["marks"] += tuple(self._note(text) for text in self.annotator.notes(column, held))
 
     def _means(self, header: str, coords: Coords, cells: Sequence[Line]) -> list[Line]:
-        """The means over the columns of a row, where every column has a value. `coords`: of any cell of the row."""
+        """The means over the columns of a row, where every column has a value. `coords`: of any
+        cell of the row."""
         labels = self.spec.labels(coords) | dict.fromkeys(self.spec.columns, header)
         lines = [self._line(column, coords, labels, None, header) for column in self.spec.values]
         for line in lines:
@@ -295,8 +430,16 @@ class _Layout:
                 line["marks"] = (self._note("no mean: a column has no value"),)
                 continue
             mean = sum(values) / len(values)
-            ends = [None if part["ci_low"] is None else (part["ci_low"], part["ci_high"]) for part in parts]
-            _put(line, mean, mean_interval(mean, ends, line["column"].measure.unit == "×"), INTERVAL_OF_MEAN)
+            ends = [
+                None if part["ci_low"] is None else (part["ci_low"], part["ci_high"])
+                for part in parts
+            ]
+            _put(
+                line,
+                mean,
+                mean_interval(mean, ends, line["column"].measure.unit == "×"),
+                INTERVAL_OF_MEAN,
+            )
             line["items"] = tuple(items for part in parts for items in part["items"])
         return [self._noted(line) for line in lines]
 
@@ -312,25 +455,34 @@ class _Layout:
         return self.notes.index(text)
 
     def _findings(self) -> list[str]:
-        """Sentences on what each rule gains, by groups of rows that share all labels but the last; none on baselines
-        and on the rows that others are compared with, and none in a table that shows no gain."""
+        """Sentences on what each rule gains, by groups of rows that share all labels but the last;
+        none on baselines and on the rows that others are compared with, and none in a table that
+        shows no gain."""
         shown = {column.metric.name for column in self.spec.values}
         told: dict[str, Callable[[Sequence[tuple[str, Summary]]], list[str]]] = {
-            "tau_gain": findings, "equal_d_speed": verdict.findings}
+            "tau_gain": findings,
+            "equal_d_speed": verdict.findings,
+        }
         tell = next((one for name, one in told.items() if name in shown), None)
         if tell is None:
             return []
         row, sentences, choice = self.spec.rows[-1], [], self.spec.choice
         compared = {choice.lossless, choice.lossless_greedy} if choice is not None else set()
         for labels, cells in rivals(self.spec, self.grid).items():
-            points = [(label, summary) for coords, summary in cells.items()
-                      if (label := self.spec.labels(coords)[row]) not in compared]
-            sentences += [": ".join([*([", ".join(labels)] if labels else []), one]) for one in tell(points)]
+            points = [
+                (label, summary)
+                for coords, summary in cells.items()
+                if (label := self.spec.labels(coords)[row]) not in compared
+            ]
+            sentences += [
+                ": ".join([*([", ".join(labels)] if labels else []), one]) for one in tell(points)
+            ]
         return sentences
 
 
 def _put(line: Line, value: float | None, interval: Interval | None, made: str) -> None:
-    """Give a line its value and interval, and what follows from them. `made`: how the interval is made."""
+    """Give a line its value and interval, and what follows from them. `made`: how the interval is
+    made."""
     line["value"] = value
     line["ci_low"], line["ci_high"] = interval or (None, None)
     line["interval"] = made if interval else None
@@ -340,8 +492,8 @@ def _put(line: Line, value: float | None, interval: Interval | None, made: str) 
 
 
 def _mark_best(lines: Sequence[Line]) -> None:
-    """Mark the best numbers of each column within rows that share all labels but the last. Baselines neither compete
-    nor win; a mark that most rows would bear says nothing."""
+    """Mark the best numbers of each column within rows that share all labels but the last.
+    Baselines neither compete nor win; a mark that most rows would bear says nothing."""
     columns: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         if not line["baseline"]:
@@ -355,14 +507,19 @@ def _mark_best(lines: Sequence[Line]) -> None:
 
 
 def mean_interval(mean: float, intervals: Sequence[Interval | None], log: bool) -> Interval | None:
-    """95% interval of a mean over columns. They hold different prompts, so the variances of their values add; each
-    standard error is read off its interval, with `log` on the logarithm. None if a column has no interval."""
+    """95% interval of a mean over columns. They hold different prompts, so the variances of their
+    values add; each standard error is read off its interval, with `log` on the logarithm. None if a
+    column has no interval."""
     known = [interval for interval in intervals if interval is not None]
     if len(known) < len(intervals):
         return None
     if log:
-        parts = [math.sqrt(low * high) * math.log(high / low) / (2 * NORMAL_95) for low, high in known]
-        factor = math.exp(NORMAL_95 * math.sqrt(sum(part**2 for part in parts)) / (len(parts) * mean))
+        parts = [
+            math.sqrt(low * high) * math.log(high / low) / (2 * NORMAL_95) for low, high in known
+        ]
+        factor = math.exp(
+            NORMAL_95 * math.sqrt(sum(part**2 for part in parts)) / (len(parts) * mean)
+        )
         return mean / factor, mean * factor
     errors = [(high - low) / (2 * NORMAL_95) for low, high in known]
     half = NORMAL_95 * math.sqrt(sum(error**2 for error in errors)) / len(errors)

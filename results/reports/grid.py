@@ -1,5 +1,5 @@
-"""The outcome of each point of a report: measured, failed or missing, the latter two with a reason; and under what
-conditions its cells were measured, as captions and files state it."""
+"""The outcome of each point of a report: measured, failed or missing, the latter two with a reason;
+and under what conditions its cells were measured, as captions and files state it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class Conditions:
     lock          digest of the dependency lock, `sha256:…`; None if unknown
     baseline      name of the cell of autoregressive decoding beside it, and the size of its batches
     sessions      the sessions of its timed prompts
-    cell          name of the cell, which says what was measured; of a row over several their names, joined by " + "
+    cell          name of the cell, which says what was measured; of a row over several their names,
+                  joined by " + "
     proportion    whether its scores are 0 or 1, so that accuracy is a proportion of prompts
     """
 
@@ -77,19 +78,27 @@ class Conditions:
     def plain(self) -> dict[str, Any]:
         """`FIELDS` -> value."""
         sessions = " + ".join(session.text for session in self.sessions)
-        named = (self.cell or None, self.pair, self.temperature, self.seed, self.repeats, self.theta)
+        named = (
+            self.cell or None,
+            self.pair,
+            self.temperature,
+            self.seed,
+            self.repeats,
+            self.theta,
+        )
         return dict(zip(FIELDS, (*named, self.machine, self.date, sessions or None), strict=True))
 
 
 def columns_of(held: Conditions | None, axes: Collection[str]) -> dict[str, Any]:
-    """`FIELDS` -> value as columns of a CSV file; an axis of one of these names, such as theta, takes its column."""
+    """`FIELDS` -> value as columns of a CSV file; an axis of one of these names, such as theta,
+    takes its column."""
     values = dict.fromkeys(FIELDS) if held is None else held.plain()
     return {name: value for name, value in values.items() if name not in axes}
 
 
 def machine(environment: dict[str, Any], threads: Iterable[int]) -> str:
-    """`AMD EPYC 7B13, 1 thread` or `2 × NVIDIA H200`, from an environment record and the numbers of CPU threads of the
-    clock (0: not recorded)."""
+    """`AMD EPYC 7B13, 1 thread` or `2 × NVIDIA H200`, from an environment record and the numbers of
+    CPU threads of the clock (0: not recorded)."""
     if accelerator := environment.get("accelerator"):
         count = accelerator.get("count", 1)
         return f"{count} × {accelerator['name']}" if count > 1 else str(accelerator["name"])
@@ -100,11 +109,14 @@ def machine(environment: dict[str, Any], threads: Iterable[int]) -> str:
 
 def counted(threads: Iterable[int]) -> str:
     """`1 thread and 2 threads`: each number once, without those that were not recorded."""
-    return " and ".join(f"{count} thread{'s' * (count > 1)}" for count in sorted(set(threads)) if count)
+    return " and ".join(
+        f"{count} thread{'s' * (count > 1)}" for count in sorted(set(threads)) if count
+    )
 
 
 def stated(conditions: Iterable[Conditions]) -> list[str]:
-    """The conditions in words, each value once: pair, seeds, temperature, θ, machine, date, lock."""
+    """The conditions in words, each value once: pair, seeds, temperature, θ, machine, date,
+    lock."""
     cells = list(conditions)
     if not cells:
         return []
@@ -112,22 +124,29 @@ def stated(conditions: Iterable[Conditions]) -> list[str]:
     seeds = _values([cell.seed for cell in cells])
     parts = [
         f"pair {', '.join(dict.fromkeys(cell.pair for cell in cells))}",
-        f"{'seeds' if ',' in seeds else 'seed'} {seeds}" + (f", {repeats} repeats" if repeats > 1 else ""),
+        f"{'seeds' if ',' in seeds else 'seed'} {seeds}"
+        + (f", {repeats} repeats" if repeats > 1 else ""),
         f"temperature {_values([cell.temperature for cell in cells])}",
     ]
     thetas = [cell.theta for cell in cells if cell.theta is not None]
     parts += [f"θ = {_values(thetas)}"] if thetas else []
     machines = dict.fromkeys(cell.machine for cell in cells)
-    # cells that were not timed have no number of threads: the name alone would only repeat that of the others
-    parts += [", ".join(one for one in machines if not any(other.startswith(f"{one}, ") for other in machines))]
+    # cells that were not timed have no number of threads: the name alone would only repeat that of
+    # the others
+    parts += [
+        ", ".join(
+            one for one in machines if not any(other.startswith(f"{one}, ") for other in machines)
+        )
+    ]
     parts += [dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"]
     locks = sorted({cell.lock for cell in cells if cell.lock is not None})
-    parts += [f"lock {', '.join(lock[:len('sha256:') + 12] for lock in locks)}"] if locks else []
+    parts += [f"lock {', '.join(lock[: len('sha256:') + 12] for lock in locks)}"] if locks else []
     return parts
 
 
 def drifts(speeds: Sequence[tuple[Conditions, float | None]]) -> dict[str, float]:
-    """Baseline cell -> relative drift of its tokens/s within one session, where that is above `DRIFT`."""
+    """Baseline cell -> relative drift of its tokens/s within one session, where that is above
+    `DRIFT`."""
     held: dict[tuple[str, TimingSession], list[float]] = {}
     for conditions, speed in speeds:
         if speed and len(conditions.sessions) == 1:
@@ -164,8 +183,13 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def measured(cls, summary: Summary, trace: TraceFolder | None = None, conditions: Conditions | None = None,
-                 unjudged: str = "") -> Outcome:
+    def measured(
+        cls,
+        summary: Summary,
+        trace: TraceFolder | None = None,
+        conditions: Conditions | None = None,
+        unjudged: str = "",
+    ) -> Outcome:
         return cls("measured", summary, trace=trace, conditions=conditions, unjudged=unjudged)
 
     @classmethod
@@ -179,7 +203,11 @@ class Outcome:
 
     def untimed(self) -> Outcome:
         """Without the sessions of timed prompts, of which nothing is shown."""
-        return self if self.conditions is None else replace(self, conditions=replace(self.conditions, sessions=()))
+        return (
+            self
+            if self.conditions is None
+            else replace(self, conditions=replace(self.conditions, sessions=()))
+        )
 
 
 Grid = Mapping[Coords, Outcome]
@@ -191,15 +219,21 @@ def outcome(grid: Grid, coords: Coords) -> Outcome:
 
 
 def sizes(grid: Grid, clocked: bool) -> str:
-    """`n = 24 prompts per cell`, or the range if cells differ; where the clock has a part in what is shown, `, 12 of
-    them timed`, with the number of measuring sessions. Empty without a measured cell."""
+    """`n = 24 prompts per cell`, or the range if cells differ; where the clock has a part in what
+    is shown, `, 12 of them timed`, with the number of measuring sessions. Empty without a measured
+    cell."""
     summaries = [held.summary for held in grid.values() if held.summary is not None]
     if not summaries:
         return ""
-    size, timed = _span([summary.n for summary in summaries]), _span([summary.timed for summary in summaries])
+    size, timed = (
+        _span([summary.n for summary in summaries]),
+        _span([summary.timed for summary in summaries]),
+    )
     said = f"n = {size} prompt{'' if size == '1' else 's'} per cell"
     count = len({session for held in conditions(grid) for session in held.sessions})
-    if not clocked or not count:  # none under a cost profile, whose clock is modelled for all prompts
+    if (
+        not clocked or not count
+    ):  # none under a cost profile, whose clock is modelled for all prompts
         return said
     return f"{said}, {timed} of them timed in {count} session{'s' * (count > 1)}"
 
@@ -220,12 +254,16 @@ def unmeasured(spec: ReportSpec, grid: Grid) -> list[tuple[str, Outcome]]:
     return [(name, result) for name, result in outcomes if result.summary is None]
 
 
-def panels(spec: ReportSpec, axes: tuple[str, ...], each: int = 1) -> list[tuple[str, dict[str, str]]]:
-    """(title, {axis: label}) of each place, of which `each` panels are drawn. Titles omit axes with a single entry,
-    except that of a figure's only panel."""
+def panels(
+    spec: ReportSpec, axes: tuple[str, ...], each: int = 1
+) -> list[tuple[str, dict[str, str]]]:
+    """(title, {axis: label}) of each place, of which `each` panels are drawn. Titles omit axes with
+    a single entry, except that of a figure's only panel."""
     every = product(*(labels_of(spec.axes[axis]) for axis in axes))
     places = [dict(zip(axes, labels, strict=True)) for labels in every]
-    named = [axis for axis in axes if len(places) * each == 1 or len(labels_of(spec.axes[axis])) > 1]
+    named = [
+        axis for axis in axes if len(places) * each == 1 or len(labels_of(spec.axes[axis])) > 1
+    ]
     return [(", ".join(at[axis] for axis in named), at) for at in places]
 
 

@@ -1,4 +1,5 @@
-"""One self-contained page: the reports asked for, their answers token by token, missing cells, metrics, environment."""
+"""One self-contained page: the reports asked for, their answers token by token, missing cells,
+metrics, environment."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from results.reports.spec import FigureSpec, TableSpec
 from results.store.errors import printable
 
 LARGE = 1_000_000
-"""Bytes of a file, or of a drawing as SVG, that the page does not hold; a larger drawing is shown as PNG."""
+"""Bytes of a file, or of a drawing as SVG, that the page does not hold; a larger drawing is shown
+as PNG."""
 OFFERED = (".md", ".tex", ".csv", ".pdf")
 """Endings of the files of a report that travel with the page."""
 
@@ -54,18 +56,28 @@ class Item:
 
     @property
     def content(self) -> Markup:
-        """The first table, the paper's beside it, the figure, and further tables behind a click; empty for a figure
-        that was not drawn."""
+        """The first table, the paper's beside it, the figure, and further tables behind a click;
+        empty for a figure that was not drawn."""
         drawn = figure_of(self.paths, self.spec.name, self.spec.title)
-        first, *others = [[*group] for _, group in groupby(self.tables, lambda table: table.spec.title)] or [[]]
+        first, *others = [
+            [*group] for _, group in groupby(self.tables, lambda table: table.spec.title)
+        ] or [[]]
         own = f'<div class="own">{formats.html(first)}</div>' if first else ""
-        return Markup("{}{}{}{}").format(Markup(own), self.printed, drawn, Markup(
-            '<details class="more"><summary>Further tables</summary>{}</details>' if others else "").format(
-            Markup(formats.html([*chain(*others)], titled=True))))
+        return Markup("{}{}{}{}").format(
+            Markup(own),
+            self.printed,
+            drawn,
+            Markup(
+                '<details class="more"><summary>Further tables</summary>{}</details>'
+                if others
+                else ""
+            ).format(Markup(formats.html([*chain(*others)], titled=True))),
+        )
 
     @property
     def printed(self) -> Markup:
-        """The paper's own table, where none of its numbers stands in ours; its doubtful numbers marked."""
+        """The paper's own table, where none of its numbers stands in ours; its doubtful numbers
+        marked."""
         published = self.spec.published if isinstance(self.spec, TableSpec) else None
         inside = any((table.frame["printed"] != "").any() for table in self.tables)
         if published is None or inside:
@@ -73,11 +85,21 @@ class Item:
         numbers, doubts = load_published(published.file), doubts_of(published.file)
         notes = list(dict.fromkeys(text for texts in doubts.values() for text in texts))
         names = list(dict.fromkeys(key.value_name for key in numbers))
-        return Markup(formats.TEMPLATES.get_template("printed.html.j2").render(
-            title=self.spec.title.partition(":")[0], columns=list(dict.fromkeys(key.column for key in numbers)),
-            rows=list(dict.fromkeys((key.pair, key.row) for key in numbers)), names=names, labels=map(_label, names),
-            numbers=numbers, key=Key, notes=notes,
-            marks={key: [notes.index(text) + 1 for text in doubts.get(key, ())] for key in numbers}))
+        return Markup(
+            formats.TEMPLATES.get_template("printed.html.j2").render(
+                title=self.spec.title.partition(":")[0],
+                columns=list(dict.fromkeys(key.column for key in numbers)),
+                rows=list(dict.fromkeys((key.pair, key.row) for key in numbers)),
+                names=names,
+                labels=map(_label, names),
+                numbers=numbers,
+                key=Key,
+                notes=notes,
+                marks={
+                    key: [notes.index(text) + 1 for text in doubts.get(key, ())] for key in numbers
+                },
+            )
+        )
 
     @property
     def unmeasured(self) -> list[tuple[str, Outcome]]:
@@ -86,25 +108,38 @@ class Item:
     @property
     def downloads(self) -> list[tuple[str, str]]:
         """(ending, address) of the files that the page holds."""
-        return [(path.suffix[1:], data_address(path)) for path in self.paths
-                if path.suffix in OFFERED and path.stat().st_size <= LARGE]
+        return [
+            (path.suffix[1:], data_address(path))
+            for path in self.paths
+            if path.suffix in OFFERED and path.stat().st_size <= LARGE
+        ]
 
 
 def write_index(
-    out_dir: str | Path, items: Sequence[Item], environment: Mapping[str, Any], *, title: str = "",
-    groups: Sequence[Group] = ()
+    out_dir: str | Path,
+    items: Sequence[Item],
+    environment: Mapping[str, Any],
+    *,
+    title: str = "",
+    groups: Sequence[Group] = (),
 ) -> Path:
-    """Write <out_dir>/index.html and return its path: one file, which needs no network. It opens with `items`;
-    the answers of `groups` follow. `environment` is plain data. Without a title, the page has that of its reports, if
-    all have one."""
+    """Write <out_dir>/index.html and return its path: one file, which needs no network. It opens
+    with `items`; the answers of `groups` follow. `environment` is plain data. Without a title, the
+    page has that of its reports, if all have one."""
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     titles = {item.spec.title for item in items}
     title = title or (titles.pop() if len(titles) == 1 else "Leeway")
     page = formats.TEMPLATES.get_template("page.html.j2").render(
-        title=title, items=items,
-        environment=list(_flat(environment)), metrics=_used_metrics(items), groups=groups, most=SHOWN, kinds=KINDS,
-        parts=[(name, packed(data)) for name, data in parts_of(groups)] if groups else [])
+        title=title,
+        items=items,
+        environment=list(_flat(environment)),
+        metrics=_used_metrics(items),
+        groups=groups,
+        most=SHOWN,
+        kinds=KINDS,
+        parts=[(name, packed(data)) for name, data in parts_of(groups)] if groups else [],
+    )
     path.write_text(printable(page), encoding="utf-8")
     return path
 
@@ -122,23 +157,26 @@ def data_address(path: Path) -> str:
 
 
 def figure_of(paths: Sequence[Path], name: str, title: str) -> Markup:
-    """The drawing among these files: as SVG, a large one as PNG; empty without one. Its ids are prefixed with the
-    report's name, so that they are unique on the page, and its colours become variables with themselves as default, so
-    that the dark theme can lighten them."""
+    """The drawing among these files: as SVG, a large one as PNG; empty without one. Its ids are
+    prefixed with the report's name, so that they are unique on the page, and its colours become
+    variables with themselves as default, so that the dark theme can lighten them."""
     files = {path.suffix: path for path in paths}
     if ".svg" not in files:
         return Markup("")
     if files[".svg"].stat().st_size > LARGE and ".png" in files:
         return Markup('<div class="drawing"><img class="plot" src="{}" alt="{}"></div>').format(
-            data_address(files[".png"]), title)
+            data_address(files[".png"]), title
+        )
     svg = files[".svg"].read_text(encoding="utf-8")
-    svg = svg[svg.index("<svg"):]
+    svg = svg[svg.index("<svg") :]
     for pattern in (r'(\bid=")', r"(url\(#)", r'(href="#)'):
         svg = re.sub(pattern, rf"\g<1>{name}-", svg)
     svg = re.sub(r": #([0-9a-f]{6})\b", r": var(--c-\1, #\1)", svg)
     wide = re.search(r'\bwidth="([\d.]+pt)"', svg)
     limit = f' style="--wide: calc(1.4 * {wide[1]})"' if wide else ""
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"{limit}', 1)
+    svg = svg.replace(
+        "<svg", f'<svg role="img" aria-label="{Markup.escape(title)}" class="plot"{limit}', 1
+    )
     return Markup(f'<div class="drawing">{svg}</div>')
 
 

@@ -1,9 +1,10 @@
 """The numbers that papers print, and what is wrong with them: the files of results/published.
 
-One CSV file per table has the columns pair, row, column, value_name, value; `value` keeps the printed digits. A sixth
-column, `bold`, is there where the paper's text shows what it prints bold. doubts.csv has a line for each number that
-contradicts another printed one, notes.yaml the claims of the text that the numbers contradict. All were
-checked against the papers' text; a test holds their digest."""
+One CSV file per table has the columns pair, row, column, value_name, value; `value` keeps the
+printed digits. A sixth column, `bold`, is there where the paper's text shows what it prints bold.
+doubts.csv has a line for each number that contradicts another printed one, notes.yaml the claims of
+the text that the numbers contradict. All were checked against the papers' text; a test holds their
+digest."""
 
 from __future__ import annotations
 
@@ -72,14 +73,25 @@ def load_published(file: str) -> Numbers:
     """All numbers of one file by their place. Raises ValueError for a missing or malformed file."""
     path = FOLDER / file
     if not path.exists():
-        raise ValueError(f"published.file={file}: no such file; there are {', '.join(published_files())}")
-    with path.open(encoding="utf-8", newline="") as lines:  # not pandas, whose import a dry run should not wait for
+        raise ValueError(
+            f"published.file={file}: no such file; there are {', '.join(published_files())}"
+        )
+    with path.open(
+        encoding="utf-8", newline=""
+    ) as lines:  # not pandas, whose import a dry run should not wait for
         reader = csv.DictReader(lines)
         rows, names = list(reader), set(reader.fieldnames or ())
     known = set(COLUMNS) <= names <= {*COLUMNS, "bold"}
     places = [tuple(row[name] for name in COLUMNS[:-1]) for row in rows] if known else []
-    if not known or not all(row[name] for row in rows for name in COLUMNS) or len(set(places)) < len(rows):
-        raise ValueError(f"{path}: needs the columns {','.join(COLUMNS)} and perhaps bold, no gaps and no line twice")
+    if (
+        not known
+        or not all(row[name] for row in rows for name in COLUMNS)
+        or len(set(places)) < len(rows)
+    ):
+        raise ValueError(
+            f"{path}: needs the columns {','.join(COLUMNS)} and perhaps bold, no gaps and no "
+            "line twice"
+        )
     return {Key(*place): Printed(row["value"]) for place, row in zip(places, rows, strict=True)}
 
 
@@ -90,7 +102,8 @@ def published_files() -> list[str]:
 
 @cache
 def doubts_of(file: str) -> dict[Key, list[str]]:
-    """Place -> what is wrong with the number there, in sentences, for one file: first doubts.csv, then notes.yaml."""
+    """Place -> what is wrong with the number there, in sentences, for one file: first doubts.csv,
+    then notes.yaml."""
     table, found = file.removesuffix(".csv"), defaultdict[Key, list[str]](list)
     with (FOLDER / DOUBTS).open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
@@ -105,30 +118,45 @@ def doubts_of(file: str) -> dict[Key, list[str]]:
 
 def by_place(found: Mapping[Key, Held]) -> dict[Place, Held]:
     """What is held for the numbers of a paper, by their places."""
-    return {Place(key.pair, frozenset(f"{key.row} / {key.column}".split(" / ")) - {""}, key.value_name): held
-            for key, held in found.items()}
+    return {
+        Place(
+            key.pair, frozenset(f"{key.row} / {key.column}".split(" / ")) - {""}, key.value_name
+        ): held
+        for key, held in found.items()
+    }
 
 
 def place_in_paper(spec: TableSpec, coords: Coords, value_name: str, header: str = "") -> Place:
-    """The place of a number in the paper's table. `header` names a column of the paper in place of the cell's own."""
+    """The place of a number in the paper's table. `header` names a column of the paper in place of
+    the cell's own."""
     names = {axis: entry.published_label for axis, entry in spec.entries(coords).items()}
     pair = spec.published.pair if spec.published else ""
-    labels = [names[axis] for axis in (*spec.rows, *(() if header else spec.columns)) if axis != pair]
-    return Place(names.get(pair, ""), frozenset(" / ".join([*labels, header]).split(" / ")) - {""}, value_name)
+    labels = [
+        names[axis] for axis in (*spec.rows, *(() if header else spec.columns)) if axis != pair
+    ]
+    return Place(
+        names.get(pair, ""),
+        frozenset(" / ".join([*labels, header]).split(" / ")) - {""},
+        value_name,
+    )
 
 
 def published_value(spec: TableSpec | FigureSpec, coords: Coords, value_name: str) -> float | None:
     """A number of the paper at this cell, as it is printed; None where the paper has none."""
     if spec.kind != "table" or spec.published is None:
         return None
-    printed = by_place(load_published(spec.published.file)).get(place_in_paper(spec, coords, value_name))
+    printed = by_place(load_published(spec.published.file)).get(
+        place_in_paper(spec, coords, value_name)
+    )
     return None if printed is None else printed.value
 
 
 @cache
 def notes() -> dict[str, dict[str, Any]]:
     """results/published/notes.yaml, which says what each key holds: name -> note."""
-    held: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "notes.yaml").read_text(encoding="utf-8"))
+    held: dict[str, dict[str, Any]] = yaml.safe_load(
+        (FOLDER / "notes.yaml").read_text(encoding="utf-8")
+    )
     return held
 
 

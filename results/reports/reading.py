@@ -1,5 +1,5 @@
-"""The form of a table for people: short row names, few notes, and at most seven columns; a paper's table has all of the
-paper's, a part for each metric. The full form has everything."""
+"""The form of a table for people: short row names, few notes, and at most seven columns; a paper's
+table has all of the paper's, a part for each metric. The full form has everything."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ Places = set[tuple[int, int]]
 
 
 def for_people(tables: Sequence[Table]) -> list[Table]:
-    """The tables as people read them. Left-out columns are named at the end of the first line of a caption."""
-    return [shown for whole in wholes(tables)
-            for shown in with_few_notes(_with_short_names([part for table in whole for part in _narrow(table)]))]
+    """The tables as people read them. Left-out columns are named at the end of the first line of a
+    caption."""
+    return [
+        shown
+        for whole in wholes(tables)
+        for shown in with_few_notes(
+            _with_short_names([part for table in whole for part in _narrow(table)])
+        )
+    ]
 
 
 def wholes(tables: Sequence[Table]) -> Iterator[list[Table]]:
@@ -43,13 +49,16 @@ def _narrow(table: Table) -> list[Table]:
     parts = [_cut(part, _kept(part)) for part in _parts(table)]
     shown = {column.name for part in parts for _, column in part.columns}
     shown |= {part.headers[head] for part in parts for head in part.under}
-    parts = [replace(part, reading=True, part=_metric_of(part), caption=(), findings=()) for part in parts]
+    parts = [
+        replace(part, reading=True, part=_metric_of(part), caption=(), findings=())
+        for part in parts
+    ]
     return [*parts[:-1], replace(parts[-1], caption=_told(table, shown), findings=table.findings)]
 
 
 def _parts(table: Table) -> list[Table]:
-    """A part for each metric, under all headers that have it, where the table is too wide and has several metrics under
-    several headers; metrics that share no header stand in one part."""
+    """A part for each metric, under all headers that have it, where the table is too wide and has
+    several metrics under several headers; metrics that share no header stand in one part."""
     places: dict[str, Places] = {}  # name of a metric -> where it stands
     for head, column in table.columns:
         places.setdefault(column.value_name, set()).add((head, table.spec.values.index(column)))
@@ -60,38 +69,57 @@ def _parts(table: Table) -> list[Table]:
         return [table]
     joined: list[Places] = []
     for at in places.values():
-        free = next((other for other in joined if not {head for head, _ in other} & {head for head, _ in at}), None)
+        free = next(
+            (
+                other
+                for other in joined
+                if not {head for head, _ in other} & {head for head, _ in at}
+            ),
+            None,
+        )
         joined.append(set(at)) if free is None else free.update(at)
     return [_cut(table, at) for at in joined]
 
 
 def _metric_of(table: Table) -> str:
-    """The metrics that all headers have or, where they differ, `Accuracy (%): GSM8K; Judge: MT-bench`; empty where the
-    columns say it."""
+    """The metrics that all headers have or, where they differ, `Accuracy (%): GSM8K; Judge:
+    MT-bench`; empty where the columns say it."""
     if table.widest > 1 or not all(table.headers[head] for head in table.under):
         return ""
     named: dict[str, list[str]] = {}
     for head, column in table.columns:
         named.setdefault(column.header, []).append(table.headers[head])
-    return next(iter(named)) if len(named) == 1 else "; ".join(f"{one}: {', '.join(of)}" for one, of in named.items())
+    return (
+        next(iter(named))
+        if len(named) == 1
+        else "; ".join(f"{one}: {', '.join(of)}" for one, of in named.items())
+    )
 
 
 def _cut(table: Table, kept: Places) -> Table:
     """The table with these columns."""
     frame = table.frame
-    return replace(table, frame=frame[[at in kept for at in zip(frame["head"], frame["place"], strict=True)]])
+    return replace(
+        table, frame=frame[[at in kept for at in zip(frame["head"], frame["place"], strict=True)]]
+    )
 
 
 def _kept(table: Table) -> Places:
-    """Which columns are shown: under each header the first so many of those that the report names, in its order, or
-    else of all. A paper's table shows all."""
+    """Which columns are shown: under each header the first so many of those that the report names,
+    in its order, or else of all. A paper's table shows all."""
     room = max(1, MOST_COLUMNS - len(table.stub))
-    each = len(table.spec.values) if table.spec.published else max(1, room // max(1, len(table.under)))
+    each = (
+        len(table.spec.values) if table.spec.published else max(1, room // max(1, len(table.under)))
+    )
     kept: Places = set()
     for head, under in table.under.items():
         names = [column.value_name for column in under]
         shown = ([name for name in table.spec.reading if name in names] or names)[:each]
-        kept |= {(head, table.spec.values.index(column)) for column in under if column.value_name in shown}
+        kept |= {
+            (head, table.spec.values.index(column))
+            for column in under
+            if column.value_name in shown
+        }
     heads = list(table.under) if table.spec.published else list(table.under)[:room]
     return {(head, place) for head, place in kept if head in heads}
 
@@ -99,7 +127,8 @@ def _kept(table: Table) -> Places:
 def _told(table: Table, shown: set[str]) -> tuple[str, ...]:
     """The caption, with what is left out."""
     names = dict.fromkeys(table.headers[head] for head in table.under) | dict.fromkeys(
-        column.name for _, column in table.columns)
+        column.name for _, column in table.columns
+    )
     others = [name for name in names if name and name not in shown]
     if not others or not table.caption:
         return table.caption
@@ -110,27 +139,53 @@ def _told(table: Table, shown: set[str]) -> tuple[str, ...]:
 def _with_short_names(parts: Sequence[Table]) -> list[Table]:
     """The parts of a table with short names of rows; their labels stand in the caption."""
     *_, last = parts
-    short = {entry.label: entry.short for axis in last.spec.axes.values() for entry in axis if entry.short}
-    shown = dict.fromkeys(label for part in parts for stub in part.frame["stub"] for label in stub if label in short)
-    told = [f"Full names: {'; '.join(f'{short[label]} = {label}' for label in shown)}."] if shown else []
-    return [replace(part, names=short, caption=(*part.caption, *told) if part is last else ()) for part in parts]
+    short = {
+        entry.label: entry.short
+        for axis in last.spec.axes.values()
+        for entry in axis
+        if entry.short
+    }
+    shown = dict.fromkeys(
+        label for part in parts for stub in part.frame["stub"] for label in stub if label in short
+    )
+    told = (
+        [f"Full names: {'; '.join(f'{short[label]} = {label}' for label in shown)}."]
+        if shown
+        else []
+    )
+    return [
+        replace(part, names=short, caption=(*part.caption, *told) if part is last else ())
+        for part in parts
+    ]
 
 
 def with_few_notes(parts: Sequence[Table], marked_all: bool = False) -> list[Table]:
-    """The parts of a table with the notes that their cells refer to. Notes of one kind are one; what names its rows,
-    and what most cells share, is a line of the caption, the latter unless `marked_all`: then a mark stands at each."""
+    """The parts of a table with the notes that their cells refer to. Notes of one kind are one;
+    what names its rows, and what most cells share, is a line of the caption, the latter unless
+    `marked_all`: then a mark stands at each."""
     *_, last = parts
     used = _notes_of_cells(parts)
     numbers = sorted({note for _, notes, _ in used for note in notes})
     kinds = [note.together for number in numbers if isinstance(note := last.notes[number], Note)]
-    said = {number: note.together if isinstance(note, Note) and note.together and kinds.count(note.together) > 1
-            else str(note) for number in numbers for note in [last.notes[number]]}
+    said = {
+        number: note.together
+        if isinstance(note, Note) and note.together and kinds.count(note.together) > 1
+        else str(note)
+        for number in numbers
+        for note in [last.notes[number]]
+    }
     marked, below = [], []
     for text in dict.fromkeys(said.values()):
         own = {number for number, other in said.items() if other == text}
-        short = {number: note.short for number in own if isinstance(note := last.notes[number], Note)}
-        rows = {f"{label}: {short[number]}": None for label, notes, _ in used
-                for number in sorted(notes & own) if len(own) > 1 and short.get(number)}
+        short = {
+            number: note.short for number in own if isinstance(note := last.notes[number], Note)
+        }
+        rows = {
+            f"{label}: {short[number]}": None
+            for label, notes, _ in used
+            for number in sorted(notes & own)
+            if len(own) > 1 and short.get(number)
+        }
         shared = sum(bool(notes & own) for _, notes, _ in used)
         if rows:
             below.append(f"{text}: {'; '.join(rows)}.")
@@ -144,15 +199,26 @@ def with_few_notes(parts: Sequence[Table], marked_all: bool = False) -> list[Tab
 
 
 def _notes_of_cells(parts: Sequence[Table]) -> list[tuple[str, set[int], bool]]:
-    """Of each cell the printed label of its row, its notes, and whether it is one of the report's and no mean."""
-    return [(part.names.get(label, label), set(chain(*lines["marks"], *lines["paper_marks"])), state != "mean")
-            for part in parts for _, lines in part.frame.groupby(["row", "head"])
-            for label, state in [(lines["stub"].iloc[0][-1], lines["state"].iloc[0])]]
+    """Of each cell the printed label of its row, its notes, and whether it is one of the report's
+    and no mean."""
+    return [
+        (
+            part.names.get(label, label),
+            set(chain(*lines["marks"], *lines["paper_marks"])),
+            state != "mean",
+        )
+        for part in parts
+        for _, lines in part.frame.groupby(["row", "head"])
+        for label, state in [(lines["stub"].iloc[0][-1], lines["state"].iloc[0])]
+    ]
 
 
 def _renumbered(frame: pd.DataFrame, place: Mapping[int, int]) -> pd.DataFrame:
     """The frame with the notes that have a place."""
+
     def moved(marks: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted({place[mark] for mark in marks if mark in place}))
 
-    return frame.assign(marks=frame["marks"].map(moved), paper_marks=frame["paper_marks"].map(moved))
+    return frame.assign(
+        marks=frame["marks"].map(moved), paper_marks=frame["paper_marks"].map(moved)
+    )

@@ -1,5 +1,5 @@
-"""A report at each scale: which pairs and tasks stand for an entry, how many prompts, and how long the answers are.
-conf/scale/*.yaml hold them, once for all reports."""
+"""A report at each scale: which pairs and tasks stand for an entry, how many prompts, and how long
+the answers are. conf/scale/*.yaml hold them, once for all reports."""
 
 from __future__ import annotations
 
@@ -20,45 +20,67 @@ Plain = dict[str, Any]
 @cache
 def scales() -> Mapping[str, Plain]:
     """Scale -> its YAML."""
-    return {name: yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")) for name in SCALES}
+    return {
+        name: yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+        for name in SCALES
+    }
 
 
 def at_all_scales(section: Mapping[str, Any]) -> Plain:
-    """A report's YAML with each name of conf/scale in its axes replaced by entries, and the base of each scale among
-    those of `base_at`, where the report gives `settings_of`. Raises ValueError for an unknown name."""
+    """A report's YAML with each name of conf/scale in its axes replaced by entries, and the base of
+    each scale among those of `base_at`, where the report gives `settings_of`. Raises ValueError for
+    an unknown name."""
     whose, axes, full = section.get("settings_of", ""), section.get("axes"), dict(section)
     known = scales()["paper"]["papers"]
     if whose and whose not in known:
         raise ValueError(f"settings_of={whose}: unknown; one of {', '.join(known)}")
     if isinstance(axes, Mapping):
-        full["axes"] = {name: list(_entries(axis, SCALES, whose)) if _is_listed(axis) else axis
-                        for name, axis in axes.items()}
+        full["axes"] = {
+            name: list(_entries(axis, SCALES, whose)) if _is_listed(axis) else axis
+            for name, axis in axes.items()
+        }
     if whose:
         paper = known[whose]
         full.setdefault("not_printed", paper.get("not_printed", ""))
         if isinstance(published := section.get("published"), Mapping):
             full["published"] = {"hardware": paper.get("hardware", ""), **published}
         own = section.get("base_at") or {}
-        full["base_at"] = {scale: _filled(own.get(scale, ()), section.get("base", ()), _base(scale, whose))
-                           for scale in SCALES}
+        full["base_at"] = {
+            scale: _filled(own.get(scale, ()), section.get("base", ()), _base(scale, whose))
+            for scale in SCALES
+        }
     return full
 
 
 def _is_listed(axis: Any) -> bool:
     """Whether an axis is a list, of one scale or of several, rather than values of one override."""
-    return isinstance(axis, list | tuple) or (isinstance(axis, Mapping) and bool(axis) and set(axis) <= set(SCALES))
+    return isinstance(axis, list | tuple) or (
+        isinstance(axis, Mapping) and bool(axis) and set(axis) <= set(SCALES)
+    )
 
 
 def _entries(axis: Any, of: Sequence[str], whose: str) -> Iterator[Any]:
     """The entries of an axis as YAML gives it, those of these scales."""
     if isinstance(axis, Mapping):
         for scale, entries in axis.items():
-            yield from _entries([entries] if isinstance(entries, Mapping) else entries, [scale], whose)
+            yield from _entries(
+                [entries] if isinstance(entries, Mapping) else entries, [scale], whose
+            )
         return
     for item in axis:
-        name = item if isinstance(item, str) else item.get("use") if isinstance(item, Mapping) else None
+        name = (
+            item
+            if isinstance(item, str)
+            else item.get("use")
+            if isinstance(item, Mapping)
+            else None
+        )
         if name is not None:
-            given = {} if isinstance(item, str) else {key: value for key, value in item.items() if key != "use"}
+            given = (
+                {}
+                if isinstance(item, str)
+                else {key: value for key, value in item.items() if key != "use"}
+            )
             yield from _named(name, given, of, whose)
         elif isinstance(item, Mapping) and "values" in item:
             yield from (_limited(entry, of) for entry in spelled_out(item))
@@ -71,12 +93,22 @@ def _limited(entry: Mapping[str, Any], of: Sequence[str]) -> Plain:
 
 
 def _named(name: str, given: Mapping[str, Any], of: Sequence[str], whose: str) -> Iterator[Plain]:
-    """The entry of this name at each scale that has one. `given` replaces its keys; overrides are added."""
+    """The entry of this name at each scale that has one. `given` replaces its keys; overrides are
+    added."""
     found = {scale: entry for scale in of if (entry := _entry(name, scale, whose)) is not None}
     if not found:
-        known = sorted({key for scale in of for part in _parts(scale, whose)
-                        for group in ("pairs", "tasks") for key in part.get(group, ())})
-        raise ValueError(f"{name}: neither a pair nor a task of conf/scale; it has {', '.join(known)}")
+        known = sorted(
+            {
+                key
+                for scale in of
+                for part in _parts(scale, whose)
+                for group in ("pairs", "tasks")
+                for key in part.get(group, ())
+            }
+        )
+        raise ValueError(
+            f"{name}: neither a pair nor a task of conf/scale; it has {', '.join(known)}"
+        )
     for scale, entry in found.items():
         overrides = [*entry["overrides"], *given.get("overrides", ())]
         yield {**entry, **given, "overrides": overrides, "scale": scale}
@@ -92,7 +124,10 @@ def _entry(name: str, scale: str, whose: str) -> Plain | None:
             return {**rest, "overrides": [f"task={task['task']}"]}
         if name in part.get("pairs", ()):
             pair = part["pairs"][name]
-            return {**({"label": pair} if isinstance(pair, str) else pair), "overrides": [f"pair={name}"]}
+            return {
+                **({"label": pair} if isinstance(pair, str) else pair),
+                "overrides": [f"pair={name}"],
+            }
     return None
 
 
@@ -113,13 +148,30 @@ def _filled(own: Sequence[str], base: Sequence[str], of_scale: Sequence[str]) ->
 
 
 def spelled_out(axis: Mapping[str, Any]) -> list[Plain]:
-    """The entries of `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}`; further keys go to each, as do
-    further `overrides`; `published` may hold the value too. Raises ValueError without `override` and `values`."""
-    rest = {key: value for key, value in axis.items() if key not in ("override", "values", "label", "published")}
+    """The entries of `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}`; further
+    keys go to each, as do further `overrides`; `published` may hold the value too. Raises
+    ValueError without `override` and `values`."""
+    rest = {
+        key: value
+        for key, value in axis.items()
+        if key not in ("override", "values", "label", "published")
+    }
     if not {"override", "values"} <= set(axis):
-        raise ValueError("an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' (optional)}"
-                         ", or one of these for each scale, {embedded: ..., real: ..., paper: ...}")
+        raise ValueError(
+            "an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' "
+            "(optional)}, or one of these for each scale, {embedded: ..., real: ..., paper: ...}"
+        )
     own, override = [key for key in ("label", "published") if key in axis], axis["override"]
-    return [{"label": str(value), **rest, **{key: axis[key].format(value) for key in own},
-             "overrides": [*axis.get("overrides", ()), *([override.format(value)] if override else [])],
-             "value": value if isinstance(value, int | float) else None} for value in dict.fromkeys(axis["values"])]
+    return [
+        {
+            "label": str(value),
+            **rest,
+            **{key: axis[key].format(value) for key in own},
+            "overrides": [
+                *axis.get("overrides", ()),
+                *([override.format(value)] if override else []),
+            ],
+            "value": value if isinstance(value, int | float) else None,
+        }
+        for value in dict.fromkeys(axis["values"])
+    ]

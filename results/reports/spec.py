@@ -1,7 +1,9 @@
-"""A report as data: which cells it needs and how they are laid out. conf/report/*.yaml hold the reports themselves.
+"""A report as data: which cells it needs and how they are laid out. conf/report/*.yaml hold the
+reports themselves.
 
-A report spans named `axes`; each entry of an axis adds overrides to the experiment point. The points are the product of
-the axes. A table puts some axes in its rows and the others in its columns; a figure gives each axis a part.
+A report spans named `axes`; each entry of an axis adds overrides to the experiment point. The
+points are the product of the axes. A table puts some axes in its rows and the others in its
+columns; a figure gives each axis a part.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ Coords = tuple[str, ...]
 
 
 class Published(Frozen):
-    """Numbers of a paper: a file in results/published, the axis whose entries are the paper's model pairs, and on what
-    machine the paper measured them (that of its `settings_of`)."""
+    """Numbers of a paper: a file in results/published, the axis whose entries are the paper's model
+    pairs, and on what machine the paper measured them (that of its `settings_of`)."""
 
     file: str
     pair: str
@@ -50,8 +52,8 @@ class Published(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One cell that a report needs: its coordinates, the overrides that compose it, and those of them that only its
-    place in the report decides."""
+    """One cell that a report needs: its coordinates, the overrides that compose it, and those of
+    them that only its place in the report decides."""
 
     coords: Coords
     overrides: tuple[str, ...]
@@ -67,14 +69,15 @@ class ReportSpec(Frozen):
     not_printed  what the paper leaves out and what is taken here, on its pairs.
     base         overrides that all points share, but for those that an entry replaces (`replaced`).
     base_at      scale -> overrides of its own, in place of those of `base` with the same keys.
-    settings_of  whose pairs, tasks, numbers of prompts and answer lengths conf/scale gives: those of a paper, or own;
-                 empty: the report gives its own.
+    settings_of  whose pairs, tasks, numbers of prompts and answer lengths conf/scale gives: those
+                 of a paper, or own; empty: the report gives its own.
     axes         axis name -> entries.
     on_request   left out of report=all.
     trace        every point is traced.
-    against      what answers are compared with for a win rate, where the command gives no `judge.against`.
-    repeats      how often each point is measured, each time with other random streams. The first run is shown, with
-                 the diversity over all of them.
+    against      what answers are compared with for a win rate, where the command gives no
+                 `judge.against`.
+    repeats      how often each point is measured, each time with other random streams. The first
+                 run is shown, with the diversity over all of them.
     sessions     measuring sessions of the timed prompts, where the command names no number.
     """
 
@@ -85,7 +88,9 @@ class ReportSpec(Frozen):
     base: tuple[str, ...] = ()
     base_at: dict[Scale, tuple[str, ...]] = Field(default_factory=dict)
     settings_of: str = ""
-    axes: Annotated[Axes, Field(min_length=1), AfterValidator(spell_variants), AfterValidator(check_axes)]
+    axes: Annotated[
+        Axes, Field(min_length=1), AfterValidator(spell_variants), AfterValidator(check_axes)
+    ]
     on_request: bool = False
     trace: bool = False
     against: Opponent = "reference"
@@ -93,17 +98,21 @@ class ReportSpec(Frozen):
     sessions: int = Field(default=1, ge=1)
 
     def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
-        """The report on these pairs, all of one scale: the edition whose entries choose them (override `pair=NAME`).
-        Without pairs, the edition of `scale` on all of its pairs. Every edition but the embedded one has a name of its
-        own. Raises ValueError for a pair without an edition; `local` stands for models of the user's own, in place of
-        the embedded pair. A report that chooses no pair takes any."""
+        """The report on these pairs, all of one scale: the edition whose entries choose them
+        (override `pair=NAME`). Without pairs, the edition of `scale` on all of its pairs. Every
+        edition but the embedded one has a name of its own. Raises ValueError for a pair without an
+        edition; `local` stands for models of the user's own, in place of the embedded pair. A
+        report that chooses no pair takes any."""
         by_scale = pairs_of(self.axes)
         if not any(by_scale.values()) and (pairs or scale != "embedded"):
             return self
         if pairs:
             scale = self._scale_of(pairs, by_scale)
         elif scale != "embedded" and not by_scale[scale]:
-            raise ValueError(f"report={self.name}: does not have scale={scale}; `report=list` shows the scales of each")
+            raise ValueError(
+                f"report={self.name}: does not have scale={scale}; `report=list` shows the "
+                "scales of each"
+            )
         axes = {name: at_scale(axis, scale) for name, axis in self.axes.items()}
         own = self._own(scale)
         if scale == "embedded":
@@ -111,9 +120,15 @@ class ReportSpec(Frozen):
         if pairs:
             axes = {name: of_pairs(axis, pairs) for name, axis in axes.items()}
         name = "_".join([self.name, *(pairs or [scale])])
-        with_note = f"{self.about} Not printed in the paper: {self.not_printed}" if self.not_printed else self.about
+        with_note = (
+            f"{self.about} Not printed in the paper: {self.not_printed}"
+            if self.not_printed
+            else self.about
+        )
         about = with_note if scale == "paper" else self.about
-        return self.model_copy(update={"axes": drop_impossible(axes), "name": name, "about": about, **own})
+        return self.model_copy(
+            update={"axes": drop_impossible(axes), "name": name, "about": about, **own}
+        )
 
     def _own(self, scale: Scale) -> dict[str, Any]:
         """What the edition of this scale has of its own, beside its axes."""
@@ -127,9 +142,15 @@ class ReportSpec(Frozen):
         if not scales:
             every = list(dict.fromkeys(name for names in known.values() for name in names))
             other = [pair for pair in pairs if pair not in every]
-            fault = f"does not have pair={other[0]}" if other else f"pairs=[{','.join(pairs)}] are of two scales"
-            raise ValueError(f"report={self.name}: {fault}; it has {', '.join(every)}, and pair={OWN_MODELS} for "
-                             "models of your own")
+            fault = (
+                f"does not have pair={other[0]}"
+                if other
+                else f"pairs=[{','.join(pairs)}] are of two scales"
+            )
+            raise ValueError(
+                f"report={self.name}: {fault}; it has {', '.join(every)}, and pair={OWN_MODELS} "
+                "for models of your own"
+            )
         return scales[0]
 
     def has_edition(self, pairs: Sequence[str], scale: Scale) -> bool:
@@ -158,14 +179,20 @@ class ReportSpec(Frozen):
     def entries(self, coords: Coords) -> dict[str, Entry]:
         """Axis name -> entry at these coordinates."""
         labels = self.labels(coords)
-        return {name: next(entry for entry in axis if entry.label == labels[name] and entry.allows(labels))
-                for name, axis in self.axes.items()}
+        return {
+            name: next(
+                entry for entry in axis if entry.label == labels[name] and entry.allows(labels)
+            )
+            for name, axis in self.axes.items()
+        }
 
     def _check_layout(self, used: list[str]) -> None:
         """Raises ValueError unless the layout uses each axis once."""
         if sorted(used) != sorted(self.axes):
-            raise ValueError(f"the layout uses the axes {sorted(used)}, the report has {sorted(self.axes)}: "
-                             "use each once")
+            raise ValueError(
+                f"the layout uses the axes {sorted(used)}, the report has {sorted(self.axes)}: "
+                "use each once"
+            )
 
 
 class TableSpec(ReportSpec):
@@ -175,9 +202,11 @@ class TableSpec(ReportSpec):
     columns     axes whose entries head the columns; without any, the metrics do.
     mean        header of a computed last column; none if None.
     values      the metrics shown under each header.
-    reading     those of them that the short form shows, the most important first; empty: the first that fit.
+    reading     those of them that the short form shows, the most important first; empty: the first
+                that fit.
     published   numbers of the paper, printed under ours.
-    choice      axes that each row chooses from, in neither rows nor columns, and the row it is compared with.
+    choice      axes that each row chooses from, in neither rows nor columns, and the row it is
+                compared with.
     sweep       rows whose rule the command line names.
     planes      a figure of the rows beside the table.
     """
@@ -205,7 +234,13 @@ class TableSpec(ReportSpec):
         self._check_layout([*self.rows, *self.columns, *(self.choice.axes if self.choice else ())])
         if self.choice:
             labels = {entry.label for axis in self.rows for entry in self.axes[axis]}
-            if unknown := {self.choice.lossless, self.choice.lossless_greedy or self.choice.lossless} - labels:
+            if (
+                unknown := {
+                    self.choice.lossless,
+                    self.choice.lossless_greedy or self.choice.lossless,
+                }
+                - labels
+            ):
                 raise ValueError(f"choice: no row is labelled {', '.join(sorted(unknown))}")
         for column in self.values:
             column.check(self.axes)
@@ -216,14 +251,19 @@ class TableSpec(ReportSpec):
         if self.mean and any(column.only or column.reference for column in self.values):
             raise ValueError("mean: needs columns without 'only', 'over' and 'minus'")
         if self.published and self.published.pair not in self.rows:
-            raise ValueError(f"published.pair={self.published.pair!r} must be one of the rows' axes {self.rows}")
+            raise ValueError(
+                f"published.pair={self.published.pair!r} must be one of the rows' axes {self.rows}"
+            )
         return self
 
     def edition(self, pairs: Sequence[str] = (), scale: Scale = "embedded") -> Self:
-        """As of any report; a column whose entries or whose reference the edition lacks is left out."""
+        """As of any report; a column whose entries or whose reference the edition lacks is left
+        out."""
         table = super().edition(pairs, scale)
         columns = [column.edition(table.axes) for column in self.values]
-        return table.model_copy(update={"values": tuple(column for column in columns if column is not None)})
+        return table.model_copy(
+            update={"values": tuple(column for column in columns if column is not None)}
+        )
 
     def metrics(self) -> list[str]:
         """Names of the metrics that the report shows, its second table included."""
@@ -231,8 +271,9 @@ class TableSpec(ReportSpec):
         return [*(column.metric.name for table in self.tables() for column in table.values), *drawn]
 
     def tables(self) -> list[TableSpec]:
-        """This table and those that follow it: what an answer costs, under one that shows accuracy; where rows choose,
-        also the rows beside the best lossless one and beside the frontier, and every setting."""
+        """This table and those that follow it: what an answer costs, under one that shows accuracy;
+        where rows choose, also the rows beside the best lossless one and beside the frontier, and
+        every setting."""
         return [first_table(self), *further_tables(self)]
 
     def chosen(self) -> TableSpec:
@@ -282,12 +323,19 @@ _ADAPTER: TypeAdapter[AnyReport] = TypeAdapter(Annotated[AnyReport, Field(discri
 
 
 def parse_report(section: Mapping[str, Any]) -> AnyReport:
-    """Validate a report's YAML, its editions filled in. Raises ValidationError, whose locations begin with the
-    kind; ValueError for a name that conf/scale does not have."""
+    """Validate a report's YAML, its editions filled in. Raises ValidationError, whose locations
+    begin with the kind; ValueError for a name that conf/scale does not have."""
     return _ADAPTER.validate_python(at_all_scales(section))
 
 
 def report_keys(kind: str) -> Iterable[str]:
     """The keys that a report of this kind may have; none for an unknown kind."""
     models = get_args(AnyReport)
-    return next((model.model_fields for model in models if kind in get_args(model.model_fields["kind"].annotation)), ())
+    return next(
+        (
+            model.model_fields
+            for model in models
+            if kind in get_args(model.model_fields["kind"].annotation)
+        ),
+        (),
+    )

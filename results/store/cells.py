@@ -1,11 +1,13 @@
-"""The store: one folder per cell, written so that a kill at any moment loses at most the prompt being decoded.
+"""The store: one folder per cell, written so that a kill at any moment loses at most the prompt
+being decoded.
 
-    <root>/<key>/cell.yaml          the resolved configuration whose hash is the key
-                 environment.json   machine and versions of the latest run, and of the earlier ones
-                 samples.jsonl      one line per prompt of the quality pass
-                 timed.jsonl        one line per prompt of the timed pass, on disk before the next method starts
-                 summary.json       the metrics of the cell, for other programs
-                 failure.json       why the cell could not be finished
+<root>/<key>/cell.yaml          the resolved configuration whose hash is the key
+             environment.json   machine and versions of the latest run, and of the earlier ones
+             samples.jsonl      one line per prompt of the quality pass
+             timed.jsonl        one line per prompt of the timed pass, on disk before the next
+                                method starts
+             summary.json       the metrics of the cell, for other programs
+             failure.json       why the cell could not be finished
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ log = logging.getLogger(__name__)
 RUN = ("prompts", "timed")
 """What environment.json records of the latest run."""
 CACHE_BYTES = 64 << 20
-"""Files of samples of this total size are kept parsed, so that one command reads each of them once."""
+"""Files of samples of this total size are kept parsed, so that one command reads each of them
+once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,17 @@ class Entry:
     """What one look at a cell's folder tells: prompts are counted, no record is parsed.
 
     key       its folder
-    title     `tiny, mini_gsm, T = 0.6`: what its group has in common; the key where that cannot be read
+    title     `tiny, mini_gsm, T = 0.6`: what its group has in common; the key where that cannot be
+              read
     baseline  the cell of its autoregressive baseline; empty for a cell without a configuration
     batch     prompts decoded together in its timed pass
     damage    which file cannot be read, and why, in one line; then only `key` and `title` are set
     answered  prompts decoded and scored
     timed     prompts timed
-    failure   why the last run could not finish it, or how many prompts failed; None without a failure
-    asked     prompts, and timed prompts, that the latest run asked for; both 0 for a cell that none has begun
+    failure   why the last run could not finish it, or how many prompts failed; None without a
+              failure
+    asked     prompts, and timed prompts, that the latest run asked for; both 0 for a cell that none
+              has begun
     """
 
     key: str
@@ -73,32 +79,44 @@ class Entry:
     @property
     def complete(self) -> bool:
         """Whether all prompts that the latest run asked for are answered and timed."""
-        return 0 < self.asked[0] <= self.answered and self.asked[1] <= self.timed and self.failure is None
+        return (
+            0 < self.asked[0] <= self.answered
+            and self.asked[1] <= self.timed
+            and self.failure is None
+        )
 
 
 class Store:
-    """All cells under a root folder, which is created when the first cell is written. `lines`: the files read last."""
+    """All cells under a root folder, which is created when the first cell is written. `lines`: the
+    files read last."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self.lines = LineCache(CACHE_BYTES)
 
     def cell(self, key: str) -> CellFolder:
-        """The folder of the cell `key`, whether or not it exists yet. Raises StoreError for a key that is no folder
-        name."""
+        """The folder of the cell `key`, whether or not it exists yet. Raises StoreError for a key
+        that is no folder name."""
         if not KEY.fullmatch(key):
-            raise StoreError(f"cell key {key!r} is not a folder name: use letters, digits, '.', '_' and '-'")
+            raise StoreError(
+                f"cell key {key!r} is not a folder name: use letters, digits, '.', '_' and '-'"
+            )
         return CellFolder(self.root / key, self.lines)
 
     def cells(self) -> list[CellFolder]:
         """Every cell that has a configuration, sorted by key."""
-        return [self.cell(path.name) for path in self.folders() if os.path.exists(f"{path}/cell.yaml")]
+        return [
+            self.cell(path.name) for path in self.folders() if os.path.exists(f"{path}/cell.yaml")
+        ]
 
     def folders(self) -> list[Path]:
         """Every folder that may be a cell's, sorted."""
         entries = os.scandir(self.root) if self.root.is_dir() else ()
-        return [self.root / name for name in sorted(entry.name for entry in entries if entry.is_dir())
-                if KEY.fullmatch(name)]
+        return [
+            self.root / name
+            for name in sorted(entry.name for entry in entries if entry.is_dir())
+            if KEY.fullmatch(name)
+        ]
 
     def entries(self) -> Iterator[Entry]:
         """What a look at each cell tells, sorted by key."""
@@ -106,7 +124,8 @@ class Store:
 
 
 class CellFolder:
-    """One cell on disk. Reading is always allowed; appending samples needs the lock, so that one process writes.
+    """One cell on disk. Reading is always allowed; appending samples needs the lock, so that one
+    process writes.
 
     Every method that reads raises StoreError for a file that cannot be parsed."""
 
@@ -122,10 +141,12 @@ class CellFolder:
 
     @contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[CellFolder]:
-        """Hold the cell for writing. The kernel drops the lock when the process dies, however it dies.
+        """Hold the cell for writing. The kernel drops the lock when the process dies, however it
+        dies.
 
-        Where another process holds it: wait until that one ends, and say so, or without `wait` raise Locked. Both name
-        the process. Raises StoreError for a folder that cannot be written or locked."""
+        Where another process holds it: wait until that one ends, and say so, or without `wait`
+        raise Locked. Both name the process. Raises StoreError for a folder that cannot be written
+        or locked."""
         with held(self.path / ".lock", str(self.path), wait=wait):
             self._locked = True
             try:
@@ -138,57 +159,88 @@ class CellFolder:
         return holder(self.path / ".lock")
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        """Write cell.yaml: the schema of the cell's files, plain data in the order given, and their digest."""
+        """Write cell.yaml: the schema of the cell's files, plain data in the order given, and their
+        digest."""
         data = {"schema": SCHEMA, **config, "digest": settings_digest(self.key, config)}
-        replace_text(self.path / "cell.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+        replace_text(
+            self.path / "cell.yaml", yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        )
 
     def config(self) -> dict[str, Any] | None:
-        """The resolved configuration; None for a cell that was never started. Raises StoreError also for the cell of a
-        later schema."""
+        """The resolved configuration; None for a cell that was never started. Raises StoreError
+        also for the cell of a later schema."""
         path = self.path / "cell.yaml"
         return None if (content := content_of(path)) is None else read_config(path, content)
 
     def entry(self) -> Entry:
         """What one look at the folder tells."""
         try:
-            config, run = self.config() or {}, (self.environment() or {}).get("run") or dict.fromkeys(RUN, 0)
+            config, run = (
+                self.config() or {},
+                (self.environment() or {}).get("run") or dict.fromkeys(RUN, 0),
+            )
             if not (isinstance(run, dict) and all(isinstance(run.get(name), int) for name in RUN)):
-                raise StoreError(f"{self.path}/environment.json: run must have {', '.join(RUN)}: remove it to write it "
-                                 "again")
-            (answered, failed), (timed, _) = (count(self.path / name) for name in ("samples.jsonl", "timed.jsonl"))
-            failure = self.failure() or (f"{failed} of {answered + failed} prompts failed" if failed else None)
+                raise StoreError(
+                    f"{self.path}/environment.json: run must have {', '.join(RUN)}: remove it to "
+                    "write it again"
+                )
+            (answered, failed), (timed, _) = (
+                count(self.path / name) for name in ("samples.jsonl", "timed.jsonl")
+            )
+            failure = self.failure() or (
+                f"{failed} of {answered + failed} prompts failed" if failed else None
+            )
         except StoreError as error:
             return Entry(self.key, self.key, damage=str(error))
         pair, task, decoding = ((config.get(name) or {}) for name in ("pair", "task", "decoding"))
         batch = int(config.get("batch", 1))
-        title = ", ".join([str(pair.get("name")), str(task.get("name")), f"T = {decoding.get('temperature', 0):g}",
-                           *([f"batches of {batch}"] if batch > 1 else [])])
-        return Entry(self.key, title, str(config.get("baseline", "")), batch, "", answered, timed, failure,
-                     (run["prompts"], run["timed"]))
+        title = ", ".join(
+            [
+                str(pair.get("name")),
+                str(task.get("name")),
+                f"T = {decoding.get('temperature', 0):g}",
+                *([f"batches of {batch}"] if batch > 1 else []),
+            ]
+        )
+        return Entry(
+            self.key,
+            title,
+            str(config.get("baseline", "")),
+            batch,
+            "",
+            answered,
+            timed,
+            failure,
+            (run["prompts"], run["timed"]),
+        )
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Record the machine and versions of this run. Records of earlier runs move to the list `earlier`, oldest
-        first; `since` is the time at which a run began."""
+        """Record the machine and versions of this run. Records of earlier runs move to the list
+        `earlier`, oldest first; `since` is the time at which a run began."""
         before = self.environment()
         earlier = [] if before is None else [*before.pop("earlier"), before]
         now = {"since": datetime.now(UTC).isoformat(timespec="seconds")}
         self._write_json("environment.json", {**now, **environment, "earlier": earlier})
 
     def add_environment(self, environment: Mapping[str, Any]) -> None:
-        """Record the machine and versions of samples that were measured elsewhere, among the earlier runs."""
+        """Record the machine and versions of samples that were measured elsewhere, among the
+        earlier runs."""
         own, theirs = self.environment(), {**environment}
         earlier = theirs.pop("earlier", [])
         if own is None:
             self._write_json("environment.json", environment)
         else:
-            self._write_json("environment.json", {**own, "earlier": [*earlier, theirs, *own["earlier"]]})
+            self._write_json(
+                "environment.json", {**own, "earlier": [*earlier, theirs, *own["earlier"]]}
+            )
 
     def environment(self) -> dict[str, Any] | None:
         """What `write_environment` recorded; None for a cell that was never started."""
         return self._read_json("environment.json", {"since": str, "earlier": list})
 
     def append(self, record: Record) -> None:
-        """Add the line of one prompt; it is on disk when this returns. Cuts off a line that a kill left unfinished.
+        """Add the line of one prompt; it is on disk when this returns. Cuts off a line that a kill
+        left unfinished.
 
         Raises ValueError for a number that JSON does not have."""
         self._append("samples.jsonl", to_plain(record))
@@ -198,7 +250,8 @@ class CellFolder:
         self._append("timed.jsonl", asdict(timed))
 
     def append_verdict(self, question: str, reply: str, about: Mapping[str, Any]) -> None:
-        """Add a reply of an LLM judge, kept for good; `question`: a hash of all that was asked; as `append`."""
+        """Add a reply of an LLM judge, kept for good; `question`: a hash of all that was asked; as
+        `append`."""
         self._append("verdicts.jsonl", {"key": question, **about, "reply": reply})
 
     def verdicts(self) -> dict[str, str]:
@@ -212,11 +265,12 @@ class CellFolder:
         return self._lines.read(self.path / "timed.jsonl", read_timed)
 
     def samples(self) -> list[Record]:
-        """One record per prompt, in the order first written. A later line of a prompt replaces one that failed
-        or has no score yet.
+        """One record per prompt, in the order first written. A later line of a prompt replaces one
+        that failed or has no score yet.
 
-        An unfinished last line is left out with a warning, and the next `append` removes it. Raises StoreError for any
-        other line that is no record. The file is read again only when it has changed."""
+        An unfinished last line is left out with a warning, and the next `append` removes it. Raises
+        StoreError for any other line that is no record. The file is read again only when it has
+        changed."""
         return self._lines.read(self.path / "samples.jsonl", read_records)
 
     def good_samples(self) -> list[Sample]:
@@ -240,7 +294,8 @@ class CellFolder:
         self._write_json("failure.json", {"reason": one_line(reason), "at": at})
 
     def failure(self) -> str | None:
-        """The reason of the last failed run; None where no run failed or the failure was cleared."""
+        """The reason of the last failed run; None where no run failed or the failure was
+        cleared."""
         recorded = self._read_json("failure.json", {"reason": str})
         return None if recorded is None else one_line(recorded["reason"])
 
@@ -249,14 +304,16 @@ class CellFolder:
         remove(self.path / "failure.json")
 
     def forget_times(self) -> None:
-        """Remove what the clock said, and the summaries of it; the samples stay. Raises StoreError without the lock."""
+        """Remove what the clock said, and the summaries of it; the samples stay. Raises StoreError
+        without the lock."""
         if not self._locked:
             raise StoreError(f"{self.path}: times are only forgotten inside `with cell.lock():`")
         for name in ("summary.json", "timed.jsonl"):
             remove(self.path / name)
 
     def write_record(self, name: str, data: Mapping[str, Any]) -> None:
-        """Write a further measurement of the cell, one of RECORDS, to <name>.json. Raises ValueError for another."""
+        """Write a further measurement of the cell, one of RECORDS, to <name>.json. Raises
+        ValueError for another."""
         if name not in RECORDS:
             raise ValueError(f"record {name!r}: must be one of {', '.join(RECORDS)}")
         self._write_json(f"{name}.json", data)
@@ -278,20 +335,31 @@ class CellFolder:
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:
         replace_text(self.path / name, line_of(self.key, data))
 
-    def _read_json(self, name: str, keys: Mapping[str, type] | None = None) -> dict[str, Any] | None:
-        """The object in a file; None where there is none. Raises StoreError where it lacks one of `keys`."""
+    def _read_json(
+        self, name: str, keys: Mapping[str, type] | None = None
+    ) -> dict[str, Any] | None:
+        """The object in a file; None where there is none. Raises StoreError where it lacks one of
+        `keys`."""
         path = self.path / name
         data = None if (content := content_of(path)) is None else read_json(path, content)
-        if data is not None and not (isinstance(data, dict) and all(isinstance(data.get(key), kind)
-                                                                    for key, kind in (keys or {}).items())):
+        if data is not None and not (
+            isinstance(data, dict)
+            and all(isinstance(data.get(key), kind) for key, kind in (keys or {}).items())
+        ):
             form = ", ".join(f"{key} ({kind.__name__})" for key, kind in (keys or {}).items())
-            raise StoreError(f"{path} is no JSON object{form and ' with ' + form}: remove it to write it again")
+            raise StoreError(
+                f"{path} is no JSON object{form and ' with ' + form}: remove it to write it again"
+            )
         return None if data is None else dict(data)
 
 
 def _verdict(text: bytes) -> dict[str, str]:
     """Raises ValueError for what is no line of verdicts.jsonl."""
     line = from_json(text)
-    if not (isinstance(line, dict) and isinstance(line.get("key"), str) and isinstance(line.get("reply"), str)):
+    if not (
+        isinstance(line, dict)
+        and isinstance(line.get("key"), str)
+        and isinstance(line.get("reply"), str)
+    ):
         raise ValueError("no key and reply")
     return line

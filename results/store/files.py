@@ -1,8 +1,10 @@
-"""Files and locks of a store. A crash leaves the old content of a file or the new one; a lock ends with its process.
+"""Files and locks of a store. A crash leaves the old content of a file or the new one; a lock ends
+with its process.
 
-`filelock` holds the lock of a cell, <root>/<key>/.lock, with `flock`. The file's content is its last `Holder`. These
-locks hold across the hosts that share an NFSv4 mount (where the server releases those of a lost client after its lease,
-90 s by default) or a Lustre mount with `-o flock`. A file system that refuses them is an error."""
+`filelock` holds the lock of a cell, <root>/<key>/.lock, with `flock`. The file's content is its
+last `Holder`. These locks hold across the hosts that share an NFSv4 mount (where the server
+releases those of a lost client after its lease, 90 s by default) or a Lustre mount with `-o flock`.
+A file system that refuses them is an error."""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from results.store.errors import Locked, StoreError
 
 log = logging.getLogger(__name__)
 PROBE = bytes(4096)
-"""Written to find out whether a file system has room: a page, less than any sample, trace or table."""
+"""Written to find out whether a file system has room: a page, less than any sample, trace or
+table."""
 
 
 @contextmanager
@@ -42,7 +45,8 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def content_of(path: Path) -> bytes | None:
-    """The bytes of a file; None where there is none. Raises StoreError for one that cannot be read."""
+    """The bytes of a file; None where there is none. Raises StoreError for one that cannot be
+    read."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -52,7 +56,8 @@ def content_of(path: Path) -> bytes | None:
 
 
 def check_writable(folder: Path, key: str) -> None:
-    """Make `folder`, given as `key`, and write and remove a small file in it. Raises StoreError where that fails."""
+    """Make `folder`, given as `key`, and write and remove a small file in it. Raises StoreError
+    where that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _temporary(folder / "probe") as temporary:
@@ -64,26 +69,36 @@ def check_writable(folder: Path, key: str) -> None:
 
 
 def check_creatable(folder: Path, key: str) -> None:
-    """As `check_writable`, for what may be run later: the folder is not made, so its nearest parent is written."""
-    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    """As `check_writable`, for what may be run later: the folder is not made, so its nearest parent
+    is written."""
+    nearest = next(
+        path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path)
+    )
     if not nearest.is_dir():
-        raise StoreError(f"{folder}: cannot be written: {nearest} is not a folder; give another {key}")
+        raise StoreError(
+            f"{folder}: cannot be written: {nearest} is not a folder; give another {key}"
+        )
     if any(len(os.fsencode(name)) > os.pathconf(nearest, "PC_NAME_MAX") for name in folder.parts):
-        raise StoreError(f"{folder}: cannot be written: a name in it is too long; give another {key}")
+        raise StoreError(
+            f"{folder}: cannot be written: a name in it is too long; give another {key}"
+        )
     check_writable(nearest, key)
 
 
 def check_writable_file(path: Path, key: str) -> None:
     """As `check_writable` for a file, given as `key`."""
     if path.is_dir():
-        raise StoreError(f"{path}: cannot be written: it is a folder; give the name of a file as {key}")
+        raise StoreError(
+            f"{path}: cannot be written: it is a folder; give the name of a file as {key}"
+        )
     check_writable(path.parent, key)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, which takes its place when the block ends. A reader sees the old file or the new
-    one, never a part of it, even after a crash; after an error nothing of the new one is left. Raises StoreError."""
+    """A temporary file beside `path`, which takes its place when the block ends. A reader sees the
+    old file or the new one, never a part of it, even after a crash; after an error nothing of the
+    new one is left. Raises StoreError."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _temporary(path) as temporary:
@@ -112,8 +127,8 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_files(source: Path, names: Iterable[Path], target: Path) -> None:
-    """Copy these files of a folder, relative to it, into a folder that does not exist; it appears complete or not at
-    all. Raises StoreError."""
+    """Copy these files of a folder, relative to it, into a folder that does not exist; it appears
+    complete or not at all. Raises StoreError."""
     temporary = temporary_name(target)
     with writing(target):
         remove_leftovers(target)
@@ -131,7 +146,8 @@ def copy_files(source: Path, names: Iterable[Path], target: Path) -> None:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """`temporary_name`, removed at the end. What killed processes of this machine left there is removed first."""
+    """`temporary_name`, removed at the end. What killed processes of this machine left there is
+    removed first."""
     remove_leftovers(path)
     temporary = temporary_name(path)
     try:
@@ -146,8 +162,11 @@ def temporary_name(path: Path) -> Path:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what killed processes of this machine left of a file or folder at `temporary_name`; no links."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.{glob.escape(socket.gethostname())}.*.leeway"):
+    """Remove what killed processes of this machine left of a file or folder at `temporary_name`; no
+    links."""
+    for left in path.parent.glob(
+        f".{glob.escape(path.name)}.{glob.escape(socket.gethostname())}.*.leeway"
+    ):
         process = left.name.split(".")[-2]
         is_running = len(process) < 10 and process.isdecimal() and psutil.pid_exists(int(process))
         if is_running or left.is_symlink() or not process.isdecimal():
@@ -159,8 +178,8 @@ def remove_leftovers(path: Path) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Append a line to a file and wait until it is on disk. Whatever follows the file's last newline is cut off. Raises
-    StoreError."""
+    """Append a line to a file and wait until it is on disk. Whatever follows the file's last
+    newline is cut off. Raises StoreError."""
     with writing(path), open(path, "a+b") as file:
         _cut_unfinished_line(file)
         file.write(line)
@@ -205,7 +224,8 @@ class Holder:
 
     @classmethod
     def of(cls, path: Path) -> Holder | None:
-        """The last holder of a lock file; None where it says none: it is being written, or damaged."""
+        """The last holder of a lock file; None where it says none: it is being written, or
+        damaged."""
         try:
             return _HOLDER.validate_json(path.read_bytes())
         except (ValidationError, OSError):
@@ -219,8 +239,8 @@ _HOLDER = TypeAdapter(Holder)
 def held(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock file `path`, so that only this process writes `what`.
 
-    If another process holds it: with `wait`, log that and wait until it ends; otherwise raise Locked. Raises StoreError
-    for a folder that cannot be written or a file system without locks."""
+    If another process holds it: with `wait`, log that and wait until it ends; otherwise raise
+    Locked. Raises StoreError for a folder that cannot be written or a file system without locks."""
     own = Holder(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     def acquired(descriptor: int) -> None:
@@ -235,7 +255,9 @@ def held(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         except Timeout:
             holder = Holder.of(path) or "another process"
             if not wait:
-                raise Locked(f"{what} is being written by {holder}: wait until it ends, or stop it") from None
+                raise Locked(
+                    f"{what} is being written by {holder}: wait until it ends, or stop it"
+                ) from None
             log.warning("waiting for %s, which writes %s", holder, what)
             lock.acquire()
     try:
@@ -245,8 +267,8 @@ def held(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
 
 
 def holder(path: Path) -> Holder | None:
-    """The process that holds the lock file now; the file need not be there, nor be writable. Raises StoreError for a
-    file system without locks."""
+    """The process that holds the lock file now; the file need not be there, nor be writable. Raises
+    StoreError for a file system without locks."""
     if not path.exists():
         return None
     with writing(path), open(path, encoding="utf-8") as file:

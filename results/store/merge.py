@@ -34,11 +34,13 @@ class Merged:
 
 
 def merge(into: Store, other: Store) -> Merged:
-    """Add every cell of `other` to `into`; `other` does not change. The same call completes an interrupted one.
+    """Add every cell of `other` to `into`; `other` does not change. The same call completes an
+    interrupted one.
 
-    A cell that `into` lacks is copied. If both hold a cell, their common samples are compared. If all are equal, the
-    missing samples are added; times only if `into` has none for the cell, so that no cell mixes times of two machines.
-    A cell that differs, or whose baseline does, is left alone. Raises StoreError if `into` cannot be written."""
+    A cell that `into` lacks is copied. If both hold a cell, their common samples are compared. If
+    all are equal, the missing samples are added; times only if `into` has none for the cell, so
+    that no cell mixes times of two machines. A cell that differs, or whose baseline does, is left
+    alone. Raises StoreError if `into` cannot be written."""
     merged, baselines = Merged(), {}
     for cell in other.cells():
         try:
@@ -67,10 +69,14 @@ def _bring(theirs: CellFolder, ours: CellFolder, merged: Merged) -> None:
     with ours.lock():
         if reason := difference(ours.samples(), theirs.samples()):
             changes = (ours.config() or {}).get("repeatable") is False
-            merged.left[ours.key] = reason + ", and decoding again never gives the same drafts" * changes
+            merged.left[ours.key] = (
+                reason + ", and decoding again never gives the same drafts" * changes
+            )
             return
         tried = {record.id: _progress(record) for record in ours.samples()}
-        missing = [record for record in theirs.samples() if _progress(record) > tried.get(record.id, -1)]
+        missing = [
+            record for record in theirs.samples() if _progress(record) > tried.get(record.id, -1)
+        ]
         timed = _clock(ours, theirs)
         for record in missing:
             ours.append(record)
@@ -98,11 +104,15 @@ def _clock(ours: CellFolder, theirs: CellFolder) -> list[Timed]:
 
 
 def _copy_others(theirs: CellFolder, ours: CellFolder) -> None:
-    """Copy the files that ours lacks: all traces, a profile if the times are the same, a summary if times and samples
-    are the same."""
+    """Copy the files that ours lacks: all traces, a profile if the times are the same, a summary if
+    times and samples are the same."""
     same_clock, same_samples = theirs.timed() == ours.timed(), theirs.samples() == ours.samples()
     known = files_of(theirs.path)
-    wanted = {"profile.json": same_clock, "summary.json": same_clock and same_samples, "failure.json": False}
+    wanted = {
+        "profile.json": same_clock,
+        "summary.json": same_clock and same_samples,
+        "failure.json": False,
+    }
     for name in (path for path in known if path.parent == Path() and wanted.get(path.name, True)):
         if not (ours.path / name).exists():
             copy_file(theirs.path / name, ours.path / name)
@@ -112,29 +122,48 @@ def _copy_others(theirs: CellFolder, ours: CellFolder) -> None:
 
 
 def difference(own: Iterable[Record], other: Iterable[Record]) -> str:
-    """How the answers to the prompts that both answered differ, in one line that names the first of them; empty where
-    all are equal."""
+    """How the answers to the prompts that both answered differ, in one line that names the first of
+    them; empty where all are equal."""
     answered = {record.id: record for record in other if isinstance(record, Sample)}
-    pairs = [(record, answered[record.id]) for record in own if isinstance(record, Sample) and record.id in answered]
+    pairs = [
+        (record, answered[record.id])
+        for record in own
+        if isinstance(record, Sample) and record.id in answered
+    ]
     if parted := [found for mine, theirs in pairs if (found := _difference(mine, theirs))]:
         return f"{len(parted)} of {len(pairs)} prompts differ, first {parted[0]}"
     return ""
 
 
 def _difference(own: Sample, other: Sample) -> str:
-    """How two samples of a prompt differ: in the prompt, the token or the field that does first; likelihoods by more
-    than `NATS`. Distortion, whose last digits depend on the batch, and what a sample of an earlier schema does not know
-    are equal."""
+    """How two samples of a prompt differ: in the prompt, the token or the field that does first;
+    likelihoods by more than `NATS`. Distortion, whose last digits depend on the batch, and what a
+    sample of an earlier schema does not know are equal."""
     if reason := changed_prompt(own, other):
         return reason
     if own.output_ids != other.output_ids:
         pairs = enumerate(zip(own.output_ids, other.output_ids, strict=False))
         shorter = min(len(own.output_ids), len(other.output_ids))
-        return f"{own.id} at token {next((at for at, (mine, theirs) in pairs if mine != theirs), shorter)}"
-    if (own.nll is None) != (other.nll is None) or not math.isclose(own.nll or 0, other.nll or 0, rel_tol=NATS):
+        return (
+            f"{own.id} at token "
+            f"{next((at for at, (mine, theirs) in pairs if mine != theirs), shorter)}"
+        )
+    if (own.nll is None) != (other.nll is None) or not math.isclose(
+        own.nll or 0, other.nll or 0, rel_tol=NATS
+    ):
         return f"{own.id} in nll"
     scores = ("score", "answer", "details", "unscored") if own.unscored or other.unscored else ()
-    unknown = [name for name in (*TREES, "prompt_sha256") if not (getattr(own, name) and getattr(other, name))]
+    unknown = [
+        name
+        for name in (*TREES, "prompt_sha256")
+        if not (getattr(own, name) and getattr(other, name))
+    ]
     skipped = {"nll", "distortion", *scores, *unknown}
-    return next((f"{own.id} in {field.name}" for field in fields(own) if field.name not in skipped
-                 and getattr(own, field.name) != getattr(other, field.name)), "")
+    return next(
+        (
+            f"{own.id} in {field.name}"
+            for field in fields(own)
+            if field.name not in skipped and getattr(own, field.name) != getattr(other, field.name)
+        ),
+        "",
+    )

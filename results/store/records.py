@@ -1,8 +1,9 @@
 """The files of a cell's folder: their names, and how they are written and parsed.
 
-A record is one JSON object a line, with a digest of the cell's key and the object as its last value. The digest finds
-what a torn line does not show: a line that was edited, that rotted, or that was copied from another cell. A line
-without a digest is taken as it is. JSON files are a line too; those of version 0.2 span several lines."""
+A record is one JSON object a line, with a digest of the cell's key and the object as its last
+value. The digest finds what a torn line does not show: a line that was edited, that rotted, or that
+was copied from another cell. A line without a digest is taken as it is. JSON files are a line too;
+those of version 0.2 span several lines."""
 
 from __future__ import annotations
 
@@ -24,17 +25,30 @@ KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """The name of a cell's folder."""
 RECORDS = ("profile", "agreement", "coverage", "judge")
 """Further measurements of a cell (`CellFolder.write_record`)."""
-FILES = frozenset({"cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json", "failure.json",
-                   "verdicts.jsonl", *(f"{name}.json" for name in RECORDS)})
+FILES = frozenset(
+    {
+        "cell.yaml",
+        "environment.json",
+        "samples.jsonl",
+        "timed.jsonl",
+        "summary.json",
+        "failure.json",
+        "verdicts.jsonl",
+        *(f"{name}.json" for name in RECORDS),
+    }
+)
 TRACE = "trace"
 _TRACE_FILE = re.compile(r"\d{5,}\.parquet|failure\.json")
 SCHEMA = 2
-"""Version of the files of a cell. Raise it when the meaning of a file changes, and keep reading older versions; cells
-without a schema have version 1. Since 2 a sample has its prompt's hash and what each cycle's tree held."""
+"""Version of the files of a cell. Raise it when the meaning of a file changes, and keep reading
+older versions; cells without a schema have version 1. Since 2 a sample has its prompt's hash and
+what each cycle's tree held."""
 NESTING, LARGEST = (b"[", b"{", b"- ", b"? "), 1 << 20
-"""Tokens that begin a level of nesting, except indentation, which takes many bytes; size of a large file in bytes."""
+"""Tokens that begin a level of nesting, except indentation, which takes many bytes; size of a large
+file in bytes."""
 DEEPEST = 2000
-"""Most levels for libyaml's parser: it is faster than Python's, but crashes the process at very deep nesting."""
+"""Most levels for libyaml's parser: it is faster than Python's, but crashes the process at very
+deep nesting."""
 DIGITS = 16
 """Hex digits of a digest."""
 _LINE = re.compile(rb'(.*), "digest": "([0-9a-f]{%d})"\}\n' % DIGITS, re.DOTALL)
@@ -46,7 +60,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def json_text(data: Any, indent: int | None = None) -> str:
-    """JSON that UTF-8 can carry: a lone surrogate (`'\\ud800'` in an error text) is written as its six characters.
+    """JSON that UTF-8 can carry: a lone surrogate (`'\\ud800'` in an error text) is written as its
+    six characters.
 
     Raises ValueError for NaN and infinities, TypeError for values that JSON does not know."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, indent=indent)
@@ -54,7 +69,8 @@ def json_text(data: Any, indent: int | None = None) -> str:
 
 
 def from_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError, also for one that is nested too deeply to be read."""
+    """The value of a JSON text. Raises ValueError, also for one that is nested too deeply to be
+    read."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -69,45 +85,62 @@ def is_known(parts: tuple[str, ...]) -> bool:
 
 
 def files_of(cell: Path) -> list[Path]:
-    """The files of a cell's folder that this project writes, relative to it, sorted. Links are not followed."""
-    found = [path for path in (*cell.iterdir(), *(cell / TRACE).glob("*")) if path.is_file() and not path.is_symlink()]
-    return sorted(path.relative_to(cell) for path in found if is_known(path.relative_to(cell).parts))
+    """The files of a cell's folder that this project writes, relative to it, sorted. Links are not
+    followed."""
+    found = [
+        path
+        for path in (*cell.iterdir(), *(cell / TRACE).glob("*"))
+        if path.is_file() and not path.is_symlink()
+    ]
+    return sorted(
+        path.relative_to(cell) for path in found if is_known(path.relative_to(cell).parts)
+    )
 
 
 def _load(content: bytes) -> Any:
     """The value of a YAML text, by the fastest loader that is safe for it."""
     is_flat = len(content) <= LARGEST and sum(map(content.count, NESTING)) <= DEEPEST
-    return yaml.load(content.decode(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader) if is_flat
-                     else yaml.SafeLoader)
+    return yaml.load(
+        content.decode(),
+        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader) if is_flat else yaml.SafeLoader,
+    )
 
 
 def settings_digest(key: str, config: Mapping[str, Any]) -> str:
-    """The digest of a cell's settings, in whatever order. Raises ValueError, TypeError for what JSON does not have."""
+    """The digest of a cell's settings, in whatever order. Raises ValueError, TypeError for what
+    JSON does not have."""
     return digest_of(key, json_text(dict(sorted(config.items()))).encode())
 
 
 def read_config(path: Path, content: bytes) -> dict[str, Any] | None:
-    """The configuration of a cell.yaml with this content, without its schema and digest; None for an empty file. Raises
-    StoreError for anything else, for a later schema, and where it was changed since it was written."""
+    """The configuration of a cell.yaml with this content, without its schema and digest; None for
+    an empty file. Raises StoreError for anything else, for a later schema, and where it was changed
+    since it was written."""
     try:
         config = _load(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not YAML ({one_line(error)}): remove it to write it again") from error
+        raise StoreError(
+            f"{path} is not YAML ({one_line(error)}): remove it to write it again"
+        ) from error
     if config is None:
         return None
     if not isinstance(config, dict):
         raise StoreError(f"{path} is no configuration: remove it to write it again")
     if (schema := config.pop("schema", 1)) not in range(1, SCHEMA + 1):
-        raise StoreError(f"{path}: schema {schema}: this version reads schemas up to {SCHEMA}; use the version that "
-                         "wrote it, or a later one")
+        raise StoreError(
+            f"{path}: schema {schema}: this version reads schemas up to {SCHEMA}; use the "
+            "version that wrote it, or a later one"
+        )
     digest = config.pop("digest", None)
     try:
         is_same = digest is None or digest == settings_digest(path.parent.name, config)
     except (TypeError, ValueError):  # a value or key that no cell has
         is_same = False
     if not is_same:
-        raise StoreError(f"{path} was changed since it was written, or copied from another cell: restore it, or remove "
-                         "the folder to measure the cell anew")
+        raise StoreError(
+            f"{path} was changed since it was written, or copied from another cell: restore it, "
+            "or remove the folder to measure the cell anew"
+        )
     return config
 
 
@@ -117,13 +150,15 @@ def digest_of(cell: str, text: bytes) -> str:
 
 
 def line_of(cell: str, plain: Mapping[str, Any]) -> str:
-    """A line of a cell's file, its newline included. Raises ValueError for a number that JSON does not have."""
+    """A line of a cell's file, its newline included. Raises ValueError for a number that JSON does
+    not have."""
     text = json_text(plain)
     return f'{text[:-1]}, "digest": "{digest_of(cell, text.encode())}"}}\n'
 
 
 def object_of(cell: str, line: bytes) -> bytes:
-    """The object of a line as JSON, without its digest. Raises ValueError where it was changed or is another cell's."""
+    """The object of a line as JSON, without its digest. Raises ValueError where it was changed or
+    is another cell's."""
     if (parts := _LINE.fullmatch(line)) is None:
         return line
     text = parts[1] + b"}"
@@ -133,12 +168,14 @@ def object_of(cell: str, line: bytes) -> bytes:
 
 
 def read_json(path: Path, content: bytes) -> Any:
-    """The value in a JSON file with this content; a further measurement must have a digest. That of version 0.2 is not
-    compared. Raises StoreError for anything else."""
+    """The value in a JSON file with this content; a further measurement must have a digest. That of
+    version 0.2 is not compared. Raises StoreError for anything else."""
     try:
         text = object_of(path.parent.name, content)
         value = from_json(text)
-        has_digest = text is not content or (isinstance(value, dict) and bool(value.pop("digest", "")))
+        has_digest = text is not content or (
+            isinstance(value, dict) and bool(value.pop("digest", ""))
+        )
         if path.stem in RECORDS and not has_digest:
             raise ValueError("without its digest")
     except ValueError as error:
@@ -147,13 +184,15 @@ def read_json(path: Path, content: bytes) -> Any:
     return value
 
 
-def whole_lines(path: Path, content: bytes, parse: Callable[[bytes], Parsed],
-                what: str) -> Iterator[tuple[str, Parsed]]:
+def whole_lines(
+    path: Path, content: bytes, parse: Callable[[bytes], Parsed], what: str
+) -> Iterator[tuple[str, Parsed]]:
     """(place, record) of each line of a file with this content; `what` names a record in messages.
 
-    A last line without its newline is still being written, or was when its process was killed: it is left out with a
-    warning. Raises StoreError, naming file and line, where `parse` raises ValueError, and for a line that was changed
-    or copied from another cell. `parse` gets the line's object as JSON."""
+    A last line without its newline is still being written, or was when its process was killed: it
+    is left out with a warning. Raises StoreError, naming file and line, where `parse` raises
+    ValueError, and for a line that was changed or copied from another cell. `parse` gets the line's
+    object as JSON."""
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         where = f"{path} line {number}"
         if not line.endswith(b"\n"):
@@ -168,18 +207,22 @@ def whole_lines(path: Path, content: bytes, parse: Callable[[bytes], Parsed],
 
 
 def count(path: Path) -> tuple[int, int]:
-    """Prompts with a result in a file of lines, and prompts that failed; an unfinished last line is left out. Lines are
-    not parsed. Raises StoreError, naming file and line, for one that does not begin as a record does."""
+    """Prompts with a result in a file of lines, and prompts that failed; an unfinished last line is
+    left out. Lines are not parsed. Raises StoreError, naming file and line, for one that does not
+    begin as a record does."""
     failed: dict[bytes, bool] = {}
     for number, line in enumerate((content_of(path) or b"").split(b"\n")[:-1], start=1):
         if (start := _START.match(line)) is None:
-            raise StoreError(f"{path} line {number} is not a record: remove the line to decode its prompt again")
+            raise StoreError(
+                f"{path} line {number} is not a record: remove the line to decode its prompt again"
+            )
         failed[start[1]] = start[2] is not None
     return len(failed) - sum(failed.values()), sum(failed.values())
 
 
 class LineCache:
-    """Records of the files read last, so that one command parses each file once. A file that changed is read again.
+    """Records of the files read last, so that one command parses each file once. A file that
+    changed is read again.
 
     limit   bytes of files whose records are kept; the file read last is kept whatever its size
     """

@@ -1,5 +1,6 @@
-"""The records of a prompt: what decoding it gave, or why it failed, without a clock (samples.jsonl); its timings
-(timed.jsonl); both beside the autoregressive ones; and the scores of an LLM judge."""
+"""The records of a prompt: what decoding it gave, or why it failed, without a clock
+(samples.jsonl); its timings (timed.jsonl); both beside the autoregressive ones; and the scores of
+an LLM judge."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ TREES = ("nodes", "levels")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What the decode loop counts, field by field as in `methods.batch.Generation`, which explains them; all turns."""
+    """What the decode loop counts, field by field as in `methods.batch.Generation`, which explains
+    them; all turns."""
 
     committed: list[int]
     accepted: list[int]
@@ -38,8 +40,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distortion:
-    """How far the rule's law R of each emitted token is from the target's p, summed over the tokens of all turns, as
-    `methods.batch.Divergence` explains; `nats` is None where it is infinite."""
+    """How far the rule's law R of each emitted token is from the target's p, summed over the tokens
+    of all turns, as `methods.batch.Divergence` explains; `nats` is None where it is infinite."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     basis: Literal["law", "draws", "theorem"]
@@ -59,8 +61,8 @@ class Sample(Counts):
     """One decoded prompt. Lists are one entry per turn, or per draft–verify cycle over all turns.
 
     id             the prompt's id, unique within its cell
-    prompt_sha256  hash of what the task gives, as token ids (`bench.run.answer.prompt_sha256`); None in a line of
-                   schema 1
+    prompt_sha256  hash of what the task gives, as token ids (`bench.run.answer.prompt_sha256`);
+                   None in a line of schema 1
     output_ids     emitted tokens, all turns, cut behind the end
     texts          the answer of each turn
     turn_tokens    emitted tokens of each turn
@@ -68,13 +70,16 @@ class Sample(Counts):
     score          the task's score in [0, 1]; None where the task has none
     answer         what the task extracted from the text
     details        the task's further scores, by name
-    nll            −log p(token) under the raw target, nats, summed over the emitted tokens; None where not computed
+    nll            −log p(token) under the raw target, nats, summed over the emitted tokens; None
+                   where not computed
     prompt_tokens  tokens of the prompt, all turns
     group          the item that several samples answer; None where a sample is an item of its own
     unscored       the machine that decoded it could not score it; a later line gives the score
-    distortion     how far the rule's law is from the target's; None where it is not known or was not computed
+    distortion     how far the rule's law is from the target's; None where it is not known or was
+                   not computed
 
-    A line of schema 1 does not say what each cycle's tree held: `nodes` and `levels` are then empty.
+    A line of schema 1 does not say what each cycle's tree held: `nodes` and `levels` are then
+    empty.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -125,21 +130,31 @@ _SAMPLE, _SCHEMA_1, _FAILED = TypeAdapter(Sample), TypeAdapter(_Schema1), TypeAd
 
 
 def changed_prompt(before: Sample, now: Sample) -> str:
-    """How to say that two samples answer different prompts; empty where they do not, as far as their hashes are
-    known."""
+    """How to say that two samples answer different prompts; empty where they do not, as far as
+    their hashes are known."""
     hashes = before.prompt_sha256, now.prompt_sha256
-    return "" if None in hashes or hashes[0] == hashes[1] else another_prompt(now.id, str(hashes[0]), str(hashes[1]))
+    return (
+        ""
+        if None in hashes or hashes[0] == hashes[1]
+        else another_prompt(now.id, str(hashes[0]), str(hashes[1]))
+    )
 
 
 def another_prompt(prompt: str, before: str, now: str) -> str:
     """How to say that a prompt's id was given to two prompts, by their hashes."""
-    return f"prompt {prompt} is another one than before: SHA-256 {before[:16]}… then, {now[:16]}… now"
+    return (
+        f"prompt {prompt} is another one than before: SHA-256 {before[:16]}… then, {now[:16]}… now"
+    )
 
 
 def to_plain(record: Record) -> dict[str, Any]:
     """What a line of samples.jsonl holds, the prompt's id first."""
     plain = {"id": record.id, **asdict(record)}
-    return {name: value for name, value in plain.items() if name not in OMITTED or value != OMITTED[name]}
+    return {
+        name: value
+        for name, value in plain.items()
+        if name not in OMITTED or value != OMITTED[name]
+    }
 
 
 def from_json(text: bytes) -> Record:
@@ -152,20 +167,25 @@ def from_json(text: bytes) -> Record:
                 record = older.validate_json(text)
             except ValidationError:
                 continue
-            return record if isinstance(record, FailedSample) else Sample(
-                **{one.name: getattr(record, one.name) for one in fields(Sample)})
+            return (
+                record
+                if isinstance(record, FailedSample)
+                else Sample(**{one.name: getattr(record, one.name) for one in fields(Sample)})
+            )
         raise ValueError(first_fault(invalid)) from None
 
 
 def read_records(path: Path, content: bytes) -> list[Record]:
-    """The records of a samples file with this content: one per prompt, in the order first written; a later line of a
-    prompt replaces one that failed or has no score yet. Raises StoreError, naming file and line, for a whole line that
-    is no record."""
+    """The records of a samples file with this content: one per prompt, in the order first written;
+    a later line of a prompt replaces one that failed or has no score yet. Raises StoreError, naming
+    file and line, for a whole line that is no record."""
     records: dict[str, Record] = {}
     for where, record in whole_lines(path, content, from_json, "sample"):
         before = records.get(record.id)
         if isinstance(before, Sample) and not before.unscored:
-            raise StoreError(f"{where} repeats prompt {record.id!r}, which is already measured: remove the line")
+            raise StoreError(
+                f"{where} repeats prompt {record.id!r}, which is already measured: remove the line"
+            )
         records[record.id] = record
     return list(records.values())
 
@@ -176,8 +196,8 @@ class FirstDifference:
 
     at       index of the first differing token, all turns
     margin   difference of the target's two largest raw logits in the context before it, float32
-    between  probability, under the target, of the ids strictly between the two tokens; None at temperature 0, where
-             one answer ends, and in older records
+    between  probability, under the target, of the ids strictly between the two tokens; None at
+             temperature 0, where one answer ends, and in older records
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -188,8 +208,8 @@ class FirstDifference:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """A run that the machine stalled and that was timed again, of records that watched stalls; fields as in
-    `TimedRun`."""
+    """A run that the machine stalled and that was timed again, of records that watched stalls;
+    fields as in `TimedRun`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     prefill_s: float
@@ -205,11 +225,13 @@ class TimedRun:
     tokens     emitted tokens, all turns
     cycles     draft–verify cycles, all turns: forwards of the target after the prefill
     prefill_s  seconds of the prefill, all turns
-    decode_s   seconds of decoding, prefill and tokenisation excluded; in a batch, the batch's divided by its rows
+    decode_s   seconds of decoding, prefill and tokenisation excluded; in a batch, the batch's
+               divided by its rows
     parted     None where its tokens equal those of the quality pass
-    wall_s, cpu_s, stalled, repeated  of records that watched stalls, by CPU time over wall time: seconds of the whole
-               answer, CPU seconds of all threads meanwhile, whether the machine stalled this run too, and the runs
-               before it that it stalled
+    wall_s, cpu_s, stalled, repeated  of records that watched stalls, by CPU time over wall time:
+                                      seconds of the whole
+               answer, CPU seconds of all threads meanwhile, whether the machine stalled this run
+               too, and the runs before it that it stalled
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -235,7 +257,8 @@ class Timed:
     boot      the machine's boot, as the kernel names it: clocks and frequencies of one boot compare
     started   when the measuring session began, ISO 8601 in UTC
     shared    whether other workers of a launcher may have run on the machine meanwhile
-    batch     id of the first prompt of the batch that it was timed in; None where it was timed alone
+    batch     id of the first prompt of the batch that it was timed in; None where it was timed
+              alone
     threads   CPU threads of the process; None in older records
     """
 
@@ -265,13 +288,15 @@ _TIMED = TypeAdapter(Timed)
 
 
 def timing_order(ids: Iterable[str]) -> list[str]:
-    """Prompts in the order in which they are timed: by the SHA-256 of their ids, so that the first few are a random
-    sample, the same one for every method. The first prompts of a task may be unlike the rest."""
+    """Prompts in the order in which they are timed: by the SHA-256 of their ids, so that the first
+    few are a random sample, the same one for every method. The first prompts of a task may be
+    unlike the rest."""
     return sorted(ids, key=lambda name: sha256(name.encode()).digest())
 
 
 def batches(rows: Iterable[Timed]) -> list[list[Timed]]:
-    """The rows that were timed at once: their seconds are shares of one time, so that they are one observation."""
+    """The rows that were timed at once: their seconds are shares of one time, so that they are one
+    observation."""
     together: dict[tuple[str, str], list[Timed]] = {}
     for row in rows:
         together.setdefault((row.started, row.batch or row.id), []).append(row)
@@ -279,8 +304,9 @@ def batches(rows: Iterable[Timed]) -> list[list[Timed]]:
 
 
 def read_timed(path: Path, content: bytes) -> list[Timed]:
-    """The records of a timed.jsonl with this content, one per prompt: a later line of a prompt replaces an earlier one.
-    Raises StoreError, naming file and line, for a whole line that is no record."""
+    """The records of a timed.jsonl with this content, one per prompt: a later line of a prompt
+    replaces an earlier one. Raises StoreError, naming file and line, for a whole line that is no
+    record."""
     rows = {timed.id: timed for _, timed in whole_lines(path, content, _parse, "timed prompt")}
     return list(rows.values())
 
@@ -311,10 +337,12 @@ class Compared:
         return self.sample.id
 
 
-def compare(records: Iterable[Record], baselines: Mapping[str, Record],
-            timed: Mapping[str, Timed]) -> list[Compared | FailedSample]:
-    """One entry for each record whose prompt the baseline has tried too; `baselines` and `timed`: prompt id -> record.
-    A prompt that failed in either cell has failed, and so has one that is not the same in both."""
+def compare(
+    records: Iterable[Record], baselines: Mapping[str, Record], timed: Mapping[str, Timed]
+) -> list[Compared | FailedSample]:
+    """One entry for each record whose prompt the baseline has tried too; `baselines` and `timed`:
+    prompt id -> record. A prompt that failed in either cell has failed, and so has one that is not
+    the same in both."""
     compared: list[Compared | FailedSample] = []
     for record in records:
         baseline = baselines.get(record.id)
@@ -323,20 +351,25 @@ def compare(records: Iterable[Record], baselines: Mapping[str, Record],
         elif isinstance(baseline, FailedSample):
             compared.append(FailedSample(record.id, f"baseline: {baseline.error}"))
         elif baseline is not None and (reason := changed_prompt(baseline, record)):
-            compared.append(FailedSample(record.id, f"baseline: {reason}; remove the cell that is older"))
+            compared.append(
+                FailedSample(record.id, f"baseline: {reason}; remove the cell that is older")
+            )
         elif baseline is not None:
             compared.append(Compared(record, baseline, timed.get(record.id)))
     return compared
 
 
 Opponent = Literal["reference", "baseline"]
-"""What an LLM judge compares an answer with: the answer in the data, or that of autoregressive decoding."""
+"""What an LLM judge compares an answer with: the answer in the data, or that of autoregressive
+decoding."""
 
 
 class JudgeSummary(BaseModel):
-    """Scores of an LLM judge for one cell: mode "single" grades each answer, "pairwise" compares it with another one.
+    """Scores of an LLM judge for one cell: mode "single" grades each answer, "pairwise" compares it
+    with another one.
 
-    score        single: mean grade over all turns, 1 to 10; `turn_1`, `turn_2`, … are those of each turn
+    score        single: mean grade over all turns, 1 to 10; `turn_1`, `turn_2`, … are those of each
+                 turn
     win_rate     pairwise: share of prompts won, a tie counting half
     win_first    pairwise: the same where the judged answer stands first, and
     win_second   where it stands second
@@ -379,13 +412,20 @@ class JudgeSummary(BaseModel):
     @property
     def told(self) -> str:
         """Who judged what, in a few words."""
-        parts = [f"judged by {self.model}: {self.n} prompt{'' if self.n == 1 else 's'}",
-                 *(f"{turn.replace('_', ' ')} {score:.2f}" for turn, score in self.turns.items())]
+        parts = [
+            f"judged by {self.model}: {self.n} prompt{'' if self.n == 1 else 's'}",
+            *(f"{turn.replace('_', ' ')} {score:.2f}" for turn, score in self.turns.items()),
+        ]
         if self.penalised and self.unpenalised is not None:
-            parts.append(f"{self.penalised} of {self.replies} grades penalised as not Korean ({self.unpenalised:.2f} "
-                         "without)")
+            parts.append(
+                f"{self.penalised} of {self.replies} grades penalised as not Korean "
+                f"({self.unpenalised:.2f} without)"
+            )
         if self.win_first is not None and self.win_second is not None:
-            parts.append(f"{self.win_first:.1%} won where its answer stood first, {self.win_second:.1%} where second")
+            parts.append(
+                f"{self.win_first:.1%} won where its answer stood first, {self.win_second:.1%} "
+                "where second"
+            )
         if self.left_out:
             parts.append(f"{self.left_out} left out, without a verdict in both orders")
         if self.unread:

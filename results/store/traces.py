@@ -1,8 +1,9 @@
-"""What became of the positions of verified draft trees: the traces of a cell, one Parquet file per batch of prompts in
-the cell's folder.
+"""What became of the positions of verified draft trees: the traces of a cell, one Parquet file per
+batch of prompts in the cell's folder.
 
-    <cell>/trace/00000.parquet   one row per verified position, columns as in methods/trace.py, and `prompt` and `turn`;
-                                 its metadata hold the prompts it covers and the threshold of the run
+    <cell>/trace/00000.parquet   one row per verified position, columns as in methods/trace.py, and
+                                 `prompt` and `turn`; its metadata hold the prompts it covers and
+                                 the threshold of the run
                  failure.json    why the last tracing pass could not be finished
 
 A file appears whole or not at all, so an interrupted pass resumes after the last complete file."""
@@ -29,8 +30,8 @@ if TYPE_CHECKING:  # pandas and pyarrow are slow to import, and few commands rea
 
 
 class Clause(StrEnum):
-    """Two bits of a kept token decide its clause. S: the lossless test with the same random number accepts it. A: it is
-    the target's argmax. The same words as `methods.rules.walk.Clause`.
+    """Two bits of a kept token decide its clause. S: the lossless test with the same random number
+    accepts it. A: it is the target's argmax. The same words as `methods.rules.walk.Clause`.
 
     ROOT       not a draft token: the last committed token, from which the draft starts.
     STRICT     kept, and S.
@@ -61,13 +62,25 @@ TESTED = (*KEPT, Clause.REJECTED)
 META = b"leeway"
 BOOLS = ("accept", "strict", "argmax", "by_threshold", "inside", "outside")
 WORDS = ("prompt", "clause")
-WHOLE = ("turn", "cycle", "node", "parent", "depth", "rank", "token", "top1", "top2",
-         *(f"top{place}" for place in range(3, 6)), *(f"draft_top{place}" for place in range(1, 6)))
+WHOLE = (
+    "turn",
+    "cycle",
+    "node",
+    "parent",
+    "depth",
+    "rank",
+    "token",
+    "top1",
+    "top2",
+    *(f"top{place}" for place in range(3, 6)),
+    *(f"draft_top{place}" for place in range(1, 6)),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The threshold of a run: a token was kept iff `inside` where `score relation value` holds, else iff `outside`.
+    """The threshold of a run: a token was kept iff `inside` where `score relation value` holds,
+    else iff `outside`.
 
     name      the rule's option, such as "theta"
     relation  how the score is compared with the value
@@ -99,29 +112,46 @@ class TraceFolder:
         """Ids of all traced prompts."""
         return {prompt for part in self.path.glob("*.parquet") for prompt in _meta(part)["prompts"]}
 
-    def add(self, prompts: Sequence[str], columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
-            threshold: Threshold | None) -> None:
+    def add(
+        self,
+        prompts: Sequence[str],
+        columns: Sequence[Mapping[str, NDArray[Any] | str | int]],
+        threshold: Threshold | None,
+    ) -> None:
         """Write a further file. `columns` holds a mapping for each prompt and turn: name -> array
         [positions], or one value for all positions; a name that a mapping lacks is NaN there."""
         import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        frames = [pd.DataFrame(dict(column)) for column in columns if len(np.atleast_1d(column["token"]))]
+        frames = [
+            pd.DataFrame(dict(column)) for column in columns if len(np.atleast_1d(column["token"]))
+        ]
         empty = pd.DataFrame({name: [] for name in (*WORDS, *WHOLE)})
         frame = pd.concat(frames, ignore_index=True) if frames else empty
-        types = {name: "category" if name in WORDS else "int32" if name in WHOLE else "float32"
-                 for name in frame.columns if name not in BOOLS}
+        types = {
+            name: "category" if name in WORDS else "int32" if name in WHOLE else "float32"
+            for name in frame.columns
+            if name not in BOOLS
+        }
         bools = {name: frame[name].fillna(False).astype(bool) for name in BOOLS if name in frame}
         table = pa.Table.from_pandas(frame.assign(**bools).astype(types), preserve_index=False)
-        meta = {"prompts": list(prompts), "threshold": None if threshold is None else asdict(threshold)}
-        table = table.replace_schema_metadata({**(table.schema.metadata or {}), META: json.dumps(meta).encode()})
-        part = self.part(max((int(part.stem) for part in self.path.glob("*.parquet")), default=-1) + 1)
+        meta = {
+            "prompts": list(prompts),
+            "threshold": None if threshold is None else asdict(threshold),
+        }
+        table = table.replace_schema_metadata(
+            {**(table.schema.metadata or {}), META: json.dumps(meta).encode()}
+        )
+        part = self.part(
+            max((int(part.stem) for part in self.path.glob("*.parquet")), default=-1) + 1
+        )
         with replacing(part) as temporary:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """All rows, with those of `columns` that exist (None: all). Raises StoreError for a cell without traces."""
+        """All rows, with those of `columns` that exist (None: all). Raises StoreError for a cell
+        without traces."""
         import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -132,7 +162,9 @@ class TraceFolder:
             wanted = None if columns is None else [name for name in columns if name in known]
             chosen = None if self._prompts is None else [("prompt", "in", list(self._prompts))]
             try:
-                table = pq.read_table(part, columns=wanted, filters=chosen, page_checksum_verification=True)
+                table = pq.read_table(
+                    part, columns=wanted, filters=chosen, page_checksum_verification=True
+                )
             except (OSError, pa.ArrowException) as error:
                 complaint = f"{part} is damaged ({one_line(error)})"
                 raise StoreError(f"{complaint}: remove it to trace its prompts again") from error
@@ -145,12 +177,18 @@ class TraceFolder:
         return pd.concat(frames, ignore_index=True)
 
     def threshold(self) -> Threshold | None:
-        """The threshold of the traced run; None for a rule without one. Raises StoreError for a cell without traces."""
-        known = [threshold for part in self._parts() if (threshold := _meta(part)["threshold"]) is not None]
+        """The threshold of the traced run; None for a rule without one. Raises StoreError for a
+        cell without traces."""
+        known = [
+            threshold
+            for part in self._parts()
+            if (threshold := _meta(part)["threshold"]) is not None
+        ]
         return Threshold(**known[0]) if known else None
 
     def _parts(self) -> list[Path]:
-        """The files, by their prompts: their numbers depend on which worker was the first to finish."""
+        """The files, by their prompts: their numbers depend on which worker was the first to
+        finish."""
         parts = sorted(self.path.glob("*.parquet"), key=lambda part: _meta(part)["prompts"])
         if not parts:
             raise StoreError(f"{self.path}: no traces; run the same command once with trace=true")
@@ -170,7 +208,9 @@ class TraceFolder:
         try:
             return one_line(from_json(file.read_bytes())["reason"]) if file.exists() else None
         except (ValueError, LookupError, TypeError) as error:
-            raise StoreError(f"{file} holds no reason ({one_line(error)}): remove it to write it again") from error
+            raise StoreError(
+                f"{file} holds no reason ({one_line(error)}): remove it to write it again"
+            ) from error
 
     def clear_failure(self) -> None:
         """Forget the last failed pass."""
@@ -184,5 +224,7 @@ def _meta(part: Path) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = from_json(pq.read_schema(part).metadata[META])
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
-        raise StoreError(f"{part} is no trace ({one_line(error)}): remove it to trace its prompts again") from error
+        raise StoreError(
+            f"{part} is no trace ({one_line(error)}): remove it to trace its prompts again"
+        ) from error
     return meta

@@ -1,7 +1,8 @@
-"""The embedded benchmarks: prompts that the project generated once (models/tiny/train/texts), and their scores.
+"""The embedded benchmarks: prompts that the project generated once (models/tiny/train/texts), and
+their scores.
 
-rows/<name>.jsonl.gz holds the prompts of each split, `ROWS` each; a hash of the normalised prompt chose the split, so
-no prompt occurs in two."""
+rows/<name>.jsonl.gz holds the prompts of each split, `ROWS` each; a hash of the normalised prompt
+chose the split, so no prompt occurs in two."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def rows(name: str) -> Mapping[Split, list[Prompt]]:
         for line in lines:
             row = json.loads(line)
             split = row["id"].split("-")[1]
-            found[split].append(Prompt(id=row["id"], turns=tuple(row["turns"]), reference=row["reference"]))
+            found[split].append(
+                Prompt(id=row["id"], turns=tuple(row["turns"]), reference=row["reference"])
+            )
     return found
 
 
@@ -59,12 +62,15 @@ class MiniTask(Task):
     def __init__(self, name: str, day: date | None = None) -> None:
         """`day`: as `Prompt.date`."""
         if name not in BENCHMARKS:
-            raise TaskError(f"no embedded benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}")
+            raise TaskError(
+                f"no embedded benchmark {name!r}; choose one of {', '.join(BENCHMARKS)}"
+            )
         self.name, self.date, self.runs_programs = name, day, name == "mini_code"
         self.version, self.metric, self.proportion, self._score = BENCHMARKS[name]
 
     def prompts(self, n: int | None = None, seed: int = 0) -> list[Prompt]:
-        """The first `n` test prompts (200 when None). `seed` is ignored: every run answers the same prompts."""
+        """The first `n` test prompts (200 when None). `seed` is ignored: every run answers the same
+        prompts."""
         return self.prompts_of("test", DEFAULT_PROMPTS if n is None else n)
 
     def prompts_of(self, split: Split, n: int, seed: int = 0) -> list[Prompt]:
@@ -81,7 +87,10 @@ class MiniTask(Task):
 
     def caution(self) -> str | None:
         if self.own_models and (fault := scores.sandbox_fault()):
-            return f"mini_code: {fault}; the programs of the project's own models run as plain processes with limits"
+            return (
+                f"mini_code: {fault}; the programs of the project's own models run as plain "
+                "processes with limits"
+            )
         return super().caution()
 
     def score(self, prompt: Prompt, texts: Sequence[str]) -> Score:

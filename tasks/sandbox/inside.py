@@ -1,8 +1,10 @@
-"""The two processes of a run, each in its own sandbox: `program` runs the program, `checker` holds the tests.
+"""The two processes of a run, each in its own sandbox: `program` runs the program, `checker` holds
+the tests.
 
-The program's process knows neither the tests nor what they expect, and holds nothing but its channel to the checker:
-whatever the program does to it, all it can give is wrong values. The checker sees it through `Remote`: a call crosses
-to the other process by value, and its result comes back as plain values, which the tests compare here."""
+The program's process knows neither the tests nor what they expect, and holds nothing but its
+channel to the checker: whatever the program does to it, all it can give is wrong values. The
+checker sees it through `Remote`: a call crosses to the other process by value, and its result comes
+back as plain values, which the tests compare here."""
 
 from __future__ import annotations
 
@@ -24,14 +26,36 @@ from tasks.sandbox import wire
 
 PROGRAM, TESTS, NOBODY = "<program>", "<tests>", 65534
 LIBRARIES = {  # what tests may use without an import, because programs often import it
-    "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "json",
-    "itertools", "math", "operator", "random", "re", "statistics", "string", "sys", "typing"}  # fmt: skip
-_SILENT = (StopIteration, StopAsyncIteration, GeneratorExit)  # they would end a loop of the tests without a word
+    "bisect",
+    "cmath",
+    "collections",
+    "copy",
+    "datetime",
+    "decimal",
+    "fractions",
+    "functools",
+    "heapq",
+    "json",
+    "itertools",
+    "math",
+    "operator",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "sys",
+    "typing",
+}
+_SILENT = (
+    StopIteration,
+    StopAsyncIteration,
+    GeneratorExit,
+)  # they would end a loop of the tests without a word
 
 
 def described(error: BaseException, file: str, source: str) -> tuple[str, str]:
-    """The text of an exception, whatever its class does; and `ValueError: text (line 2: …)`, with the innermost line of
-    `file` that it passed through."""
+    """The text of an exception, whatever its class does; and `ValueError: text (line 2: …)`, with
+    the innermost line of `file` that it passed through."""
     text, lines, number, trace = "", source.split("\n"), 0, error.__traceback__
     with contextlib.suppress(Exception):
         text = str(error)[:1000]
@@ -39,15 +63,23 @@ def described(error: BaseException, file: str, source: str) -> tuple[str, str]:
         number = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else number
         trace = trace.tb_next
     place = f"(line {number}: {lines[number - 1]})" if 0 < number <= len(lines) else ""
-    return text, " ".join(f"{type(error).__name__}{': ' if text else ''}{text} {place}".split())[:1000]
+    return text, " ".join(f"{type(error).__name__}{': ' if text else ''}{text} {place}".split())[
+        :1000
+    ]
 
 
 class Server:  # in the program's process: does what the checker asks for
     def __init__(self) -> None:
         self.names, self.source, self.objects = {"__name__": "__main__"}, "", list[Any]()
         self._requests: dict[str, Any] = {
-            "define": self.define, "names": self.defined, "script": self.script, "items": list, "get": getattr,
-            "set": setattr, "call": lambda function, given, named: function(*given, **named)}
+            "define": self.define,
+            "names": self.defined,
+            "script": self.script,
+            "items": list,
+            "get": getattr,
+            "set": setattr,
+            "call": lambda function, given, named: function(*given, **named),
+        }
 
     def answer(self, kind: str, operands: list[Any]) -> dict[str, Any]:
         try:
@@ -79,8 +111,9 @@ class Server:  # in the program's process: does what the checker asks for
 
 
 class NoAnswer(BaseException):
-    """No `except Exception` of a test may hide it. Its arguments are the state, `ended` where the program's process has
-    ended, `failed` where it sends what is no answer, `unsupported` where the tests ask for the impossible; and why."""
+    """No `except Exception` of a test may hide it. Its arguments are the state, `ended` where the
+    program's process has ended, `failed` where it sends what is no answer, `unsupported` where the
+    tests ask for the impossible; and why."""
 
 
 class Program:
@@ -101,14 +134,23 @@ class Program:
             error = _exception(answer)
         except (OSError, EOFError):
             raise self._stop("ended", "") from None
-        except (wire.WireError, LookupError, TypeError, AttributeError, RecursionError, MemoryError) as fault:
+        except (
+            wire.WireError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            MemoryError,
+        ) as fault:
             raise self._stop("failed", f"the program's process gives no answer: {fault}") from None
         raise error
 
     def _reference(self, value: Any) -> Any:
         if isinstance(value, Remote):
             return {"ref": object.__getattribute__(value, "_number")}
-        raise self._stop("unsupported", f"a value of type {type(value).__name__} cannot be handed to the program")
+        raise self._stop(
+            "unsupported", f"a value of type {type(value).__name__} cannot be handed to the program"
+        )
 
     def _stop(self, state: str, text: str) -> NoAnswer:
         self.fault = NoAnswer(state, text)
@@ -116,7 +158,8 @@ class Program:
 
 
 class Remote:
-    """In the checker: an object of the program. It equals nothing but itself, whatever its class says."""
+    """In the checker: an object of the program. It equals nothing but itself, whatever its class
+    says."""
 
     __slots__ = ("_number", "_program")
 
@@ -138,9 +181,12 @@ class Remote:
 
 
 def verdict(program: Program, job: dict[str, Any]) -> tuple[str, str | None]:
-    """Define the program and run the tests: `passed` when their last line was reached, `failed` with the error in one
-    line, or what a NoAnswer says."""
-    tests, names = job["tests"], {"__name__": "__main__", "run_script": lambda *given: program.ask("script", *given)}
+    """Define the program and run the tests: `passed` when their last line was reached, `failed`
+    with the error in one line, or what a NoAnswer says."""
+    tests, names = (
+        job["tests"],
+        {"__name__": "__main__", "run_script": lambda *given: program.ask("script", *given)},
+    )
     state, error = "passed", None
     try:
         program.ask("define", job["prelude"], job["program"])
@@ -149,12 +195,17 @@ def verdict(program: Program, job: dict[str, Any]) -> tuple[str, str | None]:
         exec(compile(tests, TESTS, "exec"), names)
     except BaseException as raised:
         state, error = "failed", getattr(raised, "line", None) or described(raised, TESTS, tests)[1]
-    return (state, error) if program.fault is None else program.fault.args  # whatever the tests made of it
+    return (
+        (state, error) if program.fault is None else program.fault.args
+    )  # whatever the tests made of it
 
 
-def _borrowed(program: Program, tests: str, known: set[str], entry_point: str | None) -> dict[str, Any]:
-    """What the tests use and neither the prelude nor Python has: libraries, and names of the program. A built-in name
-    is the program's only where there is no other (MBPP/126 asks for a function `sum`): none replaces what compares."""
+def _borrowed(
+    program: Program, tests: str, known: set[str], entry_point: str | None
+) -> dict[str, Any]:
+    """What the tests use and neither the prelude nor Python has: libraries, and names of the
+    program. A built-in name is the program's only where there is no other (MBPP/126 asks for a
+    function `sum`): none replaces what compares."""
     used, entry = _names(compile(tests, TESTS, "exec")) - known, {entry_point} - {None}
     libraries = {name: importlib.import_module(name) for name in used & LIBRARIES}
     python = {"__builtins__", *dir(__builtins__)}
@@ -165,7 +216,9 @@ def _borrowed(program: Program, tests: str, known: set[str], entry_point: str | 
 
 
 def _names(code: CodeType) -> set[str]:
-    return set(code.co_names).union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+    return set(code.co_names).union(
+        *(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType))
+    )
 
 
 def _exception(answer: dict[str, Any]) -> Any:
@@ -177,8 +230,9 @@ def _exception(answer: dict[str, Any]) -> Any:
 
 
 def main(role: str, given: str, read: str, write: str, told: str = "") -> None:
-    """`given`: limits by the kernel's names, and whether root becomes nobody, for no limit on processes holds for root;
-    `read` and `write`: descriptors of the channel; `told`: that of the verdict. The checker's input is the job."""
+    """`given`: limits by the kernel's names, and whether root becomes nobody, for no limit on
+    processes holds for root; `read` and `write`: descriptors of the channel; `told`: that of the
+    verdict. The checker's input is the job."""
     config, channel = json.loads(given), wire.Channel(read, write)
     for name, most in config["limits"].items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))

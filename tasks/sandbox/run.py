@@ -1,8 +1,10 @@
-"""Run a program that a language model wrote, and test it, in two processes that can do no harm (inside.py).
+"""Run a program that a language model wrote, and test it, in two processes that can do no harm
+(inside.py).
 
-Each has a bubblewrap of its own: namespaces, a read-only view of the interpreter and its libraries, no file to write, a
-filter of system calls (calls.py), an empty environment, limits on memory, time and processes. A verdict is believed
-with a number used once, which only the tests' process is told."""
+Each has a bubblewrap of its own: namespaces, a read-only view of the interpreter and its libraries,
+no file to write, a filter of system calls (calls.py), an empty environment, limits on memory, time
+and processes. A verdict is believed with a number used once, which only the tests' process is
+told."""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is run: a model's program after a prelude, and tests that reach their last line when all is right. They use
-    names of the prelude and then of the program; `entry_point` is the program's even where the prelude has it."""
+    """What is run: a model's program after a prelude, and tests that reach their last line when all
+    is right. They use names of the prelude and then of the program; `entry_point` is the program's
+    even where the prelude has it."""
 
     program: str
     tests: str = ""
@@ -44,11 +47,15 @@ class Job:
     entry_point: str | None = None
 
 
-def run_job(job: Job, *, timeout_s: float = 5.0, memory_mb: int = 512, isolated: bool = True) -> str | None:
-    """Run a program and its tests, each with `memory_mb` MiB of address space and, once both processes are ready, at
-    most `timeout_s` seconds together. None where both reached their last line, else why not, in one line.
+def run_job(
+    job: Job, *, timeout_s: float = 5.0, memory_mb: int = 512, isolated: bool = True
+) -> str | None:
+    """Run a program and its tests, each with `memory_mb` MiB of address space and, once both
+    processes are ready, at most `timeout_s` seconds together. None where both reached their last
+    line, else why not, in one line.
 
-    Without `isolated` only limits are in force, for trusted programs. No process is left. Raises SandboxError."""
+    Without `isolated` only limits are in force, for trusted programs. No process is left. Raises
+    SandboxError."""
     if isolated and (fault := bubblewrap_fault()):
         raise SandboxError(f"programs cannot be run: {fault}")
     return _run(job, timeout_s, memory_mb, isolated)
@@ -67,15 +74,28 @@ def bubblewrap_fault() -> str | None:
 
 def _run(job: Job, timeout_s: float, memory_mb: int, isolated: bool) -> str | None:
     nonce, before = secrets.token_hex(16), _killed_for_memory()
-    limits = {"AS": memory_mb << 20, "CPU": math.ceil(timeout_s) + 1, "FSIZE": 0, "NOFILE": 64, "NPROC": 0, "CORE": 0}
+    limits = {
+        "AS": memory_mb << 20,
+        "CPU": math.ceil(timeout_s) + 1,
+        "FSIZE": 0,
+        "NOFILE": 64,
+        "NPROC": 0,
+        "CORE": 0,
+    }
     config = json.dumps({"limits": limits, "drop_root": isolated and os.geteuid() == 0})
     try:
         with ExitStack() as stack:
-            told, complaints, program = _start(stack, config, {**asdict(job), "nonce": nonce}, isolated)
+            told, complaints, program = _start(
+                stack, config, {**asdict(job), "nonce": nonce}, isolated
+            )
             state, error = _told(told, nonce, START_S)
             if state != "started":
                 said = os.pread(complaints, 4096, 0).decode(errors="replace").strip().splitlines()
-                raise SandboxError(said[-1][:LONGEST_ERROR] if said else f"no program was ready within {START_S:g} s")
+                raise SandboxError(
+                    said[-1][:LONGEST_ERROR]
+                    if said
+                    else f"no program was ready within {START_S:g} s"
+                )
             state, error = _told(told, nonce, timeout_s)
             if state == "ended":
                 error = _how_it_ended(program, timeout_s)
@@ -86,13 +106,21 @@ def _run(job: Job, timeout_s: float, memory_mb: int, isolated: bool) -> str | No
     if state == "unsupported":
         raise SandboxError(f"the tests cannot be run apart from the program: {error}")
     text = f"no end after {timeout_s:g} s" if state == "late" else error or "the tests were ended"
-    return None if state == "passed" else "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)[:LONGEST_ERROR]
+    return (
+        None
+        if state == "passed"
+        else "".join(
+            one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+        )[:LONGEST_ERROR]
+    )
 
 
-def _start(stack: ExitStack, config: str, job: dict[str, str | None],
-           isolated: bool) -> tuple[socket.socket, int, subprocess.Popen[bytes]]:
-    """The socket of the verdict, the file of complaints, the program's process. None is left when the stack ends."""
+def _start(
+    stack: ExitStack, config: str, job: dict[str, str | None], isolated: bool
+) -> tuple[socket.socket, int, subprocess.Popen[bytes]]:
+    """The socket of the verdict, the file of complaints, the program's process. None is left when
+    the stack ends."""
+
     def file(data: bytes = b"") -> int:
         descriptor = os.memfd_create("leeway")  # a full disk cannot fail a program
         stack.callback(os.close, descriptor)
@@ -101,13 +129,30 @@ def _start(stack: ExitStack, config: str, job: dict[str, str | None],
         return descriptor
 
     def process(role: str, given: int, *ends: int) -> subprocess.Popen[bytes]:
-        command = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8", str(_FOLDER / "inside.py")]
+        command = [
+            os.path.realpath(sys.executable),
+            "-I",
+            "-S",
+            "-B",
+            "-X",
+            "utf8",
+            str(_FOLDER / "inside.py"),
+        ]
         command, passed = [*command, role, config, *map(str, ends)], list(ends)
         if isolated:
             passed.append(rules := file(filter_program()))
             command = [*_bubblewrap(), "--seccomp", str(rules), "--", *command]
-        started = subprocess.Popen(command, executable=shutil.which(command[0]), pass_fds=passed, cwd="/", env={},
-                                   stdin=given, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True)
+        started = subprocess.Popen(
+            command,
+            executable=shutil.which(command[0]),
+            pass_fds=passed,
+            cwd="/",
+            env={},
+            stdin=given,
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            start_new_session=True,
+        )
         running.append(started)
         return started
 
@@ -123,7 +168,8 @@ def _start(stack: ExitStack, config: str, job: dict[str, str | None],
 
 
 def _end(running: list[subprocess.Popen[bytes]]) -> None:
-    """Kill what still runs, and wait for the first process of each bubblewrap, which ends after all its others."""
+    """Kill what still runs, and wait for the first process of each bubblewrap, which ends after all
+    its others."""
     for process in running:
         if process.returncode is None:  # not yet reaped: the number still names its group
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -136,21 +182,31 @@ def _end(running: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _bubblewrap() -> list[str]:
-    # Real root needs no user namespace and must not have one: its processes in it could not become nobody's.
+    # Real root needs no user namespace and must not have one: its processes in it could not become
+    # nobody's.
     rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     python, package = os.path.realpath(sys.base_prefix), str(_FOLDER.parent / "__init__.py")
-    above = sorted({str(folder) for path in (python, str(_FOLDER)) for folder in Path(path).parents} - {"/"})
+    above = sorted(
+        {str(folder) for path in (python, str(_FOLDER)) for folder in Path(path).parents} - {"/"}
+    )
     return [
-        "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
-        "--unshare-cgroup-try", *(rights if os.geteuid() == 0 else ["--unshare-user"]),
-        *(part for path in above for part in ("--dir", path)),  # nobody may enter what it makes by itself
-        *(part for path in (*_SYSTEM, python, str(_FOLDER), package) for part in ("--ro-bind-try", path, path)),
+        "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-net", "--unshare-ipc",
+        "--unshare-uts", "--unshare-cgroup-try",
+        *(rights if os.geteuid() == 0 else ["--unshare-user"]),
+        # nobody may enter what it makes by itself
+        *(part for path in above for part in ("--dir", path)),
+        *(
+            part
+            for path in (*_SYSTEM, python, str(_FOLDER), package)
+            for part in ("--ro-bind-try", path, path)
+        ),
         "--dev-bind", "/dev/null", "/dev/null", "--remount-ro", "/",
     ]  # fmt: skip
 
 
 def _told(told: socket.socket, nonce: str, seconds: float) -> tuple[str, str | None]:
-    """The checker's next state and error; `late` where the time is up before, `absent` where it has ended."""
+    """The checker's next state and error; `late` where the time is up before, `absent` where it has
+    ended."""
     told.settimeout(seconds)
     try:
         line = json.loads(told.recv(1 << 16) or "{}")

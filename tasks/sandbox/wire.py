@@ -1,7 +1,9 @@
-"""What the checker and the program say to each other: one line of JSON at a time, plain values only.
+"""What the checker and the program say to each other: one line of JSON at a time, plain values
+only.
 
-A value arrives as the built-in type that it is an instance of, so nothing that the program defines (`__eq__`,
-`__len__`) runs in the checker. What is no plain value crosses as a number that stands for an object of the program."""
+A value arrives as the built-in type that it is an instance of, so nothing that the program defines
+(`__eq__`, `__len__`) runs in the checker. What is no plain value crosses as a number that stands
+for an object of the program."""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class Channel:
         self._to.flush()
 
     def receive(self) -> Any:
-        """The next message. Raises EOFError where the other side has ended, WireError for what is none."""
+        """The next message. Raises EOFError where the other side has ended, WireError for what is
+        none."""
         if not (line := self._from.readline(LONGEST)):
             raise EOFError
         try:
@@ -47,7 +50,8 @@ class Channel:
 
 
 def encode(value: Any, refer: Callable[[Any], Any]) -> Any:
-    """A value as JSON data; `refer` gives the data that stands for an object that is no plain value."""
+    """A value as JSON data; `refer` gives the data that stands for an object that is no plain
+    value."""
     if value is None or type(value) in (bool, str, float):
         return value
     if isinstance(value, int):
@@ -57,7 +61,9 @@ def encode(value: Any, refer: Callable[[Any], Any]) -> Any:
     if isinstance(value, list):
         return [encode(item, refer) for item in list.__iter__(value)]
     if isinstance(value, dict):
-        return {"dict": [[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]}
+        return {
+            "dict": [[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]
+        }
     for name, kind in _ITERABLES.items():
         if isinstance(value, kind):
             return {name: [encode(item, refer) for item in kind.__iter__(value)]}
@@ -65,7 +71,11 @@ def encode(value: Any, refer: Callable[[Any], Any]) -> Any:
         return {"literal": repr(value)}
     if type(value) in (decimal.Decimal, fractions.Fraction):
         return {type(value).__name__: str(value)}
-    return {"type": value.__name__} if type(value) is type and value in TYPES.values() else refer(value)
+    return (
+        {"type": value.__name__}
+        if type(value) is type and value in TYPES.values()
+        else refer(value)
+    )
 
 
 def decode(data: Any, refer: Callable[[Any], Any]) -> Any:

@@ -1,4 +1,5 @@
-"""Scorers of the datasets, each built on the standard tool of its field. A task's YAML names one under `scorer`."""
+"""Scorers of the datasets, each built on the standard tool of its field. A task's YAML names one
+under `scorer`."""
 
 from __future__ import annotations
 
@@ -15,4 +16,6 @@ from tasks.scorers.rouge import RougeL
 
 __all__ = ["AnyScorer", "Scorer"]
 
-AnyScorer = Annotated[Nothing | RougeL | Harness | IFEval | Code | LiveCodeBench, Field(discriminator="name")]
+AnyScorer = Annotated[
+    Nothing | RougeL | Harness | IFEval | Code | LiveCodeBench, Field(discriminator="name")
+]

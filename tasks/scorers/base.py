@@ -30,8 +30,10 @@ class Scorer(BaseModel, ABC):
         known = cls.model_fields
         if isinstance(given, Mapping) and (unknown := [key for key in given if key not in known]):
             named = ", ".join(f"task.scorer.{key}" for key in unknown)
-            raise ValueError(f"{named}: unknown; task.scorer.name={given.get('name')} takes "
-                             f"{', '.join(key for key in known if key != 'name') or 'no options'}")
+            raise ValueError(
+                f"{named}: unknown; task.scorer.name={given.get('name')} takes "
+                f"{', '.join(key for key in known if key != 'name') or 'no options'}"
+            )
         return given
 
     @property
@@ -45,8 +47,8 @@ class Scorer(BaseModel, ABC):
         return True
 
     def score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        """Score the answers, one text per turn; the value is None if the reference lacks an entry of `needs`. Raises
-        TaskError."""
+        """Score the answers, one text per turn; the value is None if the reference lacks an entry
+        of `needs`. Raises TaskError."""
         if any(reference.get(field) is None for field in self.needs):
             return Score(None)
         return self._score(reference, texts)

@@ -1,7 +1,8 @@
-"""HumanEval(+) and MBPP(+): evalplus extracts the code from the answer; it is run against the tests in the sandbox.
+"""HumanEval(+) and MBPP(+): evalplus extracts the code from the answer; it is run against the tests
+in the sandbox.
 
-The executor of evalplus is not used: its documentation states that it is not a sandbox. pass@k over several samples per
-prompt (`task.samples`) is in the summary (results/metrics/intervals.py).
+The executor of evalplus is not used: its documentation states that it is not a sandbox. pass@k over
+several samples per prompt (`task.samples`) is in the summary (results/metrics/intervals.py).
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from tasks.sandbox.run import Job, bubblewrap_fault, run_job
 from tasks.scorers.base import Scorer
 from tasks.scorers.extract import longest_program
 
-# The "plus" tests compare arrays with numpy, of which they use little, and the sandbox provides no packages. As in
-# evalplus, and unlike in numpy, values of another type or length are not close.
-NUMPY = '''
+# The "plus" tests compare arrays with numpy, of which they use little, and the sandbox provides no
+# packages. As in evalplus, and unlike in numpy, values of another type or length are not close.
+NUMPY = """
 import math as _math, sys as _sys, types as _types
 def _allclose(a, b, rtol=1e-05, atol=1e-08):
     if isinstance(b, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all([_allclose(x, y, rtol, atol) for x, y in zip(a, b)])
+        return (type(a) is type(b) and len(a) == len(b)
+                and all([_allclose(x, y, rtol, atol) for x, y in zip(a, b)]))
     if not isinstance(a, (int, float, complex)) or not isinstance(b, (int, float, complex)):
         raise TypeError("only numbers, and lists and tuples of them, are compared")
     if a == b or a in (_math.inf, -_math.inf) or b in (_math.inf, -_math.inf):
@@ -33,7 +35,7 @@ _numpy = _types.ModuleType("numpy")
 _numpy.ndarray, _numpy.float32, _numpy.float64 = type("ndarray", (), {}), "float32", "float64"
 _numpy.allclose, _numpy.isclose, _numpy.inf, _numpy.nan = _allclose, _allclose, _math.inf, _math.nan
 _sys.modules["numpy"] = _numpy
-'''
+"""
 
 
 class Programs(Scorer):
@@ -52,13 +54,15 @@ class Programs(Scorer):
         return bubblewrap_fault()
 
     def run(self, job: Job) -> str | None:
-        """None where a program passes its tests, else why not. Raises SandboxError if the machine failed."""
+        """None where a program passes its tests, else why not. Raises SandboxError if the machine
+        failed."""
         return run_job(job, timeout_s=self.timeout_s, memory_mb=self.memory_mb)
 
 
 class Code(Programs):
-    """`entry_point` and `test` (HumanEval's `check`, or plain assertions) come from the row; where the row has a `code`
-    prompt, an answer that does not define the entry point is treated as the body that completes it."""
+    """`entry_point` and `test` (HumanEval's `check`, or plain assertions) come from the row; where
+    the row has a `code` prompt, an answer that does not define the entry point is treated as the
+    body that completes it."""
 
     metric: ClassVar[str] = "pass@1"
     needs: ClassVar[tuple[str, ...]] = ("test",)
@@ -70,21 +74,30 @@ class Code(Programs):
         try:
             written = solution(texts[0], prompt, entry_point)
         except (ValueError, RecursionError, MemoryError, SyntaxError) as error:
-            return Score(0.0, f"no program can be extracted from the answer: {type(error).__name__}")
+            return Score(
+                0.0, f"no program can be extracted from the answer: {type(error).__name__}"
+            )
         # HumanEval's tests may use other functions that the prompt defines (HumanEval/50).
         given = f"{prompt}    pass\n" if prompt is not None else ""
         # Both the function and the tests may use the imports of the set-up.
-        job = Job(f"{written}\n{_text(reference.get('setup'))}", tests(reference), given, entry_point)
+        job = Job(
+            f"{written}\n{_text(reference.get('setup'))}", tests(reference), given, entry_point
+        )
         fault = self.run(job)
         return Score(float(fault is None), fault or "passed")
 
 
 def solution(text: str, prompt: str | None, entry_point: str | None) -> str:
-    """Extract the entry point and its dependencies from an answer; a bare body is appended to the prompt."""
+    """Extract the entry point and its dependencies from an answer; a bare body is appended to the
+    prompt."""
     from evalplus import sanitize as evalplus
 
     evalplus.code_extract = longest_program  # its own takes cubic time and has no limit
-    if prompt is not None and entry_point is not None and not re.search(rf"\bdef\s+{re.escape(entry_point)}\b", text):
+    if (
+        prompt is not None
+        and entry_point is not None
+        and not re.search(rf"\bdef\s+{re.escape(entry_point)}\b", text)
+    ):
         text = prompt + _indented(_unfenced(text))
     return str(evalplus.sanitize(text, entry_point))
 
@@ -93,7 +106,11 @@ def tests(reference: Mapping[str, Any]) -> str:
     """The test program that follows the solution; it runs to its last line if all tests pass."""
     text = _text(reference["test"])
     needs_numpy = NUMPY if "numpy" in text else ""
-    call = f"\ncheck({reference['entry_point']})" if "def check(" in text and reference.get("entry_point") else ""
+    call = (
+        f"\ncheck({reference['entry_point']})"
+        if "def check(" in text and reference.get("entry_point")
+        else ""
+    )
     return f"{_text(reference.get('setup'))}\n{needs_numpy}{text}{call}"
 
 
@@ -108,7 +125,8 @@ def _unfenced(text: str) -> str:
 
 
 def _indented(body: str) -> str:
-    """Indent a function body if it is not: models asked for a body alone often omit the indentation."""
+    """Indent a function body if it is not: models asked for a body alone often omit the
+    indentation."""
     first = next((line for line in body.split("\n") if line.strip()), "")
     if first[:1].isspace():
         return body

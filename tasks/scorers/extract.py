@@ -1,7 +1,9 @@
-"""The longest part of an answer that is Python: what `evalplus.sanitize.code_extract` finds, in bounded time.
+"""The longest part of an answer that is Python: what `evalplus.sanitize.code_extract` finds, in
+bounded time.
 
-evalplus parses every run of lines, in cubic time: 400 lines of `x` take a minute. Here a parse that fails says how many
-other runs fail as well. The work is counted in lines, so that an answer's score does not depend on the machine."""
+evalplus parses every run of lines, in cubic time: 400 lines of `x` take a minute. Here a parse that
+fails says how many other runs fail as well. The work is counted in lines, so that an answer's score
+does not depend on the machine."""
 
 from __future__ import annotations
 
@@ -10,18 +12,19 @@ import codeop
 from itertools import accumulate
 
 MOST_PARSED = 200_000
-"""Lines parsed, each as often as it is: two to four seconds. The longest program found by then counts."""
+"""Lines parsed, each as often as it is: two to four seconds. The longest program found by then
+counts."""
 _FLAGS = ast.PyCF_ONLY_AST | codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
 _OPEN = ("was never closed", "unterminated triple-quoted")
 
 
 def longest_program(text: str) -> str:
-    """The lines that parse and hold most lines that are not blank; the first of those as long, the first line where
-    there are none. As evalplus, it leaves out programs of one line. Raises ValueError for a null byte, RecursionError
-    and MemoryError."""
+    """The lines that parse and hold most lines that are not blank; the first of those as long, the
+    first line where there are none. As evalplus, it leaves out programs of one line. Raises
+    ValueError for a null byte, RecursionError and MemoryError."""
     search = _Search(text.split("\n"))
     first, last = search.run()
-    return "\n".join(search.lines[first:last + 1])
+    return "\n".join(search.lines[first : last + 1])
 
 
 class _Search:
@@ -48,11 +51,16 @@ class _Search:
 
     def _earliest(self, first: int, last: int) -> int:
         """The first line at which a program of this size may end."""
-        ends = (end for end in range(first + 1, last) if self._size(first, end) == self._size(first, last))
+        ends = (
+            end
+            for end in range(first + 1, last)
+            if self._size(first, end) == self._size(first, last)
+        )
         return next((end for end in ends if self._last_before(first, end) is None), last)
 
     def _last_before(self, first: int, last: int) -> int | None:
-        """None where these lines parse; else the last line before `last` at which a program from `first` may end."""
+        """None where these lines parse; else the last line before `last` at which a program from
+        `first` may end."""
         error = self._error(first, last)
         if error is None:
             return None
@@ -61,13 +69,14 @@ class _Search:
             opened = self._error(first, last, flags=ast.PyCF_ONLY_AST)
             is_open = opened is not None and any(sign in str(opened.msg) for sign in _OPEN)
             return first + (opened.lineno or 0) - 2 if opened is not None and is_open else last - 1
-        # The parser refused a token before the end: whatever else follows that token, it is refused.
+        # The parser refused a token before the end: whatever else follows that token, it is
+        # refused.
         refused = first + (error.lineno or 1) - 1
         sooner = self._error(first, refused) if refused < last else None
         return last - 1 if sooner is None or _is_unfinished(sooner) else refused - 1
 
     def _error(self, first: int, last: int, flags: int = _FLAGS) -> SyntaxError | None:
-        text = "\n".join(self.lines[first:last + 1])
+        text = "\n".join(self.lines[first : last + 1])
         try:
             compile(text, "<answer>", "exec", flags)
         except SyntaxError as error:

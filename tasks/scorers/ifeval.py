@@ -1,8 +1,9 @@
-"""IFEval (Zhou et al. 2023, arXiv:2311.07911): verifiable instructions, checked by lm-eval's checkers.
+"""IFEval (Zhou et al. 2023, arXiv:2311.07911): verifiable instructions, checked by lm-eval's
+checkers.
 
-The score is one of lm-eval's four: whether all of a prompt's instructions are followed, or the share of them that are;
-strict, or loose (also tried without the first line, the last, and asterisks). The recorded answer has y or n per
-instruction, strict; the details hold all four.
+The score is one of lm-eval's four: whether all of a prompt's instructions are followed, or the
+share of them that are; strict, or loose (also tried without the first line, the last, and
+asterisks). The recorded answer has y or n per instruction, strict; the details hold all four.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any, ClassVar, Literal
 from tasks.base import Score, TaskError
 from tasks.scorers.base import Scorer
 
-Level = Literal["prompt_level_strict", "prompt_level_loose", "inst_level_strict", "inst_level_loose"]
+Level = Literal[
+    "prompt_level_strict", "prompt_level_loose", "inst_level_strict", "inst_level_loose"
+]
 
 
 class IFEval(Scorer):
@@ -40,7 +43,8 @@ class IFEval(Scorer):
         return f"{', '.join(absent)}: not installed" if absent else None
 
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        """Raises TaskError if an instruction counts sentences and nltk's sentence model is not installed."""
+        """Raises TaskError if an instruction counts sentences and nltk's sentence model is not
+        installed."""
         import langdetect
 
         process_results = _checkers()
@@ -50,8 +54,10 @@ class IFEval(Scorer):
             with _fixed_chance():
                 results = process_results(doc, [texts[0]])
         except LookupError as error:
-            raise TaskError("ifeval: this instruction counts sentences or words and needs nltk's model punkt_tab; run "
-                            "`python -m nltk.downloader punkt_tab`") from error
+            raise TaskError(
+                "ifeval: this instruction counts sentences or words and needs nltk's model "
+                "punkt_tab; run `python -m nltk.downloader punkt_tab`"
+            ) from error
         details = {name: _share(value) for name, value in results.items()}
         followed = "".join("yn"[not followed] for followed in results["inst_level_strict_acc"])
         return Score(details[self.metric], followed, details)
@@ -59,8 +65,9 @@ class IFEval(Scorer):
 
 @cache
 def _checkers() -> Callable[..., dict[str, Any]]:
-    """lm-eval's `process_results`, imported as in a process that is not its group's first: the first fetches nltk's
-    model without being asked, and prints that it did even where it could not."""
+    """lm-eval's `process_results`, imported as in a process that is not its group's first: the
+    first fetches nltk's model without being asked, and prints that it did even where it could
+    not."""
     rank = os.environ.get("LOCAL_RANK")
     os.environ["LOCAL_RANK"] = "1"
     try:
@@ -73,8 +80,8 @@ def _checkers() -> Callable[..., dict[str, Any]]:
 
 @contextmanager
 def _fixed_chance() -> Iterator[None]:
-    """Seed `random` for lm-eval's checkers, which draw what a prompt leaves open (the letter of prompt 1122, which is
-    not a letter), so that scores are reproducible."""
+    """Seed `random` for lm-eval's checkers, which draw what a prompt leaves open (the letter of
+    prompt 1122, which is not a letter), so that scores are reproducible."""
     before = random.getstate()
     random.seed(0)
     try:

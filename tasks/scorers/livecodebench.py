@@ -1,6 +1,8 @@
-"""LiveCodeBench (Jain et al. 2024, arXiv:2403.07974): its public and hidden tests, run in the sandbox.
+"""LiveCodeBench (Jain et al. 2024, arXiv:2403.07974): its public and hidden tests, run in the
+sandbox.
 
-A test either feeds standard input and compares the output, or calls a method of `Solution` with JSON arguments.
+A test either feeds standard input and compares the output, or calls a method of `Solution` with
+JSON arguments.
 """
 
 from __future__ import annotations
@@ -53,8 +55,11 @@ class LiveCodeBench(Programs):
     name: Literal["livecodebench"]
 
     def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
-        """1 if every test passes; tests after the first failure are not run. Raises TaskError for unreadable tests."""
-        cases = read_tests(reference["public_test_cases"]) + read_tests(reference.get("private_test_cases") or "[]")
+        """1 if every test passes; tests after the first failure are not run. Raises TaskError for
+        unreadable tests."""
+        cases = read_tests(reference["public_test_cases"]) + read_tests(
+            reference.get("private_test_cases") or "[]"
+        )
         name = json.loads(reference.get("metadata") or "{}").get("func_name")
         code = PRELUDE + answer_code(texts[0])
         for number, case in enumerate(cases, start=1):
@@ -66,7 +71,11 @@ class LiveCodeBench(Programs):
 def _job(code: str, case: Mapping[str, Any], name: str | None) -> Job:
     if case["testtype"] == "stdin":
         return Job("", BY_INPUT.format(code=code, given=case["input"], wanted=case["output"]))
-    return Job(code, BY_CALL.format(given=case["input"], wanted=case["output"], name=name), entry_point=name)
+    return Job(
+        code,
+        BY_CALL.format(given=case["input"], wanted=case["output"], name=name),
+        entry_point=name,
+    )
 
 
 def answer_code(text: str) -> str:
@@ -76,17 +85,27 @@ def answer_code(text: str) -> str:
 
 
 def read_tests(text: str) -> list[dict[str, Any]]:
-    """Parse tests: JSON, or (hidden tests) JSON text pickled, compressed and in base64. Only text is unpickled."""
+    """Parse tests: JSON, or (hidden tests) JSON text pickled, compressed and in base64. Only text
+    is unpickled."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
         pass
     try:
         return json.loads(_OnlyText(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load())
-    except (binascii.Error, zlib.error, pickle.UnpicklingError, ValueError, TypeError, EOFError) as error:
+    except (
+        binascii.Error,
+        zlib.error,
+        pickle.UnpicklingError,
+        ValueError,
+        TypeError,
+        EOFError,
+    ) as error:
         raise TaskError(f"livecodebench: these tests cannot be read: {error}") from error
 
 
 class _OnlyText(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} in a file of tests; only text is read from it")
+        raise pickle.UnpicklingError(
+            f"{module}.{name} in a file of tests; only text is read from it"
+        )

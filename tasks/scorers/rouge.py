@@ -21,7 +21,8 @@ def _scorer() -> RougeScorer:
 
 
 def rouge_l(references: Sequence[str], texts: Sequence[str]) -> Score:
-    """F1 of the longest common subsequence of words between the first text and the best-matching reference."""
+    """F1 of the longest common subsequence of words between the first text and the best-matching
+    reference."""
     text = texts[0].strip() if texts else ""
     return Score(_scorer().score_multi(references, text)["rougeL"].fmeasure, text or None)
 

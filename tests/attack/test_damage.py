@@ -1,5 +1,5 @@
-"""A damaged store: the next command repairs it and prints the right numbers, or names the damage in one line and
-resumes once the file is removed."""
+"""A damaged store: the next command repairs it and prints the right numbers, or names the damage in
+one line and resumes once the file is removed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,24 @@ from tests.helpers.commands import Ended, run
 from tests.helpers.stores import decoded, difference
 
 pytestmark = pytest.mark.attack
-CLOCK = ("samples", "prefill_s", "decode_s", "speed", "tokens_per_s", "phases", "_ms",
-         "time_share", "verify_share", "accept_share", "prefill_share", "head_share", "retimed", "stalled")
-"""Parts of the names of what differs from run to run: what the clock said, and the digest of the samples file."""
+CLOCK = (
+    "samples",
+    "prefill_s",
+    "decode_s",
+    "speed",
+    "tokens_per_s",
+    "phases",
+    "_ms",
+    "time_share",
+    "verify_share",
+    "accept_share",
+    "prefill_share",
+    "head_share",
+    "retimed",
+    "stalled",
+)
+"""Parts of the names of what differs from run to run: what the clock said, and the digest of the
+samples file."""
 SWAPPED = "swapped with another cell's"
 Damage = Callable[[Path, Path, random.Random], object]
 """Damages a file; the second path is the same file of another cell."""
@@ -40,11 +55,13 @@ def _digit(path: Path, other: Path, draw: random.Random) -> None:
 
 
 def _truncate(path: Path, other: Path, draw: random.Random) -> None:
-    path.write_bytes(path.read_bytes()[:int(path.stat().st_size * draw.random())])
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * draw.random())])
 
 
 def _lines(change: Callable[[list[bytes], random.Random], list[bytes]]) -> Damage:
-    return lambda path, other, draw: path.write_bytes(b"".join(change(path.read_bytes().splitlines(True), draw)))
+    return lambda path, other, draw: path.write_bytes(
+        b"".join(change(path.read_bytes().splitlines(True), draw))
+    )
 
 
 def _swapped(path: Path, other: Path, draw: random.Random) -> None:
@@ -67,14 +84,18 @@ DAMAGES: Mapping[str, Damage] = {
     "truncated": _truncate,
     "deleted": lambda path, other, draw: path.unlink(),
     "doubled": lambda path, other, draw: path.write_bytes(path.read_bytes() * 2),
-    "a line removed": _lines(lambda lines, draw: [*lines[:(at := draw.randrange(len(lines) + 1))], *lines[at + 1:]]),
+    "a line removed": _lines(
+        lambda lines, draw: [*lines[: (at := draw.randrange(len(lines) + 1))], *lines[at + 1 :]]
+    ),
     "lines in another order": _lines(lambda lines, draw: draw.sample(lines, len(lines))),
     SWAPPED: _swapped,
     "a copy of another cell's": lambda path, other, draw: path.write_bytes(other.read_bytes()),
     "garbage": lambda path, other, draw: path.write_bytes(draw.randbytes(2000)),
     "emptied": _holding(b""),
     "a list": _holding(b"[1, 2]\n"),
-    "another object": _holding(b'{"id": 3, "reason": [1], "n": "many", "earlier": 7, "own": "x", "samples": 1}\n'),
+    "another object": _holding(
+        b'{"id": 3, "reason": [1], "n": "many", "earlier": 7, "own": "x", "samples": 1}\n'
+    ),
     "not a number": _holding(b'{"n": NaN, "own": {"cycle": Infinity}, "reason": NaN}\n'),
     "nested deeply": _holding(b"[" * 100_000 + b"]" * 100_000 + b"\n"),
     "a YAML object": _holding(b"a: !!python/object/apply:os.system ['true']\n"),
@@ -90,18 +111,32 @@ def cells_of(output: Path) -> list[Path]:
 
 
 def measure(output: Path) -> Ended:
-    return run("bench", "-m", "method=sps,mars_sampling", "n=3", "decoding.temperature=1", "trace=true",
-               "decoding.max_new_tokens=8", "summary=json", "engine.threads=1", f"output.dir={output}")
+    return run(
+        "bench",
+        "-m",
+        "method=sps,mars_sampling",
+        "n=3",
+        "decoding.temperature=1",
+        "trace=true",
+        "decoding.max_new_tokens=8",
+        "summary=json",
+        "engine.threads=1",
+        f"output.dir={output}",
+    )
 
 
 def printed(ended: Ended) -> list[dict[str, Any]]:
     """The printed summaries without what the clock said."""
     rows = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
-    return [{name: value for name, value in row.items() if not any(part in name for part in CLOCK)} for row in rows]
+    return [
+        {name: value for name, value in row.items() if not any(part in name for part in CLOCK)}
+        for row in rows
+    ]
 
 
 def same(name: str, got: Any, right: Any) -> bool:
-    """Whether a printed value is right. The last digits of likelihoods depend on what is decoded together."""
+    """Whether a printed value is right. The last digits of likelihoods depend on what is decoded
+    together."""
     if "nll" in name and got is not None and right is not None:
         return bool(np.allclose(got, right, rtol=1e-4, atol=1e-6))
     return bool(got == right)
@@ -109,17 +144,32 @@ def same(name: str, got: Any, right: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """A store all of whose cells have an environment with an earlier one, and the summaries printed of it."""
+    """A store all of whose cells have an environment with an earlier one, and the summaries printed
+    of it."""
     output = tmp_path_factory.mktemp("whole")
     assert measure(output).status == 0
     summaries = printed(measure(output))
-    found = {str(path.relative_to(cell)) for cell in cells_of(output) for path in cell.rglob("*") if path.is_file()}
+    found = {
+        str(path.relative_to(cell))
+        for cell in cells_of(output)
+        for path in cell.rglob("*")
+        if path.is_file()
+    }
     assert found == {*FILES} - {"failure.json"}
     return output, summaries
 
 
-FILES = ("cell.yaml", "environment.json", "failure.json", "profile.json", "samples.jsonl", "summary.json",
-         "timed.jsonl", ".lock", "trace/00000.parquet")
+FILES = (
+    "cell.yaml",
+    "environment.json",
+    "failure.json",
+    "profile.json",
+    "samples.jsonl",
+    "summary.json",
+    "timed.jsonl",
+    ".lock",
+    "trace/00000.parquet",
+)
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -148,5 +198,7 @@ def test_a_damaged_file(file: str, name: str, whole, tmp_path: Path) -> None:
         assert ended.status == 0, ended.err
     assert not difference(decoded(output / "store"), decoded(source / "store"))
     for got, expected in zip(printed(ended), right, strict=True):
-        wrong = [key for key in {**got, **expected} if not same(key, got.get(key), expected.get(key))]
+        wrong = [
+            key for key in {**got, **expected} if not same(key, got.get(key), expected.get(key))
+        ]
         assert not wrong, f"printed {wrong[0]}={got.get(wrong[0])}, not {expected.get(wrong[0])}"

@@ -31,7 +31,9 @@ class Result:
         """The cells that were asked for: without baselines whose samples alone were needed."""
         cells = self.store.cells()
         baselines = {cell.config()["baseline"] for cell in cells}
-        return [cell for cell in cells if len(cells) == 1 or cell.key not in baselines or cell.timed()]
+        return [
+            cell for cell in cells if len(cells) == 1 or cell.key not in baselines or cell.timed()
+        ]
 
     @property
     def cell(self) -> CellFolder:
@@ -56,8 +58,15 @@ def hydra() -> Iterator[Composer]:
 @pytest.fixture(scope="session")
 def pair(pair_folder: Path) -> list[str]:
     """Overrides that choose the small untrained pair; its heads are shapes."""
-    heads = [f"pair.{head}=random:{pair_folder / head}" for head in ("eagle3", "eagle", "hass", "medusa")]
-    return ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}", *heads]
+    heads = [
+        f"pair.{head}=random:{pair_folder / head}" for head in ("eagle3", "eagle", "hass", "medusa")
+    ]
+    return [
+        "pair=local",
+        f"pair.target={pair_folder / 'target'}",
+        f"pair.draft={pair_folder / 'draft'}",
+        *heads,
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +78,7 @@ def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A hub that cannot be reached, at once."""
+
     def fail(*args, **kwargs):
         raise DryRunError("cannot be performed") from ConnectionError("no route")
 
@@ -80,18 +90,30 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def command(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
-            monkeypatch: pytest.MonkeyPatch) -> Command:
-    """`python -m bench` in this process, on the small pair: three prompts of twelve tokens, timed in a report or sweep
-    alone, unless said otherwise."""
+def command(
+    pair: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Command:
+    """`python -m bench` in this process, on the small pair: three prompts of twelve tokens, timed
+    in a report or sweep alone, unless said otherwise."""
     monkeypatch.setattr(sys, "argv", ["bench"])
 
     def run(*overrides: str, flags: Sequence[str] = (), store: Path = tmp_path / "store") -> Result:
         given = {line.lstrip("+").split("=")[0] for line in overrides}
-        defaults = {"n": 3, "decoding.max_new_tokens": 12, "store.dir": store, "output.dir": tmp_path / "out"}
+        defaults = {
+            "n": 3,
+            "decoding.max_new_tokens": 12,
+            "store.dir": store,
+            "output.dir": tmp_path / "out",
+        }
         if not given & {"report", "sweep"}:
             defaults["timed"] = 0
-        common = [*([] if "pair" in given else pair), *(f"{key}={value}" for key, value in defaults.items())]
+        common = [
+            *([] if "pair" in given else pair),
+            *(f"{key}={value}" for key, value in defaults.items()),
+        ]
         common = [line for line in common if line.split("=")[0] not in given]
         capsys.readouterr()
         status = main([*flags, *common, *overrides])

@@ -1,4 +1,5 @@
-"""The name of a cell is a function of what decides its result, and of nothing else; what is recorded beside it."""
+"""The name of a cell is a function of what decides its result, and of nothing else; what is
+recorded beside it."""
 
 from __future__ import annotations
 
@@ -30,24 +31,58 @@ from tasks.base import TaskError
 
 @pytest.fixture
 def cell_of(hydra: Composer, pair_folder: Path):
-    pair = ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={pair_folder / 'draft'}"]
+    pair = [
+        "pair=local",
+        f"pair.target={pair_folder / 'target'}",
+        f"pair.draft={pair_folder / 'draft'}",
+    ]
     return lambda *overrides: hydra.point([*pair, "method=mars", "n=3", *overrides]).cell
 
 
 def test_name_is_readable_and_repeats(cell_of) -> None:
     assert cell_of().name == cell_of().name
-    assert cell_of().name.startswith("local-mars-mini_gsm-") and len(cell_of().name.rsplit("-", 1)[1]) == 10
+    assert (
+        cell_of().name.startswith("local-mars-mini_gsm-")
+        and len(cell_of().name.rsplit("-", 1)[1]) == 10
+    )
     assert cell_of("method=pld").name.startswith("local-prompt_lookup-lossless-mini_gsm-")
     assert cell_of("method=ar").name.startswith("local-ar-mini_gsm-")
 
 
-IGNORED = ("store.dir=elsewhere", "output.dir=elsewhere", "summary=json", "tracker=wandb", "dry_run=true",
-           "method=mars", "engine.device=cpu", "rule.theta=0.90", "n=4", "n=null", "engine.threads=1",
-           "engine.decoder=lean", "engine.graphs=auto")
-COUNTED = ("rule.theta=0.91", "rule.variant=sampling", "rule=lossless", "drafter.sample=false", "draft.length=6",
-           "method=ar", "seed=1", "repeat=1", "batch=2", "task=mini_chat", "decoding.temperature=1",
-           "decoding.top_p=0.9", "decoding.min_p=0.1", "decoding.top_k=5", "decoding.max_new_tokens=9",
-           "engine.dtype=bfloat16", "engine.decoder=transformers")
+IGNORED = (
+    "store.dir=elsewhere",
+    "output.dir=elsewhere",
+    "summary=json",
+    "tracker=wandb",
+    "dry_run=true",
+    "method=mars",
+    "engine.device=cpu",
+    "rule.theta=0.90",
+    "n=4",
+    "n=null",
+    "engine.threads=1",
+    "engine.decoder=lean",
+    "engine.graphs=auto",
+)
+COUNTED = (
+    "rule.theta=0.91",
+    "rule.variant=sampling",
+    "rule=lossless",
+    "drafter.sample=false",
+    "draft.length=6",
+    "method=ar",
+    "seed=1",
+    "repeat=1",
+    "batch=2",
+    "task=mini_chat",
+    "decoding.temperature=1",
+    "decoding.top_p=0.9",
+    "decoding.min_p=0.1",
+    "decoding.top_k=5",
+    "decoding.max_new_tokens=9",
+    "engine.dtype=bfloat16",
+    "engine.decoder=transformers",
+)
 
 
 def test_the_name_depends_on_what_decides_tokens_alone(cell_of) -> None:
@@ -59,7 +94,11 @@ def test_limit_counts_wherever_it_is_set(cell_of) -> None:
     limit = cell_of().decoding.max_new_tokens
     assert limit == cell_of().task.options.max_new_tokens
     assert cell_of(f"decoding.max_new_tokens={limit}").name == cell_of().name
-    assert cell_of("decoding.max_new_tokens=9").name == cell_of("task.max_new_tokens=9").name != cell_of().name
+    assert (
+        cell_of("decoding.max_new_tokens=9").name
+        == cell_of("task.max_new_tokens=9").name
+        != cell_of().name
+    )
 
 
 def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of) -> None:
@@ -71,16 +110,28 @@ def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of) -> None:
 
 def test_one_rotation_shares_all_but_the_method(cell_of) -> None:
     key = cell_of().group_key
-    assert {cell_of(o).group_key for o in ("method=ar", "method=pld", "draft.length=9", "rule.theta=0.5")} == {key}
+    assert {
+        cell_of(o).group_key
+        for o in ("method=ar", "method=pld", "draft.length=9", "rule.theta=0.5")
+    } == {key}
     assert key not in {cell_of(o).group_key for o in ("seed=1", "task=mini_chat", "batch=2")}
     assert cell_of("n=4").group_key == cell_of("timed=0").group_key == key
     assert cell_of("n=4", "timed=0").name == cell_of().name, "numbers of prompts extend a cell"
 
 
-@pytest.mark.parametrize("changed", ["model.safetensors", "tokenizer.json", "chat_template.jinja",
-                                     "generation_config.json", "config.json"])
-def test_any_byte_of_a_checkpoint_counts(cell_of, pair_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                         changed: str) -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "model.safetensors",
+        "tokenizer.json",
+        "chat_template.jinja",
+        "generation_config.json",
+        "config.json",
+    ],
+)
+def test_any_byte_of_a_checkpoint_counts(
+    cell_of, pair_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     target = tmp_path / "target"
     shutil.copytree(pair_folder / "target", target)
@@ -90,12 +141,15 @@ def test_any_byte_of_a_checkpoint_counts(cell_of, pair_folder: Path, tmp_path: P
     content, status = bytearray(file.read_bytes()), file.stat()
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a copy that preserves times leaves it
+    os.utime(
+        file, ns=(status.st_atime_ns, status.st_mtime_ns)
+    )  # as a copy that preserves times leaves it
     assert cell_of("method=ar", f"pair.target={target}").name != name
 
 
-def test_of_a_hub_snapshot_the_names_of_the_blobs_count(tmp_path: Path, pair_folder: Path,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_hub_snapshot_the_names_of_the_blobs_count(
+    tmp_path: Path, pair_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "c0ffee"
     snapshot.mkdir(parents=True)
@@ -114,26 +168,39 @@ def test_of_a_hub_snapshot_the_names_of_the_blobs_count(tmp_path: Path, pair_fol
     assert fingerprint(str(snapshot)) != local
 
 
-@pytest.mark.parametrize(("overrides", "option"), [
-    (["task=prompts"], "task.path={}.jsonl"),
-    (["method=ar"], "pair.chat_template={}.jinja"),
-    (["task=mt_bench"], "task.references={}.jsonl"),
-    (["task=gsm8k"], "task.shots.source={}.jsonl"),
-    (["method=eagle", "drafter.tree=eagle_25"], "drafter.tree={}.yaml"),
-    (["method=medusa"], "drafter.tree={}.yaml"),
-    (["rule=arc"], "rule.constants={}.json"),
-    (["rule=autojudge"], "rule.classifier={}.json"),
-    (["rule=either", "rule.second.name=autojudge"], "+rule.second.classifier={}.json"),
-])
-def test_every_file_counts_by_its_content(cell_of, pair_folder: Path, tmp_path: Path, overrides: list[str],
-                                          option: str) -> None:
-    rows = "".join(f'{{"id": "{i}", "prompt": "Hello", "question": "q", "answer": "1 #### 2"}}\n' for i in range(4))
+@pytest.mark.parametrize(
+    ("overrides", "option"),
+    [
+        (["task=prompts"], "task.path={}.jsonl"),
+        (["method=ar"], "pair.chat_template={}.jinja"),
+        (["task=mt_bench"], "task.references={}.jsonl"),
+        (["task=gsm8k"], "task.shots.source={}.jsonl"),
+        (["method=eagle", "drafter.tree=eagle_25"], "drafter.tree={}.yaml"),
+        (["method=medusa"], "drafter.tree={}.yaml"),
+        (["rule=arc"], "rule.constants={}.json"),
+        (["rule=autojudge"], "rule.classifier={}.json"),
+        (["rule=either", "rule.second.name=autojudge"], "+rule.second.classifier={}.json"),
+    ],
+)
+def test_every_file_counts_by_its_content(
+    cell_of, pair_folder: Path, tmp_path: Path, overrides: list[str], option: str
+) -> None:
+    rows = "".join(
+        f'{{"id": "{i}", "prompt": "Hello", "question": "q", "answer": "1 #### 2"}}\n'
+        for i in range(4)
+    )
     text = "source: mine\npaths: |\n  0 1\n" if option.endswith("yaml") else rows
     suffix = option.rpartition("}")[2]
-    for name, content in (("a", text), ("b", text), ("c", text.replace("1\n", "1 2\n").replace("Hello", "Bye"))):
+    for name, content in (
+        ("a", text),
+        ("b", text),
+        ("c", text.replace("1\n", "1 2\n").replace("Hello", "Bye")),
+    ):
         (tmp_path / f"{name}{suffix}").write_text(content)
     heads = [f"pair.{head}=random:{pair_folder / head}" for head in ("eagle", "medusa")]
-    same, moved, changed = (cell_of(*heads, *overrides, option.format(tmp_path / name)).name for name in "abc")
+    same, moved, changed = (
+        cell_of(*heads, *overrides, option.format(tmp_path / name)).name for name in "abc"
+    )
     assert same == moved != changed
 
 
@@ -148,14 +215,18 @@ def committed() -> dict[str, dict[str, Any]]:
         with tarfile.open(archive) as file:
             for member in file:
                 if member.name.endswith("/cell.yaml"):
-                    config = yaml.load(file.extractfile(member), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+                    config = yaml.load(
+                        file.extractfile(member),
+                        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
+                    )
                     found[Path(member.name).parent.name] = config
     return found
 
 
 def names(config: Mapping[str, Any]) -> set[str]:
-    """The names that a cell with these settings can have on models with the recorded fingerprints. Empty where that
-    cannot be told here: a file is missing, the identity, the task or vLLM had another version."""
+    """The names that a cell with these settings can have on models with the recorded fingerprints.
+    Empty where that cannot be told here: a file is missing, the identity, the task or vLLM had
+    another version."""
     if config.get("identity") != 3 or "fingerprints" not in config:
         return set()
     try:
@@ -163,26 +234,37 @@ def names(config: Mapping[str, Any]) -> set[str]:
         if cell.engine.name != "native" or config.get("task_contents") != cell.task_contents():
             return set()
         roles = [role for role in cell.roles if role in cell.pair.causal_roles]
-        decoders = [dict(zip(some, chosen, strict=True)) for some in (roles, roles[:1])  # none of a draft cut out
-                    for chosen in product(("lean", "transformers"), repeat=len(some))]
+        decoders = [
+            dict(zip(some, chosen, strict=True))
+            for some in (roles, roles[:1])  # none of a draft cut out
+            for chosen in product(("lean", "transformers"), repeat=len(some))
+        ]
         return {cell.named(cell.identity(config["fingerprints"], one)) for one in decoders}
     except (ConfigError, ModelError, TaskError):
         return set()
 
 
-def test_committed_cells_are_found_again_whatever_option_was_added(committed: dict[str, dict[str, Any]]) -> None:
+def test_committed_cells_are_found_again_whatever_option_was_added(
+    committed: dict[str, dict[str, Any]],
+) -> None:
     assert len(ARCHIVES) == 3 and len(committed) == 943
     checked = {key: found for key, config in committed.items() if (found := names(config))}
     assert [key for key, found in checked.items() if key not in found] == []
     assert len(checked) == 943
 
 
-@pytest.mark.parametrize(("section", "option", "default", "other"), [
-    ("decoding", "min_p", 0.0, 0.1), ("drafter", "stop_below", 0.0, 0.5)])
+@pytest.mark.parametrize(
+    ("section", "option", "default", "other"),
+    [("decoding", "min_p", 0.0, 0.1), ("drafter", "stop_below", 0.0, 0.5)],
+)
 def test_an_added_option_counts_where_it_is_set(
-        committed: dict[str, dict[str, Any]], section: str, option: str, default: Any, other: Any) -> None:
-    key, config = next((key, config) for key, config in committed.items()
-                       if "-mars-" in key and config["drafter"]["name"] == "model" and names(config))
+    committed: dict[str, dict[str, Any]], section: str, option: str, default: Any, other: Any
+) -> None:
+    key, config = next(
+        (key, config)
+        for key, config in committed.items()
+        if "-mars-" in key and config["drafter"]["name"] == "model" and names(config)
+    )
 
     def named(value: Any) -> set[str]:
         return names({**config, section: {**config[section], option: value}})
@@ -190,7 +272,9 @@ def test_an_added_option_counts_where_it_is_set(
     assert key in named(default) and named(other) and key not in named(other)
 
 
-def test_changed_settings_are_refused_in_one_line(command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_settings_are_refused_in_one_line(
+    command, capsys: pytest.CaptureFixture[str]
+) -> None:
     cell = command("method=mars", "timed=0", "decoding.temperature=1").cell
     file, samples = cell.path / "cell.yaml", (cell.path / "samples.jsonl").read_bytes()
     text = file.read_text()
@@ -198,27 +282,50 @@ def test_changed_settings_are_refused_in_one_line(command, capsys: pytest.Captur
     file.write_text(text.replace("temperature: 1.0", "temperature: 2.0"))
     resumed = command("method=mars", "timed=0", "decoding.temperature=1", "n=4")
     into = cell.path.parents[1] / "into"
-    assert resumed.status == 2 and merge.main([f"store.dir={into}", f"from={resumed.store.root}"]) == 1
+    assert (
+        resumed.status == 2 and merge.main([f"store.dir={into}", f"from={resumed.store.root}"]) == 1
+    )
     for said in (resumed.err, capsys.readouterr().err):
         assert sum(str(file) in line for line in said.splitlines()) == 1 and "Traceback" not in said
     assert (cell.path / "samples.jsonl").read_bytes() == samples, "nothing was added to it"
     assert not (into / cell.key).exists()
 
 
-@pytest.mark.parametrize(("program", "kept"), [
-    ("bench/__main__.py", ["python", "-m", "bench"]), ("bench/merge.py", ["python", "-m", "bench.merge"])])
-def test_the_record_of_an_environment_holds_nothing_private(program: str, kept: list[str],
-                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("program", "kept"),
+    [
+        ("bench/__main__.py", ["python", "-m", "bench"]),
+        ("bench/merge.py", ["python", "-m", "bench.merge"]),
+    ],
+)
+def test_the_record_of_an_environment_holds_nothing_private(
+    program: str, kept: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME_ADDRESS", "private")
     monkeypatch.setenv("XDG_CACHE_HOME", "/home/ada/cache")
     monkeypatch.setenv("HF_HOME", "/home/ada/cache/huggingface")
-    words = [str(PROJECT / program), f"store.dir={PROJECT}/outputs/store", "pair.target=/home/ada/cache/leeway/x",
-             "data=/data"]
+    words = [
+        str(PROJECT / program),
+        f"store.dir={PROJECT}/outputs/store",
+        "pair.target=/home/ada/cache/leeway/x",
+        "data=/data",
+    ]
     found = environment(words, "cpu", {}, {"target": "abc"}, {"target": "one.gguf"})
-    assert (found["accelerator"], found["models"], found["dequantised"]) == (None, {"target": "abc"},
-                                                                            {"target": "one.gguf"})
-    assert found["code"].startswith("sha256:") and found["code"] == environment([], "cpu", {}, {}, {})["code"]
-    assert found["argv"] == [*kept, "store.dir=outputs/store", "pair.target=~/.cache/leeway/x", "data=/data"]
+    assert (found["accelerator"], found["models"], found["dequantised"]) == (
+        None,
+        {"target": "abc"},
+        {"target": "one.gguf"},
+    )
+    assert (
+        found["code"].startswith("sha256:")
+        and found["code"] == environment([], "cpu", {}, {}, {})["code"]
+    )
+    assert found["argv"] == [
+        *kept,
+        "store.dir=outputs/store",
+        "pair.target=~/.cache/leeway/x",
+        "data=/data",
+    ]
     assert found["variables"]["HF_HOME"] == "~/.cache/huggingface"
     assert str(PROJECT) not in json.dumps(found) and "/home/ada" not in json.dumps(found)
     assert "private" not in json.dumps(found)
@@ -228,8 +335,12 @@ def test_the_record_of_an_environment_holds_nothing_private(program: str, kept: 
 def test_a_recorded_cell_holds_paths_of_the_checkout(hydra: Composer) -> None:
     cell = hydra.point(["pair=tiny", "method=mars"]).cell
     record = cell.record()
-    assert record["pair"]["target"] == "models/tiny/target" and str(PROJECT) not in json.dumps(record)
-    assert Cell.parsed({**record, "n": None, "timed": 0}).name == cell.name, "it is read back as the same cell"
+    assert record["pair"]["target"] == "models/tiny/target" and str(PROJECT) not in json.dumps(
+        record
+    )
+    assert Cell.parsed({**record, "n": None, "timed": 0}).name == cell.name, (
+        "it is read back as the same cell"
+    )
     assert portable({"a": [1, f"{PROJECT}/x"]}) == {"a": [1, "x"]}
 
 
@@ -240,7 +351,13 @@ def penalised(pair_folder: Path, tmp_path: Path) -> Path:
     shutil.copytree(pair_folder / "target", folder)
     file = folder / "generation_config.json"
     given = json.loads(file.read_text()) if file.is_file() else {}
-    neutral = {"no_repeat_ngram_size": 0, "min_new_tokens": None, "bad_words_ids": [], "temperature": 0.6, "top_k": 9}
+    neutral = {
+        "no_repeat_ngram_size": 0,
+        "min_new_tokens": None,
+        "bad_words_ids": [],
+        "temperature": 0.6,
+        "top_k": 9,
+    }
     file.write_text(json.dumps(given | neutral | {"repetition_penalty": 1.5}))
     return folder
 
@@ -248,12 +365,16 @@ def penalised(pair_folder: Path, tmp_path: Path) -> Path:
 def test_a_penalty_is_refused_before_anything_runs(cell_of, penalised: Path) -> None:
     with pytest.raises(ConfigError) as error:
         cell_of("method=ar", f"pair.target={penalised}")
-    assert str(error.value) == (f"{penalised}: its generation_config.json asks for repetition_penalty=1.5, which no "
-                                "method here applies; pair.ignore_generation_config=true decodes without")
+    assert str(error.value) == (
+        f"{penalised}: its generation_config.json asks for repetition_penalty=1.5, which no "
+        "method here applies; pair.ignore_generation_config=true decodes without"
+    )
 
 
 def test_it_can_be_ignored_and_changes_no_name(cell_of, penalised: Path) -> None:
-    ignoring = cell_of("method=ar", f"pair.target={penalised}", "pair.ignore_generation_config=true")
+    ignoring = cell_of(
+        "method=ar", f"pair.target={penalised}", "pair.ignore_generation_config=true"
+    )
     assert ignoring.record()["pair"]["ignore_generation_config"] is True
     plain = cell_of("method=ar")
     assert plain.name == cell_of("method=ar", "pair.ignore_generation_config=true").name

@@ -15,15 +15,26 @@ from bench.run import locks
 from bench.run import models as model_pool
 
 
-@pytest.mark.parametrize(("seconds", "chosen"), [
-    ({1: 2, 2: 2, 4: 1, 6: 2}, 4), ({1: 2, 2: 2, 4: 2, 6: 1}, 6), ({1: 1, 2: 2, 4: 2, 6: 2}, 1), ({1: 1}, 1),
-    ({1: 1.0, 2: 1.05}, 2)], ids=str)
-def test_the_quickest_number_of_threads(seconds: dict[int, float], chosen: int,
-                                        monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [
+        ({1: 2, 2: 2, 4: 1, 6: 2}, 4),
+        ({1: 2, 2: 2, 4: 2, 6: 1}, 6),
+        ({1: 1, 2: 2, 4: 2, 6: 2}, 1),
+        ({1: 1}, 1),
+        ({1: 1.0, 2: 1.05}, 2),
+    ],
+    ids=str,
+)
+def test_the_quickest_number_of_threads(
+    seconds: dict[int, float], chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A small lead is noise."""
     machine = SimpleNamespace(used=1, now=0.0)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: setattr(machine, "used", count))
-    monkeypatch.setattr(torch, "bmm", lambda *_: setattr(machine, "now", machine.now + seconds[machine.used]))
+    monkeypatch.setattr(
+        torch, "bmm", lambda *_: setattr(machine, "now", machine.now + seconds[machine.used])
+    )
     monkeypatch.setattr(model_pool.time, "perf_counter", lambda: machine.now)
     monkeypatch.setattr(model_pool.time, "sleep", lambda _: None)
     assert model_pool.quickest_threads.__wrapped__(max(seconds)) == chosen
@@ -38,7 +49,9 @@ def test_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         bars.row("sps", 8).advance(8, [], 80.0)
         bars.row("eagle3", 12).advance(2, [], 200.0)
     assert [line.split(", ")[1].split(";")[0] for line in capsys.readouterr().err.splitlines()] == [
-        "2.0 min left", "4.7 min left"]
+        "2.0 min left",
+        "4.7 min left",
+    ]
 
 
 def test_the_timed_pass_counts_each_prompt_once(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +85,10 @@ def test_others_wait_while_one_is_timed(waits: list[int], caplog: pytest.LogCapt
     with locks.machine(alone=True):
         assert locks.is_timing()
         with locks.machine(alone=False), locks.machine(alone=True):
-            assert waits == [fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_EX] and "which is timed (" in caplog.text
+            assert (
+                waits == [fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_EX]
+                and "which is timed (" in caplog.text
+            )
     assert not locks.is_timing()
 
 
@@ -80,4 +96,7 @@ def test_a_wrong_variable_is_one_line(command, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("LEEWAY_LOCK", "/nowhere/lock")
     result = command("method=ar", "timed=1")
     assert result.status == 2
-    assert result.err == "error: LEEWAY_LOCK=/nowhere/lock: no such folder; give a file in a folder that exists\n"
+    assert (
+        result.err
+        == "error: LEEWAY_LOCK=/nowhere/lock: no such folder; give a file in a folder that exists\n"
+    )

@@ -1,4 +1,5 @@
-"""Points composed as plain data equal those of Hydra's own `compose`; what only Hydra could compose is refused."""
+"""Points composed as plain data equal those of Hydra's own `compose`; what only Hydra could compose
+is refused."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
               - override /method: mars
             hydra:
               mode: MULTIRUN
-              sweeper: {params: {task: mini_gsm, rule.theta: "0.8,0.9"}}"""}
+              sweeper: {params: {task: mini_gsm, rule.theta: "0.8,0.9"}}""",
+    }
     for name, text in files.items():
         file = folder / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -66,23 +68,61 @@ def by_hydra(overrides: list[str], folder: Path | None = None) -> dict[str, Any]
 def same(found: Any, expected: Any) -> bool:
     """Equal, and of the same types throughout."""
     if isinstance(expected, dict):
-        return isinstance(found, dict) and list(found) == list(expected) and all(
-            same(found[key], expected[key]) for key in expected)
+        return (
+            isinstance(found, dict)
+            and list(found) == list(expected)
+            and all(same(found[key], expected[key]) for key in expected)
+        )
     if isinstance(expected, list):
-        return isinstance(found, list) and len(found) == len(expected) and all(map(same, found, expected))
+        return (
+            isinstance(found, list)
+            and len(found) == len(expected)
+            and all(map(same, found, expected))
+        )
     return type(found) is type(expected) and found == expected
 
 
-@pytest.mark.parametrize("overrides", [
-    ["method=arc", "decoding.temperature=1e-3", "draft={length:9}", "n=null", "pair.name='a b'", "data='3'",
-     "seed=1_0"],
-    ["pair=local", "pair.target=a/b", "method=autojudge_dropmatch", "output.dir=elsewhere"],
-    ["task=gsm8k", "task.split=train", "task.stop=[a,b]", "task.scorer={filter:x}", "n=${draft.length}"],
-    ["method=eagle3", "rule=fsd", "pair.nodes=7", "drafter.total=${pair.beams}", "store.dir='${data}-${task.name}'"],
-    ["rule=arc_released", "pair=local", "pair.target=x", "n=3"],
-    ["task=cnn_dm", "pair=smollm2", "cost=epyc_tiny", "launch=slurm", "tracker=wandb", "engine=vllm"],
-    ["+sweep=mars_theta", "task=mini_chat", "pair.thinking=True"],
-    ["+pair.extra={a: [1, b]}", "++n=3", "rule=either"]], ids=lambda given: given[0])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [
+            "method=arc",
+            "decoding.temperature=1e-3",
+            "draft={length:9}",
+            "n=null",
+            "pair.name='a b'",
+            "data='3'",
+            "seed=1_0",
+        ],
+        ["pair=local", "pair.target=a/b", "method=autojudge_dropmatch", "output.dir=elsewhere"],
+        [
+            "task=gsm8k",
+            "task.split=train",
+            "task.stop=[a,b]",
+            "task.scorer={filter:x}",
+            "n=${draft.length}",
+        ],
+        [
+            "method=eagle3",
+            "rule=fsd",
+            "pair.nodes=7",
+            "drafter.total=${pair.beams}",
+            "store.dir='${data}-${task.name}'",
+        ],
+        ["rule=arc_released", "pair=local", "pair.target=x", "n=3"],
+        [
+            "task=cnn_dm",
+            "pair=smollm2",
+            "cost=epyc_tiny",
+            "launch=slurm",
+            "tracker=wandb",
+            "engine=vllm",
+        ],
+        ["+sweep=mars_theta", "task=mini_chat", "pair.thinking=True"],
+        ["+pair.extra={a: [1, b]}", "++n=3", "rule=either"],
+    ],
+    ids=lambda given: given[0],
+)
 def test_a_point_is_what_hydra_makes_of_it(hydra: Composer, overrides: list[str]) -> None:
     expected = by_hydra(overrides)
     for _ in range(2):
@@ -92,8 +132,7 @@ def test_a_point_is_what_hydra_makes_of_it(hydra: Composer, overrides: list[str]
         found["pair"]["name"] = found["seed"] = "changed by its user"
 
 
-@pytest.mark.parametrize("overrides", [
-    ["method=mine", "pair=mine"], ["pair=first"]])
+@pytest.mark.parametrize("overrides", [["method=mine", "pair=mine"], ["pair=first"]])
 def test_a_users_folder_is_composed_as_conf_is(user: Path, overrides: list[str]) -> None:
     with composer(str(user)) as mine:
         found = mine.point(overrides).config
@@ -101,36 +140,76 @@ def test_a_users_folder_is_composed_as_conf_is(user: Path, overrides: list[str])
     assert same({key: found[key] for key in expected}, expected)
 
 
-@pytest.mark.parametrize(("option", "words"), [
-    ("task=circle", "circular `defaults:`; remove the cycle"), ("task=lost", "task=none_such: unknown; "),
-    ("task=none_such", "task=none_such: unknown; "), ("rule=two", "rule=two: defaults: .*second.*: not read"),
-    ("rule=inside", "@package rule.second: not read"), ("hydra.mode=MULTIRUN", "not read; -m runs several points"),
-    ("hydra/sweeper=basic", "not read"), ("pair@other=tiny", "not read")])
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("task=circle", "circular `defaults:`; remove the cycle"),
+        ("task=lost", "task=none_such: unknown; "),
+        ("task=none_such", "task=none_such: unknown; "),
+        ("rule=two", "rule=two: defaults: .*second.*: not read"),
+        ("rule=inside", "@package rule.second: not read"),
+        ("hydra.mode=MULTIRUN", "not read; -m runs several points"),
+        ("hydra/sweeper=basic", "not read"),
+        ("pair@other=tiny", "not read"),
+    ],
+)
 def test_what_is_not_composed_is_one_line(user: Path, option: str, words: str) -> None:
     with composer(str(user)) as mine, pytest.raises(ConfigError, match=words) as caught:
         mine.point([option])
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("words", "points"), [
-    (["-m", "n=range(1,4)"], [{"n": 1}, {"n": 2}, {"n": 3}]),
-    (["-m", "n=choice(2,1)", "seed=0,1"], [{"n": 2, "seed": 0}, {"n": 2, "seed": 1}, {"n": 1, "seed": 0},
-                                          {"n": 1, "seed": 1}]),
-    (["-m", "n=sort(3,1,2)"], [{"n": 1}, {"n": 2}, {"n": 3}]),
-    (["-m", "rule.q_mode=exact", "draft.length=3", "pair.nodes=range(0.8,1,0.05)"], [
-        {"pair.nodes": value} for value in (0.8, 0.85, 0.9, 0.95)]),
-    (["-m", "task=glob(mini_c*,exclude=*_code)"], [{"task": "mini_chat"}, {"task": "mini_choice"}]),
-    (["-m", "rule=lossless,mars", "rule.theta=0.8,0.9"], [{"rule": "lossless"}, {"rule": "mars", "rule.theta": 0.8},
-                                                         {"rule": "mars", "rule.theta": 0.9}]),
-    (["-m", "method=sps,dropmatch", "batch=1,4", "+pair.x=1"], [
-        {"rule": name, "batch": batch, "pair.x": 1} for name in ("lossless", "dropmatch") for batch in (1, 4)]),
-    (["+sweep=fsd_threshold", "rule.threshold=0.3,0.1", "draft.length=7"], [
-        {"rule.threshold": value, "draft.length": 7, "task": "mini_gsm"} for value in (0.3, 0.1)])],
-    ids=lambda given: " ".join(given) if isinstance(given[0], str) else "")
-def test_a_sweep_has_the_points_of_hydras_basic_sweeper(hydra: Composer, words: list[str], points: list[dict]) -> None:
+@pytest.mark.parametrize(
+    ("words", "points"),
+    [
+        (["-m", "n=range(1,4)"], [{"n": 1}, {"n": 2}, {"n": 3}]),
+        (
+            ["-m", "n=choice(2,1)", "seed=0,1"],
+            [{"n": 2, "seed": 0}, {"n": 2, "seed": 1}, {"n": 1, "seed": 0}, {"n": 1, "seed": 1}],
+        ),
+        (["-m", "n=sort(3,1,2)"], [{"n": 1}, {"n": 2}, {"n": 3}]),
+        (
+            ["-m", "rule.q_mode=exact", "draft.length=3", "pair.nodes=range(0.8,1,0.05)"],
+            [{"pair.nodes": value} for value in (0.8, 0.85, 0.9, 0.95)],
+        ),
+        (
+            ["-m", "task=glob(mini_c*,exclude=*_code)"],
+            [{"task": "mini_chat"}, {"task": "mini_choice"}],
+        ),
+        (
+            ["-m", "rule=lossless,mars", "rule.theta=0.8,0.9"],
+            [
+                {"rule": "lossless"},
+                {"rule": "mars", "rule.theta": 0.8},
+                {"rule": "mars", "rule.theta": 0.9},
+            ],
+        ),
+        (
+            ["-m", "method=sps,dropmatch", "batch=1,4", "+pair.x=1"],
+            [
+                {"rule": name, "batch": batch, "pair.x": 1}
+                for name in ("lossless", "dropmatch")
+                for batch in (1, 4)
+            ],
+        ),
+        (
+            ["+sweep=fsd_threshold", "rule.threshold=0.3,0.1", "draft.length=7"],
+            [
+                {"rule.threshold": value, "draft.length": 7, "task": "mini_gsm"}
+                for value in (0.3, 0.1)
+            ],
+        ),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given[0], str) else "",
+)
+def test_a_sweep_has_the_points_of_hydras_basic_sweeper(
+    hydra: Composer, words: list[str], points: list[dict]
+) -> None:
     command = hydra.command(words)
-    found = [{key: value_at(point.config, key) for key in expected}
-             for point, expected in zip(command.points, points, strict=True)]
+    found = [
+        {key: value_at(point.config, key) for key in expected}
+        for point, expected in zip(command.points, points, strict=True)
+    ]
     assert found == points
 
 

@@ -1,4 +1,5 @@
-"""The controls of every summary: likelihood, diversity over repeats, control cells, where a cycle's time goes."""
+"""The controls of every summary: likelihood, diversity over repeats, control cells, where a cycle's
+time goes."""
 
 from __future__ import annotations
 
@@ -43,12 +44,22 @@ def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder) -> No
 def test_repeats_meet_in_the_summaries(command) -> None:
     alone = written(command("method=mars_sampling", *WARM).cell)
     assert (alone.repeats, alone.self_agreement) == (1, None)
-    result = command("method=mars_sampling", "repeat=0,1", "decoding.temperature=0,1", "summary=json", *WARM[1:],
-                     flags=["-m"])
+    result = command(
+        "method=mars_sampling",
+        "repeat=0,1",
+        "decoding.temperature=0,1",
+        "summary=json",
+        *WARM[1:],
+        flags=["-m"],
+    )
     assert result.status == 0
-    greedy, warm, greedy_again, warm_again = (json.loads(line) for line in result.out.splitlines()[-4:])
+    greedy, warm, greedy_again, warm_again = (
+        json.loads(line) for line in result.out.splitlines()[-4:]
+    )
     assert {one["repeats"] for one in (greedy, greedy_again, warm, warm_again)} == {2}
-    assert greedy["self_agreement"] == greedy_again["self_agreement"] == 1.0, "greedy answers repeat"
+    assert greedy["self_agreement"] == greedy_again["self_agreement"] == 1.0, (
+        "greedy answers repeat"
+    )
     assert warm["self_agreement"] == warm_again["self_agreement"] < 1.0
     assert greedy["nll"] < warm["nll"], "greedy decoding is likelier than sampling"
 
@@ -61,20 +72,35 @@ def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     command("drafter=eagle3", "rule=lossless", CURVE, "timed=0", *WARM[1:], flags=["-m"])
     axes = "rule=mars_sampling,lossless", "rule.q_mode=exact,draft", "decoding.temperature=0,1"
     result = command("drafter=eagle3", *axes, *WARM[1:], "timed=1", flags=["-m"])
-    assert result.status == 0 and "τ" in result.out and "the lossless rule" in result.out, "said in words, too"
-    found = {(cell.config()["rule"]["name"], cell.config()["rule"]["q_mode"], cell.config()["decoding"]["temperature"]):
-             written(cell) for cell in result.cells}
+    assert result.status == 0 and "τ" in result.out and "the lossless rule" in result.out, (
+        "said in words, too"
+    )
+    found = {
+        (
+            cell.config()["rule"]["name"],
+            cell.config()["rule"]["q_mode"],
+            cell.config()["decoding"]["temperature"],
+        ): written(cell)
+        for cell in result.cells
+    }
     tau = {key: summary.tau for key, summary in found.items()}
     own, hot = found["mars", "draft", 1], ("lossless", "exact", 1)
     assert own.timed > 0 and own.tau_gain == pytest.approx(tau["mars", "draft", 1] - tau[hot])
     assert own.tau_gain_q == pytest.approx(tau["mars", "draft", 1] - tau["mars", "exact", 1])
     assert own.lossless_accuracy == found[hot].accuracy and own.tau_gain_match is not None
     if own.tau_gain_match != UNDEFINED:
-        assert own.tau_gain == pytest.approx(own.tau_gain_q + own.tau_gain_relaxed + own.tau_gain_greedier)
+        assert own.tau_gain == pytest.approx(
+            own.tau_gain_q + own.tau_gain_relaxed + own.tau_gain_greedier
+        )
     biased = found["lossless", "draft", 1]
-    assert biased.tau_gain_q == pytest.approx(biased.tau_gain) and biased.tau_gain_relaxed == 0.0, "a positive control"
+    assert biased.tau_gain_q == pytest.approx(biased.tau_gain) and biased.tau_gain_relaxed == 0.0, (
+        "a positive control"
+    )
     assert found["mars", "exact", 1].tau_gain_q == 0.0, "the same cell on both sides"
-    assert found["mars", "exact", 0].tau_gain is not None and found["mars", "exact", 0].tau_gain_match is None
+    assert (
+        found["mars", "exact", 0].tau_gain is not None
+        and found["mars", "exact", 0].tau_gain_match is None
+    )
     assert found[hot].tau_gain is None
 
 
@@ -83,8 +109,14 @@ def test_where_the_time_of_a_cycle_goes(command) -> None:
     sps = next(written(cell) for cell in result.store.cells() if "-lossless-" in cell.key)
     parts = sps.phases
     assert 0 < parts["head"] < parts["verify"]
-    assert sps.head_ms == pytest.approx(1e3 * (parts["head"] + parts["accept"])) and 0 < sps.prefill_share < 1
-    assert set(parts) == {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"} and min(parts.values()) > 0
+    assert (
+        sps.head_ms == pytest.approx(1e3 * (parts["head"] + parts["accept"]))
+        and 0 < sps.prefill_share < 1
+    )
+    assert (
+        set(parts) == {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"}
+        and min(parts.values()) > 0
+    )
 
 
 REPORT = """
@@ -110,17 +142,27 @@ values: [tau, tau_gain]
 
 
 def test_controls_are_judged_as_rules_are(command, tmp_path) -> None:
-    """Lossless decoding that is truncated or cooler, presented as a rule at temperature 1, has a distortion, a total
-    variation and a verdict, with the clock of the row that it changes."""
+    """Lossless decoding that is truncated or cooler, presented as a rule at temperature 1, has a
+    distortion, a total variation and a verdict, with the clock of the row that it changes."""
     (tmp_path / "conf" / "report").mkdir(parents=True)
-    (tmp_path / "conf" / "report" / "controlled.yaml").write_text(f"# python -m bench report=controlled\n{REPORT}")
-    result = command("report=controlled", "n=4", "timed=3", "decoding.max_new_tokens=10",
-                     flags=["--config-dir", str(tmp_path / "conf")])
+    (tmp_path / "conf" / "report" / "controlled.yaml").write_text(
+        f"# python -m bench report=controlled\n{REPORT}"
+    )
+    result = command(
+        "report=controlled",
+        "n=4",
+        "timed=3",
+        "decoding.max_new_tokens=10",
+        flags=["--config-dir", str(tmp_path / "conf")],
+    )
     assert result.status == 0, result.err
     table = pd.read_csv(next(tmp_path.rglob("controlled.csv")), low_memory=False)
     found = table.set_index(["Rule", "value_name"])
     for rule in ("control: top-p 0.8", "control: lossless at T = 0.5", "random, 50%"):
-        assert 0 < found.loc[(rule, "equal_d_tv"), "value"] < 1 and found.loc[(rule, "equal_d_distortion"), "value"] > 0
+        assert (
+            0 < found.loc[(rule, "equal_d_tv"), "value"] < 1
+            and found.loc[(rule, "equal_d_distortion"), "value"] > 0
+        )
         assert isinstance(found.loc[(rule, "equal_d_speed"), "verdict"], str)
     assert found.loc[("EAGLE-3", "equal_d_tv"), "value"] < 1e-5
     assert "equal_d_outside" not in set(table["value_name"]), "no target is truncated"

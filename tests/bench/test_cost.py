@@ -1,4 +1,5 @@
-"""Profiles of machines: their file, how they are fitted and measured, and what they say of cells."""
+"""Profiles of machines: their file, how they are fitted and measured, and what they say of
+cells."""
 
 from __future__ import annotations
 
@@ -30,13 +31,15 @@ FILES = sorted((CONF / "cost").glob("*.yaml"))
 MEASURED = yaml.safe_load((CONF / "cost" / "epyc_tiny.yaml").read_text())
 SECONDS = "≤ 1000"
 WRONG: list[tuple[str, Any, str]] = [
-    ("target", {1: {1: 1e308, 2: 1e308}}, SECONDS), ("target", {}, "cost.target"),
+    ("target", {1: {1: 1e308, 2: 1e308}}, SECONDS),
+    ("target", {}, "cost.target"),
     ("rest.cycle", float("nan"), "cost.rest.cycle"),
     ("rests", 1, "cost.rests: unknown key; did you mean cost.rest?"),
-    ("sampled.drafts.model.1.forwards", {1: .002, 4: .001}, "more tokens take less time"),
+    ("sampled.drafts.model.1.forwards", {1: 0.002, 4: 0.001}, "more tokens take less time"),
     ("check", dict(cells=1, median=1.0, low=2.0, high=0.5), "low 2, median 1, high 0.5"),
     ("title", "a\n\x1b[2Jb", "must be one line of printable characters"),
-    ("units", {}, "cost.units.time"), ("units", {"time": "ms"}, "cost.units.time=ms: must be 's'"),
+    ("units", {}, "cost.units.time"),
+    ("units", {"time": "ms"}, "cost.units.time=ms: must be 's'"),
 ]
 """Key, its wrong value, and what is said."""
 
@@ -53,12 +56,20 @@ def test_wrong_numbers(key: str, value: Any, said: str) -> None:
     assert said in str(refused.value) and "\n" not in one_line(refused.value)
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("title: a\ntitle: b\n", "line 2: title is given twice; give it once"),
-    ("units: {time: s}\ntarget: {1: {1: 0.1, 2: 0.2, 1: 0.3}}\n", "line 2: 1 is given twice"),
-    ("- a", "must hold `key: value` lines"), ("a: [", "not YAML"), ("", "cost.units: missing"),
-    ("title: !!python/object:os.system x", "not YAML")])
-def test_a_wrong_file(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("title: a\ntitle: b\n", "line 2: title is given twice; give it once"),
+        ("units: {time: s}\ntarget: {1: {1: 0.1, 2: 0.2, 1: 0.3}}\n", "line 2: 1 is given twice"),
+        ("- a", "must hold `key: value` lines"),
+        ("a: [", "not YAML"),
+        ("", "cost.units: missing"),
+        ("title: !!python/object:os.system x", "not YAML"),
+    ],
+)
+def test_a_wrong_file(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "cost").mkdir()
     file = tmp_path / "cost" / "x.yaml"
     file.write_text(text)
@@ -72,9 +83,12 @@ def test_a_wrong_file(text: str, said: str, tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_shipped_profiles(file: Path, tmp_path: Path) -> None:
-    """They are read, and written and read again as the same; numbers have four digits, as in the files."""
+    """They are read, and written and read again as the same; numbers have four digits, as in the
+    files."""
     profile = load(file)
-    assert profile.sources and 1 in profile.target and "so that τ is this model's" in stated(profile)
+    assert (
+        profile.sources and 1 in profile.target and "so that τ is this model's" in stated(profile)
+    )
     save(tmp_path / "again.yaml", profile)
     again = load(tmp_path / "again.yaml")
     assert again == profile
@@ -83,25 +97,35 @@ def test_shipped_profiles(file: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
-    wrong = load(FILES[0]).model_copy(update={"rest": Rest.model_construct(cycle=1e308, node=0.0, step=0.0)})
+    wrong = load(FILES[0]).model_copy(
+        update={"rest": Rest.model_construct(cycle=1e308, node=0.0, step=0.0)}
+    )
     with pytest.raises(ConfigError, match=r"cost\.rest\.cycle"):
         save(tmp_path / "x.yaml", wrong)
     assert not list(tmp_path.iterdir())
-    good = load(FILES[0]).model_copy(update={"check": Check(cells=2, median=1.0, low=0.9, high=1.1)})
+    good = load(FILES[0]).model_copy(
+        update={"check": Check(cells=2, median=1.0, low=0.9, high=1.1)}
+    )
     save(tmp_path / "x.yaml", good)
     assert load(tmp_path / "x.yaml").check == good.check
-    assert (tmp_path / "x.yaml").read_text().startswith("# python -m bench report=controls cost=x\n# All times")
+    assert (
+        (tmp_path / "x.yaml")
+        .read_text()
+        .startswith("# python -m bench report=controls cost=x\n# All times")
+    )
 
 
 def test_the_profile_of_a_data_sheet_meets_what_vllm_reports() -> None:
-    """vLLM's issue 20780, EAGLE-3 on Llama-3.1-8B, one H100: cycles of chains of 2 to 7, and 7.07 ms without a draft.
-    A price per cycle alone misses them by up to 13%."""
+    """vLLM's issue 20780, EAGLE-3 on Llama-3.1-8B, one H100: cycles of chains of 2 to 7, and 7.07
+    ms without a draft. A price per cycle alone misses them by up to 13%."""
     measured = {2: 10.20, 3: 11.41, 4: 12.47, 5: 13.71, 6: 14.53, 7: 15.19}
     profile = load(CONF / "cost" / "h100_llama31_8b.yaml")
     assert profile.target[1][1] == pytest.approx(7.07e-3, rel=0.02)
     for length, milliseconds in measured.items():
         clock = Clock(profile, "eagle3", "lossless", False, 1, lambda levels: [1] * levels)
-        one = synthetic_cells.sample("a", [0, 0], committed=[1], accepted=[1], nodes=[length], levels=[length])
+        one = synthetic_cells.sample(
+            "a", [0, 0], committed=[1], accepted=[1], nodes=[length], levels=[length]
+        )
         [seconds] = clock.cycles(one)
         assert seconds == pytest.approx(milliseconds / 1e3, rel=0.022)
         assert seconds == pytest.approx((8.35 + 1.016 * length) / 1e3, rel=0.01)
@@ -126,7 +150,9 @@ def test_each_number_of_tokens_has_its_price() -> None:
 @pytest.mark.parametrize("shapes", [[(1, 3, 8)], [(1,)], [(1, 3, 8), (1, 3)]])
 def test_few_shapes_are_priced_as_a_whole(shapes: list[tuple[int, ...]]) -> None:
     found = drafting([(shape, seconds(shape)) for shape in shapes])
-    assert [found.seconds(shape) for shape in shapes] == pytest.approx([seconds(shape) for shape in shapes], rel=0.03)
+    assert [found.seconds(shape) for shape in shapes] == pytest.approx(
+        [seconds(shape) for shape in shapes], rel=0.03
+    )
     assert len(found.forwards) <= 2
 
 
@@ -136,20 +162,39 @@ def test_a_drafter_without_a_model() -> None:
 
 
 def test_what_a_rule_asks_of_drafts_is_its_own_price() -> None:
-    """A rule whose drafts carry their distribution pays for that; the draft's own price is that of the lossless rule,
-    and noise of a rule that asks for nothing else does not count."""
+    """A rule whose drafts carry their distribution pays for that; the draft's own price is that of
+    the lossless rule, and noise of a rule that asks for nothing else does not count."""
     chain, tree = (1, 1, 1), (1, 3, 3, 3)
-    cycles = {Size("none", "lossless", 0, (), NOTHING): {"draft": 0.0, "verify": 5.0, "accept": 0.3, "rest": 0.1}}
+    cycles = {
+        Size("none", "lossless", 0, (), NOTHING): {
+            "draft": 0.0,
+            "verify": 5.0,
+            "accept": 0.3,
+            "rest": 0.1,
+        }
+    }
     for nodes, forwards in ((3, chain), (15, tree)):
-        for rule, carried, draft in (("lossless", NOTHING, 0.0), ("mars", NOTHING, 0.0), ("fsd", Q, 0.4)):
+        for rule, carried, draft in (
+            ("lossless", NOTHING, 0.0),
+            ("mars", NOTHING, 0.0),
+            ("fsd", Q, 0.4),
+        ):
             cycles[Size("eagle3", rule, nodes, forwards, carried)] = {
-                "draft": seconds(forwards) + draft, "verify": 7.0, "accept": 0.3 + 0.01 * nodes, "rest": 0.1}
+                "draft": seconds(forwards) + draft,
+                "verify": 7.0,
+                "accept": 0.3 + 0.01 * nodes,
+                "rest": 0.1,
+            }
     times = Times(cycles, {"none": [(10, 2.0), (20, 3.0)], "eagle3": [(10, 0.2), (20, 0.4)]})
     found = costs_of({1: times})
     accept = {rule: (price.cycle, price.node) for rule, price in found.accept.items()}
-    assert accept["mars"] == pytest.approx((0.3, 0.01)) and accept["fsd"] == pytest.approx((0.7, 0.01))
+    assert accept["mars"] == pytest.approx((0.3, 0.01)) and accept["fsd"] == pytest.approx(
+        (0.7, 0.01)
+    )
     price = found.drafts["eagle3"][1]
-    assert price.seconds(tree) == pytest.approx(seconds(tree)) and price.reading(15) == pytest.approx(0.3)
+    assert price.seconds(tree) == pytest.approx(seconds(tree)) and price.reading(
+        15
+    ) == pytest.approx(0.3)
     assert verification(times.lossless) == {1: 5.0, 4: 7.0, 16: 7.0}
 
 
@@ -158,16 +203,30 @@ def test_noise_does_not_fall() -> None:
 
 
 CHAIN = ("drafter=eagle3", "drafter.tree=chain", "draft.length=3")
-SHAPES = {"model": [["draft.length=1"], ["draft.length=3"]], "prompt_lookup": [["draft.length=3"]],
-          "eagle3": [["drafter.tree=chain", "draft.length=1"], ["drafter.tree=chain", "draft.length=3"],
-                     ["drafter.total=8", "drafter.depth=2", "drafter.top_k=3"]], "hass": [["draft.length=oops"]]}
+SHAPES = {
+    "model": [["draft.length=1"], ["draft.length=3"]],
+    "prompt_lookup": [["draft.length=3"]],
+    "eagle3": [
+        ["drafter.tree=chain", "draft.length=1"],
+        ["drafter.tree=chain", "draft.length=3"],
+        ["drafter.total=8", "drafter.depth=2", "drafter.top_k=3"],
+    ],
+    "hass": [["draft.length=oops"]],
+}
 
 
-def test_a_profile_of_this_machine(command: Command, pair: list[str], tmp_path: Path,
-                                   capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_of_this_machine(
+    command: Command,
+    pair: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Every drafter and rule that can run has a price, and those of timed cells are checked."""
     task = ["task=mini_gsm", "decoding.max_new_tokens=12"]
-    store = command(*pair, *CHAIN, *task, "rule=lossless", "n=2", "timed=2", "trace=false").store.root
+    store = command(
+        *pair, *CHAIN, *task, "rule=lossless", "n=2", "timed=2", "trace=false"
+    ).store.root
     monkeypatch.setattr(cost_profile, "SHAPES", SHAPES)
     monkeypatch.setattr(cost_profile, "JUDGED", (" ".join(CHAIN),))
     monkeypatch.setattr(Composer, "options", lambda self, group: ["lossless", "mars", "arc"])
@@ -178,27 +237,45 @@ def test_a_profile_of_this_machine(command: Command, pair: list[str], tmp_path: 
     assert profile is not None and profile.check is not None and profile.check.cells == 1
     assert list(profile.target) == [1] and {1, 4, 8} <= set(profile.target[1])
     for costs in (profile.sampled, profile.greedy):
-        assert costs is not None and set(costs.accept) == {"lossless", "mars"}, "arc has no constants here"
+        assert costs is not None and set(costs.accept) == {"lossless", "mars"}, (
+            "arc has no constants here"
+        )
         assert {name: sorted(price[1].forwards) for name, price in costs.drafts.items()} == {
-            "model": [1], "eagle3": [1, 3], "prompt_lookup": []}
+            "model": [1],
+            "eagle3": [1, 3],
+            "prompt_lookup": [],
+        }
     assert profile.sampled.drafts["model"][1].seconds((1, 1, 1)) > 0
 
 
-CELL = ("drafter=eagle3", "drafter.tree=chain", "draft.length=3", "task=mini_gsm", "n=4", "timed=2", "trace=false",
-        "decoding.max_new_tokens=12", "decoding.temperature=1")
+CELL = (
+    "drafter=eagle3",
+    "drafter.tree=chain",
+    "draft.length=3",
+    "task=mini_gsm",
+    "n=4",
+    "timed=2",
+    "trace=false",
+    "decoding.max_new_tokens=12",
+    "decoding.temperature=1",
+)
 
 
 def test_a_cell_on_another_machine(command: Command, pair: list[str]) -> None:
-    """Its clock is the profile's alone: other speeds than those measured here, the same τ, over all prompts."""
+    """Its clock is the profile's alone: other speeds than those measured here, the same τ, over all
+    prompts."""
     result = command(*pair, *CELL, "rule=lossless")
     store = f"store.dir={result.store.root}"
     here = load(CONF / "cost" / "epyc_tiny.yaml").model_copy(
-        update={"machine": cost.processor(result.cell.environment())})
+        update={"machine": cost.processor(result.cell.environment())}
+    )
     [(_, measured)] = cost.predictions(result.store, here, "local")
     assert measured == pytest.approx(written(result.cell).answer_speedup)
     with composer() as hydra:
         line = [*pair, *CELL, "rule=lossless", store]
-        there = Session(hydra.settings([*line, "cost=h100_llama31_8b"])).compared(hydra.point(line).cell)
+        there = Session(hydra.settings([*line, "cost=h100_llama31_8b"])).compared(
+            hydra.point(line).cell
+        )
     assert there is not None and there.timed == there.n == 4 and there.phases is None
     assert there.tau == written(result.cell).tau
     assert there.answer_speedup_ci95[0] < there.answer_speedup < there.answer_speedup_ci95[1]

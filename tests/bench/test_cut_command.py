@@ -1,4 +1,5 @@
-"""Draft models cut out of their target, through the whole command: as drafts, by themselves, and not trained yet."""
+"""Draft models cut out of their target, through the whole command: as drafts, by themselves, and
+not trained yet."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.helpers.tiny_models import save_cut
 
 @pytest.fixture
 def cut(pair_folder: Path, tmp_path: Path) -> Path:
-    """A cut of the small target: one of its layers, and one of its own that starts as the target's last."""
+    """A cut of the small target: one of its layers, and one of its own that starts as the target's
+    last."""
     return save_cut(tmp_path / "cut", load_model(str(pair_folder / "target")), shared=1)
 
 
@@ -31,12 +33,16 @@ def test_a_cut_runs_by_itself(command, cut: Path, pair_folder: Path) -> None:
     for prompt in MiniTask("mini_gsm").prompts(3):
         ids = alone.encode([{"role": "user", "content": prompt.turns[0]}])
         [expected] = generate(method, [Request(ids, "key")], Limits(12, alone.eos_ids))
-        assert {one.id: one for one in result.cell.samples()}[prompt.id].output_ids == expected.output_ids
+        assert {one.id: one for one in result.cell.samples()}[
+            prompt.id
+        ].output_ids == expected.output_ids
 
 
 def test_a_cut_that_names_no_target_drafts_only(command, cut: Path) -> None:
     config = json.loads((cut / "config.json").read_text())
-    (cut / "config.json").write_text(json.dumps({key: value for key, value in config.items() if key != "target"}))
+    (cut / "config.json").write_text(
+        json.dumps({key: value for key, value in config.items() if key != "target"})
+    )
     assert command(f"pair.draft={cut}", "method=sps", "n=1").status == 0
     result = command(f"pair.target={cut}", "method=ar", "n=1")
     [line] = result.err.splitlines()

@@ -15,8 +15,14 @@ from tests.helpers.tiny_models import language_model, prompts
 
 @pytest.mark.parametrize("new", [1, 2, 3, 23])
 def test_the_answer_is_that_of_the_decode(new: int) -> None:
-    method = build_method(language_model("llama", layers=3, seed=4), language_model(layers=1, seed=4),
-                          registry.drafter("model")(), registry.rule("mars")(theta=0.1), Sampling(1.0), 4)
+    method = build_method(
+        language_model("llama", layers=3, seed=4),
+        language_model(layers=1, seed=4),
+        registry.drafter("model")(),
+        registry.rule("mars")(theta=0.1),
+        Sampling(1.0),
+        4,
+    )
     request, limits = Request(prompts(1)[0], "0/test"), Limits(new, frozenset())
     ids, clauses = zip(*answer(method, request, limits), strict=True)
     [plain] = generate(method, [request], limits)
@@ -29,5 +35,10 @@ def test_tokens_are_coloured_by_their_clause() -> None:
     clauses = [Clause.DRAWN, Clause.STRICT, Clause.RELAXED, Clause.DRAWN]
     text = coloured(list(enumerate(clauses)), "abcd".__getitem__)
     answered, legend = text.plain.split("\n\n")
-    assert answered == "abcd" and [line.split()[0] for line in legend.splitlines()] == ["1", "0", "1", "2"]
+    assert answered == "abcd" and [line.split()[0] for line in legend.splitlines()] == [
+        "1",
+        "0",
+        "1",
+        "2",
+    ]
     assert [span.style for span in text.spans[:4]] == [STYLES[clause][0] for clause in clauses]

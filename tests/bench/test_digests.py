@@ -1,9 +1,10 @@
-"""The cells of each report's editions, and the prompts of each task whose rows are in the checkout, by digests.
+"""The cells of each report's editions, and the prompts of each task whose rows are in the checkout,
+by digests.
 
-A line of digests.txt that changes without being meant to changes what a paper's table is of; where it is meant, the
-line that is shown goes there. Of a report: how many points, by the names of their cells without the content of the
-models and with their numbers of prompts; of a point that waits for a file, by its overrides. A new option at its
-default leaves all of them."""
+A line of digests.txt that changes without being meant to changes what a paper's table is of; where
+it is meant, the line that is shown goes there. Of a report: how many points, by the names of their
+cells without the content of the models and with their numbers of prompts; of a point that waits for
+a file, by its overrides. A new option at its default leaves all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from results.reports.spec import Point
 from tasks import registry
 
 HELD = (Path(__file__).parent / "digests.txt").read_text(encoding="utf-8").splitlines()
-REPORTS = sorted({path.stem for path in (CONF / "report").glob("*.yaml")} - {"workload"})  # its prompts are a user's
+REPORTS = sorted(
+    {path.stem for path in (CONF / "report").glob("*.yaml")} - {"workload"}
+)  # its prompts are a user's
 TASKS = [line.split()[0].removeprefix("task=") for line in HELD if line.startswith("task=")]
 COUNT = 64
 
@@ -46,7 +49,11 @@ def digest(of: list[Any]) -> str:
 
 def said(point: Point, plan: Plan) -> list[Any]:
     cell = plan.cells.get(point.coords)
-    own = list(point.overrides) if cell is None else [cell.named(cell.identity({}, {})), cell.n, cell.timed]
+    own = (
+        list(point.overrides)
+        if cell is None
+        else [cell.named(cell.identity({}, {})), cell.n, cell.timed]
+    )
     return [*point.coords, *own]
 
 
@@ -55,16 +62,25 @@ def editions(hydra: Composer, name: str) -> Iterator[str]:
     pairs = pairs_of(report.axes)
     for scale in SCALES:
         if scale == "embedded" or pairs[scale]:
-            chosen = "pair=smollm2" if scale == "real" and pairs["real"] == ["smollm2"] else f"scale={scale}"
+            chosen = (
+                "pair=smollm2"
+                if scale == "real" and pairs["real"] == ["smollm2"]
+                else f"scale={scale}"
+            )
             rule = ["rule=mars"] if takes_rule(report) else []
             plan = plan_of(report, hydra, [chosen, *rule, "engine.device=cpu"])
-            yield f"report={name} {chosen} {digest([said(point, plan) for point in plan.spec.points()])}"
+            yield (
+                f"report={name} {chosen} "
+                f"{digest([said(point, plan) for point in plan.spec.points()])}"
+            )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_cells_of_a_report(name: str, hydra: Composer) -> None:
-    assert list(editions(hydra, name)) == [line for line in HELD if line.startswith(f"report={name} ")]
+    assert list(editions(hydra, name)) == [
+        line for line in HELD if line.startswith(f"report={name} ")
+    ]
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -73,4 +89,5 @@ def test_the_prompts_of_a_task(name: str, hydra: Composer) -> None:
     kind = config.pop("name")
     prompts = registry.build(kind, registry.options(kind).model_validate(config)).prompts(COUNT, 0)
     assert [f"task={name} {digest(list(map(asdict, prompts)))}"] == [
-        line for line in HELD if line.startswith(f"task={name} ")]
+        line for line in HELD if line.startswith(f"task={name} ")
+    ]

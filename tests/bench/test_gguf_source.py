@@ -1,4 +1,5 @@
-"""GGUF files through the whole command: the tokens of `transformers.generate`, and a record of what was measured."""
+"""GGUF files through the whole command: the tokens of `transformers.generate`, and a record of what
+was measured."""
 
 from __future__ import annotations
 
@@ -35,13 +36,20 @@ def file(tmp_path: Path, pair_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def stock(file: Path) -> PreTrainedModel:
     """The file as transformers itself reads it."""
-    return AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32
+    ).eval()
 
 
 def greedy(model: PreTrainedModel, ids: list[int], new: int) -> list[int]:
-    out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-                         max_new_tokens=new, do_sample=False, use_cache=True)
-    return out[0, len(ids):].tolist()
+    out = model.generate(
+        torch.tensor([ids]),
+        attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        max_new_tokens=new,
+        do_sample=False,
+        use_cache=True,
+    )
+    return out[0, len(ids) :].tolist()
 
 
 def test_greedy_output_is_that_of_generate(command, file) -> None:
@@ -53,13 +61,18 @@ def test_greedy_output_is_that_of_generate(command, file) -> None:
     from tasks.mini import MiniTask
 
     for prompt in MiniTask("mini_gsm").prompts(5):
-        ids = tokenizer.apply_chat_template([{"role": "user", "content": prompt.turns[0]}], add_generation_prompt=True,
-                                            return_dict=False)
+        ids = tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt.turns[0]}],
+            add_generation_prompt=True,
+            return_dict=False,
+        )
         assert samples[prompt.id].output_ids == greedy(model, ids, 12)
     digest = user_cache.sha256(file)
     environment = result.cell.environment()
     assert environment["models"] == {"target": digest} and environment["packages"]["gguf"]
-    assert environment["dequantised"] == {"target": f"tiny.gguf, tensors: 15 Q4_1, 5 F32, SHA-256 {digest}"}
+    assert environment["dequantised"] == {
+        "target": f"tiny.gguf, tensors: 15 Q4_1, 5 F32, SHA-256 {digest}"
+    }
 
 
 def test_a_dry_run_converts_nothing(command, file) -> None:
@@ -69,11 +82,14 @@ def test_a_dry_run_converts_nothing(command, file) -> None:
     assert not (file.parent / "cache" / "gguf").exists()
     gguf.converted(file)
     config_folder.cache_clear()
-    assert "local-prompt_lookup-lossless-mini_gsm-" in command(*words).out, "its name, with the model's fingerprint"
+    assert "local-prompt_lookup-lossless-mini_gsm-" in command(*words).out, (
+        "its name, with the model's fingerprint"
+    )
 
 
 LEAST_ACCEPTED = {"eagle3": 0.5, "model": 0.2}
-"""Draft tokens a cycle that the shipped drafters at least get right: one given wrong states gets none."""
+"""Draft tokens a cycle that the shipped drafters at least get right: one given wrong states gets
+none."""
 NEW = 32
 
 
@@ -84,18 +100,28 @@ def test_the_real_model_decodes_as_generate_does() -> None:
         pair = parse(Pair, hydra.point(["pair=smollm2"]).config, "pair")
     file = user_cache.package_file(pair.target.source.removeprefix(PACKAGE))
     if not file.is_file():
-        pytest.skip("no weights of pair=smollm2 in the cache: any command with pair=smollm2 fetches them")
+        pytest.skip(
+            "no weights of pair=smollm2 in the cache: any command with pair=smollm2 fetches them"
+        )
     target, model = load_model(pair.target.source, revision=pair.target.revision), stock(file)
-    with gzip.open(PROJECT / "tasks" / "data" / "gsm8k" / "test.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(
+        PROJECT / "tasks" / "data" / "gsm8k" / "test.jsonl.gz", "rt", encoding="utf-8"
+    ) as lines:
         asked = ["What is the capital of France?", json.loads(next(lines))["question"]]
     prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
     expected = [greedy(model, ids, NEW) for ids in prompts]
     assert "rance" in target.decode(expected[0]), "it has learnt something"
-    models = {"eagle3": load_eagle3(pair.checkpoint("eagle3").source, target),
-              "model": load_cut(pair.checkpoint("draft").source, target)}
+    models = {
+        "eagle3": load_eagle3(pair.checkpoint("eagle3").source, target),
+        "model": load_cut(pair.checkpoint("draft").source, target),
+    }
     for name, drafted_by in models.items():
-        method = build_method(target, drafted_by, drafter(name)(), rule("lossless")(), Sampling(0.0), 5, None)
-        runs = generate(method, [Request(ids, "key") for ids in prompts], Limits(NEW, target.eos_ids))
+        method = build_method(
+            target, drafted_by, drafter(name)(), rule("lossless")(), Sampling(0.0), 5, None
+        )
+        runs = generate(
+            method, [Request(ids, "key") for ids in prompts], Limits(NEW, target.eos_ids)
+        )
         assert [run.output_ids for run in runs] == expected, name
         accepted = sum(sum(run.accepted) for run in runs) / sum(len(run.accepted) for run in runs)
         assert accepted > LEAST_ACCEPTED[name], (name, accepted)

@@ -22,34 +22,52 @@ H100 = gpu.MEASURED / "nvidia_h100_80gb_hbm3"
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command writes on a CPU, its longest part apart."""
     folder = tmp_path_factory.mktemp("gpu") / "cpu"
-    assert gpu.main(["device=cpu", "parts=forward,cycle,profile,controls", f"into={folder}", "minutes=9"]) == 0
+    assert (
+        gpu.main(
+            ["device=cpu", "parts=forward,cycle,profile,controls", f"into={folder}", "minutes=9"]
+        )
+        == 0
+    )
     return folder
 
 
 def found(folder: Path, part: str) -> dict[str, list[dict[str, object]]]:
-    tables: dict[str, list[dict[str, object]]] = json.loads((folder / f"{part}.json").read_text())["tables"]
+    tables: dict[str, list[dict[str, object]]] = json.loads((folder / f"{part}.json").read_text())[
+        "tables"
+    ]
     return tables
 
 
 def test_every_part_writes_its_tables(measured: Path) -> None:
     assert {row["k"] for row in found(measured, "forward")[forward.TITLE]} == {1, 8}
-    assert [row["arm"] for row in found(measured, "cycle")[cycle.CYCLE]] == [arm.name for arm in cycle.ARMS]
-    assert [row["method"] for row in found(measured, "controls")[controls.TITLE]] == list(controls.METHODS)
+    assert [row["arm"] for row in found(measured, "cycle")[cycle.CYCLE]] == [
+        arm.name for arm in cycle.ARMS
+    ]
+    assert [row["method"] for row in found(measured, "controls")[controls.TITLE]] == list(
+        controls.METHODS
+    )
     assert "no GPU" in (measured / "README.md").read_text(), "a CPU's page must not read as a GPU's"
 
-
     rows = found(measured, "controls")[controls.TITLE]
-    assert all(row["τ on a CPU"] == pytest.approx(row["τ"], rel=0.1) for row in rows), "committed, of another CPU"
+    assert all(row["τ on a CPU"] == pytest.approx(row["τ"], rel=0.1) for row in rows), (
+        "committed, of another CPU"
+    )
 
 
-def test_a_second_run_into_the_same_folder_is_refused(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_into_the_same_folder_is_refused(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = (measured / "forward.json").read_bytes()
     assert gpu.main(["device=cpu", "parts=forward", f"into={measured}"]) == 2
-    assert "holds forward already" in capsys.readouterr().err and (measured / "forward.json").read_bytes() == before
+    assert (
+        "holds forward already" in capsys.readouterr().err
+        and (measured / "forward.json").read_bytes() == before
+    )
 
 
-def test_a_part_that_fails_leaves_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                           capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_fails_leaves_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(machine: Machine, result: Found) -> None:
         raise KeyError("nothing there")
 
@@ -76,7 +94,9 @@ def test_a_wrong_engine_is_a_failure(pair: exact.Subject, tmp_path: Path) -> Non
     lean = method.target.lean
     try:
         method.target.lean = lambda *given, **named: (-lean(*given, **named)[0], None, None)  # type: ignore[assignment, misc]
-        subject = exact.Subject("x", "float32", pair.stock, pair.prompts, {"plain": method}, pair.new)
+        subject = exact.Subject(
+            "x", "float32", pair.stock, pair.prompts, {"plain": method}, pair.new
+        )
         [row] = exact._beside(subject, result)
     finally:
         method.target.lean = lean
@@ -87,31 +107,46 @@ def test_replayed_lengths_are_kept() -> None:
     """A cycle keeps what the record says, whatever its rule would keep."""
     machine, accepted = Machine(torch.device("cpu"), 0.0, print), [0, 3, 1, 2]
     target = forward.random_model(machine, "tiny")
-    head, drafter = forward.random_head(machine, "tiny", target), registry.drafter("eagle3")(tree="chain")
-    method = cycle.build_method(target, head, drafter, registry.rule("lossless")(), cycle.SAMPLING, 5)
+    head, drafter = (
+        forward.random_head(machine, "tiny", target),
+        registry.drafter("eagle3")(tree="chain"),
+    )
+    method = cycle.build_method(
+        target, head, drafter, registry.rule("lossless")(), cycle.SAMPLING, 5
+    )
     replayed = cycle.Replayed(method.rule, accepted, machine.device)
-    answer = generate(cycle.replace(method, rule=replayed), [Request([1, 2, 3], "x")], Limits(20, frozenset()))[0]
+    answer = generate(
+        cycle.replace(method, rule=replayed), [Request([1, 2, 3], "x")], Limits(20, frozenset())
+    )[0]
     assert answer.accepted[:8] == [0, 3, 1, 2, 0, 3, 1, 2]
 
 
 def test_the_profile_of_the_h100_predicts_its_cycles(tmp_path: Path) -> None:
-    """Made again from the committed measurements: the committed profile, and within 5% of every cycle."""
+    """Made again from the committed measurements: the committed profile, and within 5% of every
+    cycle."""
     for name in profile.NEEDED:
         shutil.copy(H100 / f"{name}.json", tmp_path)
     result = Found(tmp_path / "profile.json")
     profile.measure(Machine(torch.device("cpu"), float("inf"), print), result)
     ratios = [row["predicted ÷ measured"] for row in result.tables[profile.PREDICTED]]
     assert len(ratios) == len(cycle.ARMS) and np.abs(np.array(ratios) - 1).max() < 0.05
-    made, kept = (yaml.safe_load((folder / "profile.yaml").read_text()) for folder in (tmp_path, H100))
+    made, kept = (
+        yaml.safe_load((folder / "profile.yaml").read_text()) for folder in (tmp_path, H100)
+    )
     assert made | {"title": ""} == kept | {"title": ""}, "the title holds the folder's name"
 
 
-@pytest.mark.parametrize("error, listed", [
-    (torch.OutOfMemoryError("none"), "skipped"), (ValueError("refused"), "skipped"),
-    (RuntimeError("a graph"), "failures"),
-])
+@pytest.mark.parametrize(
+    "error, listed",
+    [
+        (torch.OutOfMemoryError("none"), "skipped"),
+        (ValueError("refused"), "skipped"),
+        (RuntimeError("a graph"), "failures"),
+    ],
+)
 def test_what_ends_a_step(error: Exception, listed: str, tmp_path: Path) -> None:
-    """A model without memory is no failure of the program; a device that fails is one, and the exit status says so."""
+    """A model without memory is no failure of the program; a device that fails is one, and the exit
+    status says so."""
     result = Found(tmp_path / "exact.json")
 
     def fail() -> None:

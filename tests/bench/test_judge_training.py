@@ -25,7 +25,11 @@ from tests.helpers.tiny_models import language_model, prompts
 def separable(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[str]]:
     rng = np.random.default_rng(seed)
     x = rng.normal(3.0, 2.0, (n, 6))
-    return x, (x[:, 0] - x[:, 1] + rng.normal(0, 0.7, n) > 0).astype(int), [f"p{i // 8}" for i in range(n)]
+    return (
+        x,
+        (x[:, 0] - x[:, 1] + rng.normal(0, 0.7, n) > 0).astype(int),
+        [f"p{i // 8}" for i in range(n)],
+    )
 
 
 def test_the_classifier_separates_prompts_it_has_not_seen() -> None:
@@ -44,7 +48,9 @@ def test_weighting_makes_the_rare_kind_count() -> None:
     x, y, groups = separable(800)
     rare = (y == 0) | (np.arange(800) % 10 == 0)
     x, y, groups = x[rare], y[rare], [g for g, keep in zip(groups, rare, strict=True) if keep]
-    plain, weighted = (train(x, y, groups, weighted=w, share=0.3)[0]["thresholds"] for w in (False, True))
+    plain, weighted = (
+        train(x, y, groups, weighted=w, share=0.3)[0]["thresholds"] for w in (False, True)
+    )
     assert np.median(weighted) > np.median(plain)
 
 
@@ -64,14 +70,17 @@ def test_groups_are_never_split() -> None:
 def test_features_are_the_states_at_the_last_token() -> None:
     target, draft, ids = language_model(layers=3), language_model(layers=1), prompts(1)[0]
     found = features(target, draft, ids)
-    own = [model.forward(torch.tensor([ids]), model.new_cache(1, 64), hidden=True).hidden[0, -1]
-           for model in (draft, target)]
+    own = [
+        model.forward(torch.tensor([ids]), model.new_cache(1, 64), hidden=True).hidden[0, -1]
+        for model in (draft, target)
+    ]
     torch.testing.assert_close(torch.tensor(found), torch.cat(own))
     assert len(features(target, None, ids)) == len(own[1])
 
 
 class LastDigits:
-    """A task over token ids: the answer is how many of the emitted tokens are odd, modulo a small number."""
+    """A task over token ids: the answer is how many of the emitted tokens are odd, modulo a small
+    number."""
 
     name, metric, proportion, version, stop = "odd", "exact match", True, 1, ()
 
@@ -85,7 +94,9 @@ class LastDigits:
 
 def miner(modulus: int, most: int = 9) -> Miner:
     target, draft = language_model(layers=3), language_model(layers=3, seed=1)
-    method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
+    method = build_method(
+        target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1
+    )
     return Miner(method, draft, LastDigits(modulus), Limits(12, frozenset()), most)
 
 
@@ -125,12 +136,17 @@ def test_the_number_of_labels_is_limited() -> None:
 
 def test_drafted_choices_are_teacher_forced() -> None:
     draft, (before, text) = language_model(layers=1), prompts(2)
-    want = [int(draft.model(torch.tensor([before + text[:i]])).logits[0, -1].argmax()) for i in range(len(text))]
+    want = [
+        int(draft.model(torch.tensor([before + text[:i]])).logits[0, -1].argmax())
+        for i in range(len(text))
+    ]
     assert drafted(draft, before, text) == want
 
 
 def test_what_cannot_be_mined_is_refused() -> None:
-    assert same_answer(Score(1.0, "7"), Score(1.0, "7")) and not same_answer(Score(0.0, "7"), Score(0.0, "8"))
+    assert same_answer(Score(1.0, "7"), Score(1.0, "7")) and not same_answer(
+        Score(0.0, "7"), Score(0.0, "8")
+    )
     work = miner(2)
     with pytest.raises(ValueError, match="x has 2 turns"):
         work(Prompt(id="x", turns=("a", "b")))

@@ -1,4 +1,5 @@
-"""Groups as units of work: their order, workers of this machine, Ray, and Slurm's commands as scripts."""
+"""Groups as units of work: their order, workers of this machine, Ray, and Slurm's commands as
+scripts."""
 
 from __future__ import annotations
 
@@ -28,12 +29,16 @@ PASSES = Passes(frozenset(), frozenset(), 16, None)
 @pytest.fixture
 def cells(pair: list[str]):
     with composer() as hydra:
-        yield lambda *overrides: [point.cell for point in hydra.command(["-m", *pair, *overrides]).points]
+        yield lambda *overrides: [
+            point.cell for point in hydra.command(["-m", *pair, *overrides]).points
+        ]
 
 
 def test_rotations_of_a_pair_come_together(cells, tmp_path: Path) -> None:
     common = "method=sps,mars", "n=4"
-    small = cells(*common, "task=mini_gsm,mini_chat", "decoding.max_new_tokens=8", "pair.name=small")
+    small = cells(
+        *common, "task=mini_gsm,mini_chat", "decoding.max_new_tokens=8", "pair.name=small"
+    )
     large = cells(*common, "task=mini_gsm,mini_code", "decoding.max_new_tokens=99")
     works = works_of([*large[:2], *small, *large[2:]], PASSES, Store(tmp_path))
     assert [work.pair.name for work in works] == ["local", "local", "small", "small"]
@@ -41,7 +46,9 @@ def test_rotations_of_a_pair_come_together(cells, tmp_path: Path) -> None:
 
 
 def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Path) -> None:
-    [work] = works_of(cells("method=sps,mars", "n=1", "decoding.max_new_tokens=8"), PASSES, Store(tmp_path))
+    [work] = works_of(
+        cells("method=sps,mars", "n=1", "decoding.max_new_tokens=8"), PASSES, Store(tmp_path)
+    )
     with Store(tmp_path).cell(work.cells[1].name).lock():
         assert set(complete(work, ModelPool())) == {cell.name for cell in work.cells}
     assert Store(tmp_path).cells() == [], "not a part of it is measured here"
@@ -62,23 +69,33 @@ def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_package_is_one_line(command, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(launchers, "find_spec", lambda name: None)
     result = command("method=sps", f"launch={name}")
-    assert result.status == 2 and result.err.startswith(f"error: launch={name}: ") and "[cluster]" in result.err
+    assert (
+        result.status == 2
+        and result.err.startswith(f"error: launch={name}: ")
+        and "[cluster]" in result.err
+    )
 
 
 @pytest.mark.slow
-def test_workers_of_this_machine_fill_the_store_as_one_process_does(command, tmp_path: Path,
-                                                                    monkeypatch: pytest.MonkeyPatch,
-                                                                    caplog: pytest.LogCaptureFixture) -> None:
-    """One dies after two samples of mini_gsm, which another goes on with; all die of mini_chat, which fails alone."""
+def test_workers_of_this_machine_fill_the_store_as_one_process_does(
+    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One dies after two samples of mini_gsm, which another goes on with; all die of mini_chat,
+    which fails alone."""
     alone = command(*SWEEP, *SIZE, flags=["-m"], store=tmp_path / "alone")
     assert alone.status == 0 and not any(row.shared for cell in alone.cells for row in cell.timed())
     monkeypatch.setattr(launch, "worker", dying.worker)
-    monkeypatch.setattr(launch, "Child", lambda method, *given: pool.Child("forkserver", *given))  # torch imported once
+    monkeypatch.setattr(
+        launch, "Child", lambda method, *given: pool.Child("forkserver", *given)
+    )  # torch imported once
     given = (*SWEEP, *SIZE, "quality_batch=1", "launch.parallel=2")
     spread = command(*given, flags=["-m"], store=tmp_path / "spread")
     assert spread.status == 1 and (tmp_path / "died").exists()
     assert caplog.text.count(": resuming ") == 1 + pool.MOST_DEATHS - 1
-    assert spread.err.count("failed: ") == spread.err.count("-mini_chat-") == 2 and "processes died" in spread.err
+    assert (
+        spread.err.count("failed: ") == spread.err.count("-mini_chat-") == 2
+        and "processes died" in spread.err
+    )
     assert all("-mini_gsm-" in cell.key and cell.failure() is None for cell in spread.store.cells())
     monkeypatch.undo()
     spread = command(*given[:-1], flags=["-m"], store=tmp_path / "spread")
@@ -88,10 +105,15 @@ def test_workers_of_this_machine_fill_the_store_as_one_process_does(command, tmp
     for cell in spread.cells:
         if "-mini_gsm-" in cell.key:
             assert all(row.shared for row in cell.timed())
-            assert "launch.parallel=2" in cell.environment()["argv"], "the command, not the worker's"
+            assert "launch.parallel=2" in cell.environment()["argv"], (
+                "the command, not the worker's"
+            )
 
 
-NO_RAY, RAY = find_spec("ray") is None, "no scheduler: ray is not installed (pip install -e .[cluster])"
+NO_RAY, RAY = (
+    find_spec("ray") is None,
+    "no scheduler: ray is not installed (pip install -e .[cluster])",
+)
 NO_SUBMITIT, SUBMITIT = find_spec("submitit") is None, "no scheduler: submitit is not installed"
 CLUSTER = *SWEEP, *SIZE, "quality_batch=1"
 
@@ -105,17 +127,22 @@ def expected(command, tmp_path: Path) -> Decoded:
 
 def assert_equal(result, expected: Decoded) -> None:
     """The same cells with the same tokens, each prompt once, timed beside other workers."""
-    assert difference(decoded(result.store.root), expected) == "" and doubled(result.store.root) == ""
+    assert (
+        difference(decoded(result.store.root), expected) == "" and doubled(result.store.root) == ""
+    )
     assert all(row.shared for cell in result.cells for row in cell.timed()) and result.cells
     assert [written(cell).timed for cell in result.cells] == [2] * 4
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(NO_RAY, reason=RAY)
-def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(command, tmp_path: Path, expected: Decoded,
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(
+    command, tmp_path: Path, expected: Decoded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(launch, "work_of_ray", dying.work_of_ray)
-    result = command(*CLUSTER, "launch=ray", "launch.parallel=2", flags=["-m"], store=tmp_path / "ray")
+    result = command(
+        *CLUSTER, "launch=ray", "launch.parallel=2", flags=["-m"], store=tmp_path / "ray"
+    )
     assert result.status == 0 and (tmp_path / "died").exists(), result.err
     assert_equal(result, expected)
 
@@ -141,25 +168,32 @@ exec "$@"
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Stands in for Slurm: `task` is what sbatch does for each task of an array, `state` what sacct says of it."""
+    """Stands in for Slurm: `task` is what sbatch does for each task of an array, `state` what sacct
+    says of it."""
     monkeypatch.setattr(launch, "POLL_S", 0.5)
 
     def put(task: str, state: str) -> None:
-        programs = {"sbatch": SBATCH.format(task=task), "srun": SRUN, "scancel": "#!/bin/sh\n",
-                    "sacct": f"#!/bin/sh\necho 'JobID|State|NodeList'\n"
-                             f"for task in 0 1 2 3; do echo \"7_$task|{state}|\"; done\n"}
+        programs = {
+            "sbatch": SBATCH.format(task=task),
+            "srun": SRUN,
+            "scancel": "#!/bin/sh\n",
+            "sacct": f"#!/bin/sh\necho 'JobID|State|NodeList'\n"
+            f'for task in 0 1 2 3; do echo "7_$task|{state}|"; done\n',
+        }
         (tmp_path / "bin").mkdir(exist_ok=True)
         for name, text in programs.items():
             (tmp_path / "bin" / name).write_text(text)
             (tmp_path / "bin" / name).chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
     return put
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(NO_SUBMITIT, reason=SUBMITIT)
-def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(command, tmp_path: Path, slurm,
-                                                                           monkeypatch) -> None:
+def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(
+    command, tmp_path: Path, slurm, monkeypatch
+) -> None:
     monkeypatch.setattr("submitit.Job._results_timeout_s", 0)
     cells = "method=sps", "task=mini_gsm,mini_chat", "n=2", "timed=0", "decoding.max_new_tokens=8"
     given = (*cells, "launch=slurm", "launch.parallel=2")
@@ -167,7 +201,10 @@ def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(comman
     stopped = command(*given, flags=["-m"], store=tmp_path / "slurm")
     lines = [line for line in stopped.err.splitlines() if line.startswith("failed: ")]
     assert stopped.status == 1 and len(lines) == 2
-    assert all(re.search(r"its Slurm task 7_[01] ended without a result \(cancelled\); log: ", line) for line in lines)
+    assert all(
+        re.search(r"its Slurm task 7_[01] ended without a result \(cancelled\); log: ", line)
+        for line in lines
+    )
     slurm('sh "${0%/*}/script"', "RUNNING")
     result = command(*given, flags=["-m"], store=tmp_path / "slurm")
     assert result.status == 0, result.err

@@ -1,4 +1,5 @@
-"""lm-eval through the decode loop gives what lm-eval's own Hugging Face model gives, sample by sample."""
+"""lm-eval through the decode loop gives what lm-eval's own Hugging Face model gives, sample by
+sample."""
 
 from __future__ import annotations
 
@@ -19,23 +20,48 @@ PROMPTS = 6
 def task(tmp_path_factory) -> dict[str, Any]:
     """An lm-eval task of the embedded pair's own word problems, with two stop strings."""
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    rows = [{"question": prompt.turns[0], "answer": prompt.reference["answer"]}
-            for prompt in MiniTask("mini_gsm").prompts(PROMPTS)]
+    rows = [
+        {"question": prompt.turns[0], "answer": prompt.reference["answer"]}
+        for prompt in MiniTask("mini_gsm").prompts(PROMPTS)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return {"task": "own", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(path)}},
-            "test_split": "test", "doc_to_text": "{{question}}", "doc_to_target": "{{answer}}",
-            "output_type": "generate_until", "num_fewshot": 0,
-            "generation_kwargs": {"until": ["Question:", "\n\n"], "do_sample": False, "max_gen_toks": 40},
-            "filter_list": [{"name": "last", "filter": [
-                {"function": "regex", "regex_pattern": "(\\d+)", "group_select": -1}, {"function": "take_first"}]}],
-            "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}]}
+    return {
+        "task": "own",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(path)}},
+        "test_split": "test",
+        "doc_to_text": "{{question}}",
+        "doc_to_target": "{{answer}}",
+        "output_type": "generate_until",
+        "num_fewshot": 0,
+        "generation_kwargs": {
+            "until": ["Question:", "\n\n"],
+            "do_sample": False,
+            "max_gen_toks": 40,
+        },
+        "filter_list": [
+            {
+                "name": "last",
+                "filter": [
+                    {"function": "regex", "regex_pattern": "(\\d+)", "group_select": -1},
+                    {"function": "take_first"},
+                ],
+            }
+        ],
+        "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+    }
 
 
 def run(model, task: dict[str, Any], chat: bool = True) -> dict[str, Any]:
     import lm_eval
 
-    return lm_eval.simple_evaluate(model=model, tasks=[dict(task)], log_samples=True, bootstrap_iters=0,
-                                   apply_chat_template=chat)
+    return lm_eval.simple_evaluate(
+        model=model,
+        tasks=[dict(task)],
+        log_samples=True,
+        bootstrap_iters=0,
+        apply_chat_template=chat,
+    )
 
 
 def leeway(**overrides):
@@ -50,27 +76,43 @@ def test_scores_and_texts_equal_those_of_lm_evals_own_model(task):
 
     theirs_model = HFLM(pretrained=str(TARGET), device="cpu", dtype="float32", batch_size=1)
     theirs = run(theirs_model, task)
-    for name, ours in {"ar": leeway(), "sps, in a batch": leeway(method="sps", batch_size=4)}.items():
+    for name, ours in {
+        "ar": leeway(),
+        "sps, in a batch": leeway(method="sps", batch_size=4),
+    }.items():
         found = run(ours, task)
-        assert [s["resps"] for s in found["samples"]["own"]] == [s["resps"] for s in theirs["samples"]["own"]], name
+        assert [s["resps"] for s in found["samples"]["own"]] == [
+            s["resps"] for s in theirs["samples"]["own"]
+        ], name
         assert found["results"]["own"] == theirs["results"]["own"]
     assert any(s["resps"][0][0] for s in theirs["samples"]["own"])
-    choice = {**task, "task": "choice", "output_type": "multiple_choice", "doc_to_choice": ["12", "15", " 7", "a lot"],
-              "doc_to_target": "0", "filter_list": None, "generation_kwargs": None,
-              "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]}
+    choice = {
+        **task,
+        "task": "choice",
+        "output_type": "multiple_choice",
+        "doc_to_choice": ["12", "15", " 7", "a lot"],
+        "doc_to_target": "0",
+        "filter_list": None,
+        "generation_kwargs": None,
+        "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
+    }
     choice = {key: value for key, value in choice.items() if value is not None}
     ours, theirs = run(leeway(), choice), run(theirs_model, choice)
     for own, other in zip(ours["samples"]["choice"], theirs["samples"]["choice"], strict=True):
-        for (a, greedy_a), (b, greedy_b) in zip(own["filtered_resps"], other["filtered_resps"], strict=True):
+        for (a, greedy_a), (b, greedy_b) in zip(
+            own["filtered_resps"], other["filtered_resps"], strict=True
+        ):
             assert float(a) == pytest.approx(float(b), abs=1e-3) and greedy_a == greedy_b
 
 
 def test_what_lm_eval_decides_is_refused(pair):
     given = dict(line.split("=", 1) for line in pair)
-    for overrides, error in (({"task": "mini_gsm"}, "task=mini_gsm: lm-eval decides this"),
-                             ({"decoding.temperature": 1}, "decoding.temperature=1: lm-eval decides this"),
-                             ({"batch_size": "auto"}, "batch_size=auto: must be a number"),
-                             ({"rule.thetta": 1}, "rule.thetta: unknown key")):
+    for overrides, error in (
+        ({"task": "mini_gsm"}, "task=mini_gsm: lm-eval decides this"),
+        ({"decoding.temperature": 1}, "decoding.temperature=1: lm-eval decides this"),
+        ({"batch_size": "auto"}, "batch_size=auto: must be a number"),
+        ({"rule.thetta": 1}, "rule.thetta: unknown key"),
+    ):
         with pytest.raises(ValueError, match=error):
             leeway(**given, **overrides)
 
@@ -81,34 +123,47 @@ def test_stop_strings_and_repeats(pair):
     model = leeway(**dict(line.split("=", 1) for line in pair), method="mars")
 
     def ask(**kwargs):
-        asked = [Instance("generate_until", {}, (text, {"max_gen_toks": 24, **kwargs}), i)
-                 for i, text in enumerate(["Tom has", "Tom has", "Two pens"])]
+        asked = [
+            Instance("generate_until", {}, (text, {"max_gen_toks": 24, **kwargs}), i)
+            for i, text in enumerate(["Tom has", "Tom has", "Two pens"])
+        ]
         return model.generate_until(asked, disable_tqdm=True)
 
     greedy = ask(do_sample=False)
     assert greedy[0] == greedy[1]
     stop = greedy[0][3:5]
-    assert ask(do_sample=False, until=[stop])[0] == greedy[0][:greedy[0].find(stop)]
+    assert ask(do_sample=False, until=[stop])[0] == greedy[0][: greedy[0].find(stop)]
     sampled = ask(do_sample=True, temperature=1.0)
     assert sampled[0] != sampled[1] and sampled == ask(do_sample=True, temperature=1.0)
 
 
 def test_a_long_prompt_is_cut_to_what_its_answer_leaves(pair, caplog):
-    """512 positions: as lm-eval's own model, the last 512 - max_gen_toks tokens are kept, and that is said."""
+    """512 positions: as lm-eval's own model, the last 512 - max_gen_toks tokens are kept, and that
+    is said."""
     from lm_eval.api.instance import Instance
 
     model = leeway(**dict(line.split("=", 1) for line in pair))
 
     def ask(context, *lengths):
-        asked = [Instance("generate_until", {}, (context, {"max_gen_toks": n}), i) for i, n in enumerate(lengths)]
+        asked = [
+            Instance("generate_until", {}, (context, {"max_gen_toks": n}), i)
+            for i, n in enumerate(lengths)
+        ]
         return model.generate_until(asked, disable_tqdm=True)
 
     context = "Tom has two pens. " * 40
     ids = model.tok_encode(context)
     for length in (512, 640):
-        with pytest.raises(ValueError, match=rf"^max_gen_toks={length}: leaves no room for a prompt in .* 512 pos"):
+        with pytest.raises(
+            ValueError, match=rf"^max_gen_toks={length}: leaves no room for a prompt in .* 512 pos"
+        ):
             ask(context, 20, length)
     assert not caplog.records, "nothing is decoded before all are checked"
-    assert ask(context, 480) == ask("Sue has no pen. " + context, 480), "what comes before the last 32 is not read"
+    assert ask(context, 480) == ask("Sue has no pen. " + context, 480), (
+        "what comes before the last 32 is not read"
+    )
     said, *_ = caplog.records
-    assert f"a prompt of {len(ids)} tokens is truncated to its last 32: max_gen_toks=480" in said.getMessage()
+    assert (
+        f"a prompt of {len(ids)} tokens is truncated to its last 32: max_gen_toks=480"
+        in said.getMessage()
+    )

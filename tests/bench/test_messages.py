@@ -34,7 +34,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.mark.parametrize("wrong", rows(), ids=lambda wrong: wrong.words[:80])
-def test_a_wrong_command(wrong: Wrong, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_command(
+    wrong: Wrong, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["bench"])
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     output = tmp_path / "output"
@@ -44,8 +46,12 @@ def test_a_wrong_command(wrong: Wrong, files: Files, tmp_path: Path, monkeypatch
     assert line.isprintable() and len(line) <= 1500
     assert all(files.filled(text) in line for text in wrong.says), line
     assert not files.marker.exists(), "a file of the user ran code"
-    samples = [path for path in output.glob("store/*/samples.jsonl") if b"output_ids" in path.read_bytes()]
-    assert not samples and not (wrong.known == "composed" and output.exists()), "it is known before anything is written"
+    samples = [
+        path for path in output.glob("store/*/samples.jsonl") if b"output_ids" in path.read_bytes()
+    ]
+    assert not samples and not (wrong.known == "composed" and output.exists()), (
+        "it is known before anything is written"
+    )
 
 
 def test_rows_differ_and_name_every_file() -> None:
@@ -57,9 +63,23 @@ def test_rows_differ_and_name_every_file() -> None:
 def test_help_needs_nothing(command) -> None:
     result = command(flags=["--help"])
     assert result.status == 0 and not result.err
-    for word in ("pair.target=", "draft.length", "rule.theta", "summary=", "+sweep=", "report=", "mars_released"):
+    for word in (
+        "pair.target=",
+        "draft.length",
+        "rule.theta",
+        "summary=",
+        "+sweep=",
+        "report=",
+        "mars_released",
+    ):
         assert word in result.out
-    for option in ("decoding.top_p=1.0", "engine.device=auto", "judge.retries=3", "draft.length=5", "pair.nodes=60"):
+    for option in (
+        "decoding.top_p=1.0",
+        "engine.device=auto",
+        "judge.retries=3",
+        "draft.length=5",
+        "pair.nodes=60",
+    ):
         assert option in result.out, "keys and defaults are those of conf/"
 
 
@@ -74,16 +94,28 @@ def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:
 
 
 def test_a_warning_that_many_cells_give_is_shown_once() -> None:
-    code = ("import logging; from results.store.errors import log_to_stderr; log_to_stderr(); "
-            "[logging.getLogger('methods').warning('tau = %s', x) for x in (2, 2, 3)]")
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    code = (
+        "import logging; from results.store.errors import log_to_stderr; log_to_stderr(); "
+        "[logging.getLogger('methods').warning('tau = %s', x) for x in (2, 2, 3)]"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
     assert done.stderr.splitlines() == ["WARNING: tau = 2", "WARNING: tau = 3"]
 
 
-@pytest.mark.parametrize(("argv", "expected"), [
-    (["--rule.theta=0.9", "method=mars"], ["rule.theta=0.9", "method=mars"]), (["--seed=3"], ["seed=3"]),
-    (["seed=3", "--config-dir=FOLDER", "n=2"], ["seed=3", "n=2"]), (["-m", "n=2"], ["n=2"])])
-def test_flags_and_overrides_come_in_any_order(argv: list[str], expected: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--rule.theta=0.9", "method=mars"], ["rule.theta=0.9", "method=mars"]),
+        (["--seed=3"], ["seed=3"]),
+        (["seed=3", "--config-dir=FOLDER", "n=2"], ["seed=3", "n=2"]),
+        (["-m", "n=2"], ["n=2"]),
+    ],
+)
+def test_flags_and_overrides_come_in_any_order(
+    argv: list[str], expected: list[str], tmp_path: Path
+) -> None:
     """An agent of W&B's sweeps gives each override as a flag."""
     words = [word.replace("FOLDER", str(tmp_path)) for word in argv]
     with composer(users_folder(words)) as made:
@@ -99,8 +131,11 @@ def interrupts() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interrupts")
-def test_an_error_that_follows_an_interrupt_is_an_interrupt(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_that_follows_an_interrupt_is_an_interrupt(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A library may catch KeyboardInterrupt and raise an error of its own."""
+
     def swallows() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
@@ -149,9 +184,16 @@ def only_line(result) -> str:
     return line
 
 
-@pytest.mark.parametrize(("name", "text"), [
-    ("failure.json", '{"reason": 3}'), ("environment.json", DEEP), ("cell.yaml", "- 1"), ("cell.yaml", "[" * 3500)],
-    ids=lambda value: value[:16])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("failure.json", '{"reason": 3}'),
+        ("environment.json", DEEP),
+        ("cell.yaml", "- 1"),
+        ("cell.yaml", "[" * 3500),
+    ],
+    ids=lambda value: value[:16],
+)
 def test_files_of_the_store_in_another_shape(command, name: str, text: str) -> None:
     file = command("method=pld", "n=1").cell.path / name
     file.write_text(text)
@@ -164,25 +206,54 @@ def test_files_of_the_store_in_another_shape(command, name: str, text: str) -> N
 
 def test_nothing_printed_steers_the_terminal(command, tmp_path: Path) -> None:
     assert printable("tab\tline\nτ ≥ 1 “é” 漢") == "tab\tline\nτ ≥ 1 “é” 漢"
-    assert one_line(ValueError(STEERING)) == printable(" ".join(STEERING.split())) and "\\x1b" in one_line(STEERING)
+    assert one_line(ValueError(STEERING)) == printable(
+        " ".join(STEERING.split())
+    ) and "\\x1b" in one_line(STEERING)
     file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps({"id": STEERING[:-1], "messages": [{"role": "user", "content": "apples " * 600}]}))
+    file.write_text(
+        json.dumps(
+            {"id": STEERING[:-1], "messages": [{"role": "user", "content": "apples " * 600}]}
+        )
+    )
     result = command("task=prompts", f"task.path={file}", "method=pld,ar", flags=["-m"])
     assert result.status == 1 and "prompts failed; first" in result.err
     assert printable(result.out) == result.out and printable(result.err) == result.err
 
 
-def test_the_console_prints_brackets_and_colons_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_prints_brackets_and_colons_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     console().print(STEERING, "[/bold] :smile:")
     printed = capsys.readouterr().out
     assert printable(printed) == printed and "[/bold] :smile:" in printed and "\\x1b[2J" in printed
 
 
-HEAVY = ("torch", "transformers", "datasets", "pandas", "scipy", "statsmodels", "matplotlib", "wandb")
+HEAVY = (
+    "torch",
+    "transformers",
+    "datasets",
+    "pandas",
+    "scipy",
+    "statsmodels",
+    "matplotlib",
+    "wandb",
+)
 REFUSED = (
-    ["rule.tehta=0.9"], ["rule=mrs"], ["task.foo=1"], ["nn=3"], ["method=no_such_method"], ["task=no_such_task"],
-    ["decoding.temperature=-1"], ["draft.length=0"], ["pair=local"], ["summary=yaml"], ["trace=sometimes"],
-    ["+no_such_key=1"], ["report=no_such_report"], ["report=mars_table1", "report.no_such_key=1"])
+    ["rule.tehta=0.9"],
+    ["rule=mrs"],
+    ["task.foo=1"],
+    ["nn=3"],
+    ["method=no_such_method"],
+    ["task=no_such_task"],
+    ["decoding.temperature=-1"],
+    ["draft.length=0"],
+    ["pair=local"],
+    ["summary=yaml"],
+    ["trace=sometimes"],
+    ["+no_such_key=1"],
+    ["report=no_such_report"],
+    ["report=mars_table1", "report.no_such_key=1"],
+)
 CODE = """
 import contextlib, io, json, sys
 from bench.__main__ import main
@@ -195,9 +266,15 @@ for given in commands:
 
 
 def loaded(*commands: list[str]) -> tuple[list[list], str]:
-    """Status and loaded modules after each command of one process, and what it printed on its error stream."""
-    done = subprocess.run([sys.executable, "-c", CODE], input=json.dumps([commands, HEAVY]), capture_output=True,
-                          text=True, check=True)
+    """Status and loaded modules after each command of one process, and what it printed on its error
+    stream."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        input=json.dumps([commands, HEAVY]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
@@ -210,7 +287,9 @@ def test_a_refused_command_loads_nothing() -> None:
 
 def test_a_list_loads_nothing_and_a_dry_run_torch_alone(tmp_path: Path) -> None:
     folder = f"output.dir={tmp_path}"
-    found, errors = loaded(["report=list", folder], ["report=[mars_fig4,controls]", "dry_run=true", folder])
+    found, errors = loaded(
+        ["report=list", folder], ["report=[mars_fig4,controls]", "dry_run=true", folder]
+    )
     assert found == [[0, []], [0, ["torch"]]], errors
 
 
@@ -228,8 +307,12 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
     def made(options: str) -> Path:
         folder.mkdir()
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True,
-                              text=True, check=False)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
         return folder
@@ -239,17 +322,26 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize(("options", "reason"), [
-    ("ro", "Read-only file system"), ("size=4k,nr_inodes=2", "No space left on device"),
-    ("size=4k,nr_inodes=100", "No space left on device")])
-def test_a_disk_without_room(command, mount: Mount, options: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("ro", "Read-only file system"),
+        ("size=4k,nr_inodes=2", "No space left on device"),
+        ("size=4k,nr_inodes=100", "No space left on device"),
+    ],
+)
+def test_a_disk_without_room(
+    command, mount: Mount, options: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = mount(options)
     if "100" in options:
         (disk / "full").write_bytes(bytes(4096))
     monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     result = command(store=disk / "store")
     [line] = result.err.splitlines()
-    assert result.status == 2 and line.startswith(f"error: {disk}/store: cannot be written: {reason}")
+    assert result.status == 2 and line.startswith(
+        f"error: {disk}/store: cannot be written: {reason}"
+    )
 
 
 @pytest.mark.slow
@@ -258,10 +350,18 @@ def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
     given = "method=sps", "n=30", "quality_batch=4"
     result = command(*given, store=disk / "store")
     lines = result.err.splitlines()
-    assert result.status != 0 and "No space left on device" in lines[-1] and "Traceback" not in result.err
+    assert (
+        result.status != 0
+        and "No space left on device" in lines[-1]
+        and "Traceback" not in result.err
+    )
     cells = result.store.cells()
-    assert not [path for cell in cells for path in cell.path.iterdir()
-                if path.name.startswith(".") and path.name != ".lock"]
+    assert not [
+        path
+        for cell in cells
+        for path in cell.path.iterdir()
+        if path.name.startswith(".") and path.name != ".lock"
+    ]
     kept = {cell.key: [sample.id for sample in cell.samples()] for cell in cells}
     assert 0 < sum(map(len, kept.values())) < 60
     subprocess.run(["mount", "-o", "remount,size=10m", str(disk)], check=True)
@@ -270,11 +370,13 @@ def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
     for cell in again.store.cells():
         before = kept.get(cell.key, [])
         ids = [sample.id for sample in cell.samples()]
-        assert ids[:len(before)] == before and len(ids) == 30
+        assert ids[: len(before)] == before and len(ids) == 30
     assert written(again.cell).n == 30
 
 
-def test_a_complete_store_that_can_only_be_read_is_printed(command, mount: Mount, tmp_path: Path) -> None:
+def test_a_complete_store_that_can_only_be_read_is_printed(
+    command, mount: Mount, tmp_path: Path
+) -> None:
     first = command("method=sps", "n=1", store=tmp_path / "store")
     disk = mount("size=10m")
     shutil.copytree(first.store.root, disk / "store")

@@ -1,4 +1,5 @@
-"""report=my_rule: the rule of docs/adding_a_rule.md, added as that page says, beside the best lossless method."""
+"""report=my_rule: the rule of docs/adding_a_rule.md, added as that page says, beside the best
+lossless method."""
 
 from __future__ import annotations
 
@@ -39,17 +40,32 @@ def floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 
 
 def test_the_rule_of_the_page(command, floor: list[str], tmp_path: Path) -> None:
-    result = command("report=my_rule", "rule=floor", "report.sweep.values=[0.2,0.8]", "n=2", "timed=2",
-                     "decoding.max_new_tokens=4", "sessions=1", flags=floor)
+    result = command(
+        "report=my_rule",
+        "rule=floor",
+        "report.sweep.values=[0.2,0.8]",
+        "n=2",
+        "timed=2",
+        "decoding.max_new_tokens=4",
+        "sessions=1",
+        flags=floor,
+    )
     assert result.status == 0, result.err
     out = tmp_path / "out" / "report"
     rows = list(csv.DictReader((out / "my_rule_floor.csv").open()))
-    curve = {row["Rule"] for row in rows} - {"best lossless", "floor", "best lossless, T = 0", "floor, T = 0"}
+    curve = {row["Rule"] for row in rows} - {
+        "best lossless",
+        "floor",
+        "best lossless, T = 0",
+        "floor, T = 0",
+    }
     assert curve and all(re.fullmatch(r"(best )?lossless, T = [\d.]+", label) for label in curve)
     settings = {row["Setting"] for row in rows if row["Rule"] == "floor"} - {None, ""}
     assert settings == {"floor = 0.2", "floor = 0.8"}
     assert {cell.config()["rule"].get("floor") for cell in result.cells} == {None, 0.2, 0.8}
-    assert not contradictions([out / "my_rule_floor.csv"]), "a row over two settings names the cells of both"
+    assert not contradictions([out / "my_rule_floor.csv"]), (
+        "a row over two settings names the cells of both"
+    )
     text = (out / "my_rule_floor.md").read_text()
     assert "### floor beside the best lossless method" in text
     assert re.search(r"floor.*: (gain|no gain|undecided, n)", text), "the verdict in words"
@@ -72,15 +88,23 @@ def test_an_option_that_is_given_is_not_swept(hydra: Composer, pair: list[str]) 
 @given(st.floats(1e-3, 100))
 def test_values_spread_around_the_default(value: float) -> None:
     values = spread(value)
-    assert list(values) == sorted(set(values)) and values[2] == float(f"{value:.3g}") and values[0] > 0
+    assert (
+        list(values) == sorted(set(values)) and values[2] == float(f"{value:.3g}") and values[0] > 0
+    )
     assert values[-1] < 1 or value > 0.99
     assert spread(2.0) == (0.5, 1.0, 2.0, 4.0, 8.0) and spread(0.9) == (0.3, 0.6, 0.9, 0.933, 0.967)
 
 
 def test_the_swept_option_is_the_only_fraction() -> None:
     sweep = Sweep(rows=("RULE",))
-    assert sweep.threshold(yaml.safe_load("{name: mars, variant: sampling, theta: 0.9, k: 3}"))[0] == "theta"
+    assert (
+        sweep.threshold(yaml.safe_load("{name: mars, variant: sampling, theta: 0.9, k: 3}"))[0]
+        == "theta"
+    )
     assert sweep.threshold({"name": "block"}) == ("", ())
-    assert Sweep(rows=("RULE",), option="k", values=(1, 2)).threshold({"name": "x", "k": 3}) == ("k", (1, 2))
+    assert Sweep(rows=("RULE",), option="k", values=(1, 2)).threshold({"name": "x", "k": 3}) == (
+        "k",
+        (1, 2),
+    )
     with pytest.raises(ValueError, match=r"rule\.t=0\.0: no value to spread others around"):
         sweep.threshold({"name": "x", "t": 0.0})

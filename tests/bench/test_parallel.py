@@ -1,4 +1,5 @@
-"""One target on several devices, here processes on the CPU: the tokens of one process, whatever drafts."""
+"""One target on several devices, here processes on the CPU: the tokens of one process, whatever
+drafts."""
 
 from __future__ import annotations
 
@@ -26,21 +27,38 @@ def prompts() -> dict:
 
 @pytest.mark.slow
 def test_two_processes_decode_the_tokens_of_one(command, prompts, tmp_path: Path) -> None:
-    """A chain of a draft model, and a tree of a head that reads states of the target; only rank 0 prints."""
+    """A chain of a draft model, and a tree of a head that reads states of the target; only rank 0
+    prints."""
     given = ["-m", "pair=tiny", *SHORT, "method=sps,eagle3", "timed=0"]
     two = started([*given, *TWO], tmp_path / "two", torchrun=2)
-    assert command(*given[1:], "engine.decoder=transformers", flags=["-m"], store=tmp_path / "one").status == 0
+    assert (
+        command(
+            *given[1:], "engine.decoder=transformers", flags=["-m"], store=tmp_path / "one"
+        ).status
+        == 0
+    )
     out, err = two.communicate()
     assert two.returncode == 0 and out.count("quality pass: ") == 1, err
     target = load_model(str(TINY / "target"))
-    assert_same_tokens(samples_of(tmp_path / "two" / "store"), samples_of(tmp_path / "one"), target, prompts)
+    assert_same_tokens(
+        samples_of(tmp_path / "two" / "store"), samples_of(tmp_path / "one"), target, prompts
+    )
     for cell in Store(tmp_path / "two" / "store").cells():
         assert cell.environment()["parallel"] == {"mode": "tensor", "devices": 2}
 
 
 def test_a_result_depends_on_the_decoder_not_on_the_number_of_devices() -> None:
     with composer() as hydra:
-        one, layers, modules, tensor = (Cell.parsed(hydra.point(["pair=tiny", *more]).config) for more in (
-            [], ["engine.parallel=layers", "engine.devices=2"], ["engine.decoder=transformers"], TWO))
+        one, layers, modules, tensor = (
+            Cell.parsed(hydra.point(["pair=tiny", *more]).config)
+            for more in (
+                [],
+                ["engine.parallel=layers", "engine.devices=2"],
+                ["engine.decoder=transformers"],
+                TWO,
+            )
+        )
     assert (layers.name, tensor.name) == (one.name, modules.name) and one.name != modules.name
-    assert one.group_key != layers.group_key and modules.group_key != tensor.group_key, "but its times do"
+    assert one.group_key != layers.group_key and modules.group_key != tensor.group_key, (
+        "but its times do"
+    )

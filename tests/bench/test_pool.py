@@ -1,4 +1,5 @@
-"""One pool and one retry rule, with real processes that die where their task says; they import this file alone."""
+"""One pool and one retry rule, with real processes that die where their task says; they import this
+file alone."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ Letters = str
 
 def worker() -> Callable[[Letters], tuple[str, str]]:
     """Spells letters; dies of an x, and cannot spell an e."""
+
     def spell(letters: Letters) -> tuple[str, str]:
         if "x" in letters:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -29,7 +31,10 @@ def worker() -> Callable[[Letters], tuple[str, str]]:
 
 @pytest.fixture
 def two() -> Iterator[Pool[Letters]]:
-    starts = [partial(Child, "spawn", f"worker {number}", {"SHARE": str(number)}, worker) for number in (1, 2)]
+    starts = [
+        partial(Child, "spawn", f"worker {number}", {"SHARE": str(number)}, worker)
+        for number in (1, 2)
+    ]
     with Pool(starts, lambda letters: f"spelling {letters} again", list) as made:
         yield made
 
@@ -41,16 +46,27 @@ def given(*tasks: Letters) -> Callable[[Letters | None], Letters | None]:
 
 def test_tasks_are_spread_and_errors_are_of_their_task_alone(two: Pool[Letters]) -> None:
     done = dict(two.run(given("ab", "e", "cd")))
-    assert [done[name][0] for name in ("ab", "cd")] == ["AB", "CD"] and {done["ab"][1], done["cd"][1]} <= {"1", "2"}
+    assert [done[name][0] for name in ("ab", "cd")] == ["AB", "CD"] and {
+        done["ab"][1],
+        done["cd"][1],
+    } <= {"1", "2"}
     assert isinstance(done["e"], TaskError) and str(done["e"]).startswith("ValueError: no e")
 
 
-def test_what_kills_processes_fails_alone(two: Pool[Letters], caplog: pytest.LogCaptureFixture) -> None:
+def test_what_kills_processes_fails_alone(
+    two: Pool[Letters], caplog: pytest.LogCaptureFixture
+) -> None:
     done = dict(two.run(given("axb", "cd")))
     assert {name: done[name][0] for name in ("a", "b", "cd")} == {"a": "A", "b": "B", "cd": "CD"}
-    assert isinstance(done["x"], Died) and done["x"].cause == "signal 9" and set(done) == {"a", "b", "x", "cd"}
+    assert (
+        isinstance(done["x"], Died)
+        and done["x"].cause == "signal 9"
+        and set(done) == {"a", "b", "x", "cd"}
+    )
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == MOST_DEATHS - 1 and all("died, signal 9: spelling axb again" in line for line in said)
+    assert len(said) == MOST_DEATHS - 1 and all(
+        "died, signal 9: spelling axb again" in line for line in said
+    )
 
 
 def test_a_process_learns_what_it_did_before_until_it_dies() -> None:

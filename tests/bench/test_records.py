@@ -1,4 +1,5 @@
-"""Measurements that a report adds to its cells: how alike answers are, and the audit of ARC-Decode's bound."""
+"""Measurements that a report adds to its cells: how alike answers are, and the audit of
+ARC-Decode's bound."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ from results.store.traces import EMITTED, TraceFolder
 def models(tmp_path) -> list[str]:
     encoder = save_sentence_model(tmp_path / "encoder")
     nli = save_sentence_model(tmp_path / "nli", ("entailment", "neutral", "contradiction"))
-    return [f"similarity.sentence={encoder}", f"similarity.bertscore={encoder}", f"similarity.entailment={nli}"]
+    return [
+        f"similarity.sentence={encoder}",
+        f"similarity.bertscore={encoder}",
+        f"similarity.entailment={nli}",
+    ]
 
 
 @pytest.mark.slow
@@ -42,17 +47,30 @@ def test_matrices_of_the_heads(command, models, tmp_path, monkeypatch):
     for name, record in records.items():
         cosine, entails = record["values"]["sentence"], record["values"]["entailment"]
         assert len(cosine) == len(entails) == 5 and cosine[name] == pytest.approx([1])
-        assert all(cosine[other] == pytest.approx(records[other]["values"]["sentence"][name]) for other in cosine)
-    monkeypatch.setattr("bench.reports.audits.Models.score", lambda *_: pytest.fail("compared again"))
+        assert all(
+            cosine[other] == pytest.approx(records[other]["values"]["sentence"][name])
+            for other in cosine
+        )
+    monkeypatch.setattr(
+        "bench.reports.audits.Models.score", lambda *_: pytest.fail("compared again")
+    )
     assert command(*words).status == 0
 
 
 def test_rejections_stand_where_their_token_was_not_emitted():
-    """Two cycles: the first keeps 7 and draws 8 after rejecting 5 and 6; the second rejects 9 at once, and 4 beyond the
-    end of the answer."""
-    rows = [(0, 1, "strict", 7), (0, 2, "rejected", 5), (0, 2, "rejected", 6), (0, 2, "drawn", 8),
-            (0, 3, "unreached", 1), (1, 1, "rejected", 9), (1, 1, "drawn", 2),
-            (2, 1, "rejected", 4), (2, 1, "drawn", 3)]
+    """Two cycles: the first keeps 7 and draws 8 after rejecting 5 and 6; the second rejects 9 at
+    once, and 4 beyond the end of the answer."""
+    rows = [
+        (0, 1, "strict", 7),
+        (0, 2, "rejected", 5),
+        (0, 2, "rejected", 6),
+        (0, 2, "drawn", 8),
+        (0, 3, "unreached", 1),
+        (1, 1, "rejected", 9),
+        (1, 1, "drawn", 2),
+        (2, 1, "rejected", 4),
+        (2, 1, "drawn", 3),
+    ]
     frame = pd.DataFrame(rows, columns=["cycle", "depth", "clause", "token"])
     assert rejections(frame, 4) == {2: [5, 6], 3: [9]}
     assert rejections(frame, 9) == {2: [5, 6], 3: [9], 4: [4]}
@@ -63,14 +81,25 @@ def constants(pair_folder: Path, tmp_path: Path) -> Path:
     """Bounds that many tokens pass and some of them break."""
     file = tmp_path / "arc.json"
     bucket = {"c": 2e-3, "alpha_kappa": 2e-2, "tau": 5.0, "n": 9}
-    file.write_text(json.dumps({"target": "t", "fingerprint": fingerprint(str(pair_folder / "target")),
-                                "inv_std": [1.0] * 32, "buckets": [bucket]}))
+    file.write_text(
+        json.dumps(
+            {
+                "target": "t",
+                "fingerprint": fingerprint(str(pair_folder / "target")),
+                "inv_std": [1.0] * 32,
+                "buckets": [bucket],
+            }
+        )
+    )
     return file
 
 
 def divergence(model, before: list[int], one: int, other: int) -> float:
     """JS of what follows two tokens, by forwards of the whole text."""
-    logits = [model(torch.tensor([[*before, token]])).logits[0, -1].double().numpy() for token in (one, other)]
+    logits = [
+        model(torch.tensor([[*before, token]])).logits[0, -1].double().numpy()
+        for token in (one, other)
+    ]
     union = sorted(set(np.argsort(-logits[0])[:128]) | set(np.argsort(-logits[1])[:128]))
     p, q = (softmax(z[union]) for z in logits)
     m = (p + q) / 2
@@ -78,9 +107,21 @@ def divergence(model, before: list[int], one: int, other: int) -> float:
 
 
 @torch.inference_mode()
-def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder: Path, constants: Path) -> None:
-    options = ["drafter=model_greedy", "rule=arc", f"rule.constants={constants}", "rule.theta=0", "task=mini_chat",
-               "n=2", "decoding.temperature=1", "decoding.max_new_tokens=12", "draft.length=4", "timed=0"]
+def test_the_audit_is_that_of_whole_texts(
+    command, pair: list[str], pair_folder: Path, constants: Path
+) -> None:
+    options = [
+        "drafter=model_greedy",
+        "rule=arc",
+        f"rule.constants={constants}",
+        "rule.theta=0",
+        "task=mini_chat",
+        "n=2",
+        "decoding.temperature=1",
+        "decoding.max_new_tokens=12",
+        "draft.length=4",
+        "timed=0",
+    ]
     result = command(*options, "trace=true")
     assert result.status == 0, result.err
     with composer() as hydra:
@@ -95,12 +136,18 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
         start = 0
         for turn, tokens in enumerate(sample.turn_tokens):
             text = context(target, prompts[sample.id], sample.texts[:turn])
-            text += sample.output_ids[start:start + 1]
+            text += sample.output_ids[start : start + 1]
             own = frame[(frame["prompt"] == sample.id) & (frame["turn"] == turn)]
             rows = own[own["clause"].isin(EMITTED)].sort_values(["cycle", "depth"])
             for row in rows.head(tokens - 1).itertuples():
                 if row.clause != "drawn" and row.token != row.top1:
-                    expected.append((divergence(target.model, text, row.token, row.top1), row.u_emb, row.u_logit))
+                    expected.append(
+                        (
+                            divergence(target.model, text, row.token, row.top1),
+                            row.u_emb,
+                            row.u_logit,
+                        )
+                    )
                 text = [*text, row.token]
             start += tokens
     assert len(found) > 5
@@ -112,7 +159,9 @@ def test_the_audit_is_that_of_whole_texts(command, pair: list[str], pair_folder:
 
 
 def test_shares_by_hand() -> None:
-    frame = pd.DataFrame({"clause": ["strict"] * 5 + ["argmax"] + ["relaxed"] * 4 + ["rejected", "drawn"]})
+    frame = pd.DataFrame(
+        {"clause": ["strict"] * 5 + ["argmax"] + ["relaxed"] * 4 + ["rejected", "drawn"]}
+    )
     found = coverage(frame, [(0.1, 0.2, 0.3), (0.3, 0.2, 0.4), (0.0, 0.0, 0.0), (0.5, 0.6, 0.6)])
     assert (found["accepted"], found["differing"]) == (10, 4)
     assert found["coverage"] == pytest.approx(0.9) and found["coverage_differing"] == 0.75

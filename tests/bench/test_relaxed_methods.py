@@ -1,4 +1,5 @@
-"""Methods with files and steps of their own through the command: DropMatch, ARC-Decode with pruning, AutoJudge."""
+"""Methods with files and steps of their own through the command: DropMatch, ARC-Decode with
+pruning, AutoJudge."""
 
 from __future__ import annotations
 
@@ -24,33 +25,58 @@ SHORT = ["task=mini_gsm", "decoding.temperature=1"]
 @pytest.fixture
 def constants(pair_folder: Path, tmp_path: Path) -> Path:
     """Calibrated on the small target; twice, so that the second time nothing is left to measure."""
-    overrides = [f"pair.target={pair_folder / 'target'}", "prompts=3", "positions=8", "max_new_tokens=10",
-                 f"out={tmp_path / 'arc.json'}", f"work={tmp_path / 'work'}", "engine.device=cpu"]
+    overrides = [
+        f"pair.target={pair_folder / 'target'}",
+        "prompts=3",
+        "positions=8",
+        "max_new_tokens=10",
+        f"out={tmp_path / 'arc.json'}",
+        f"work={tmp_path / 'work'}",
+        "engine.device=cpu",
+    ]
     with composer(name="calibrate") as hydra:
         config = hydra.point(overrides).config
     calibrate(config)
     first = json.loads((tmp_path / "arc.json").read_text())
     [lines] = (tmp_path / "work").glob("*.jsonl")
     written = lines.read_text()
-    lines.write_text("".join(written.splitlines(keepends=True)[:-1]) + '{"id": "torn')  # killed while writing
+    lines.write_text(
+        "".join(written.splitlines(keepends=True)[:-1]) + '{"id": "torn'
+    )  # killed while writing
     calibrate(config)
     assert lines.read_text() == written
     again = json.loads((tmp_path / "arc.json").read_text())
     assert {**first, "provenance": None} == {**again, "provenance": None}
-    assert 8 < first["provenance"]["n"] <= 24 and first["fingerprint"] == fingerprint(str(pair_folder / "target"))
+    assert 8 < first["provenance"]["n"] <= 24 and first["fingerprint"] == fingerprint(
+        str(pair_folder / "target")
+    )
     return tmp_path / "arc.json"
 
 
 def test_arc_runs_with_its_constants_and_pruning(command, constants: Path, capsys) -> None:
-    found = command(*SHORT, "drafter=model_greedy", "rule=arc", f"rule.constants={constants}", "pruning=branches",
-                    "pruning.score=accum_prob", "pruning.epsilon=0.3", "rule.theta=-1000")
+    found = command(
+        *SHORT,
+        "drafter=model_greedy",
+        "rule=arc",
+        f"rule.constants={constants}",
+        "pruning=branches",
+        "pruning.score=accum_prob",
+        "pruning.epsilon=0.3",
+        "rule.theta=-1000",
+    )
     assert found.status == 0, found.err
     summary = written(found.cell)
     assert summary.failed == 0 and 0 < summary.pruned_share < 1 and summary.relaxed_share > 0
     if max(b["tau"] for b in json.loads(constants.read_text())["buckets"]) >= 0.6932:
         assert summary.events["vacuous_bound"] > 0
-    again = command(*SHORT, "drafter=model_greedy", "rule=arc", f"rule.constants={constants}", "rule.theta=1",
-                    store=constants.parent / "other")
+    again = command(
+        *SHORT,
+        "drafter=model_greedy",
+        "rule=arc",
+        f"rule.constants={constants}",
+        "rule.theta=1",
+        store=constants.parent / "other",
+    )
     assert written(again.cell).tau < summary.tau and written(again.cell).pruned_share is None
 
 
@@ -58,18 +84,40 @@ def test_arc_runs_with_its_constants_and_pruning(command, constants: Path, capsy
 def classifier(pair_folder: Path, tmp_path: Path) -> Path:
     file = tmp_path / "classifier.json"
     prints = {part: fingerprint(str(pair_folder / part)) for part in ("target", "draft")}
-    file.write_text(Classifier(
-        kind="autojudge", target="t", fingerprint=prints["target"], draft="d", draft_fingerprint=prints["draft"],
-        features="both", mean=[0.0] * 64, scale=[1.0] * 64, coef=[0.0] * 64, intercept=0.0).model_dump_json())
+    file.write_text(
+        Classifier(
+            kind="autojudge",
+            target="t",
+            fingerprint=prints["target"],
+            draft="d",
+            draft_fingerprint=prints["draft"],
+            features="both",
+            mean=[0.0] * 64,
+            scale=[1.0] * 64,
+            coef=[0.0] * 64,
+            intercept=0.0,
+        ).model_dump_json()
+    )
     return file
 
 
 def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path: Path) -> None:
-    alone, strict, both = (command(*options, f"pair.autojudge={classifier}", "task=mini_gsm", "draft.length=3",
-                                   store=tmp_path / str(i))
-                           for i, options in enumerate([["method=autojudge", "rule.threshold=0.6"],
-                                                        ["method=autojudge", "rule.threshold=0.4"],
-                                                        ["method=autojudge_dropmatch", "rule.second.threshold=0.4"]]))
+    alone, strict, both = (
+        command(
+            *options,
+            f"pair.autojudge={classifier}",
+            "task=mini_gsm",
+            "draft.length=3",
+            store=tmp_path / str(i),
+        )
+        for i, options in enumerate(
+            [
+                ["method=autojudge", "rule.threshold=0.6"],
+                ["method=autojudge", "rule.threshold=0.4"],
+                ["method=autojudge_dropmatch", "rule.second.threshold=0.4"],
+            ]
+        )
+    )
     assert alone.status == strict.status == both.status == 0, both.err
     # nothing matters there; the last cycle of an answer may be cut short by its end
     assert all(n == 3 for sample in alone.cell.samples() for n in sample.accepted[:-1])
@@ -78,12 +126,19 @@ def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path:
 
 
 def test_the_shipped_files_name_the_shipped_models() -> None:
-    """by a path within the project: where they were made is nobody's business, and no other machine has that folder."""
+    """by a path within the project: where they were made is nobody's business, and no other machine
+    has that folder."""
     pair = PROJECT / "models" / "tiny"
     arc, judge = (json.loads((pair / name).read_text()) for name in ("arc.json", "autojudge.json"))
-    for found, part, key in [(arc, "target", "fingerprint"), (judge, "target", "fingerprint"),
-                             (judge, "draft", "draft_fingerprint")]:
+    for found, part, key in [
+        (arc, "target", "fingerprint"),
+        (judge, "target", "fingerprint"),
+        (judge, "draft", "draft_fingerprint"),
+    ]:
         assert found[part] == f"models/tiny/{part}" and found[key] == fingerprint(str(pair / part))
-    assert PairOptions.provenance_name(SimpleNamespace(source=str(pair / "target"))) == "models/tiny/target"
+    assert (
+        PairOptions.provenance_name(SimpleNamespace(source=str(pair / "target")))
+        == "models/tiny/target"
+    )
     for elsewhere in ("org/name", "/elsewhere/x"):
         assert PairOptions.provenance_name(SimpleNamespace(source=elsewhere)) == elsewhere

@@ -23,12 +23,21 @@ LOGITS = st.lists(st.floats(-12, 12), min_size=2, max_size=40)
 AT = 4
 
 
-@given(LOGITS, st.floats(0, 1, exclude_max=True), st.floats(0.3, 2), st.integers(0, 2**32 - 1),
-       st.sampled_from([1e-6, 1e-3, 0.3, 2.0]))
-def test_rounding_moves_a_draw_over_little_mass(logits: list[float], u: float, temperature: float, seed: int,
-                                                moved: float) -> None:
+@given(
+    LOGITS,
+    st.floats(0, 1, exclude_max=True),
+    st.floats(0.3, 2),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1e-6, 1e-3, 0.3, 2.0]),
+)
+def test_rounding_moves_a_draw_over_little_mass(
+    logits: list[float], u: float, temperature: float, seed: int, moved: float
+) -> None:
     z = torch.tensor(logits, dtype=torch.float64)
-    noise = torch.rand(len(z), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2 - 1
+    noise = (
+        torch.rand(len(z), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
+        - 1
+    )
     p, other = ((one / temperature).softmax(-1) for one in (z, z + moved * noise))
     number = torch.tensor(u, dtype=torch.float64)
     mass = mass_between(p, int(draw(p, number)), int(draw(other, number)))
@@ -36,15 +45,23 @@ def test_rounding_moves_a_draw_over_little_mass(logits: list[float], u: float, t
 
 
 class Passes:
-    """One prompt of a cell, answered: the sample of the quality pass, and the timed answer with another token."""
+    """One prompt of a cell, answered: the sample of the quality pass, and the timed answer with
+    another token."""
 
     def __init__(self, overrides: list[str]) -> None:
-        self.open = OpenCell.compose(["pair=tiny", "task=mini_chat", "n=1", "decoding.max_new_tokens=8", *overrides])
+        self.open = OpenCell.compose(
+            ["pair=tiny", "task=mini_chat", "n=1", "decoding.max_new_tokens=8", *overrides]
+        )
         self.target = self.open.method.target
         [prompt] = self.open.task.prompts(1, self.open.cell.seed)
         self.prompt = prompt
-        turns = answer(NativeMethod(self.open.method), [prompt], self.open.limits,
-                       lambda prompt, turn: stream_name(self.open.cell, self.open.task, prompt, turn), turns=1)
+        turns = answer(
+            NativeMethod(self.open.method),
+            [prompt],
+            self.open.limits,
+            lambda prompt, turn: stream_name(self.open.cell, self.open.task, prompt, turn),
+            turns=1,
+        )
         sample = scored(prompt, turns[prompt.id], self.open.task, self.target)
         assert isinstance(sample, Sample)
         self.sample = sample
@@ -52,8 +69,10 @@ class Passes:
 
     def with_token(self, choose: Callable[[int], int]) -> FirstDifference | None:
         own = self.sample.output_ids
-        ids = [*own[:AT], choose(own[AT]), *own[AT + 1:]]
-        return first_difference(NativeMethod(self.open.method), self.open.cell, self.prompt, ids, self.sample)
+        ids = [*own[:AT], choose(own[AT]), *own[AT + 1 :]]
+        return first_difference(
+            NativeMethod(self.open.method), self.open.cell, self.prompt, ids, self.sample
+        )
 
     def far(self, own: int) -> int:
         """A token that a boundary does not explain."""
@@ -71,12 +90,17 @@ def sampling() -> Passes:
 def test_plain_sampling_may_part_at_a_boundary_only(sampling: Passes) -> None:
     found = sampling.with_token(lambda own: own + 1)
     assert found is not None and (found.at, found.between) == (AT, 0.0) and found.margin > 0
-    with pytest.raises(NotRepeatable, match=rf"at token {AT}, where a probability of .* lies between the two tokens"):
+    with pytest.raises(
+        NotRepeatable,
+        match=rf"at token {AT}, where a probability of .* lies between the two tokens",
+    ):
         sampling.with_token(sampling.far)
 
 
 def test_a_token_of_a_later_turn_follows_the_turns_before_it(sampling: Passes) -> None:
-    talk = replace(sampling.sample, texts=["x y", "z"], turn_tokens=[3, 2], output_ids=[5, 6, 7, 8, 9])
+    talk = replace(
+        sampling.sample, texts=["x y", "z"], turn_tokens=[3, 2], output_ids=[5, 6, 7, 8, 9]
+    )
     for at, said, own in ((2, [], [5, 6]), (3, ["x y"], []), (4, ["x y"], [8])):
         found = before(sampling.target, sampling.prompt, talk, at)
         assert found == [*context(sampling.target, sampling.prompt, said), *own]

@@ -1,4 +1,5 @@
-"""A killed run or worker: no sample is lost or doubled, and the results are those of one process, whole."""
+"""A killed run or worker: no sample is lost or doubled, and the results are those of one process,
+whole."""
 
 from __future__ import annotations
 
@@ -29,31 +30,54 @@ N = 8
 
 
 def samples_of(store: Store) -> dict[str, list[Sample]]:
-    """Every sample of every cell, sorted by id; likelihoods, whose last digits depend on the batch, rounded."""
-    return {cell.key: sorted((
-        replace(sample, nll=round(sample.nll, 3), distortion=None) for sample in cell.good_samples()),
-                             key=lambda sample: sample.id) for cell in store.cells()}
+    """Every sample of every cell, sorted by id; likelihoods, whose last digits depend on the batch,
+    rounded."""
+    return {
+        cell.key: sorted(
+            (
+                replace(sample, nll=round(sample.nll, 3), distortion=None)
+                for sample in cell.good_samples()
+            ),
+            key=lambda sample: sample.id,
+        )
+        for cell in store.cells()
+    }
 
 
 def lines(store: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in store.glob("*/samples.jsonl"))
 
 
-@pytest.mark.parametrize("methods", [("method=sps,mars_sampling",), ("method=eagle3", "drafter.total=8", "trace=true")])
+@pytest.mark.parametrize(
+    "methods", [("method=sps,mars_sampling",), ("method=eagle3", "drafter.total=8", "trace=true")]
+)
 def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, ...]) -> None:
-    settings = [*methods, f"n={N}", "timed=1", "decoding.temperature=1", "decoding.max_new_tokens=12",
-                "quality_batch=2"]
+    settings = [
+        *methods,
+        f"n={N}",
+        "timed=1",
+        "decoding.temperature=1",
+        "decoding.max_new_tokens=12",
+        "quality_batch=2",
+    ]
     killed = tmp_path / "killed"
     given = ("-m", *pair, *settings, f"store.dir={killed}", f"output.dir={tmp_path}")
     process = started("bench", *given, dies_after=N + 3)
     process.join()  # the baseline is complete, the first cell is not
     assert process.exitcode == -signal.SIGKILL
     assert lines(killed) == N + 3 and not list(killed.glob("*/summary.json"))
-    counted = {file.parent.name: file.read_bytes().count(b"\n") for file in killed.glob("*/samples.jsonl")}
-    begun = {file.parent.name for file in killed.glob("*/environment.json")
-             if counted.get(file.parent.name, 0) < N or "-ar-" not in file.parent.name}  # the others lack their clock
+    counted = {
+        file.parent.name: file.read_bytes().count(b"\n") for file in killed.glob("*/samples.jsonl")
+    }
+    begun = {
+        file.parent.name
+        for file in killed.glob("*/environment.json")
+        if counted.get(file.parent.name, 0) < N or "-ar-" not in file.parent.name
+    }  # the others lack their clock
     torn = killed / min(begun & set(counted) or counted) / "samples.jsonl"
-    torn.write_bytes(torn.read_bytes() + b'{"id": "mini_gsm-test-000')  # as if killed in the middle of a line
+    torn.write_bytes(
+        torn.read_bytes() + b'{"id": "mini_gsm-test-000'
+    )  # as if killed in the middle of a line
 
     resumed = command(*settings, flags=["-m"], store=killed)
     whole = command(*settings, flags=["-m"], store=tmp_path / "whole")
@@ -62,14 +86,29 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, .
     for cell in resumed.store.cells():
         assert len({sample.id for sample in cell.samples()}) == len(cell.samples()) == N
     earlier = {cell.path.name: len(cell.environment()["earlier"]) for cell in resumed.store.cells()}
-    assert earlier == {name: int(name in begun) for name in earlier}, "both runs of a cell are on record"
+    assert earlier == {name: int(name in begun) for name in earlier}, (
+        "both runs of a cell are on record"
+    )
     assert lines(killed) == len(resumed.store.cells()) * N
 
 
 def test_killed_between_two_measuring_sessions(command, pair, tmp_path: Path) -> None:
-    given = ("method=sps", "n=4", "timed=4", "sessions=2", "sessions_gap_s=600", "decoding.max_new_tokens=8")
-    process = started("bench", *pair, *given, f"store.dir={tmp_path / 'store'}", f"output.dir={tmp_path}",
-                      dies_waiting=600)
+    given = (
+        "method=sps",
+        "n=4",
+        "timed=4",
+        "sessions=2",
+        "sessions_gap_s=600",
+        "decoding.max_new_tokens=8",
+    )
+    process = started(
+        "bench",
+        *pair,
+        *given,
+        f"store.dir={tmp_path / 'store'}",
+        f"output.dir={tmp_path}",
+        dies_waiting=600,
+    )
     process.join()
     assert process.exitcode == -signal.SIGKILL
     [file] = (tmp_path / "store").glob("*/timed.jsonl")
@@ -84,7 +123,9 @@ def measured(result, *names: str) -> list:
     return [result.last_line[name] for name in names]
 
 
-def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_prompts_extend_a_cell_and_fewer_read_it(
+    command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = "method=sps", "decoding.temperature=1", "summary=json", "timed=2"
     numbers = "n", "asked", "tau", "accuracy", "nll", "tokens", "cycles"
     first = command(*given, "n=4")
@@ -92,7 +133,9 @@ def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch: pyte
     lines = four[0].read_bytes()
     second = command(*given, "n=8")
     assert second.cell.key == first.cell.key and measured(second, "n", "asked") == [8, 8]
-    assert four[0].read_bytes().startswith(lines) and len(four[0].read_bytes().splitlines()) == 8, "only the new ones"
+    assert four[0].read_bytes().startswith(lines) and len(four[0].read_bytes().splitlines()) == 8, (
+        "only the new ones"
+    )
     monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     again = command(*given, "n=4")
     assert again.status == 0 and measured(again, *numbers) == four[1]
@@ -102,8 +145,13 @@ def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch: pyte
 
 
 def test_a_trace_is_about_the_prompts_asked_for(command) -> None:
-    given = ("method=mars_sampling", "decoding.temperature=1", "decoding.max_new_tokens=6", "trace=true",
-             "quality_batch=2")
+    given = (
+        "method=mars_sampling",
+        "decoding.temperature=1",
+        "decoding.max_new_tokens=6",
+        "trace=true",
+        "quality_batch=2",
+    )
     result = command(*given, "n=3")
     assert result.status == 0, result.err
     assert command(*given, "n=5").status == 0
@@ -111,12 +159,16 @@ def test_a_trace_is_about_the_prompts_asked_for(command) -> None:
     times = {path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")}
     assert len(times) == 3 and everything.frame()["prompt"].nunique() == 5
     assert command(*given, "n=3").status == 0
-    assert times == {path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")}
+    assert times == {
+        path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")
+    }
     ids = [sample.id for sample in result.cell.samples()][:3]
     assert set(TraceFolder(result.cell, ids).frame()["prompt"]) == set(ids)
 
 
-def test_a_changed_sample_is_refused_until_its_line_is_removed(command, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_sample_is_refused_until_its_line_is_removed(
+    command, caplog: pytest.LogCaptureFixture
+) -> None:
     first = command("method=sps")
     file, before = first.cell.path / "samples.jsonl", samples_of(first.store)
     rows = file.read_bytes().splitlines(keepends=True)
@@ -132,7 +184,9 @@ def test_a_changed_sample_is_refused_until_its_line_is_removed(command, caplog: 
 @pytest.mark.parametrize("change", ["samples.jsonl", "cell.yaml"])
 def test_a_complete_cell_notices_what_became_of_its_baseline(command, change: str) -> None:
     first = command("method=sps")
-    [baseline] = [cell for cell in first.store.cells() if cell.key == first.cell.config()["baseline"]]
+    [baseline] = [
+        cell for cell in first.store.cells() if cell.key == first.cell.config()["baseline"]
+    ]
     before = samples_of(first.store)
     (baseline.path / change).unlink()
     assert command("method=sps").status == 0 and samples_of(Store(first.store.root)) == before
@@ -153,14 +207,27 @@ def test_a_complete_cell_notices_samples_removed_behind_it(command, change: str)
     assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
 
 
-GIVEN = ("-m", "method=sps,mars_sampling", "decoding.temperature=1", "decoding.max_new_tokens=12", "timed=2")
+GIVEN = (
+    "-m",
+    "method=sps,mars_sampling",
+    "decoding.temperature=1",
+    "decoding.max_new_tokens=12",
+    "timed=2",
+)
 
 
 def test_tokens_do_not_depend_on_workers_or_their_batch(command, tmp_path: Path) -> None:
     stores = {}
     for count, batch in ((1, 32), (2, 7)):
         store = tmp_path / f"{count}-{batch}"
-        result = command(*GIVEN[1:], "n=9", f"workers={count}", f"quality_batch={batch}", flags=["-m"], store=store)
+        result = command(
+            *GIVEN[1:],
+            "n=9",
+            f"workers={count}",
+            f"quality_batch={batch}",
+            flags=["-m"],
+            store=store,
+        )
         assert result.status == 0, result.err
         [line] = re.findall(r"quality pass: (\d+) prompts in \d+ s, (\d) workers?", result.out)
         assert line == ("27", str(count)), "both methods and their baseline"
@@ -171,11 +238,14 @@ def test_tokens_do_not_depend_on_workers_or_their_batch(command, tmp_path: Path)
 
 
 @pytest.mark.parametrize("victim", ["worker", "forkserver"])
-def test_a_killed_process_of_workers_loses_nothing(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                   victim: str) -> None:
+def test_a_killed_process_of_workers_loses_nothing(
+    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
+) -> None:
     given = (*GIVEN[1:], "n=4", "quality_batch=2")
     with monkeypatch.context() as patch:
-        patch.setattr(quality, "loaded_worker", partial(dying.worker_that_kills, victim, tmp_path / "died"))
+        patch.setattr(
+            quality, "loaded_worker", partial(dying.worker_that_kills, victim, tmp_path / "died")
+        )
         assert command(*given, "workers=2", flags=["-m"], store=tmp_path / "killed").status == 0
     assert (tmp_path / "died").exists()
     whole = command(*given, flags=["-m"], store=tmp_path / "whole")
@@ -184,15 +254,23 @@ def test_a_killed_process_of_workers_loses_nothing(command, tmp_path: Path, monk
 
 
 def test_how_many_workers() -> None:
-    assert [worker_count(None, {"cpu"}, jobs) for jobs in (0, 2 * JOBS_EACH - 1, 1000)] == [1, 1, DEFAULT_THREADS]
+    assert [worker_count(None, {"cpu"}, jobs) for jobs in (0, 2 * JOBS_EACH - 1, 1000)] == [
+        1,
+        1,
+        DEFAULT_THREADS,
+    ]
     assert [worker_count(4, {"cpu"}, jobs) for jobs in (3, 1000)] == [3, 4]
 
 
-def test_a_prompt_that_kills_its_worker_fails_alone(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_that_kills_its_worker_fails_alone(
+    command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Real workers, which die whenever they are given the second of four prompts."""
     monkeypatch.setattr(quality, "loaded_worker", dying.worker_of_the_quality_pass)
     result = command("method=sps", "n=4", "timed=0", "workers=2", "quality_batch=4")
     [failed] = failed_samples(result.cell)
     assert failed.id.endswith("-00001") and len(result.cell.good_samples()) == 3
-    assert failed.error == (f"{MOST_DEATHS} workers died while they decoded it (the last: exit status 9); is there "
-                            "enough memory?")
+    assert failed.error == (
+        f"{MOST_DEATHS} workers died while they decoded it (the last: exit status 9); is there "
+        "enough memory?"
+    )

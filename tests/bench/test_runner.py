@@ -1,4 +1,5 @@
-"""Whole commands on a small untrained pair: what is stored, what depends on what, what happens when something fails."""
+"""Whole commands on a small untrained pair: what is stored, what depends on what, what happens when
+something fails."""
 
 from __future__ import annotations
 
@@ -29,33 +30,66 @@ from tasks.base import Prompt
 from tasks.mini import MiniTask
 from tests.helpers.summaries import failed_samples, written
 
-DECODED = ("output_ids", "texts", "committed", "accepted", "relaxed", "greedier", "finish", "score", "turn_tokens")
+DECODED = (
+    "output_ids",
+    "texts",
+    "committed",
+    "accepted",
+    "relaxed",
+    "greedier",
+    "finish",
+    "score",
+    "turn_tokens",
+)
 
 
 def decoded(store: Store, label: str) -> dict[str, list]:
     """What was decoded for each prompt by the cells of one method."""
-    return {sample.id: [getattr(sample, key) for key in DECODED]
-            for cell in store.cells() if f"-{label}-" in cell.key for sample in cell.samples()}
+    return {
+        sample.id: [getattr(sample, key) for key in DECODED]
+        for cell in store.cells()
+        if f"-{label}-" in cell.key
+        for sample in cell.samples()
+    }
 
 
 @pytest.fixture
 def prompts_file(tmp_path: Path) -> Path:
     """Four prompts of one's own; `long` does not fit the model's positions."""
     file = tmp_path / "mine.jsonl"
-    talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who has them?"}]
-    rows = [{"id": "plain", "prompt": "Tom has 3 apples"}, {"id": "long", "prompt": "apples " * 500},
-            {"id": "talk", "messages": talk},
-            {"id": "ids", "input_ids": [9, 10, 11]}]
+    talk = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Who has them?"},
+    ]
+    rows = [
+        {"id": "plain", "prompt": "Tom has 3 apples"},
+        {"id": "long", "prompt": "apples " * 500},
+        {"id": "talk", "messages": talk},
+        {"id": "ids", "input_ids": [9, 10, 11]},
+    ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 
 
 def test_a_cell_on_disk(command) -> None:
-    result = command("method=mars", "rule.theta=0.5", "summary=json", "decoding.temperature=1", "seed=3", "timed=3")
+    result = command(
+        "method=mars",
+        "rule.theta=0.5",
+        "summary=json",
+        "decoding.temperature=1",
+        "seed=3",
+        "timed=3",
+    )
     assert result.status == 0 and not result.err
     cell = result.cell
     files = {file.name for file in cell.path.iterdir()}
-    assert files >= {"cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json"}
+    assert files >= {
+        "cell.yaml",
+        "environment.json",
+        "samples.jsonl",
+        "timed.jsonl",
+        "summary.json",
+    }
     assert "failure.json" not in files
     assert cell.config()["rule"]["theta"] == 0.5 and cell.config()["name"] == cell.key
     samples = cell.samples()
@@ -85,26 +119,48 @@ def test_a_cell_on_disk(command) -> None:
 
 @pytest.mark.slow
 def test_tokens_do_not_depend_on_order_batch_or_company(command, tmp_path: Path) -> None:
-    settings = ("task=mini_chat", "decoding.temperature=1", "n=5", "decoding.max_new_tokens=16", "draft.length=3")
+    settings = (
+        "task=mini_chat",
+        "decoding.temperature=1",
+        "n=5",
+        "decoding.max_new_tokens=16",
+        "draft.length=3",
+    )
     together = command("method=sps,mars_sampling,fsd", *settings, flags=["-m"])
-    reverse = command("method=fsd,mars_sampling", *settings, "batch=3", flags=["-m"], store=tmp_path / "reverse")
+    reverse = command(
+        "method=fsd,mars_sampling", *settings, "batch=3", flags=["-m"], store=tmp_path / "reverse"
+    )
     alone = command("method=sps", *settings, "batch=5", store=tmp_path / "alone")
     assert together.status == reverse.status == alone.status == 0
-    for store, label in ((reverse.store, "fsd"), (reverse.store, "mars"), (alone.store, "lossless")):
-        assert len(decoded(store, label)) == 5 and decoded(store, label) == decoded(together.store, label)
+    for store, label in (
+        (reverse.store, "fsd"),
+        (reverse.store, "mars"),
+        (alone.store, "lossless"),
+    ):
+        assert len(decoded(store, label)) == 5 and decoded(store, label) == decoded(
+            together.store, label
+        )
     assert decoded(together.store, "fsd") != decoded(together.store, "lossless")
     seeded = command("method=sps", *settings, "seed=1", store=tmp_path / "seeded")
     assert decoded(seeded.store, "lossless") != decoded(alone.store, "lossless")
 
 
-def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_chat_template_is_given_one(
+    command, pair_folder: Path, tmp_path: Path
+) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(pair_folder / "target", bare)
     for file in bare.glob("*chat_template*"):
         file.unlink()
     config = bare / "tokenizer_config.json"
-    kept = {key: value for key, value in json.loads(config.read_text()).items() if key != "chat_template"}
-    config.write_text(json.dumps(kept | {"bos_token": "<|user|>"}))  # any token that the vocabulary has
+    kept = {
+        key: value
+        for key, value in json.loads(config.read_text()).items()
+        if key != "chat_template"
+    }
+    config.write_text(
+        json.dumps(kept | {"bos_token": "<|user|>"})
+    )  # any token that the vocabulary has
     given = "method=ar", "task=mini_chat", "n=1", f"pair.target={bare}"
     without = command(*given)
     [failed] = failed_samples(without.cell)
@@ -115,11 +171,16 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder: 
     assert result.status == 0
     [sample], [prompt] = result.cell.samples(), MiniTask("mini_chat").prompts(1)
     tokenizer = AutoTokenizer.from_pretrained(bare)
-    first = ("<|user|>A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-             "helpful, detailed, and polite answers to the user's questions. USER: " + prompt.turns[0] + " ASSISTANT:")
+    first = (
+        "<|user|>A chat between a curious user and an artificial intelligence assistant. The "
+        "assistant gives helpful, detailed, and polite answers to the user's questions. USER: "
+        + prompt.turns[0]
+        + " ASSISTANT:"
+    )
     second = f"{first} {sample.texts[0]}{tokenizer.eos_token}USER: {prompt.turns[1]} ASSISTANT:"
-    assert sample.prompt_tokens == sum(len(tokenizer.encode(text, add_special_tokens=False))
-                                          for text in (first, second))
+    assert sample.prompt_tokens == sum(
+        len(tokenizer.encode(text, add_special_tokens=False)) for text in (first, second)
+    )
 
 
 def test_second_turn_hears_the_first_answer(command, pair_folder: Path) -> None:
@@ -130,14 +191,27 @@ def test_second_turn_hears_the_first_answer(command, pair_folder: Path) -> None:
         first, second = sample.texts
         talk = [{"role": "user", "content": prompt.turns[0]}]
         tokens = len(target.encode(talk))
-        talk += [{"role": "assistant", "content": first}, {"role": "user", "content": prompt.turns[1]}]
+        talk += [
+            {"role": "assistant", "content": first},
+            {"role": "user", "content": prompt.turns[1]},
+        ]
         assert sample.prompt_tokens == tokens + len(target.encode(talk))
         assert sample.texts == [first, second] and sum(sample.turn_tokens) == len(sample.output_ids)
-        assert tokenizer.decode(sample.output_ids[:sample.turn_tokens[0]], skip_special_tokens=True) == first
+        assert (
+            tokenizer.decode(sample.output_ids[: sample.turn_tokens[0]], skip_special_tokens=True)
+            == first
+        )
 
 
 def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
-    given = "task=prompts", f"task.path={prompts_file}", "n=null", "method=sps", "batch=4", "timed=4"
+    given = (
+        "task=prompts",
+        f"task.path={prompts_file}",
+        "n=null",
+        "method=sps",
+        "batch=4",
+        "timed=4",
+    )
     result = command(*given)
     assert result.status == 1
     [line] = result.err.splitlines()
@@ -155,7 +229,10 @@ def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
     priced = PricedCell(cell, result.store, load(CONF / "cost" / "h100_llama31_8b.yaml"))
     assert {row.id for row in priced.timed()} == set(measured)
     again = command(*given)
-    assert again.status == 1 and {sample.id: sample for sample in again.cell.good_samples()} == measured
+    assert (
+        again.status == 1
+        and {sample.id: sample for sample in again.cell.good_samples()} == measured
+    )
 
 
 def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_path: Path) -> None:
@@ -166,17 +243,26 @@ def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_p
     result = command(f"pair.draft={broken}", "method=sps,pld,mars", "summary=json", flags=["-m"])
     assert result.status == 1
     lines = result.err.splitlines()
-    assert len(lines) == 2 and all(line.startswith("failed: local-") and "broken" in line for line in lines)
-    state = {cell.key.rsplit("-", 1)[0]: (written(cell) is not None, cell.failure()) for cell in result.store.cells()}
+    assert len(lines) == 2 and all(
+        line.startswith("failed: local-") and "broken" in line for line in lines
+    )
+    state = {
+        cell.key.rsplit("-", 1)[0]: (written(cell) is not None, cell.failure())
+        for cell in result.store.cells()
+    }
     assert state["local-ar-mini_gsm"] == (True, None), "the baseline of those that can run"
     assert state["local-prompt_lookup-lossless-mini_gsm"] == (True, None)
-    assert not state["local-lossless-mini_gsm"][0] and "broken" in state["local-lossless-mini_gsm"][1]
+    assert (
+        not state["local-lossless-mini_gsm"][0] and "broken" in state["local-lossless-mini_gsm"][1]
+    )
     tail = [json.loads(line) for line in result.out.splitlines()[-3:]]
     assert ["error" in line for line in tail] == [True, False, True]
 
 
 @pytest.mark.parametrize("arm", ["", "baseline: "])
-def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.MonkeyPatch, arm: str) -> None:
+def test_a_scorer_that_raises_fails_the_prompt(
+    command, monkeypatch: pytest.MonkeyPatch, arm: str
+) -> None:
     """In each cell, or in the baseline alone, which is decoded first."""
     real, scored = MiniTask.score, []
 
@@ -190,7 +276,10 @@ def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch: pytest.Monk
     result = command("method=sps")
     [line] = result.err.splitlines()
     assert result.status == 1
-    assert f"1 of 3 prompts failed; first {scored[0]}: {arm}scoring: ZeroDivisionError: no right answer" in line
+    assert (
+        f"1 of 3 prompts failed; first {scored[0]}: {arm}scoring: ZeroDivisionError: no right "
+        "answer" in line
+    )
     assert [sample.id for sample in failed_samples(result.cell)] == ([] if arm else scored[:1])
     monkeypatch.undo()
     assert command("method=sps").status == 0, "it is tried again"
@@ -225,12 +314,22 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(runner, "answer", answer)
         result = command("method=sps,mars", flags=["-m"])
-    cells = {cell.config()["rule"]["name"]: cell for cell in result.store.cells() if "-ar-" not in cell.key}
+    cells = {
+        cell.config()["rule"]["name"]: cell
+        for cell in result.store.cells()
+        if "-ar-" not in cell.key
+    }
     assert cells["lossless"].failure() is None and written(cells["lossless"]).n == 3
     [line] = result.err.splitlines()
-    assert result.status == 1 and line.startswith(f"failed: {cells['mars'].key}: ") and "CUDA out of memory" in line
+    assert (
+        result.status == 1
+        and line.startswith(f"failed: {cells['mars'].key}: ")
+        and "CUDA out of memory" in line
+    )
     assert not cells["mars"].good_samples()
-    assert command("method=mars").status == 0 and written(cells["mars"]).n == 3, "the same command tries again"
+    assert command("method=mars").status == 0 and written(cells["mars"]).n == 3, (
+        "the same command tries again"
+    )
 
 
 def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,12 +344,27 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
     given = ("method=mars", "rule.theta=0.5,0.7,0.9", "timed=3")
     assert command(*given, "n=7", flags=["-m"]).status == 0
     assert asked[:4] == ["ar", "0.5", "0.7", "0.9"], "one untimed warm-up each"
-    assert asked[4:] == ["ar", "0.5", "0.7", "0.9", "0.5", "0.7", "0.9", "ar", "0.7", "0.9", "ar", "0.5"]
+    assert asked[4:] == [
+        "ar",
+        "0.5",
+        "0.7",
+        "0.9",
+        "0.5",
+        "0.7",
+        "0.9",
+        "ar",
+        "0.7",
+        "0.9",
+        "ar",
+        "0.5",
+    ]
     assert command(*given, "n=8", flags=["-m"]).status == 0
     assert len(asked) == 16, "one more answer, the same timed prompts: nothing is warmed up"
 
 
-def test_sessions_divide_the_timed_prompts(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_divide_the_timed_prompts(
+    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Anew(Exception):
         """The process would have been replaced."""
 
@@ -258,7 +372,10 @@ def test_sessions_divide_the_timed_prompts(command, tmp_path: Path, monkeypatch:
         raise Anew(*words[1:])
 
     monkeypatch.setattr("os.execv", execv)
-    given, held = ("method=mars,ar", "n=5", "timed=5", "sessions=3", "sessions_gap_s=0", "fresh=true"), []
+    given, held = (
+        ("method=mars,ar", "n=5", "timed=5", "sessions=3", "sessions_gap_s=0", "fresh=true"),
+        [],
+    )
     for _ in range(2):
         with pytest.raises(Anew) as replaced:
             command(*given, flags=["-m"])
@@ -276,40 +393,74 @@ def test_sessions_divide_the_timed_prompts(command, tmp_path: Path, monkeypatch:
 
 def test_dear_laws_are_of_the_first_prompts_alone(command) -> None:
     """A relaxed rule on drawn candidates is integrated over them, unless it states its law."""
-    given = ("method=sps", "decoding.temperature=1", "rule=mars_sampling,tilted", "n=18", "timed=0",
-             "decoding.max_new_tokens=3")
+    given = (
+        "method=sps",
+        "decoding.temperature=1",
+        "rule=mars_sampling,tilted",
+        "n=18",
+        "timed=0",
+        "decoding.max_new_tokens=3",
+    )
     result = command(*given, flags=["-m"])
     assert result.status == 0, result.err
-    known = {cell.path.name.split("-")[1]: sum(one.distortion is not None for one in cell.good_samples())
-             for cell in result.store.cells()}
+    known = {
+        cell.path.name.split("-")[1]: sum(one.distortion is not None for one in cell.good_samples())
+        for cell in result.store.cells()
+    }
     assert known == {"ar": 18, "mars": 16, "tilted": 18}
 
 
 PROMPTS = [Prompt("good", (), input_ids=(9, 8, 7)), Prompt("bad", (), input_ids=(5, 6, 5, 6, 5))]
 
 
-@pytest.mark.parametrize(("drafter", "options", "rule"), [
-    ("none", {}, "lossless"), ("prompt_lookup", {}, "mars"), ("model", {"branching": (2, 2)}, "lossless")])
+@pytest.mark.parametrize(
+    ("drafter", "options", "rule"),
+    [
+        ("none", {}, "lossless"),
+        ("prompt_lookup", {}, "mars"),
+        ("model", {"branching": (2, 2)}, "lossless"),
+    ],
+)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_prompt_whose_logits_become_nan(pair_folder: Path, drafter: str, options: dict, rule: str,
-                                          temperature: float) -> None:
+def test_a_prompt_whose_logits_become_nan(
+    pair_folder: Path, drafter: str, options: dict, rule: str, temperature: float
+) -> None:
     target = load_model(str(pair_folder / "target"), check=False)
     model = target.model
-    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())  # no longer the embedding
-    method = NativeMethod(build_method(target, load_model(str(pair_folder / "target"), check=False)
-                                       if drafter == "model" else None, registry.drafter(drafter)(**options),
-                                       registry.rule(rule)(), Sampling(temperature), 2))
+    model.lm_head.weight = torch.nn.Parameter(
+        model.lm_head.weight.detach().clone()
+    )  # no longer the embedding
+    method = NativeMethod(
+        build_method(
+            target,
+            load_model(str(pair_folder / "target"), check=False) if drafter == "model" else None,
+            registry.drafter(drafter)(**options),
+            registry.rule(rule)(),
+            Sampling(temperature),
+            2,
+        )
+    )
 
     def answered() -> list:
-        found = answer(method, PROMPTS, Limits(12, frozenset()), lambda prompt, _: prompt.id,
-                       decode=method.generate_with_nll)
+        found = answer(
+            method,
+            PROMPTS,
+            Limits(12, frozenset()),
+            lambda prompt, _: prompt.id,
+            decode=method.generate_with_nll,
+        )
         return [found[prompt.id] for prompt in PROMPTS]
 
     [good], [bad] = answered()
     before = context(target, PROMPTS[1], [])
     poison = next(token for token in bad.output_ids[2:] if token not in (*good.output_ids, *before))
-    model.model.embed_tokens.weight.data[poison] = torch.nan  # as activations that overflow behind this token
+    model.model.embed_tokens.weight.data[poison] = (
+        torch.nan
+    )  # as activations that overflow behind this token
     [still], broken = answered()
     assert still.output_ids == good.output_ids and still.nll == pytest.approx(good.nll)
-    assert "its logits are not finite within the answer" in broken.error and "engine.dtype=" in broken.error
+    assert (
+        "its logits are not finite within the answer" in broken.error
+        and "engine.dtype=" in broken.error
+    )
     assert "\n" not in broken.error

@@ -1,4 +1,5 @@
-"""What a run writes and says holds no secret of its environment, its command line or its configuration."""
+"""What a run writes and says holds no secret of its environment, its command line or its
+configuration."""
 
 from __future__ import annotations
 
@@ -22,14 +23,27 @@ from results.store.errors import log_to_stderr, redacted_word
 
 PLANTED = re.compile(rb"FAKE[A-Z]+-[a-z]{3}")
 VARIABLES = {
-    "SLURM_JWT": "FAKEJWT-aaa", "HF_TOKEN": "FAKEHF-bbb", "WANDB_API_KEY": "FAKEWB-" + "c" * 40,
-    "CUDA_PAT": "FAKEPAT-jjj", "HF_HUB_TOKENS": "FAKETOKS-ggg", "MY_TOKEN": "FAKEOWN-fff",
+    "SLURM_JWT": "FAKEJWT-aaa",
+    "HF_TOKEN": "FAKEHF-bbb",
+    "WANDB_API_KEY": "FAKEWB-" + "c" * 40,
+    "CUDA_PAT": "FAKEPAT-jjj",
+    "HF_HUB_TOKENS": "FAKETOKS-ggg",
+    "MY_TOKEN": "FAKEOWN-fff",
     "OPENAI_API_KEY": "FAKEOAI-kkk",
-    "OMP_PASSWORD": "FAKEOMP-nnn", "MKL_LICENSE": "FAKEMKL-ooo", "LEEWAY_DB": "FAKEDB-ppp",
+    "OMP_PASSWORD": "FAKEOMP-nnn",
+    "MKL_LICENSE": "FAKEMKL-ooo",
+    "LEEWAY_DB": "FAKEDB-ppp",
     "HF_ENDPOINT": "http://u:FAKEHUB-qqq@127.0.0.1:9?sig=FAKESIG-rrr",
-    "HTTPS_PROXY": "http://u:FAKEPROXY-iii@127.0.0.1:9", "WANDB_BASE_URL": "http://me:FAKEWBURL-eee@127.0.0.1:9"}
-JUDGED = ("judge.base_url='http://u:FAKEJUDGE-lll@127.0.0.1:9/v1?api-key=FAKEQUERY-mmm'", "judge.model=m",
-          "judge.retries=0", "task=mt_bench", "task.system='FAKEOWN-fff, be brief'")
+    "HTTPS_PROXY": "http://u:FAKEPROXY-iii@127.0.0.1:9",
+    "WANDB_BASE_URL": "http://me:FAKEWBURL-eee@127.0.0.1:9",
+}
+JUDGED = (
+    "judge.base_url='http://u:FAKEJUDGE-lll@127.0.0.1:9/v1?api-key=FAKEQUERY-mmm'",
+    "judge.model=m",
+    "judge.retries=0",
+    "task=mt_bench",
+    "task.system='FAKEOWN-fff, be brief'",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +68,8 @@ def leaks(folder: Path) -> set[str]:
 
 
 def test_a_run(command, tmp_path: Path) -> None:
-    """Store, output, tracker's files and what it prints. The judge does not answer, which is said with its URL."""
+    """Store, output, tracker's files and what it prints. The judge does not answer, which is said
+    with its URL."""
     done = command(*JUDGED, "method=sps", "tracker=wandb", "n=1", "timed=1", "trace=true")
     assert done.status == 1
     assert "judge.base_url=http://(hidden)@127.0.0.1:9/v1?api-key=(hidden): no reply" in done.err
@@ -68,11 +83,18 @@ def test_a_run(command, tmp_path: Path) -> None:
     assert "judge.base_url='http://(hidden)@127.0.0.1:9/v1?api-key=(hidden)'" in recorded["argv"]
 
 
-@pytest.mark.parametrize("overrides", [
-    ["judge.base_url=ftp://u:FAKEJUDGE-lll@h", "judge.model=m"],
-    ["task=mt_bench", "task.max_new_tokens=FAKEOWN-fff"], ["pair.target=/none/FAKEOWN-fff"],
-    ["task.nonsense=http://u:FAKEQUERY-mmm@h"], ["store.dir=/proc/FAKEOWN-fff"],
-    ["rule=FAKEOWN-fff"], ["decoding.temperature=[FAKEOWN-fff]"]])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["judge.base_url=ftp://u:FAKEJUDGE-lll@h", "judge.model=m"],
+        ["task=mt_bench", "task.max_new_tokens=FAKEOWN-fff"],
+        ["pair.target=/none/FAKEOWN-fff"],
+        ["task.nonsense=http://u:FAKEQUERY-mmm@h"],
+        ["store.dir=/proc/FAKEOWN-fff"],
+        ["rule=FAKEOWN-fff"],
+        ["decoding.temperature=[FAKEOWN-fff]"],
+    ],
+)
 def test_refused_commands(overrides: list[str], command) -> None:
     done = command("method=sps", "n=1", *overrides)
     assert done.status == 2 and not PLANTED.findall((done.out + done.err).encode()), done.err
@@ -90,7 +112,10 @@ def test_failures_and_warnings(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     except RuntimeError as raised:
         sys.excepthook(type(raised), raised, raised.__traceback__)
     said = capsys.readouterr().err
-    assert "Traceback" in said and "RuntimeError: cannot reach http://(hidden)@h/x with (hidden)" in said
+    assert (
+        "Traceback" in said
+        and "RuntimeError: cannot reach http://(hidden)@h/x with (hidden)" in said
+    )
     assert leaks(tmp_path) == set()
 
 
@@ -103,10 +128,18 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(sys, "argv", ["bench", *JUDGED, "+hub.token=FAKEQUERY-mmm"])
     with composer() as hydra:
-        overrides = ["method=sps", "n=1", "task=mt_bench", "launch=slurm", f"launch.logs={tmp_path / 'logs'}"]
+        overrides = [
+            "method=sps",
+            "n=1",
+            "task=mt_bench",
+            "launch=slurm",
+            f"launch.logs={tmp_path / 'logs'}",
+        ]
         point = hydra.point(overrides)
         other = hydra.point([*overrides, "launch.setup=['export HF_TOKEN=FAKEHF-bbb']"])
-    [work] = works_of([point.cell], Passes(frozenset(), frozenset(), 1, 1), Store(tmp_path / "store"))
+    [work] = works_of(
+        [point.cell], Passes(frozenset(), frozenset(), 1, 1), Store(tmp_path / "store")
+    )
     submit([work], 0, point.settings.launch.options)
     assert leaks(tmp_path / "logs") == set()
     with pytest.raises(ValueError, match=r"export HF_TOKEN=\(hidden\): holds a secret"):
@@ -116,20 +149,37 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_judge_gets_what_the_url_holds() -> None:
     """A user and a password become the header for them, and a query stays behind the path."""
     asked = address("https://u:p%40ss@h:8/v1/?api-version=3", "")
-    assert str(httpx.Request("POST", **asked).url) == "https://u:p%40ss@h:8/v1/chat/completions?api-version=3"
+    assert (
+        str(httpx.Request("POST", **asked).url)
+        == "https://u:p%40ss@h:8/v1/chat/completions?api-version=3"
+    )
     keyed = address("https://u:p@h/v1", "k")
     assert keyed["headers"] == {"Authorization": "Bearer k"} and not keyed["url"].userinfo
 
 
-@pytest.mark.parametrize(("given", "kept"), [
-    ("+hub.token=hf_abc", "+hub.token=(hidden)"), ("api_key=abc", "api_key=(hidden)"),
-    ("PASSWORD=x", "PASSWORD=(hidden)"), ("hub.pat=x", "hub.pat=(hidden)"), ("path=/x", "path=/x"),
-    ("decoding.max_new_tokens=12", "decoding.max_new_tokens=12"),
-    ("rule.theta=0.9", "rule.theta=0.9"), ("-m", "-m"), ("a=http://h:80/x@v2", "a=http://h:80/x@v2"),
-    ("a=http://u:p/w@h:80/x", "a=http://(hidden)@h:80/x"), ("a=http://u:p@w@h/x?y", "a=http://(hidden)@h/x?y"),
-    ("http://token@h/x", "http://(hidden)@h/x"),
-    ("a=s3://h/x?api-version=2&X-Sig=b&c=", "a=s3://h/x?api-version=2&X-Sig=(hidden)&c="),
-    ("https://h/x#access_token=b", "https://h/x#access_token=(hidden)"), ("say a=b@c?d=e", "say a=b@c?d=e"),
-    ("'postgres://u:p@h/d' and http://v:q@i", "'postgres://(hidden)@h/d' and http://(hidden)@i")])
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("+hub.token=hf_abc", "+hub.token=(hidden)"),
+        ("api_key=abc", "api_key=(hidden)"),
+        ("PASSWORD=x", "PASSWORD=(hidden)"),
+        ("hub.pat=x", "hub.pat=(hidden)"),
+        ("path=/x", "path=/x"),
+        ("decoding.max_new_tokens=12", "decoding.max_new_tokens=12"),
+        ("rule.theta=0.9", "rule.theta=0.9"),
+        ("-m", "-m"),
+        ("a=http://h:80/x@v2", "a=http://h:80/x@v2"),
+        ("a=http://u:p/w@h:80/x", "a=http://(hidden)@h:80/x"),
+        ("a=http://u:p@w@h/x?y", "a=http://(hidden)@h/x?y"),
+        ("http://token@h/x", "http://(hidden)@h/x"),
+        ("a=s3://h/x?api-version=2&X-Sig=b&c=", "a=s3://h/x?api-version=2&X-Sig=(hidden)&c="),
+        ("https://h/x#access_token=b", "https://h/x#access_token=(hidden)"),
+        ("say a=b@c?d=e", "say a=b@c?d=e"),
+        (
+            "'postgres://u:p@h/d' and http://v:q@i",
+            "'postgres://(hidden)@h/d' and http://(hidden)@i",
+        ),
+    ],
+)
 def test_words_of_a_command(given: str, kept: str) -> None:
     assert redacted_word(given) == kept and redacted_word(kept) == kept

@@ -28,17 +28,27 @@ NEW = 6
 
 def methods_of(folder: Path, decoder: str, dtype: str) -> list[Method]:
     """A method with a draft model, and one with a random EAGLE-3 head."""
-    target, draft = (load_model(str(folder / role), dtype=dtype, decoder=decoder) for role in ("target", "draft"))
+    target, draft = (
+        load_model(str(folder / role), dtype=dtype, decoder=decoder) for role in ("target", "draft")
+    )
     models = {"model": draft, "eagle3": random_head("eagle3", target, dtype=dtype)}
-    return [build_method(target, model, registry.drafter(name)(), registry.rule("greedy")(), Sampling(0.0), 3)
-            for name, model in models.items()]
+    return [
+        build_method(
+            target, model, registry.drafter(name)(), registry.rule("greedy")(), Sampling(0.0), 3
+        )
+        for name, model in models.items()
+    ]
 
 
 @pytest.mark.parametrize(("decoder", "dtype"), RUNS)
-def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder: Path, decoder: str, dtype: str) -> None:
+def test_every_phase_takes_time_and_the_head_is_part_of_verify(
+    pair_folder: Path, decoder: str, dtype: str
+) -> None:
     methods = [NativeMethod(method) for method in methods_of(pair_folder, decoder, dtype)]
     prompts = list(MiniTask("mini_gsm").prompts(1))
-    for found in profiles(methods, prompts, Limits(NEW, frozenset()), lambda prompt, turn: "phases"):
+    for found in profiles(
+        methods, prompts, Limits(NEW, frozenset()), lambda prompt, turn: "phases"
+    ):
         assert found is not None and found.prompts == [found.phases], "one prompt"
         phases = found.phases
         assert set(phases) == {*PHASES, "head", "prefill", "cycle"}
@@ -56,31 +66,61 @@ def phases_of(*seconds: float) -> Phases:
 def test_a_profile_is_the_mean_over_prompts_of_their_medians() -> None:
     found = profile_of([phases_of(1.0, 1.0, 9.0), phases_of(2.0), Phases(torch.device("cpu"))])
     assert found is not None and [one["draft"] for one in found.prompts] == [1.0, 2.0]
-    assert (found.phases["draft"], found.phases["cycle"]) == (1.5, 6.0), "a prompt without a cycle has no phases"
+    assert (found.phases["draft"], found.phases["cycle"]) == (1.5, 6.0), (
+        "a prompt without a cycle has no phases"
+    )
     assert profile_of([Phases(torch.device("cpu"))]) is None
 
 
 def test_a_pair_beside_transformers(pair_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["task=mini_gsm", "engine.threads=1", f"pair.target={pair_folder / 'target'}",
-                 f"pair.draft={pair_folder / 'draft'}", "pair.eagle3=null", "--n", "2", "--new", str(NEW),
-                 "--length", "3"]) == 0
+    assert (
+        main(
+            [
+                "task=mini_gsm",
+                "engine.threads=1",
+                f"pair.target={pair_folder / 'target'}",
+                f"pair.draft={pair_folder / 'draft'}",
+                "pair.eagle3=null",
+                "--n",
+                "2",
+                "--new",
+                str(NEW),
+                "--length",
+                "3",
+            ]
+        )
+        == 0
+    )
     printed = " ".join(capsys.readouterr().out.split())
-    for words in ("autoregressive ÷ transformers.generate: ", "SpS ÷ transformers, assisted: ",
-                  "SpS ÷ autoregressive: "):
+    for words in (
+        "autoregressive ÷ transformers.generate: ",
+        "SpS ÷ transformers, assisted: ",
+        "SpS ÷ autoregressive: ",
+    ):
         assert words in printed, words
     rows = re.findall(r"│ ([^│]+) │ [\d.]+ │ (\d+) │", printed)
-    assert len(rows) == 4 and len({tokens for _, tokens in rows}) == 1, "greedy decoding gives every arm one answer"
+    assert len(rows) == 4 and len({tokens for _, tokens in rows}) == 1, (
+        "greedy decoding gives every arm one answer"
+    )
 
 
 def test_an_autoregressive_step_reads_all_but_the_input_embedding() -> None:
-    """2048 x 64 entries of the embedding are not read; 2 x 8 layers x 2 heads x 16 x 4 bytes a cached token are."""
+    """2048 x 64 entries of the embedding are not read; 2 x 8 layers x 2 heads x 16 x 4 bytes a
+    cached token are."""
     target = load_model("random:models/shapes/tiny", dtype="float32")
     assert step_bytes(target) == (nbytes(target.model) - 2048 * 64 * 4, 2 * 8 * 2 * 16 * 4)
 
 
 def test_a_random_head_is_one_of_its_shape() -> None:
-    opened = OpenCell.compose(["pair=local", "pair.target=random:models/shapes/tiny",
-                               "pair.eagle3=random:models/shapes/tiny_eagle3", "method=eagle3", "engine.device=cpu"])
+    opened = OpenCell.compose(
+        [
+            "pair=local",
+            "pair.target=random:models/shapes/tiny",
+            "pair.eagle3=random:models/shapes/tiny_eagle3",
+            "method=eagle3",
+            "engine.device=cpu",
+        ]
+    )
     head = opened.method.model
     assert torch.equal(head.to_target, torch.arange(512)) and head.model.t2d.sum() == 512
     assert float(head.model.fc.weight.std()) == pytest.approx(0.02, rel=0.05)

@@ -20,12 +20,20 @@ from tests.helpers.generated_store import Writer
 
 IDS = [f"p{i}" for i in range(8)]
 BASE = "tiny-ar"
-CONFIG = {"pair": {"name": "tiny"}, "task": {"name": "mini_gsm"}, "decoding": {"temperature": 0.5}, "baseline": BASE}
+CONFIG = {
+    "pair": {"name": "tiny"},
+    "task": {"name": "mini_gsm"},
+    "decoding": {"temperature": 0.5},
+    "baseline": BASE,
+}
 
 
-def write(root: Path, key: str, answered: int = 8, complete: bool = True, timed: int = 2, **config: object) -> None:
-    Writer(root, IDS[:answered], min(timed, answered)).write(key, {**CONFIG, "name": key, **config}, key == BASE,
-                                                             complete)
+def write(
+    root: Path, key: str, answered: int = 8, complete: bool = True, timed: int = 2, **config: object
+) -> None:
+    Writer(root, IDS[:answered], min(timed, answered)).write(
+        key, {**CONFIG, "name": key, **config}, key == BASE, complete
+    )
 
 
 def began(store: Store, key: str, **run: int) -> None:
@@ -55,14 +63,26 @@ def test_what_is_done_failed_and_open(store: Store, capsys: pytest.CaptureFixtur
     assert first == f"{store.root}: 4 cells in 1 group: 2 complete, 1 failed, 1 open"
     assert "failed: tiny-mars-3: CUDA out of memory" in rest
     [row] = [line for line in rest if "tiny, mini_gsm, T = 0.5" in line]
-    assert [word for word in row.split() if word.isdigit()] == ["4", "2", "1", "1", "21", "23", "4", "4"]
+    assert [word for word in row.split() if word.isdigit()] == [
+        "4",
+        "2",
+        "1",
+        "1",
+        "21",
+        "23",
+        "4",
+        "4",
+    ]
 
 
-def test_a_group_that_is_done_has_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_that_is_done_has_no_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path / "store", BASE, timed=0)
     write(tmp_path / "store", "tiny-mars-1")
     assert shown(capsys, f"store.dir={tmp_path / 'store'}") == [
-        f"{tmp_path / 'store'}: 2 cells in 1 group: 2 complete"]
+        f"{tmp_path / 'store'}: 2 cells in 1 group: 2 complete"
+    ]
 
 
 def test_who_works_on_a_group(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,19 +91,36 @@ def test_who_works_on_a_group(store: Store, capsys: pytest.CaptureFixture[str]) 
             locks.enter_context(store.cell(key).lock())
         began(store, "tiny-mars-2", prompts=8, timed=4)
         row, other = map(json.loads, shown(capsys, f"store.dir={store.root}", "summary=json"))
-    assert (other["group"], other["not begun"], other["held by"].split()[1]) == ("not begun", 1, str(os.getpid()))
+    assert (other["group"], other["not begun"], other["held by"].split()[1]) == (
+        "not begun",
+        1,
+        str(os.getpid()),
+    )
     assert row["running"] == 1 and row["complete"] == 2 and row["failed"] == 1
     assert row["held by"].startswith("process ") and " since " in row["held by"]
     assert (row["answers"], row["of"]) == (21, 27) and (row["timed"], row["of timed"]) == (4, 6)
-    assert json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])["held by"] is None
+    assert (
+        json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])["held by"] is None
+    )
 
 
 @pytest.fixture(scope="module")
 def whole(pair: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of two cells and their baseline."""
     folder = tmp_path_factory.mktemp("viewed")
-    ended = run("bench", "-m", *pair, "method=sps,mars", "n=3", "timed=0", "trace=true", "decoding.temperature=1",
-                "decoding.max_new_tokens=12", f"store.dir={folder / 'store'}", f"output.dir={folder / 'out'}")
+    ended = run(
+        "bench",
+        "-m",
+        *pair,
+        "method=sps,mars",
+        "n=3",
+        "timed=0",
+        "trace=true",
+        "decoding.temperature=1",
+        "decoding.max_new_tokens=12",
+        f"store.dir={folder / 'store'}",
+        f"output.dir={folder / 'out'}",
+    )
     assert ended.status == 0, ended.err
     return folder / "store"
 
@@ -96,15 +133,24 @@ def measured(whole: Path, tmp_path: Path) -> Store:
 
 def data(folder: Path, part: str = "index") -> list[Any]:
     """A part of the page in a folder."""
-    text = (folder / "index.html").read_text().partition(f'data-part="{part}">')[2].partition("</script>")[0]
+    text = (
+        (folder / "index.html")
+        .read_text()
+        .partition(f'data-part="{part}">')[2]
+        .partition("</script>")[0]
+    )
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-def test_a_bundle_shows_every_cell(measured: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bundle_shows_every_cell(
+    measured: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert view.main([f"store.dir={measured.root}", f"bundle={tmp_path / 'bundle'}"]) == 0
     assert str(tmp_path / "bundle" / "index.html") in capsys.readouterr().out
     [group] = data(tmp_path / "bundle")
-    assert [name for _, name, _ in group["cells"]] == ["ar", "lossless", "mars"] and len(group["prompts"]) == 3
+    assert [name for _, name, _ in group["cells"]] == ["ar", "lossless", "mars"] and len(
+        group["prompts"]
+    ) == 3
     key = group["cells"][2][0]
     samples = {sample.id: sample for sample in measured.cell(key).good_samples()}
     for (name, _), one in zip(group["prompts"], data(tmp_path / "bundle", key), strict=True):
@@ -112,21 +158,32 @@ def test_a_bundle_shows_every_cell(measured: Store, tmp_path: Path, capsys: pyte
         assert len(samples[name].output_ids) == sum(len(turn["t"]) for turn in one["turns"])
 
 
-def test_a_store_whose_models_are_elsewhere(measured: Store, tmp_path: Path, pair_folder: Path) -> None:
+def test_a_store_whose_models_are_elsewhere(
+    measured: Store, tmp_path: Path, pair_folder: Path
+) -> None:
     """Somebody else's store: texts without tokens."""
     moved = tmp_path / "moved"
     shutil.copytree(measured.root, moved)
     for folder in Store(moved).cells():
-        folder.write_config(json.loads(json.dumps(folder.config()).replace(str(pair_folder), "/nowhere")))
+        folder.write_config(
+            json.loads(json.dumps(folder.config()).replace(str(pair_folder), "/nowhere"))
+        )
     assert view.main([f"store.dir={moved}", f"bundle={tmp_path / 'bundle'}"]) == 0
     [group] = data(tmp_path / "bundle")
     assert "its tokenizer is not on this machine" in group["title"] and len(group["cells"]) == 3
-    assert all("text" in turn for one in data(tmp_path / "bundle", group["cells"][0][0]) for turn in one["turns"])
+    assert all(
+        "text" in turn
+        for one in data(tmp_path / "bundle", group["cells"][0][0])
+        for turn in one["turns"]
+    )
 
 
-@pytest.mark.parametrize("name", ["environment.json", "samples.jsonl", "timed.jsonl", "trace/00000.parquet"])
-def test_any_damaged_file_hides_no_other_cell(measured: Store, tmp_path: Path, name: str,
-                                              caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "name", ["environment.json", "samples.jsonl", "timed.jsonl", "trace/00000.parquet"]
+)
+def test_any_damaged_file_hides_no_other_cell(
+    measured: Store, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     next(iter(measured.root.glob("*mars*"))).joinpath(name).write_bytes(b"\xff{\n")
     assert view.main([f"store.dir={measured.root}", f"bundle={tmp_path / 'bundle'}"]) == 0
     [group] = data(tmp_path / "bundle")
@@ -158,29 +215,54 @@ def timed_store(command) -> Store:
     return command("method=sps", "timed=2", "trace=true").store
 
 
-def test_a_run_is_written_in_every_format(timed_store: Store, tmp_path: Path,
-                                          capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_written_in_every_format(
+    timed_store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in exchange.WRITTEN:
-        assert exchange.main([f"to={name}", f"store.dir={timed_store.root}", f"out={tmp_path / name}"]) == 0
+        assert (
+            exchange.main([f"to={name}", f"store.dir={timed_store.root}", f"out={tmp_path / name}"])
+            == 0
+        )
         lines = capsys.readouterr().out.splitlines()
         assert lines and all(Path(line.split(": ")[0]).is_file() for line in lines)
 
 
-def test_a_run_and_its_file_have_one_tau_and_one_speedup(timed_store: Store, tmp_path: Path,
-                                                         capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_and_its_file_have_one_tau_and_one_speedup(
+    timed_store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The file's wall time covers the prefill: its speed is the store's from end to end."""
-    cell = next(cell for cell in timed_store.cells() if cell.key != (cell.config() or {})["baseline"])
+    cell = next(
+        cell for cell in timed_store.cells() if cell.key != (cell.config() or {})["baseline"]
+    )
     out = tmp_path / "out"
-    assert exchange.main(["to=spec_bench", f"store.dir={timed_store.root}", f"out={out}", f"cells={cell.key}"]) == 0
-    assert exchange.main(["from=spec_bench", f"file={out / cell.key}.jsonl", f"out={out}",
-                          f"baseline={out / cell.key}.baseline.jsonl"]) == 0
+    assert (
+        exchange.main(
+            ["to=spec_bench", f"store.dir={timed_store.root}", f"out={out}", f"cells={cell.key}"]
+        )
+        == 0
+    )
+    assert (
+        exchange.main(
+            [
+                "from=spec_bench",
+                f"file={out / cell.key}.jsonl",
+                f"out={out}",
+                f"baseline={out / cell.key}.baseline.jsonl",
+            ]
+        )
+        == 0
+    )
     assert "not measured here" in capsys.readouterr().out
     overall = json.loads((out / f"{cell.key}.json").read_text())[0]
     runs = [one.runs for one in cell.timed()]
     samples = {one.id: one for one in cell.good_samples()}
     timed = [samples[one.id] for one in cell.timed()]
-    assert overall["tau"] == pytest.approx(sum(map(sum, (one.committed for one in timed)))
-                                        / sum(len(one.committed) for one in timed))
-    own, base = (sum(arm[side].tokens for arm in runs) / sum(arm[side].prefill_s + arm[side].decode_s for arm in runs)
-                 for side in range(2))
+    assert overall["tau"] == pytest.approx(
+        sum(map(sum, (one.committed for one in timed))) / sum(len(one.committed) for one in timed)
+    )
+    own, base = (
+        sum(arm[side].tokens for arm in runs)
+        / sum(arm[side].prefill_s + arm[side].decode_s for arm in runs)
+        for side in range(2)
+    )
     assert overall["speedup"] == pytest.approx(own / base)

@@ -1,5 +1,5 @@
-"""Trackers: what W&B's offline files hold after a command, which no fault of the service hurts; the dashboard as
-files."""
+"""Trackers: what W&B's offline files hold after a command, which no fault of the service hurts; the
+dashboard as files."""
 
 from __future__ import annotations
 
@@ -51,22 +51,36 @@ class Faulty:
         self._note("finish")
 
 
-@pytest.mark.parametrize(("wrong", "hangs"), [("open", False), ("open", True), ("live", False), ("log", True),
-                                               ("finish", False)])
-def test_a_command_is_not_hurt(command, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wrong: str,
-                               hangs: bool) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "hangs"),
+    [("open", False), ("open", True), ("live", False), ("log", True), ("finish", False)],
+)
+def test_a_command_is_not_hurt(
+    command,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    wrong: str,
+    hangs: bool,
+) -> None:
     calls: list[str] = []
     monkeypatch.setattr(logbook, "EVERY_S", 0.01)
     monkeypatch.setattr(logbook, "TrackerRun", lambda about, options: Faulty(calls, wrong, hangs))
     timeout = 0.5 if hangs else 600
-    result = command("method=sps,pld", "tracker=wandb", f"tracker.timeout={timeout}", "timed=0", flags=["-m"])
+    result = command(
+        "method=sps,pld", "tracker=wandb", f"tracker.timeout={timeout}", "timed=0", flags=["-m"]
+    )
     assert result.status == 0 and [written(cell).n for cell in result.cells] == [3, 3]
     [line] = caplog.messages
-    assert "wandb: logging disabled from" in line and ("no answer within 1 s" if hangs else "nobody there") in line
+    assert (
+        "wandb: logging disabled from" in line
+        and ("no answer within 1 s" if hangs else "nobody there") in line
+    )
     assert calls.count(wrong) <= 1 or wrong == "finish", "it is not tried again"
 
 
-def test_nothing_is_logged_while_something_is_timed(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_logged_while_something_is_timed(
+    command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     monkeypatch.setattr(logbook, "EVERY_S", 0.001)
     monkeypatch.setattr(logbook, "is_timing", lambda: True)
@@ -121,7 +135,9 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     wandb.teardown()
 
 
-def test_a_cell_is_a_run_of_the_client(command, client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_is_a_run_of_the_client(
+    command, client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     result = command("method=sps", "tracker=wandb", "trace=true")
     assert result.status == 0 and result.err == ""
@@ -138,27 +154,38 @@ def test_a_cell_is_a_run_of_the_client(command, client: Path, tmp_path: Path, mo
 
 
 def logged(content: bytes) -> Iterator[bytes]:
-    """The records of the client's log: LevelDB's format, blocks of 32 KiB behind a header of 7 bytes."""
+    """The records of the client's log: LevelDB's format, blocks of 32 KiB behind a header of 7
+    bytes."""
     at, whole = 7, b""
     while at + 7 <= len(content):
         if 32768 - at % 32768 < 7:
             at += 32768 - at % 32768
             continue
-        length, kind = int.from_bytes(content[at + 4:at + 6], "little"), content[at + 6]
-        whole, at = whole + content[at + 7:at + 7 + length], at + 7 + length
+        length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        whole, at = whole + content[at + 7 : at + 7 + length], at + 7 + length
         if kind in (1, 4):  # full, last
             yield whole
             whole = b""
 
 
-def test_runs_of_a_sweep_are_named_and_tagged_for_people(command, client: Path,
-                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read back from what the client wrote offline: name, tags, group, and the machine in the configuration."""
+def test_runs_of_a_sweep_are_named_and_tagged_for_people(
+    command, client: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read back from what the client wrote offline: name, tags, group, and the machine in the
+    configuration."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     monkeypatch.setenv("WANDB_MODE", "offline")
-    result = command("+sweep=mars_theta", "tracker=wandb", "task=mini_gsm", "method=mars", "rule.theta=0.9", "timed=0",
-                     "n=1", "decoding.max_new_tokens=8")
+    result = command(
+        "+sweep=mars_theta",
+        "tracker=wandb",
+        "task=mini_gsm",
+        "method=mars",
+        "rule.theta=0.9",
+        "timed=0",
+        "n=1",
+        "decoding.max_new_tokens=8",
+    )
     assert result.status == 0 and result.err == ""
     found = {}
     for file in client.glob("wandb/offline-run-*/*.wandb"):
@@ -172,26 +199,41 @@ def test_runs_of_a_sweep_are_named_and_tagged_for_people(command, client: Path,
     assert {"mars", "algorithm1", "mini_gsm", "t=1", "sweep_mars_theta"} <= set(run.tags)
     assert run.run_group == "sweep_mars_theta"
     config = {item.key: json.loads(item.value_json) for item in run.config.update}
-    assert config["environment"]["torch"] and config["environment"]["cpu"] and "accelerator" in config["environment"]
+    assert (
+        config["environment"]["torch"]
+        and config["environment"]["cpu"]
+        and "accelerator" in config["environment"]
+    )
 
 
-def test_a_service_that_does_not_answer_costs_one_line(command, client: Path, monkeypatch: pytest.MonkeyPatch,
-                                                       caplog: pytest.LogCaptureFixture) -> None:
+def test_a_service_that_does_not_answer_costs_one_line(
+    command, client: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
     caplog.set_level(logging.WARNING)
-    with socket.socket() as held:  # nobody else gets its port meanwhile, and connections are refused
+    with (
+        socket.socket() as held
+    ):  # nobody else gets its port meanwhile, and connections are refused
         held.bind(("127.0.0.1", 0))
         monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{held.getsockname()[1]}")
-        result = command("method=sps,pld", "tracker=wandb", "tracker.timeout=1", "timed=0", flags=["-m"])
+        result = command(
+            "method=sps,pld", "tracker=wandb", "tracker.timeout=1", "timed=0", flags=["-m"]
+        )
     assert result.status == 0 and [written(cell).n for cell in result.cells] == [3, 3]
-    [line] = [line for line in caplog.messages if "wandb: logging disabled from" in line]  # the client says more
+    [line] = [
+        line for line in caplog.messages if "wandb: logging disabled from" in line
+    ]  # the client says more
     assert "all results are in the store" in line
 
 
-def test_dashboard_as_files_needs_no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dashboard_as_files_needs_no_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     assert main([f"out={tmp_path}"]) == 0
-    sections = json.loads((tmp_path / "workspace.json").read_text())["section"]["panelBankConfig"]["sections"]
+    sections = json.loads((tmp_path / "workspace.json").read_text())["section"]["panelBankConfig"][
+        "sections"
+    ]
     chapters = dashboard.chapters()
     assert [section["name"] for section in sections[1:]] == [chapter.title for chapter in chapters]
     assert all(section["panels"] for section in sections)
@@ -200,13 +242,20 @@ def test_dashboard_as_files_needs_no_service(tmp_path: Path, monkeypatch: pytest
     for name in ("mars_table1_paper", "arc_table2_paper", "sweep_mars_theta", "K = 10", "mini_gsm"):
         assert name in report
     for file in tmp_path.glob("*.json"):
-        for key in ("config:rule.value.theta", "config:rule.value.threshold", "config:draft.value.length",
-                    "summary:answer_speedup", "summary:accuracy", "summary:tau_gain_relaxed"):
+        for key in (
+            "config:rule.value.theta",
+            "config:rule.value.threshold",
+            "config:draft.value.length",
+            "summary:answer_speedup",
+            "summary:accuracy",
+            "summary:tau_gain_relaxed",
+        ):
             assert key in file.read_text(), file
 
 
-def test_dashboard_without_its_library(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-                                       tmp_path: Path) -> None:
+def test_dashboard_without_its_library(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for name in ("wandb_workspaces", "wandb_workspaces.reports.v2", "wandb_workspaces.workspaces"):
         monkeypatch.setitem(sys.modules, name, None)
     assert main([f"out={tmp_path}"]) == 2

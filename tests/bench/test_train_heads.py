@@ -1,4 +1,5 @@
-"""`python -m bench.train heads`: training, measurement and export in one go; what is wrong is one line."""
+"""`python -m bench.train heads`: training, measurement and export in one go; what is wrong is one
+line."""
 
 from __future__ import annotations
 
@@ -18,8 +19,16 @@ from methods.training.heads.trainers import RECIPES
 from models.tiny.train.data import CALIBRATION, embedded
 from models.tiny.train.pair import TrainPair
 
-SMALL = ["threads=1", "measure=1", "heads=[medusa]", "medusa.tokens=3072", "medusa.batch_tokens=512", "medusa.steps=2",
-         "medusa.slots=24", "mix={mini_gsm: 0.5, mini_chat: 0.5}"]
+SMALL = [
+    "threads=1",
+    "measure=1",
+    "heads=[medusa]",
+    "medusa.tokens=3072",
+    "medusa.batch_tokens=512",
+    "medusa.steps=2",
+    "medusa.slots=24",
+    "mix={mini_gsm: 0.5, mini_chat: 0.5}",
+]
 
 
 def config_of(*overrides: str):
@@ -32,11 +41,18 @@ def test_every_kind_has_a_valid_section():
     assert set(settings.heads) <= set(RECIPES)
     _, recipes = parsed(config_of(f"heads=[{','.join(RECIPES)}]"))
     for name, recipe in recipes.items():
-        assert recipe.rate(0) < recipe.rate(recipe.updates // 4) == 1.0 and recipe.rate(recipe.updates) == 0.0, name
+        assert (
+            recipe.rate(0) < recipe.rate(recipe.updates // 4) == 1.0
+            and recipe.rate(recipe.updates) == 0.0
+        ), name
 
 
 def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys):
-    folders = f"target={pair_folder / 'target'}", f"out={tmp_path / 'out'}", f"work={tmp_path / 'work'}"
+    folders = (
+        f"target={pair_folder / 'target'}",
+        f"out={tmp_path / 'out'}",
+        f"work={tmp_path / 'work'}",
+    )
     config = config_of(*SMALL, *folders)
     run(config)
     shown = capsys.readouterr().out
@@ -68,10 +84,14 @@ def test_the_file_explains_every_key():
         assert set(config[name]) == set(RECIPES[name].model_fields), name
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "recipe").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((CONF / "recipe").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_the_command_of_a_recipe_is_one_that_would_run(path):
     second = path.read_text().splitlines()[1]
-    command = re.search(rf"python -m (?:bench\.train|models\.tiny\.train) (\w+) \+recipe={path.stem}$", second)
+    command = re.search(
+        rf"python -m (?:bench\.train|models\.tiny\.train) (\w+) \+recipe={path.stem}$", second
+    )
     assert command is not None
     with composer(name=f"train_{command[1]}") as hydra:
         config = hydra.point([f"+recipe={path.stem}"]).config

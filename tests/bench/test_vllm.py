@@ -29,9 +29,19 @@ from methods.heads.head import load_eagle3
 from tests.helpers.in_vllm import answers, cell, differences
 
 here = pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-vllm: run `make vllm`")
-TINY = ("pair=tiny", "task=mini_gsm", "decoding.max_new_tokens=24", "draft.length=4", "engine.threads=1",
-        "engine.device=cpu")
-CHAINS = ("drafter=prompt_lookup", "drafter=eagle3 drafter.tree=chain", "drafter=medusa drafter.tree=chain_5")
+TINY = (
+    "pair=tiny",
+    "task=mini_gsm",
+    "decoding.max_new_tokens=24",
+    "draft.length=4",
+    "engine.threads=1",
+    "engine.device=cpu",
+)
+CHAINS = (
+    "drafter=prompt_lookup",
+    "drafter=eagle3 drafter.tree=chain",
+    "drafter=medusa drafter.tree=chain_5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +67,26 @@ def native() -> ModelPool:
 @pytest.mark.slow
 @pytest.mark.parametrize("drafter", CHAINS)
 def test_the_tokens_are_those_of_the_loop(drafter: str, engine: Vllm, native: ModelPool) -> None:
-    """With their counts and their NLL: the random numbers are the same too. Rules change without loading anew."""
+    """With their counts and their NLL: the random numbers are the same too. Rules change without
+    loading anew."""
     pids = None
-    for temperature, rule in ((0, "rule=lossless"), (0, "rule=mars rule.theta=0.5"), (0, "rule=relaxed_topk"),
-                              (1, "rule=lossless"), (1, "rule=mars rule.theta=0.9"), (1, "rule=typical")):
+    for temperature, rule in (
+        (0, "rule=lossless"),
+        (0, "rule=mars rule.theta=0.5"),
+        (0, "rule=relaxed_topk"),
+        (1, "rule=lossless"),
+        (1, "rule=mars rule.theta=0.9"),
+        (1, "rule=typical"),
+    ):
         if rule == "rule=relaxed_topk" and "medusa" in drafter:
             continue  # defined for drafters of chains alone
         given = [*TINY, *drafter.split(), *rule.split(), f"decoding.temperature={temperature}"]
         apart, nats = differences(engine, native, given, 4)
         assert not [one for one in apart if temperature == 0 and one.margin > 1e-4], (rule, apart)
-        assert len(apart) <= temperature, (rule, apart)  # a random number beside a probability, once
+        assert len(apart) <= temperature, (
+            rule,
+            apart,
+        )  # a random number beside a probability, once
         assert nats < 1e-5
         before, pids = pids, {process.pid for process in servers()}
         assert before in (None, pids)
@@ -78,8 +98,10 @@ def test_plain_decoding(engine: Vllm, native: ModelPool) -> None:
     """The baseline is the loop's, and a lossless rule decodes what the baseline does."""
     apart, _ = differences(engine, native, [*TINY, "method=ar"], 6)
     assert not [one for one in apart if one.margin > 1e-4]
-    (_, plain), (_, strict) = (answers(engine, cell(*TINY, *given, "rule=lossless", "engine=vllm"), 6)
-                               for given in (["drafter=none"], ["drafter=prompt_lookup"]))
+    (_, plain), (_, strict) = (
+        answers(engine, cell(*TINY, *given, "rule=lossless", "engine=vllm"), 6)
+        for given in (["drafter=none"], ["drafter=prompt_lookup"])
+    )
     assert [one.output_ids for one in strict] == [one.output_ids for one in plain]
 
 
@@ -134,7 +156,8 @@ ThreadingUnixStreamServer(sys.argv[sys.argv.index("--uds") + 1], Handler).serve_
 
 
 def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A server that dies as often as a file says."""
     server, left = tmp_path / "python", tmp_path / "left"
     server.write_text(SCRIPTED.format(python=sys.executable, left=str(left)))
@@ -145,7 +168,9 @@ def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
 
     def answered(ids: list[int]) -> list[Answer]:
         requests = [{"ids": ids, "key": "a"}, {"ids": ids, "key": "b"}]
-        found: list[Answer] = loaded.call("generate", requests=requests, params={}, rule=["lossless", {}, {}])
+        found: list[Answer] = loaded.call(
+            "generate", requests=requests, params={}, rule=["lossless", {}, {}]
+        )
         return found
 
     try:
@@ -154,12 +179,22 @@ def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
             answered([404])
         left.write_text(str(MOST_DEATHS - 1))
         found = answered([1])
-        assert caplog.text.count("ended (signal 9); is there enough memory?: answering its 2 prompts again") == 2
-        assert [(one.ids, one.nats, len(one.cycles)) for one in found] == [([6, 7, 8], [0.5] * 3, 1),
-                                                                          ([6, 7, 8], [0.5] * 3, 0)]
+        assert (
+            caplog.text.count(
+                "ended (signal 9); is there enough memory?: answering its 2 prompts again"
+            )
+            == 2
+        )
+        assert [(one.ids, one.nats, len(one.cycles)) for one in found] == [
+            ([6, 7, 8], [0.5] * 3, 1),
+            ([6, 7, 8], [0.5] * 3, 0),
+        ]
         assert all(one.first_s <= one.last_s for one in found)
         left.write_text(str(MOST_DEATHS))
-        with pytest.raises(Died, match=r"^engine=vllm: its process \d+ ended \(signal 9\); is there enough memory\?$"):
+        with pytest.raises(
+            Died,
+            match=r"^engine=vllm: its process \d+ ended \(signal 9\); is there enough memory\?$",
+        ):
             answered([1])
         assert len(answered([1])) == 2, "the next batch starts another one"
     finally:
@@ -175,16 +210,25 @@ def test_a_model_that_it_cannot_run_is_one_line(engine: Vllm) -> None:
     assert str(caught.value).startswith("engine=vllm: ") and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("overrides", "words"), [
-    ("drafter=lookahead", "engine=vllm has no drafter=lookahead"),
-    ("drafter=eagle3", "give drafter.tree=chain"),
-    ("drafter=medusa", "give drafter.tree=chain_5"),
-    ("drafter=eagle3 drafter.tree=chain rule=fsd", "gives no distribution"),
-    ("drafter=model rule=lossless decoding.temperature=1 decoding.top_k=5", "drafter.sample=false"),
-    ("drafter=model drafter.stop_below=0.5", "drafter.stop_below"),
-    ("drafter=eagle3 drafter.tree=chain pruning=branches", "pruning"),
-    ("engine.parallel=tensor engine.devices=2", "takes engine.devices alone")])
-def test_what_it_cannot_run_is_refused(overrides: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ("drafter=lookahead", "engine=vllm has no drafter=lookahead"),
+        ("drafter=eagle3", "give drafter.tree=chain"),
+        ("drafter=medusa", "give drafter.tree=chain_5"),
+        ("drafter=eagle3 drafter.tree=chain rule=fsd", "gives no distribution"),
+        (
+            "drafter=model rule=lossless decoding.temperature=1 decoding.top_k=5",
+            "drafter.sample=false",
+        ),
+        ("drafter=model drafter.stop_below=0.5", "drafter.stop_below"),
+        ("drafter=eagle3 drafter.tree=chain pruning=branches", "pruning"),
+        ("engine.parallel=tensor engine.devices=2", "takes engine.devices alone"),
+    ],
+)
+def test_what_it_cannot_run_is_refused(
+    overrides: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
     with pytest.raises(ConfigError, match=words):
         cell("pair=tiny", "task=mini_gsm", "engine=vllm", *overrides.split())
@@ -192,8 +236,10 @@ def test_what_it_cannot_run_is_refused(overrides: str, words: str, monkeypatch: 
 
 @pytest.mark.parametrize(("ids", "layers"), [([1, 3, 4], [2, 4, 5]), ([0, 2, 6], [0, 2, 6])])
 def test_layers_named_inside_eagle_config_are_exported_as_hidden_states(
-        ids: list[int], layers: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM reads them so; SGLang and SpecForge name outputs of layers, one less, where the first is 1."""
+    ids: list[int], layers: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM reads them so; SGLang and SpecForge name outputs of layers, one less, where the first is
+    1."""
     monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     shutil.copytree(PROJECT / "models" / "tiny" / "eagle3", tmp_path / "head")
@@ -201,28 +247,50 @@ def test_layers_named_inside_eagle_config_are_exported_as_hidden_states(
     given = json.loads(config.read_text())
     nested = {"use_aux_hidden_state": True, "norm_output": True}
     config.write_text(json.dumps(given | {"eagle_config": nested | {AUX_LAYERS: ids}}))
-    own = cell("pair=tiny", f"pair.eagle3={tmp_path / 'head'}", "task=mini_gsm", "engine=vllm", "drafter=eagle3",
-               "drafter.tree=chain")
+    own = cell(
+        "pair=tiny",
+        f"pair.eagle3={tmp_path / 'head'}",
+        "task=mini_gsm",
+        "engine=vllm",
+        "drafter=eagle3",
+        "drafter.tree=chain",
+    )
     folder = Path(drafter_of(own) or "")
     assert folder != tmp_path / "head"
     made = json.loads((folder / "config.json").read_text())
     assert made[AUX_LAYERS] == layers and made["eagle_config"] == nested
-    weights, before = load_file(folder / "model.safetensors"), load_file(tmp_path / "head" / "model.safetensors")
+    weights, before = (
+        load_file(folder / "model.safetensors"),
+        load_file(tmp_path / "head" / "model.safetensors"),
+    )
     assert before.keys() <= weights.keys()
     assert all(torch.equal(weights[name].to(value.dtype), value) for name, value in before.items())
     target = load_model(str(PROJECT / "models" / "tiny" / "target"), check=False)
-    assert load_eagle3(str(folder), target).features == tuple(layers), "read again, it means the same"
+    assert load_eagle3(str(folder), target).features == tuple(layers), (
+        "read again, it means the same"
+    )
 
 
-@pytest.mark.parametrize(("folder", "words"), [(None, "run `make vllm`"), ("vllm-0.31.1", "0.31.1 is installed")])
-def test_without_vllm_or_with_another_version(folder: str | None, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "words"), [(None, "run `make vllm`"), ("vllm-0.31.1", "0.31.1 is installed")]
+)
+def test_without_vllm_or_with_another_version(
+    folder: str | None, words: str, tmp_path: Path
+) -> None:
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.touch()
     if folder is not None:
-        (tmp_path / "lib" / "python3.11" / "site-packages" / f"{folder}.dist-info").mkdir(parents=True)
+        (tmp_path / "lib" / "python3.11" / "site-packages" / f"{folder}.dist-info").mkdir(
+            parents=True
+        )
     code = "from bench.config.engine import vllm_version\nvllm_version()"
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True,
-                          env={**os.environ, "LEEWAY_VLLM_PYTHON": str(python)})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LEEWAY_VLLM_PYTHON": str(python)},
+    )
     assert done.returncode == 1
     assert words in done.stderr.splitlines()[-1]

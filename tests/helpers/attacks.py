@@ -1,6 +1,6 @@
-"""Hostile programs for the sandbox. Each reaches its last line, or passes its tests, only where the attack works."""
+"""Hostile programs for the sandbox. Each reaches its last line, or passes its tests, only where the
+attack works."""
 
-# ruff: noqa: E501  a program is one line
 from __future__ import annotations
 
 import os
@@ -24,8 +24,9 @@ class Attack:
 
     name      what it tries, as the table of docs/sandbox.md names it
     kind      what it is after
-    program   the source; {host}, {folder}, {socket} and {add_key} stand for the harness' process id, a folder that
-              every user may write to with the files `secret` and `kept`, a listening socket in it, and a system call
+    program   the source; {host}, {folder}, {socket} and {add_key} stand for the harness' process
+              id, a folder that every user may write to with the files `secret` and `kept`, a
+              listening socket in it, and a system call
     tests     the tests that it must not pass
     quick     run on every `make test`; the others with `make attack`
     """
@@ -52,7 +53,9 @@ def check(candidate):
 check(f)
 """
 """Tests in the form of HumanEval's, with the results that are wanted."""
-NOTHING, NUMBER, NONE = (PAIRS.replace("{wanted}", wanted) for wanted in ("[[], []]", "[17, 23]", "[None, None]"))
+NOTHING, NUMBER, NONE = (
+    PAIRS.replace("{wanted}", wanted) for wanted in ("[[], []]", "[17, 23]", "[None, None]")
+)
 MAPPED = "assert all(map(lambda x: f(x) == 3 * x + 1, range(5, 9)))"
 
 PUT = """import os
@@ -224,7 +227,10 @@ ATTACKS = [
 @contextmanager
 def prey() -> Iterator[dict[str, str]]:
     """What the attacks aim at, by the name that stands for it in their programs."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as name, socket.socket(socket.AF_UNIX) as listening:
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp") as name,
+        socket.socket(socket.AF_UNIX) as listening,
+    ):
         folder = Path(name)
         folder.chmod(0o777)
         for file in ("secret", "kept"):
@@ -238,7 +244,8 @@ def prey() -> Iterator[dict[str, str]]:
 
 
 def attempt(attack: Attack, aims: dict[str, str], timeout_s: float = 5.0) -> tuple[bool, str]:
-    """Run one attack; whether it was stopped, and how it ended. Raises SandboxError where it harmed the sandbox."""
+    """Run one attack; whether it was stopped, and how it ended. Raises SandboxError where it harmed
+    the sandbox."""
     program = attack.program
     for name, value in aims.items():
         program = program.replace(name, value)
@@ -246,13 +253,19 @@ def attempt(attack: Attack, aims: dict[str, str], timeout_s: float = 5.0) -> tup
     error = run_job(Job(program, attack.tests), timeout_s=timeout_s)
     after = _state(Path(aims["{folder}"]))
     if before != after:
-        return False, f"it changed {', '.join(sorted(name for name in before if before[name] != after[name]))}"
+        return (
+            False,
+            f"it changed {', '.join(sorted(name for name in before if before[name] != after[name]))}",
+        )
     return error is not None, error or "it worked"
 
 
 def _state(folder: Path) -> dict[str, object]:
     """What no program may change on the host, and what belongs to this process alone."""
     return {
-        "files": [(path.name, path.stat().st_mode, path.stat().st_mtime_ns) for path in sorted(folder.iterdir())],
+        "files": [
+            (path.name, path.stat().st_mode, path.stat().st_mtime_ns)
+            for path in sorted(folder.iterdir())
+        ],
         "the harness": (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)),
     }

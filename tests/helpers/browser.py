@@ -1,4 +1,5 @@
-"""A headless Chromium of this machine, driven over its debugging pipe: no driver, no port, no network."""
+"""A headless Chromium of this machine, driven over its debugging pipe: no driver, no port, no
+network."""
 
 from __future__ import annotations
 
@@ -14,8 +15,17 @@ from typing import Any
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-         "--hide-scrollbars", "--disable-background-networking", "--disable-extensions", "--remote-debugging-pipe")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-background-networking",
+    "--disable-extensions",
+    "--remote-debugging-pipe",
+)
 WAIT = 600
 """Seconds after which a page that shows nothing new is given up."""
 
@@ -37,12 +47,17 @@ class Page:
         self.errors: list[str] = []
         self._session: dict[str, str] = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        self._session = {
+            "sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)[
+                "sessionId"
+            ]
+        }
         for domain in ("Page", "Runtime"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command of the DevTools protocol. Raises RuntimeError where the browser refuses it."""
+        """One command of the DevTools protocol. Raises RuntimeError where the browser refuses
+        it."""
         self._count += 1
         message = {"id": self._count, "method": method, "params": parameters, **self._session}
         self._in.write(json.dumps(message).encode() + b"\0")
@@ -62,7 +77,9 @@ class Page:
 
     def _note(self, event: dict[str, Any]) -> None:
         if event.get("method") == "Runtime.exceptionThrown":
-            self.errors.append(event["params"]["exceptionDetails"]["exception"].get("description", "an exception"))
+            self.errors.append(
+                event["params"]["exceptionDetails"]["exception"].get("description", "an exception")
+            )
 
     def open(self, url: str) -> None:
         """Load a page and wait for its load event."""
@@ -70,17 +87,22 @@ class Page:
         self.wait("document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; a promise is awaited. Raises RuntimeError where it throws."""
-        answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        """The value of an expression in the page; a promise is awaited. Raises RuntimeError where
+        it throws."""
+        answer = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description", script))
         return answer["result"].get("value")
 
     def wait(self, condition: str) -> None:
         """Wait until an expression is true. Raises RuntimeError after `WAIT` seconds."""
-        script = (f"new Promise((done, fail) => {{ const end = Date.now() + {WAIT * 1000}; (function look() {{"
-                  f" if ({condition}) done(true); else if (Date.now() > end) fail(new Error({json.dumps(condition)}));"
-                  " else setTimeout(look, 20); })(); })")
+        script = (
+            f"new Promise((done, fail) => {{ const end = Date.now() + {WAIT * 1000}; (function look() {{"
+            f" if ({condition}) done(true); else if (Date.now() > end) fail(new Error({json.dumps(condition)}));"
+            " else setTimeout(look, 20); })(); })"
+        )
         self.run(script)
 
     def text(self, selector: str) -> str:
@@ -93,15 +115,22 @@ class Page:
 
     def choose(self, selector: str, value: str) -> None:
         """Give a control a value, as its user would."""
-        self.run(f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
-                 f" one.value = {json.dumps(value)};"
-                 " for (const kind of ['input', 'change']) one.dispatchEvent(new Event(kind, {bubbles: true})); })()")
+        self.run(
+            f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
+            f" one.value = {json.dumps(value)};"
+            " for (const kind of ['input', 'change']) one.dispatchEvent(new Event(kind, {bubbles: true})); })()"
+        )
 
     def look(self, *, width: int = 1280, media: str = "") -> None:
         """Show the page in a window of this width, on screen or (media="print") on paper."""
         self.call("Emulation.setEmulatedMedia", media=media)
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
-                  mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
 
 
 @contextmanager
@@ -115,9 +144,14 @@ def page(profile: Path) -> Iterator[Page]:
         os.dup2(100, 3)
         os.dup2(101, 4)
 
-    process = subprocess.Popen([chromium(), *FLAGS, f"--user-data-dir={profile}", "about:blank"], preexec_fn=wire,
-                               close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [chromium(), *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+        preexec_fn=wire,
+        close_fds=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     os.close(its_in)
     os.close(its_out)
     try:

@@ -1,4 +1,5 @@
-"""Pytest plugin: with CI=true in the environment a skip whose reason is not in EXPECTED_SKIPS fails the session."""
+"""Pytest plugin: with CI=true in the environment a skip whose reason is not in EXPECTED_SKIPS fails
+the session."""
 
 from __future__ import annotations
 
@@ -8,11 +9,23 @@ import re
 import pytest
 
 # Reasons that depend on the machine, not on the project.
-EXPECTED_SKIPS = re.compile("|".join((
-    "no reference data at ", "no numbers recorded for ", "bubblewrap does not work here: ",
-    "the sandbox is made of Linux system calls", "no GPU", "no LaTeX", "no scheduler",
-    "no weights of ", "no browser", "no \\.venv-vllm",
-    "no file system can be mounted here")))
+EXPECTED_SKIPS = re.compile(
+    "|".join(
+        (
+            "no reference data at ",
+            "no numbers recorded for ",
+            "bubblewrap does not work here: ",
+            "the sandbox is made of Linux system calls",
+            "no GPU",
+            "no LaTeX",
+            "no scheduler",
+            "no weights of ",
+            "no browser",
+            "no \\.venv-vllm",
+            "no file system can be mounted here",
+        )
+    )
+)
 
 
 def _unexpected(config: pytest.Config) -> list[str]:
@@ -20,8 +33,11 @@ def _unexpected(config: pytest.Config) -> list[str]:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or os.environ.get("CI") != "true":
         return []
-    skips = [(report.nodeid, report.longrepr[2].removeprefix("Skipped: "))
-             for report in reporter.stats.get("skipped", []) if isinstance(report.longrepr, tuple)]
+    skips = [
+        (report.nodeid, report.longrepr[2].removeprefix("Skipped: "))
+        for report in reporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    ]
     return [f"{test}: {reason}" for test, reason in skips if not EXPECTED_SKIPS.match(reason)]
 
 
@@ -30,7 +46,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     if lines := _unexpected(config):
         terminalreporter.section("unexpected skips")
         terminalreporter.write("\n".join([*lines, ""]))

@@ -32,8 +32,12 @@ class Ended:
     @property
     def answered(self) -> bool:
         """Whether it did what it was asked for, or refused in one short printable line."""
-        return self.status == 0 or (self.status == 2 and len(self.errors) == 1 and self.err.strip().isprintable()
-                                    and len(self.err) <= 5000)
+        return self.status == 0 or (
+            self.status == 2
+            and len(self.errors) == 1
+            and self.err.strip().isprintable()
+            and len(self.err) <= 5000
+        )
 
 
 def run(module: str, *words: object) -> Ended:
@@ -49,17 +53,21 @@ def run(module: str, *words: object) -> Ended:
 
 
 def started(*words: object, dies_after: int = 0, dies_waiting: float = 0) -> ForkServerProcess:
-    """Start `python -m WORDS` in a process whose parent has imported transformers; its exit code is the command's
-    status. `dies_after`: kill -9 when so many samples are stored; `dies_waiting`: when it sleeps so many seconds."""
+    """Start `python -m WORDS` in a process whose parent has imported transformers; its exit code is
+    the command's status. `dies_after`: kill -9 when so many samples are stored; `dies_waiting`:
+    when it sleeps so many seconds."""
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=_child, args=(dict(os.environ), words, dies_after, dies_waiting))
+    process = context.Process(
+        target=_child, args=(dict(os.environ), words, dies_after, dies_waiting)
+    )
     process.start()
     return process
 
 
-def _child(environment: Mapping[str, str], words: tuple[object, ...], dies_after: int,
-           dies_waiting: float) -> None:
+def _child(
+    environment: Mapping[str, str], words: tuple[object, ...], dies_after: int, dies_waiting: float
+) -> None:
     from tests.helpers import dying
 
     os.environ.update(environment)

@@ -1,4 +1,5 @@
-"""One number has one value: the same metric of the same cell must not differ between two files of a set."""
+"""One number has one value: the same metric of the same cell must not differ between two files of a
+set."""
 
 from __future__ import annotations
 
@@ -11,19 +12,23 @@ IDENTITY = ["cell", "seed", "n", "date", "value_name"]
 """What names a number: the cell, over how many prompts, measured when, and the metric."""
 VALUES = ["value", "ci_low", "ci_high"]
 OF_TABLE = ("over_best", "frontier_")
-"""Metrics that begin so compare a cell with what is best in its own table: they are the same within one file alone."""
+"""Metrics that begin so compare a cell with what is best in its own table: they are the same within
+one file alone."""
 OF_ROW = "equal_d_"
-"""Metrics that begin so compare a cell at the temperature that its row asks for: two rows of a cell may differ."""
+"""Metrics that begin so compare a cell at the temperature that its row asks for: two rows of a cell
+may differ."""
 
 
 def contradictions(paths: Iterable[Path]) -> list[str]:
-    """A line for each number that two of these CSV files, or two lines of one, give differently. Files without cells'
-    names, those of traced positions, are left out."""
+    """A line for each number that two of these CSV files, or two lines of one, give differently.
+    Files without cells' names, those of traced positions, are left out."""
     frames = []
     for path in paths:
         frame = pd.read_csv(path)
         if {*IDENTITY, *VALUES} <= set(frame):
-            frames.append(frame[[*IDENTITY, *VALUES]].assign(file=path.name).dropna(subset=["cell", "value"]))
+            frames.append(
+                frame[[*IDENTITY, *VALUES]].assign(file=path.name).dropna(subset=["cell", "value"])
+            )
     if not frames:
         return []
     found = []

@@ -40,7 +40,8 @@ def _dies_once(work: Work) -> None:
 
 
 def worker() -> Callable[[Work], tuple[str, ...]]:
-    """As that of `launch=local`; but one dies after two samples of mini_gsm, and each dies of mini_chat."""
+    """As that of `launch=local`; but one dies after two samples of mini_gsm, and each dies of
+    mini_chat."""
     complete = launch.worker()
 
     def dying(work: Work) -> tuple[str, ...]:
@@ -55,11 +56,14 @@ def worker() -> Callable[[Work], tuple[str, ...]]:
 def worker_of_the_quality_pass() -> Callable[[Job], Done]:
     """One that dies of the second prompt."""
     decode = jobs.loaded_worker()
-    return lambda job: os._exit(9) if any(one.id.endswith("-00001") for one in job.prompts) else decode(job)
+    return lambda job: (
+        os._exit(9) if any(one.id.endswith("-00001") for one in job.prompts) else decode(job)
+    )
 
 
 def worker_that_kills(victim: str, died: Path) -> Callable[[Job], Done]:
-    """One that kills itself (`worker`) or the process that started it (`forkserver`) with the first answers, once."""
+    """One that kills itself (`worker`) or the process that started it (`forkserver`) with the first
+    answers, once."""
     decode = jobs.loaded_worker()
 
     def dying(job: Job) -> Done:

@@ -17,8 +17,18 @@ def answers(ids: Iterable[str], autoregressive: bool) -> list[Sample]:
     """A right answer of 25 tokens to each prompt; a method commits three a cycle."""
     accepted = 0 if autoregressive else ACCEPTED
     cycles = (TOKENS - 1) // (accepted + 1)
-    return [sample(name, range(TOKENS), committed=[accepted + 1] * cycles, accepted=[accepted] * cycles,
-                   texts=["word " * TOKENS], nll=0.5 * TOKENS, answer="7") for name in ids]
+    return [
+        sample(
+            name,
+            range(TOKENS),
+            committed=[accepted + 1] * cycles,
+            accepted=[accepted] * cycles,
+            texts=["word " * TOKENS],
+            nll=0.5 * TOKENS,
+            answer="7",
+        )
+        for name in ids
+    ]
 
 
 def clocks(own: Sequence[Sample], base: Sequence[Sample], autoregressive: bool) -> list[Timed]:
@@ -41,17 +51,32 @@ class Writer:
     def __init__(self, root: Path, ids: Sequence[str], timed: int = 2) -> None:
         self.root = root
         self.samples = {alone: answers(ids, alone) for alone in (False, True)}
-        first = {alone: [sample for sample in own if sample.id in timing_order(ids)[:timed]]
-                 for alone, own in self.samples.items()}
+        first = {
+            alone: [sample for sample in own if sample.id in timing_order(ids)[:timed]]
+            for alone, own in self.samples.items()
+        }
         self.timed = {alone: clocks(first[alone], first[True], alone) for alone in (False, True)}
 
-    def write(self, key: str, config: Mapping[str, Any], autoregressive: bool = False, complete: bool = True) -> None:
+    def write(
+        self,
+        key: str,
+        config: Mapping[str, Any],
+        autoregressive: bool = False,
+        complete: bool = True,
+    ) -> None:
         """One cell; of one that is not `complete` another prompt was asked for."""
         samples, rows = self.samples[autoregressive], self.timed[autoregressive]
         with Store(self.root).cell(key).lock() as cell:
             cell.write_config(config)
-            cell.write_environment({"run": {"prompts": len(samples) + (not complete), "timed": len(rows),
-                                            "answered_before": 0}})
+            cell.write_environment(
+                {
+                    "run": {
+                        "prompts": len(samples) + (not complete),
+                        "timed": len(rows),
+                        "answered_before": 0,
+                    }
+                }
+            )
             for sample in samples:
                 cell.append(sample)
             for row in rows:

@@ -23,7 +23,8 @@ def cell(*overrides: str) -> Cell:
 
 @dataclass
 class Difference:
-    """Where an answer in vLLM leaves that of the loop, and by how much the two largest logits differ there."""
+    """Where an answer in vLLM leaves that of the loop, and by how much the two largest logits
+    differ there."""
 
     rule: str
     prompt: int
@@ -34,8 +35,13 @@ class Difference:
 def requests_of(own: Cell, text, n: int) -> tuple[list[Request], Limits]:
     task = own.load_task()
     prompts = task.prompts(n, own.seed)
-    return ([Request(context(text, prompt, []), stream_name(own, task, prompt, 0)) for prompt in prompts],
-            limits_of(own, text, task))
+    return (
+        [
+            Request(context(text, prompt, []), stream_name(own, task, prompt, 0))
+            for prompt in prompts
+        ],
+        limits_of(own, text, task),
+    )
 
 
 def answers(engine: Engine, own: Cell, n: int) -> tuple[list[Request], list[Generation]]:
@@ -44,9 +50,11 @@ def answers(engine: Engine, own: Cell, n: int) -> tuple[list[Request], list[Gene
     return requests, method.generate_with_nll(requests, limits)
 
 
-def differences(engine: Engine, other: Engine, overrides: Sequence[str], n: int) -> tuple[list[Difference], float]:
-    """Where the answers of the two engines differ, counts included; and the largest difference of NLL a token among
-    equal answers. `engine` runs engine=vllm."""
+def differences(
+    engine: Engine, other: Engine, overrides: Sequence[str], n: int
+) -> tuple[list[Difference], float]:
+    """Where the answers of the two engines differ, counts included; and the largest difference of
+    NLL a token among equal answers. `engine` runs engine=vllm."""
     from methods.engine.margin import top2_margin
 
     ours, theirs = cell(*overrides, "engine=vllm"), cell(*overrides)
@@ -58,7 +66,10 @@ def differences(engine: Engine, other: Engine, overrides: Sequence[str], n: int)
             nats = max(nats, abs(one.nll - two.nll) / len(one.output_ids))
             continue
         pairs = zip(one.output_ids, two.output_ids, strict=False)
-        at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one.output_ids), len(two.output_ids)) - 1)
+        at = next(
+            (i for i, (a, b) in enumerate(pairs) if a != b),
+            min(len(one.output_ids), len(two.output_ids)) - 1,
+        )
         logits = other.load(theirs).next_logits([*requests[place].input_ids, *two.output_ids[:at]])
         apart.append(Difference(ours.rule.name, place, at, top2_margin(logits)))
     return apart, nats

@@ -1,5 +1,5 @@
-"""The rules of production engines and of arXiv 2607.08690 once more: float64, from the formulas of their sources, one
-context at a time. A context of a chain has one child or none."""
+"""The rules of production engines and of arXiv 2607.08690 once more: float64, from the formulas of
+their sources, one context at a time. A context of a chain has one child or none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ Outcome = tuple[Child | None, np.ndarray]
 
 
 def tested(context: Context, child: Child, accept: float, rejected: np.ndarray) -> Outcome:
-    """Accept the child with this probability; after a rejection draw from the positive part of `rejected`."""
+    """Accept the child with this probability; after a rejection draw from the positive part of
+    `rejected`."""
     if child.u < accept:
         return child, context.p
     return None, np.maximum(rejected, 0.0)
@@ -23,15 +24,21 @@ def ratio(context: Context, child: Child) -> float:
 
 def remainder(context: Context, child: Child) -> np.ndarray:
     """p without q; for a deterministic draft p without its token."""
-    return context.p - (context.q if context.sampled else np.where(np.arange(len(context.p)) == child.token, 1.0, 0.0))
+    return context.p - (
+        context.q
+        if context.sampled
+        else np.where(np.arange(len(context.p)) == child.token, 1.0, 0.0)
+    )
 
 
 def chain(local):
     """Greedy matching at temperature 0, p at a leaf."""
+
     def rule(context: Context, children: list[Child], **options) -> Outcome:
         if context.greedy:
             return greedy(context, children)
         return local(context, children[0], **options) if children else (None, context.p)
+
     return rule
 
 
@@ -51,11 +58,15 @@ def lossy(context: Context, child: Child, alpha: float = 0.3) -> Outcome:
 
 
 @chain
-def cascade_opt(context: Context, child: Child, alpha: float, gate: str = "processed",
-                head: float | None = None) -> Outcome:
+def cascade_opt(
+    context: Context, child: Child, alpha: float, gate: str = "processed", head: float | None = None
+) -> Outcome:
     p, q = context.p, context.q
-    best_p, best_q = (p.max(), q.max()) if gate == "processed" else (softmax(context.z).max(),
-                                                                    softmax(context.draft_z).max())
+    best_p, best_q = (
+        (p.max(), q.max())
+        if gate == "processed"
+        else (softmax(context.z).max(), softmax(context.draft_z).max())
+    )
     defer = best_q < best_p - alpha * np.maximum(p - q, 0.0).sum()
     if head is not None:
         defer = defer or p[child.token] < (1 - head) * p.max()
@@ -63,11 +74,18 @@ def cascade_opt(context: Context, child: Child, alpha: float, gate: str = "proce
 
 
 @chain
-def cascade_tok(context: Context, child: Child, alpha: float = 0.35, variant: str = "blend",
-                top_set: str = "paper") -> Outcome:
+def cascade_tok(
+    context: Context,
+    child: Child,
+    alpha: float = 0.35,
+    variant: str = "blend",
+    top_set: str = "paper",
+) -> Outcome:
     p, q, x = context.p, context.q, child.token
     if variant == "lossless_tail":
-        return tested(context, child, 1.0 if p[x] >= (1 - alpha) * p.max() else ratio(context, child), p - q)
+        return tested(
+            context, child, 1.0 if p[x] >= (1 - alpha) * p.max() else ratio(context, child), p - q
+        )
     z = context.z if top_set == "paper" else context.processed_z
     if alpha == 0:
         top = np.arange(len(z)) == z.argmax()
@@ -80,25 +98,35 @@ def cascade_tok(context: Context, child: Child, alpha: float = 0.35, variant: st
 
 
 @chain
-def r_fuzzy(context: Context, child: Child, threshold: float = 0.2, divergence: str = "js") -> Outcome:
+def r_fuzzy(
+    context: Context, child: Child, threshold: float = 0.2, divergence: str = "js"
+) -> Outcome:
     p, q = context.p, context.q
 
     with np.errstate(divide="ignore"):
         nats = distance(divergence, p, q)
-    return tested(context, child, 1.0 if nats <= threshold else min(1.0, ratio(context, child)), p - q)
+    return tested(
+        context, child, 1.0 if nats <= threshold else min(1.0, ratio(context, child)), p - q
+    )
 
 
 @chain
-def mentored(context: Context, child: Child, budget: float = 0.2, tolerance: float = 0.2) -> Outcome:
+def mentored(
+    context: Context, child: Child, budget: float = 0.2, tolerance: float = 0.2
+) -> Outcome:
     pi = mentored_pi(context.p, context.q, budget, tolerance)
-    return tested(context, child, min(1.0, pi[child.token] / context.q[child.token]), pi - context.q)
+    return tested(
+        context, child, min(1.0, pi[child.token] / context.q[child.token]), pi - context.q
+    )
 
 
 def mentored_pi(p: np.ndarray, q: np.ndarray, budget: float, tolerance: float) -> np.ndarray:
     """The beta of each alpha by bisection on the sum of pi."""
+
     def of(alpha: float) -> np.ndarray:
         def total(beta: float) -> np.ndarray:
             return np.minimum(np.maximum(q, p / beta), np.where(p > alpha * q, np.inf, p / alpha))
+
         low, high = 1.0, 1e9
         for _ in range(60):
             middle = np.sqrt(low * high)
@@ -126,16 +154,22 @@ def mentored_pi(p: np.ndarray, q: np.ndarray, budget: float, tolerance: float) -
     return of(best)
 
 
-def csd(context: Context, children: list[Child], pairs: list[tuple[int, int]], tau: float) -> Outcome:
+def csd(
+    context: Context, children: list[Child], pairs: list[tuple[int, int]], tau: float
+) -> Outcome:
     best = int(context.z.argmax())
     for child in children:
-        rescued = (child.token, best) in pairs and context.z[child.token] - context.z[best] >= np.log(tau)
+        rescued = (child.token, best) in pairs and context.z[child.token] - context.z[
+            best
+        ] >= np.log(tau)
         if child.token == best or rescued:
             return child, context.p
     return None, np.eye(len(context.z))[best]
 
 
-def ensemble(context: Context, children: list[Child], w: float = 0.9, variant: str = "graphcore") -> Outcome:
+def ensemble(
+    context: Context, children: list[Child], w: float = 0.9, variant: str = "graphcore"
+) -> Outcome:
     if context.greedy and variant == "transformers" and children:
         mixed = int((w * softmax(context.z) + (1 - w) * softmax(context.draft_z)).argmax())
         return (children[0] if children[0].token == mixed else None), np.eye(len(context.z))[mixed]
@@ -147,19 +181,34 @@ def ensemble(context: Context, children: list[Child], w: float = 0.9, variant: s
     return tested(context, children[0], min(1.0, mixture[x] / context.q[x]), mixture - context.q)
 
 
-def contrastive(context: Context, children: list[Child], beta: float = 0.5, temperature: float | None = None,
-                gate: str = "support", alpha: float = 0.1) -> Outcome:
+def contrastive(
+    context: Context,
+    children: list[Child],
+    beta: float = 0.5,
+    temperature: float | None = None,
+    gate: str = "support",
+    alpha: float = 0.1,
+) -> Outcome:
     """`context.draft_z` is read at a leaf too."""
     t = context.sampling.temperature
     z = ((1 + beta) * context.z - beta * context.draft_z) / (temperature or t)
-    inside = context.p > 0 if gate == "support" else context.z >= context.z.max() + t * np.log(alpha)
+    inside = (
+        context.p > 0 if gate == "support" else context.z >= context.z.max() + t * np.log(alpha)
+    )
     pi = softmax(np.where(inside, z, -np.inf))
     if not children:
         return None, pi
-    return tested(context, children[0], min(1.0, pi[children[0].token] / context.q[children[0].token]), pi - context.q)
+    return tested(
+        context,
+        children[0],
+        min(1.0, pi[children[0].token] / context.q[children[0].token]),
+        pi - context.q,
+    )
 
 
-def threshold(context: Context, children: list[Child], single: float = 1.0, acc: float = 1.0) -> Outcome:
+def threshold(
+    context: Context, children: list[Child], single: float = 1.0, acc: float = 1.0
+) -> Outcome:
     if context.greedy:
         return greedy(context, children)
     left, mass = context.p.copy(), 0.0
@@ -173,11 +222,14 @@ def threshold(context: Context, children: list[Child], single: float = 1.0, acc:
 
 
 @chain
-def entropy_verify(context: Context, child: Child, threshold: float = 0.95,
-                   alpha: float = 0.4) -> Outcome:
+def entropy_verify(
+    context: Context, child: Child, threshold: float = 0.95, alpha: float = 0.4
+) -> Outcome:
     p0 = softmax(context.z)
     theta = min(np.exp(alpha * (p0 * np.log(p0 + 1e-10)).sum()), threshold)
-    return tested(context, child, min(1.0, ratio(context, child) / theta), remainder(context, child))
+    return tested(
+        context, child, min(1.0, ratio(context, child) / theta), remainder(context, child)
+    )
 
 
 @chain

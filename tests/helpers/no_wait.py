@@ -11,11 +11,35 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-READS = {Tensor.item, Tensor.tolist, Tensor.cpu, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__float__,
-         Tensor.__index__, Tensor.nonzero, torch.nonzero, torch.equal, Tensor.equal, torch.allclose}
+READS = {
+    Tensor.item,
+    Tensor.tolist,
+    Tensor.cpu,
+    Tensor.numpy,
+    Tensor.__bool__,
+    Tensor.__int__,
+    Tensor.__float__,
+    Tensor.__index__,
+    Tensor.nonzero,
+    torch.nonzero,
+    torch.equal,
+    Tensor.equal,
+    torch.allclose,
+}
 """Functions that read a tensor's values on the host."""
-VALUE_SHAPED = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique2", "unique_consecutive", "equal",
-                "unique_dim", "repeat_interleave.Tensor", "bincount", "histc")
+VALUE_SHAPED = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "unique",
+    "_unique2",
+    "unique_consecutive",
+    "equal",
+    "unique_dim",
+    "repeat_interleave.Tensor",
+    "bincount",
+    "histc",
+)
 """Operators whose result is a number of the host, or has a shape that depends on values."""
 
 
@@ -33,15 +57,20 @@ class _Functions(TorchFunctionMode):
 class _Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func).removeprefix("aten.")
-        by_mask = name == "index.Tensor" and any(i is not None and i.dtype == torch.bool for i in args[1])
-        if by_mask or any(name == refused or name.startswith(f"{refused}.") for refused in VALUE_SHAPED):
+        by_mask = name == "index.Tensor" and any(
+            i is not None and i.dtype == torch.bool for i in args[1]
+        )
+        if by_mask or any(
+            name == refused or name.startswith(f"{refused}.") for refused in VALUE_SHAPED
+        ):
             raise Waited(f"{func} reads the device")
         return func(*args, **(kwargs or {}))
 
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """No value of a tensor may be read inside; on a GPU CUDA's own check is on too. Raises Waited."""
+    """No value of a tensor may be read inside; on a GPU CUDA's own check is on too. Raises
+    Waited."""
     with ExitStack() as stack:
         stack.enter_context(_Functions())
         stack.enter_context(_Operators())

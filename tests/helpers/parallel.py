@@ -1,4 +1,5 @@
-"""Runs of `python -m bench` in processes of their own, and what must be equal between one and several of them."""
+"""Runs of `python -m bench` in processes of their own, and what must be equal between one and
+several of them."""
 
 from __future__ import annotations
 
@@ -22,16 +23,29 @@ Key = tuple[str, str]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 
-def started(overrides: Sequence[str], folder: Path, *, torchrun: int = 0,
-            module: Sequence[str] = ("bench",)) -> subprocess.Popen[str]:
-    """A command on its own store, by `torchrun` in so many processes. `module`: what is run, and its first words."""
+def started(
+    overrides: Sequence[str], folder: Path, *, torchrun: int = 0, module: Sequence[str] = ("bench",)
+) -> subprocess.Popen[str]:
+    """A command on its own store, by `torchrun` in so many processes. `module`: what is run, and
+    its first words."""
     folder.mkdir(exist_ok=True)
     launcher = (*TORCHRUN, str(torchrun)) if torchrun else ()
     return subprocess.Popen(
-        [sys.executable, *launcher, "-m", *module, *overrides, f"store.dir={folder / 'store'}",
-         f"output.dir={folder / 'out'}"],
-        cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1", "LEEWAY_LOCK": str(folder / "lock")}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        [
+            sys.executable,
+            *launcher,
+            "-m",
+            *module,
+            *overrides,
+            f"store.dir={folder / 'store'}",
+            f"output.dir={folder / 'out'}",
+        ],
+        cwd=PROJECT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "LEEWAY_LOCK": str(folder / "lock")},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def samples_of(root: Path) -> dict[Key, Sample]:
@@ -43,13 +57,19 @@ def samples_of(root: Path) -> dict[Key, Sample]:
     return samples
 
 
-def assert_same_tokens(samples: Mapping[Key, Sample], expected: Mapping[Key, Sample], target: LanguageModel,
-                       prompts: Mapping[str, Prompt]) -> None:
+def assert_same_tokens(
+    samples: Mapping[Key, Sample],
+    expected: Mapping[Key, Sample],
+    target: LanguageModel,
+    prompts: Mapping[str, Prompt],
+) -> None:
     """The tokens are equal, or part where the target's two largest logits are nearly tied."""
     assert samples.keys() == expected.keys() and samples
     for key, sample in samples.items():
         ids, other = sample.output_ids, expected[key].output_ids
         if ids != other:
-            at = next(place for place, (one, two) in enumerate(zip_longest(ids, other)) if one != two)
+            at = next(
+                place for place, (one, two) in enumerate(zip_longest(ids, other)) if one != two
+            )
             context = before(target, prompts[sample.id], sample, at)
             assert top2_margin(next_logits(target, context)) < NEAR_TIE, (key, at)

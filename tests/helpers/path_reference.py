@@ -1,5 +1,6 @@
-"""Rules that look along a chain, once more for the reader: float64, one drafted token after the other, as the sources
-state them. Each returns how many tokens are kept, and the distribution of the token after them."""
+"""Rules that look along a chain, once more for the reader: float64, one drafted token after the
+other, as the sources state them. Each returns how many tokens are kept, and the distribution of the
+token after them."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ Kept = tuple[int, np.ndarray]
 
 @dataclass
 class Chain:
-    """K drafted tokens with their contexts; the last context is that of the bonus. `state`: what the rule knows of the
-    request before the draft."""
+    """K drafted tokens with their contexts; the last context is that of the bonus. `state`: what
+    the rule knows of the request before the draft."""
 
     contexts: list[Context]
     children: list[Child]
@@ -46,8 +47,11 @@ class Chain:
         return i < len(self.tokens) and self.tokens[i] == self.best(i)
 
     def not_strict(self, kept: int) -> tuple[int, int]:
-        """Of the kept tokens that the lossless test rejects, how many are not the argmax, and how many are."""
-        loose = [i for i in range(kept) if not strict_accepts(self.contexts[i], [], self.children[i])]
+        """Of the kept tokens that the lossless test rejects, how many are not the argmax, and how
+        many are."""
+        loose = [
+            i for i in range(kept) if not strict_accepts(self.contexts[i], [], self.children[i])
+        ]
         return sum(not self.matches(i) for i in loose), sum(map(self.matches, loose))
 
 
@@ -66,14 +70,21 @@ def fly(chain: Chain, window: int = 6, entropy: float = 0.3, no_window: bool = F
             continue
         top = np.sort(softmax(chain.contexts[i].z))[-3:]
         unsure = entropy <= 0.01 or -sum(p * math.log(p) for p in top) >= entropy
-        confirmed = i <= size - 1 - window and all(chain.matches(j) for j in range(i + 1, i + window))
+        confirmed = i <= size - 1 - window and all(
+            chain.matches(j) for j in range(i + 1, i + window)
+        )
         if not (unsure and (no_window or confirmed)):
             return i, chain.argmax(i)
     return size, chain.argmax(size)
 
 
-def asd(chain: Chain, budget: float = 8.0, regret_per_value: float = 0.25, max_relaxed: int = 2,
-        variant: str = "asd") -> Kept:
+def asd(
+    chain: Chain,
+    budget: float = 8.0,
+    regret_per_value: float = 0.25,
+    max_relaxed: int = 2,
+    variant: str = "asd",
+) -> Kept:
     spent, size, count, cost = chain.state["spent"], len(chain.tokens), 0, 0.0
     for i, token in enumerate(chain.tokens):
         if chain.matches(i):
@@ -96,8 +107,14 @@ def bild(chain: Chain, rollback: float = 5.0) -> Kept:
     return len(chain.tokens), chain.argmax(-1)
 
 
-def relaxed_topk(chain: Chain, delta: float = 0.6, top_n: int = 10, span: str = "everywhere", begin: int = 0,
-                 end: int = 0) -> Kept:
+def relaxed_topk(
+    chain: Chain,
+    delta: float = 0.6,
+    top_n: int = 10,
+    span: str = "everywhere",
+    begin: int = 0,
+    end: int = 0,
+) -> Kept:
     delta = delta if chain.may_relax(span) else 0.0
     for i, token in enumerate(chain.tokens):
         p0 = softmax(chain.contexts[i].z)
@@ -106,7 +123,9 @@ def relaxed_topk(chain: Chain, delta: float = 0.6, top_n: int = 10, span: str = 
     return len(chain.tokens), chain.argmax(-1)
 
 
-def topp_window(chain: Chain, variant: str = "intended", max_candidates: int = 5, window: int = 2) -> Kept:
+def topp_window(
+    chain: Chain, variant: str = "intended", max_candidates: int = 5, window: int = 2
+) -> Kept:
     temperature, top_p = chain.contexts[0].sampling.temperature, chain.contexts[0].sampling.top_p
     if chain.contexts[0].greedy:
         return token_wise(chain)
@@ -139,7 +158,9 @@ def topp_window(chain: Chain, variant: str = "intended", max_candidates: int = 5
         written = ids if variant == "intended" or n == 0 else [*ids[:n], *[0] * (len(ids) - n)]
         if chain.tokens[i] in ids[:n]:
             i += 1
-        elif chain.tokens[i] == written[1] and all(chain.matches(j) for j in range(i + 1, i + 1 + window)):
+        elif chain.tokens[i] == written[1] and all(
+            chain.matches(j) for j in range(i + 1, i + 1 + window)
+        ):
             i += 1 + window
             if variant == "released":
                 break
@@ -153,10 +174,15 @@ def block(chain: Chain, variant: str = "block") -> Kept:
         return token_wise(chain)
 
     def q(i: int) -> np.ndarray:
-        """What x_(i+1) was drawn from: a point mass where it is deterministic, nothing behind the last token."""
+        """What x_(i+1) was drawn from: a point mass where it is deterministic, nothing behind the
+        last token."""
         if i == len(chain.children):
             return np.zeros_like(chain.contexts[i].p)
-        return chain.contexts[i].q if chain.contexts[i].sampled else np.eye(len(chain.contexts[i].p))[chain.tokens[i]]
+        return (
+            chain.contexts[i].q
+            if chain.contexts[i].sampled
+            else np.eye(len(chain.contexts[i].p))[chain.tokens[i]]
+        )
 
     kept, prefix, ratio, drawn = 0, [1.0], 1.0, 1.0
     for i, child in enumerate(chain.children, start=1):
@@ -165,22 +191,42 @@ def block(chain: Chain, variant: str = "block") -> Kept:
         ratio, drawn = ratio * min(1.0, step), drawn * child.u
         excess = np.maximum(prefix[i] * chain.contexts[i].p - q(i), 0.0).sum()
         whole = excess + 1.0 - prefix[i]
-        if drawn < ratio if variant == "ascend" else child.u < (excess / whole if whole > 0 else 1.0):
+        if (
+            drawn < ratio
+            if variant == "ascend"
+            else child.u < (excess / whole if whole > 0 else 1.0)
+        ):
             kept = i
-    left = np.maximum((prefix[kept] if variant == "block" else 1.0) * chain.contexts[kept].p - q(kept), 0.0)
+    left = np.maximum(
+        (prefix[kept] if variant == "block" else 1.0) * chain.contexts[kept].p - q(kept), 0.0
+    )
     return kept, left / left.sum()
 
 
-def near_top(chain: Chain, by: str = "ratio", threshold: float = 0.2, top_n: int | None = None, from_position: int = 0,
-             after_tokens: int = 0, protected: tuple[int, ...] = (), span: str = "everywhere", begin: int = 0,
-             end: int = 0) -> Kept:
+def near_top(
+    chain: Chain,
+    by: str = "ratio",
+    threshold: float = 0.2,
+    top_n: int | None = None,
+    from_position: int = 0,
+    after_tokens: int = 0,
+    protected: tuple[int, ...] = (),
+    span: str = "everywhere",
+    begin: int = 0,
+    end: int = 0,
+) -> Kept:
     for i, token in enumerate(chain.tokens):
         context, best = chain.contexts[i], chain.best(i)
         p0 = softmax(context.z)
         near = p0[token] >= threshold * (p0.max() if by == "ratio" else 1.0)
-        allowed = (chain.may_relax(span) and i >= from_position and chain.state["answered"] >= after_tokens
-                   and token not in protected and best not in protected
-                   and (top_n is None or token in np.argsort(-p0, kind="stable")[:top_n]))
+        allowed = (
+            chain.may_relax(span)
+            and i >= from_position
+            and chain.state["answered"] >= after_tokens
+            and token not in protected
+            and best not in protected
+            and (top_n is None or token in np.argsort(-p0, kind="stable")[:top_n])
+        )
         accepted, emitted = lossless(context, [chain.children[i]])
         if accepted is None and not (near and allowed):
             return i, emitted / emitted.sum()
@@ -194,8 +240,15 @@ def eta(t: int, schedule: str, start: float, end: float, tokens: int, gamma: flo
     return start + (end - start) * share ** (gamma if schedule == "power" else 1.0)
 
 
-def secure_sd(chain: Chain, relaxed: dict, schedule: str = "step", start_eta: float = 0.0, end_eta: float = 1.0,
-              tokens: int = 2, gamma: float = 1.0) -> Kept:
+def secure_sd(
+    chain: Chain,
+    relaxed: dict,
+    schedule: str = "step",
+    start_eta: float = 0.0,
+    end_eta: float = 1.0,
+    tokens: int = 2,
+    gamma: float = 1.0,
+) -> Kept:
     """`relaxed`: name and options of a rule of local_reference.py."""
     options = {key: value for key, value in relaxed.items() if key != "name"}
 
@@ -204,7 +257,7 @@ def secure_sd(chain: Chain, relaxed: dict, schedule: str = "step", start_eta: fl
 
     for i, context in enumerate(chain.contexts):
         share = eta(chain.state["answered"] + i, schedule, start_eta, end_eta, tokens, gamma)
-        children, kept = chain.children[i:i + 1], None
+        children, kept = chain.children[i : i + 1], None
         for child in children:
             if child.u < share:
                 kept, _ = looser(context, [replace(child, u=child.u / share)])
@@ -212,17 +265,30 @@ def secure_sd(chain: Chain, relaxed: dict, schedule: str = "step", start_eta: fl
                 kept, _ = lossless(context, [replace(child, u=(child.u - share) / (1 - share))])
         if kept is None:
             never = [replace(child, u=1.0) for child in children]
-            parts = [(weight, rule(context, never)[1]) for weight, rule in ((share, looser), (1 - share, lossless))]
-            return i, sum(weight * emitted / emitted.sum() for weight, emitted in parts if weight > 0)
+            parts = [
+                (weight, rule(context, never)[1])
+                for weight, rule in ((share, looser), (1 - share, lossless))
+            ]
+            return i, sum(
+                weight * emitted / emitted.sum() for weight, emitted in parts if weight > 0
+            )
     raise AssertionError("the last context has no child")
 
 
-def scheduled(chain: Chain, w: float, w_first: float, tokens: int = 8, schedule: str = "linear",
-              variant: str = "graphcore") -> Kept:
+def scheduled(
+    chain: Chain,
+    w: float,
+    w_first: float,
+    tokens: int = 8,
+    schedule: str = "linear",
+    variant: str = "graphcore",
+) -> Kept:
     """The ensemble with a schedule of w."""
     for i, context in enumerate(chain.contexts):
         weight = eta(chain.state["answered"] + i, schedule, w_first, w, tokens)
-        kept, emitted = local_reference.ensemble(context, chain.children[i:i + 1], w=weight, variant=variant)
+        kept, emitted = local_reference.ensemble(
+            context, chain.children[i : i + 1], w=weight, variant=variant
+        )
         if kept is None:
             return i, emitted / emitted.sum()
     raise AssertionError("the last context has no child")

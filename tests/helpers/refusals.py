@@ -1,9 +1,9 @@
 """Wrong commands, the files that they name, and what each is answered.
 
-A row of tests/bench/refusals.txt is the words after `python -m bench` and what its one line on the error stream must
-contain. Words that begin with another module's name run that module. %name% stands for a file, made here when it is
-first named: a broken model, head, prompt or configuration. The words of COMMON are added where a row does not give
-their keys."""
+A row of tests/bench/refusals.txt is the words after `python -m bench` and what its one line on the
+error stream must contain. Words that begin with another module's name run that module. %name%
+stands for a file, made here when it is first named: a broken model, head, prompt or configuration.
+The words of COMMON are added where a row does not give their keys."""
 
 from __future__ import annotations
 
@@ -82,31 +82,42 @@ TEXTS: Mapping[str, str | bytes] = {
 
 def _config(**changes: Any) -> Callable[[Path], None]:
     """A copy of the embedded target whose config.json has other values; None removes a key."""
+
     def make(folder: Path) -> None:
         shutil.copytree(TINY / "target", folder)
         given = json.loads((folder / "config.json").read_text()) | changes
-        _write(folder / "config.json", json.dumps({key: value for key, value in given.items() if value is not None}))
+        _write(
+            folder / "config.json",
+            json.dumps({key: value for key, value in given.items() if value is not None}),
+        )
+
     return make
 
 
 def _with(name: str, content: str | bytes | None, of: str = "target") -> Callable[[Path], None]:
     """A copy of a model of the embedded pair in which one file holds `content`, or is missing."""
+
     def make(folder: Path) -> None:
         shutil.copytree(TINY / of, folder)
         (folder / name).unlink(missing_ok=True)
         if content is not None:
             _write(folder / name, content)
+
     return make
 
 
-def _tensors(change: Callable[[dict[str, torch.Tensor]], object], of: str = "target") -> Callable[[Path], None]:
+def _tensors(
+    change: Callable[[dict[str, torch.Tensor]], object], of: str = "target"
+) -> Callable[[Path], None]:
     """A copy of a model of the embedded pair with other weights."""
+
     def make(folder: Path) -> None:
         shutil.copytree(TINY / of, folder)
         weights = load_file(folder / WEIGHTS)
         change(weights)
         (folder / WEIGHTS).unlink()
         save_file(weights, folder / WEIGHTS, {"format": "pt"})
+
     return make
 
 
@@ -115,15 +126,19 @@ def _other_words(folder: Path) -> None:
     shutil.copytree(TINY / "draft", folder)
     tokenizer = json.loads((TINY / "draft" / "tokenizer.json").read_text())
     words = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].__getitem__)
-    tokenizer["model"]["vocab"] = {word: len(words) - 1 - number for number, word in enumerate(words)}
+    tokenizer["model"]["vocab"] = {
+        word: len(words) - 1 - number for number, word in enumerate(words)
+    }
     _write(folder / "tokenizer.json", json.dumps(tokenizer))
 
 
 def _yaml(text: str, group: str = "method", name: str = "own") -> Callable[[Path], None]:
     """A folder for --config-dir with one YAML."""
+
     def make(folder: Path) -> None:
         (folder / group).mkdir(parents=True)
         _write(folder / group / f"{name}.yaml", text)
+
     return make
 
 
@@ -177,7 +192,8 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
 
 
 class Files:
-    """Name -> path of what is made under `root` when it is first asked for; `marker` appears if a YAML runs code."""
+    """Name -> path of what is made under `root` when it is first asked for; `marker` appears if a
+    YAML runs code."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.marker = root, root / "marker"
@@ -207,7 +223,8 @@ class Wrong:
     words   after `python -m bench`, or after `python -m` where they name another module.
     says    what its line must contain.
     status  its exit status.
-    known   when it can be known to be wrong: composed (nothing is written) or loaded (nothing is decoded).
+    known   when it can be known to be wrong: composed (nothing is written) or loaded (nothing is
+            decoded).
     """
 
     words: str
@@ -221,7 +238,9 @@ class Wrong:
         if words and words[0].startswith(MODULES):
             return words
         keys = {word.partition("=")[0].lstrip("+~") for word in words}
-        common = [word for word in (*COMMON, f"output.dir={output}") if word.partition("=")[0] not in keys]
+        common = [
+            word for word in (*COMMON, f"output.dir={output}") if word.partition("=")[0] not in keys
+        ]
         return ["bench", *common, *words]
 
 

@@ -1,6 +1,6 @@
-"""The rules of DropMatch, ARC-Decode, AutoJudge, Judge, coarse-graining and traversal verification once more: float64,
-straight from the formulas, one context and one child at a time. `walk` and the residual rules are those of
-rule_reference.py."""
+"""The rules of DropMatch, ARC-Decode, AutoJudge, Judge, coarse-graining and traversal verification
+once more: float64, straight from the formulas, one context and one child at a time. `walk` and the
+residual rules are those of rule_reference.py."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ from tests.helpers.rule_reference import (
 )
 
 
-def coarse_grained(context: Context, children: list[Child], groups: list[list[int]],
-                   token: str) -> tuple[Child | None, np.ndarray]:
-    """`groups` must cover all tokens here. The draw of the group and of the token in it are integrated out."""
+def coarse_grained(
+    context: Context, children: list[Child], groups: list[list[int]], token: str
+) -> tuple[Child | None, np.ndarray]:
+    """`groups` must cover all tokens here. The draw of the group and of the token in it are
+    integrated out."""
     p0 = context.p
     member = np.array([[v in group for v in range(len(p0))] for group in groups], dtype=float)
     share = member / member.sum(0)  # [G, V]: each group's part of each token
@@ -58,15 +60,20 @@ def coarse_grained(context: Context, children: list[Child], groups: list[list[in
 
 
 def word(u: float, counter: int) -> int:
-    """The random word of a context's uniform number and a counter: two rounds of xor-shift-multiply on 32 bits."""
+    """The random word of a context's uniform number and a counter: two rounds of xor-shift-multiply
+    on 32 bits."""
+
     def mix(x: int) -> int:
         for multiplier in (0x21F0AAAD, 0x735A2D97):
             x = ((x ^ x >> 15) * multiplier) % 2**32
         return x ^ x >> 15
+
     return mix((mix(int(u * 2**24) + 1) + counter) % 2**32)
 
 
-def dropout_logits(u: float, hidden: np.ndarray, weight: np.ndarray, heads: int, p_drop: float) -> np.ndarray:
+def dropout_logits(
+    u: float, hidden: np.ndarray, weight: np.ndarray, heads: int, p_drop: float
+) -> np.ndarray:
     """[K, V] logits of the dropout heads in one context."""
     found = []
     for head in range(heads):
@@ -75,8 +82,16 @@ def dropout_logits(u: float, hidden: np.ndarray, weight: np.ndarray, heads: int,
     return np.stack(found)
 
 
-def dropmatch(context: Context, children: list[Child], weight: np.ndarray, variant: str = "js", heads: int = 5,
-              p_drop: float = 0.3, selection: str = "argmax", nucleus: float = 0.9) -> tuple[Child | None, np.ndarray]:
+def dropmatch(
+    context: Context,
+    children: list[Child],
+    weight: np.ndarray,
+    variant: str = "js",
+    heads: int = 5,
+    p_drop: float = 0.3,
+    selection: str = "argmax",
+    nucleus: float = 0.9,
+) -> tuple[Child | None, np.ndarray]:
     u, hidden = context.u, context.hidden
     logits = dropout_logits(u, hidden, weight, heads, p_drop)
     tokens = [int(z.argmax()) for z in logits]
@@ -91,20 +106,24 @@ def dropmatch(context: Context, children: list[Child], weight: np.ndarray, varia
         return next((c for c in children if c.token in tokens), None), context.p
     if variant == "js" and children:
         centroid = softmax(logits.mean(0))
-        if distance("js", softmax(context.draft_z), centroid) <= max(distance("js", softmax(z), centroid)
-                                                                     for z in logits):
+        if distance("js", softmax(context.draft_z), centroid) <= max(
+            distance("js", softmax(z), centroid) for z in logits
+        ):
             return children[0], context.p
     return next((c for c in children if c.token == majority), None), context.p
 
 
-def dropout_head(context: Context, children: list[Child], weight: np.ndarray, head: int = 1,
-                 p_drop: float = 0.3) -> tuple[Child | None, np.ndarray]:
+def dropout_head(
+    context: Context, children: list[Child], weight: np.ndarray, head: int = 1, p_drop: float = 0.3
+) -> tuple[Child | None, np.ndarray]:
     """One of DropMatch's heads in the target's place."""
     said = int(dropout_logits(context.u, context.hidden, weight, head, p_drop)[-1].argmax())
     return next((c for c in children if c.token == said), None), np.eye(len(weight))[said]
 
 
-def arc_bound(context: Context, token: int, embedding: np.ndarray, constants: Constants) -> tuple[float, float]:
+def arc_bound(
+    context: Context, token: int, embedding: np.ndarray, constants: Constants
+) -> tuple[float, float]:
     """(U, tau) of one token in one context."""
     p = context.p
     entropy = -sum(x * np.log(x) for x in p if x > 0) / np.log(len(p))
@@ -115,12 +134,25 @@ def arc_bound(context: Context, token: int, embedding: np.ndarray, constants: Co
     return min(bucket.c * moved, bucket.alpha_kappa * margin**2), bucket.tau
 
 
-def arc(context: Context, children: list[Child], embedding: np.ndarray, constants: Constants, theta: float = 0.3,
-        variant: str = "paper", q_mode: str = "exact", keep: float = 0.25,
-        floor: float = 0.05) -> tuple[Child | None, np.ndarray]:
+def arc(
+    context: Context,
+    children: list[Child],
+    embedding: np.ndarray,
+    constants: Constants,
+    theta: float = 0.3,
+    variant: str = "paper",
+    q_mode: str = "exact",
+    keep: float = 0.25,
+    floor: float = 0.05,
+) -> tuple[Child | None, np.ndarray]:
     bounds = {c.node: arc_bound(context, c.token, embedding, constants) for c in children}
     if variant == "paper":
-        return surely(context, children, {node for node, (u, tau) in bounds.items() if 1 - u / tau >= theta}, q_mode)
+        return surely(
+            context,
+            children,
+            {node for node, (u, tau) in bounds.items() if 1 - u / tau >= theta},
+            q_mode,
+        )
     if context.greedy:
         return greedy(context, children)
     p, left = context.p, context.p.copy()
@@ -129,7 +161,11 @@ def arc(context: Context, children: list[Child], embedding: np.ndarray, constant
         ratio = min(1.0, p[child.token] / q)
         u, tau = bounds[child.node]
         budget = tau * (1 - theta)
-        again = p[child.token] >= floor and u < budget and child.u <= ratio + keep * (1 - ratio) * (1 - u / budget)
+        again = (
+            p[child.token] >= floor
+            and u < budget
+            and child.u <= ratio + keep * (1 - ratio) * (1 - u / budget)
+        )
         if child.u < ratio or again:
             return child, p
         left[child.token] = max(0.0, p[child.token] - q)
@@ -143,26 +179,37 @@ def important(child: Child, classifier: Classifier) -> float:
     return 1 / (1 + np.exp(-(scaled @ np.array(classifier.coef) + classifier.intercept)))
 
 
-def autojudge(context: Context, children: list[Child], weights: Classifier,
-              threshold: float = 0.5) -> tuple[Child | None, np.ndarray]:
+def autojudge(
+    context: Context, children: list[Child], weights: Classifier, threshold: float = 0.5
+) -> tuple[Child | None, np.ndarray]:
     best = int(context.z.argmax())
     exact = [c for c in children if c.token == best]
     fine = exact or [c for c in children if important(c, weights) < threshold]
     return (fine[0] if fine else None), np.eye(len(context.z))[best]
 
 
-def judge(context: Context, children: list[Child], weights: Classifier,
-          threshold: float = 0.5) -> tuple[Child | None, np.ndarray]:
-    return surely(context, children, {c.node for c in children if 1 - important(c, weights) > threshold})
+def judge(
+    context: Context, children: list[Child], weights: Classifier, threshold: float = 0.5
+) -> tuple[Child | None, np.ndarray]:
+    return surely(
+        context, children, {c.node for c in children if 1 - important(c, weights) > threshold}
+    )
 
 
-def either(context: Context, children: list[Child], first: dict, second: dict) -> tuple[Child | None, np.ndarray]:
+def either(
+    context: Context, children: list[Child], first: dict, second: dict
+) -> tuple[Child | None, np.ndarray]:
     """Of `random` and `fsd`."""
-    close = bool(children) and fsd(context, children, second["divergence"], second["threshold"])[0] is not None
+    close = (
+        bool(children)
+        and fsd(context, children, second["divergence"], second["threshold"])[0] is not None
+    )
     return next((c for c in children if c.u < first["rate"] or close), None), context.p
 
 
-def argmax_only(context: Context, children: list[Child], of: dict) -> tuple[Child | None, np.ndarray]:
+def argmax_only(
+    context: Context, children: list[Child], of: dict
+) -> tuple[Child | None, np.ndarray]:
     """Of `random`."""
     for i, child in enumerate(children):
         strict = strict_accepts(context, children[:i], child)
@@ -179,9 +226,15 @@ def typical_threshold(p: np.ndarray, variant: str, epsilon: float, delta: float)
     return min(epsilon, delta * math.exp(-entropy))
 
 
-def typical(tree: Tree, variant: str = "paper", epsilon: float = 0.09, delta: float = 0.3,
-            correction: str = "greedy") -> Expected:
-    """All paths whose every node is accepted; the longest, then the likeliest, then the first in node order."""
+def typical(
+    tree: Tree,
+    variant: str = "paper",
+    epsilon: float = 0.09,
+    delta: float = 0.3,
+    correction: str = "greedy",
+) -> Expected:
+    """All paths whose every node is accepted; the longest, then the likeliest, then the first in
+    node order."""
     paths, queue = [], [([0], 0.0, (0, 0))]
     while queue:
         path, log_p, (relaxed, greedier) = queue.pop()
@@ -191,10 +244,15 @@ def typical(tree: Tree, variant: str = "paper", epsilon: float = 0.09, delta: fl
         p = softmax(context.z / context.sampling.temperature) if raw else context.p
         for child in children:
             if p[child.token] > typical_threshold(p, variant, epsilon, delta):
-                strict = strict_accepts(context, children[:children.index(child)], child)
+                strict = strict_accepts(context, children[: children.index(child)], child)
                 argmax = child.token == context.z.argmax()
-                queue.append(([*path, child.node], log_p + math.log(p[child.token]),
-                              (relaxed + (not strict and not argmax), greedier + (not strict and argmax))))
+                queue.append(
+                    (
+                        [*path, child.node],
+                        log_p + math.log(p[child.token]),
+                        (relaxed + (not strict and not argmax), greedier + (not strict and argmax)),
+                    )
+                )
     path, _, not_strict = min(paths, key=lambda entry: (-len(entry[0]), -entry[1], entry[0][-1]))
     context = tree[path[-1]][0]
     argmax = np.eye(len(context.z))[context.z.argmax()]
@@ -248,7 +306,8 @@ def drawn_law(p: np.ndarray, q: np.ndarray, lam: float) -> np.ndarray:
 
 
 def traversal(tree: Tree) -> Expected:
-    """Nodes are tested depth first, children before their parent, and the root last; siblings are independent draws."""
+    """Nodes are tested depth first, children before their parent, and the root last; siblings are
+    independent draws."""
     if tree[0][0].greedy:
         return walk(tree, greedy)
     emitted: dict[int, np.ndarray] = {}
@@ -262,12 +321,17 @@ def traversal(tree: Tree) -> Expected:
     return path, emitted[last], (0, 0)
 
 
-def _visit(tree: Tree, node: int, alpha: float, emitted: dict[int, np.ndarray]) -> list[tuple[int, float]]:
-    """Nodes in the order of their tests, each with its probability of acceptance; what is emitted behind each."""
+def _visit(
+    tree: Tree, node: int, alpha: float, emitted: dict[int, np.ndarray]
+) -> list[tuple[int, float]]:
+    """Nodes in the order of their tests, each with its probability of acceptance; what is emitted
+    behind each."""
     context, children = tree[node]
     m, order = context.p, []
     for child in children:
-        order += _visit(tree, child.node, min(1.0, alpha * m[child.token] / context.q[child.token]), emitted)
+        order += _visit(
+            tree, child.node, min(1.0, alpha * m[child.token] / context.q[child.token]), emitted
+        )
         left = np.maximum(alpha * m - context.q, 0.0)
         total, whole = left.sum(), left.sum() + 1.0 - alpha
         alpha, m = total / whole if whole > 0 else 1.0, left / total if total > 0 else m

@@ -1,4 +1,5 @@
-"""Random drafts with the target's answer to them, and what a rule makes of one as exact probabilities."""
+"""Random drafts with the target's answer to them, and what a rule makes of one as exact
+probabilities."""
 
 from __future__ import annotations
 
@@ -15,9 +16,19 @@ from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
 
-def random_case(seed: int, sampling: Sampling, *, sampled: bool, tree: bool, rows: int = 8, nodes: int = 9,
-                vocab: int = 12, shift: float = 4.0) -> Verification:
-    """Draft and target logits that agree about half the time, siblings best first, some rows with padding nodes.
+def random_case(
+    seed: int,
+    sampling: Sampling,
+    *,
+    sampled: bool,
+    tree: bool,
+    rows: int = 8,
+    nodes: int = 9,
+    vocab: int = 12,
+    shift: float = 4.0,
+) -> Verification:
+    """Draft and target logits that agree about half the time, siblings best first, some rows with
+    padding nodes.
 
     Contexts without children get NaN as draft logits: nobody may read them."""
     g = torch.Generator().manual_seed(seed)
@@ -29,9 +40,11 @@ def random_case(seed: int, sampling: Sampling, *, sampled: bool, tree: bool, row
         parents[:, i] = (torch.rand(rows, generator=g) ** 2 * i).long() if tree else i - 1
     valid = torch.ones(rows, nodes, dtype=torch.bool)
     for row in range(0, rows, 3):
-        valid[row, nodes - 3 - row % 4:] = False  # a suffix, so the children of an invalid node are invalid
+        valid[row, nodes - 3 - row % 4 :] = (
+            False  # a suffix, so the children of an invalid node are invalid
+        )
     tokens = _tokens(parents, draft_logits, sampling, sampled, g)
-    q = (sampling.probs(draft_logits) if sampled else draft_logits.softmax(-1))
+    q = sampling.probs(draft_logits) if sampled else draft_logits.softmax(-1)
     own_q = torch.ones(rows, nodes)
     for row in range(rows):
         for i in range(1, nodes):
@@ -40,13 +53,17 @@ def random_case(seed: int, sampling: Sampling, *, sampled: bool, tree: bool, row
         draft_logits[row, sorted(leaves)] = torch.nan
     u = torch.rand(rows, nodes, generator=g)
     if tree:
-        draft = Draft.of_parents(tokens, parents, valid=valid, sampled=sampled, logits=draft_logits, q=own_q)
+        draft = Draft.of_parents(
+            tokens, parents, valid=valid, sampled=sampled, logits=draft_logits, q=own_q
+        )
     else:
         draft = Draft.of_chain(tokens, valid=valid, sampled=sampled, logits=draft_logits, q=own_q)
     return Verification(draft, logits, sampling, u)
 
 
-def _tokens(parents: Tensor, draft_logits: Tensor, sampling: Sampling, sampled: bool, g: torch.Generator) -> Tensor:
+def _tokens(
+    parents: Tensor, draft_logits: Tensor, sampling: Sampling, sampled: bool, g: torch.Generator
+) -> Tensor:
     rows, nodes = parents.shape
     tokens = torch.zeros(rows, nodes, dtype=torch.long)
     for row in range(rows):
@@ -63,7 +80,8 @@ def _tokens(parents: Tensor, draft_logits: Tensor, sampling: Sampling, sampled: 
 
 
 def acceptance(rule: Rule, v: Verification) -> Tensor:
-    """[B, N] probability that a node is kept when it is tested: the largest u that accepts it, by bisection.
+    """[B, N] probability that a node is kept when it is tested: the largest u that accepts it, by
+    bisection.
 
     Sound because every test is monotone: a smaller u never rejects what a larger one accepts."""
     low, high = torch.zeros_like(v.u), torch.ones_like(v.u)
@@ -82,7 +100,9 @@ def outcomes(rule: Rule, v: Verification) -> list[dict[tuple[int, ...], float]]:
     return [_paths(probability[row], parents[row], valid[row]) for row in range(len(parents))]
 
 
-def _paths(probability: list[float], parents: list[int], valid: list[bool]) -> dict[tuple[int, ...], float]:
+def _paths(
+    probability: list[float], parents: list[int], valid: list[bool]
+) -> dict[tuple[int, ...], float]:
     found: dict[tuple[int, ...], float] = {}
     queue = [((0,), 1.0)]
     while queue:
@@ -95,8 +115,11 @@ def _paths(probability: list[float], parents: list[int], valid: list[bool]) -> d
     return {path: mass for path, mass in found.items() if mass > 0}
 
 
-def first_token(rule: Rule, v: Verification, found: list[dict[tuple[int, ...], float]] | None = None) -> Tensor:
-    """[B, V] distribution of the first token emitted after the root, all randomness integrated out (float64).
+def first_token(
+    rule: Rule, v: Verification, found: list[dict[tuple[int, ...], float]] | None = None
+) -> Tensor:
+    """[B, V] distribution of the first token emitted after the root, all randomness integrated out
+    (float64).
 
     `found`: the outcomes, where they are at hand."""
     root = torch.zeros(len(v.u), dtype=torch.long)
@@ -152,19 +175,31 @@ def contexts(seed: int, count: int, vocab: int = 12) -> tuple[Tensor, Tensor]:
     return target, draft
 
 
-def every_token(rule: Rule, logits: Tensor, draft_logits: Tensor, sampling: Sampling, sampled: bool = True,
-                prepare: Callable[[Verification], Verification] = lambda v: v) -> OneToken:
-    """`logits` and `draft_logits` [B, V]. Deterministic drafts (`sampled=False`) carry no distribution. `prepare` adds
-    states."""
+def every_token(
+    rule: Rule,
+    logits: Tensor,
+    draft_logits: Tensor,
+    sampling: Sampling,
+    sampled: bool = True,
+    prepare: Callable[[Verification], Verification] = lambda v: v,
+) -> OneToken:
+    """`logits` and `draft_logits` [B, V]. Deterministic drafts (`sampled=False`) carry no
+    distribution. `prepare` adds states."""
     rows, vocab = logits.shape
     token = torch.arange(vocab).repeat(rows)
     tokens = torch.stack([torch.zeros_like(token), token], 1)
-    z, draft_z = (x.repeat_interleave(vocab, 0)[:, None].expand(-1, 2, -1) for x in (logits, draft_logits))
+    z, draft_z = (
+        x.repeat_interleave(vocab, 0)[:, None].expand(-1, 2, -1) for x in (logits, draft_logits)
+    )
     q = sampling.probs(draft_logits)
     own_q = torch.stack([torch.ones(rows * vocab), q.flatten()], 1)
     needs_q = sampled or rule.needs_q(sampling)
-    draft = Draft.of_chain(tokens, sampled=sampled and not sampling.greedy, logits=draft_z if needs_q else None,
-                           q=own_q if needs_q else None)
+    draft = Draft.of_chain(
+        tokens,
+        sampled=sampled and not sampling.greedy,
+        logits=draft_z if needs_q else None,
+        q=own_q if needs_q else None,
+    )
     v = prepare(Verification(draft, z, sampling, torch.zeros(tokens.shape)))
     emit = rule.emit(v, torch.zeros(len(token), dtype=torch.long)).double()
     emit = emit / emit.sum(-1, keepdim=True)

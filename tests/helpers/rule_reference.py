@@ -1,5 +1,6 @@
-"""Acceptance rules once more, written for the reader instead of the machine: float64, one context and one child at a
-time, walking the tree from its root, with residual distributions carried along instead of closed forms."""
+"""Acceptance rules once more, written for the reader instead of the machine: float64, one context
+and one child at a time, walking the tree from its root, with residual distributions carried along
+instead of closed forms."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from methods.sampling import Sampling
 
 @dataclass
 class Child:
-    """A drafted token: its node, its random number, its draft probability; `states`: the hidden states of draft model
-    and target at its own position."""
+    """A drafted token: its node, its random number, its draft probability; `states`: the hidden
+    states of draft model and target at its own position."""
 
     node: int
     token: int
@@ -26,8 +27,9 @@ class Child:
 
 @dataclass
 class Context:
-    """One node with its children: raw logits z, processed p and processed logits; the draft's raw logits and processed
-    q; its own random number and the target's hidden state; what the rule knows of the request before the draft."""
+    """One node with its children: raw logits z, processed p and processed logits; the draft's raw
+    logits and processed q; its own random number and the target's hidden state; what the rule knows
+    of the request before the draft."""
 
     z: np.ndarray
     p: np.ndarray
@@ -77,39 +79,62 @@ def contexts(v: Verification, row: int) -> Tree:
     draft, found = v.draft, {}
     parents = draft.parents.expand(draft.tokens.shape)[row].tolist()
     state = {name: float(value[row]) for name, value in v.state.items()}
-    hidden, draft_hidden = ([None] * draft.nodes if x is None else x[row].double().numpy()
-                            for x in (v.hidden_or_none, draft.hidden))
+    hidden, draft_hidden = (
+        [None] * draft.nodes if x is None else x[row].double().numpy()
+        for x in (v.hidden_or_none, draft.hidden)
+    )
     for node in range(draft.nodes):
         if not draft.valid[row, node]:
             continue
-        children = [Child(i, int(draft.tokens[row, i]), float(v.u[row, i]), float(draft.q[row, i]),
-                          (draft_hidden[i], hidden[i]))
-                    for i in range(draft.nodes) if parents[i] == node and draft.valid[row, i]]
+        children = [
+            Child(
+                i,
+                int(draft.tokens[row, i]),
+                float(v.u[row, i]),
+                float(draft.q[row, i]),
+                (draft_hidden[i], hidden[i]),
+            )
+            for i in range(draft.nodes)
+            if parents[i] == node and draft.valid[row, i]
+        ]
         z, draft_z = v.logits[row, node].double().numpy(), draft.logits[row, node].double().numpy()
-        found[node] = Context(
-            z, distribution(z, v.sampling), z if v.sampling.greedy else process(z, v.sampling), draft_z,
-            distribution(draft_z, v.sampling) if children else None, draft.sampled, v.sampling, float(v.u[row, node]),
-            hidden[node], state), children
+        found[node] = (
+            Context(
+                z,
+                distribution(z, v.sampling),
+                z if v.sampling.greedy else process(z, v.sampling),
+                draft_z,
+                distribution(draft_z, v.sampling) if children else None,
+                draft.sampled,
+                v.sampling,
+                float(v.u[row, node]),
+                hidden[node],
+                state,
+            ),
+            children,
+        )
     return found
 
 
 def walk(tree: Tree, local: Local) -> Expected:
-    """Path of kept nodes, emitted distribution, and of the path nodes that the lossless test rejects the number whose
-    token is not the target's argmax (relaxed) and the number whose token is (greedier)."""
+    """Path of kept nodes, emitted distribution, and of the path nodes that the lossless test
+    rejects the number whose token is not the target's argmax (relaxed) and the number whose token
+    is (greedier)."""
     path, not_strict = [0], [0, 0]
     while True:
         context, children = tree[path[-1]]
         child, weights = local(context, children)
         if child is None:
             return path, weights / weights.sum(), tuple(not_strict)
-        before = children[:children.index(child)]
+        before = children[: children.index(child)]
         if not strict_accepts(context, before, child):
             not_strict[int(child.token == context.z.argmax())] += 1
         path.append(child.node)
 
 
 def strict_accepts(context: Context, before: list[Child], child: Child) -> bool:
-    """The strict test of a child, given that those before it were rejected; False if it could not get that far."""
+    """The strict test of a child, given that those before it were rejected; False if it could not
+    get that far."""
     if context.greedy:
         return child.token == context.z.argmax()
     p = context.p
@@ -121,8 +146,11 @@ def strict_accepts(context: Context, before: list[Child], child: Child) -> bool:
 
 
 def _residual(context: Context, p: np.ndarray, rejected: Child) -> np.ndarray | None:
-    """What is left of p after a rejection; None if nothing is, that is if the child cannot have been rejected."""
-    left = p - context.q if context.sampled else np.where(np.arange(len(p)) == rejected.token, 0.0, p)
+    """What is left of p after a rejection; None if nothing is, that is if the child cannot have
+    been rejected."""
+    left = (
+        p - context.q if context.sampled else np.where(np.arange(len(p)) == rejected.token, 0.0, p)
+    )
     left = np.maximum(left, 0.0)
     return left / left.sum() if left.sum() > 1e-9 else None
 
@@ -132,7 +160,9 @@ def greedy(context: Context, children: list[Child]) -> tuple[Child | None, np.nd
     return next((c for c in children if c.token == best), None), np.eye(len(context.z))[best]
 
 
-def lossless(context: Context, children: list[Child], q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
+def lossless(
+    context: Context, children: list[Child], q_mode: str = "exact"
+) -> tuple[Child | None, np.ndarray]:
     if context.greedy:
         return greedy(context, children)
     p = context.p
@@ -144,14 +174,22 @@ def lossless(context: Context, children: list[Child], q_mode: str = "exact") -> 
     return None, p
 
 
-def mars(context: Context, children: list[Child], variant: str = "algorithm1", theta: float = 0.9,
-         indicator: str = "logit_ratio", q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
+def mars(
+    context: Context,
+    children: list[Child],
+    variant: str = "algorithm1",
+    theta: float = 0.9,
+    indicator: str = "logit_ratio",
+    q_mode: str = "exact",
+) -> tuple[Child | None, np.ndarray]:
     z = context.processed_z if variant == "released" else context.z
     v2, v1 = np.argsort(z)[-2:]
     z1, z2 = z[v1], z[v2]
     match indicator:
         case "logit_ratio":
-            close = z2 / (z1 + 1e-10) > theta if variant == "released" else z1 > 0 and z2 / z1 > theta
+            close = (
+                z2 / (z1 + 1e-10) > theta if variant == "released" else z1 > 0 and z2 / z1 > theta
+            )
         case "prob_ratio":
             close = np.exp(z2 - z1) > theta
         case "logit_margin":
@@ -168,13 +206,16 @@ def mars(context: Context, children: list[Child], variant: str = "algorithm1", t
     return surely(context, children, {c.node for c in near}, q_mode)
 
 
-def surely(context: Context, children: list[Child], nodes: set[int],
-           q_mode: str = "exact") -> tuple[Child | None, np.ndarray]:
+def surely(
+    context: Context, children: list[Child], nodes: set[int], q_mode: str = "exact"
+) -> tuple[Child | None, np.ndarray]:
     """The lossless rule, but that these nodes are accepted whatever their numbers are."""
     if context.greedy:
         best = context.z.argmax()
         return next((c for c in children if c.node in nodes or c.token == best), None), context.p
-    found, p = lossless(context, [replace(c, u=-1.0) if c.node in nodes else c for c in children], q_mode)
+    found, p = lossless(
+        context, [replace(c, u=-1.0) if c.node in nodes else c for c in children], q_mode
+    )
     return next((c for c in children if found and c.node == found.node), None), p
 
 
@@ -203,8 +244,14 @@ def distance(kind: str, p: np.ndarray, q: np.ndarray) -> float:
     raise ValueError(kind)
 
 
-def fsd(context: Context, children: list[Child], divergence: str = "js_released", threshold: float = 0.4,
-        processed: bool = False, correction: str = "sample") -> tuple[Child | None, np.ndarray]:
+def fsd(
+    context: Context,
+    children: list[Child],
+    divergence: str = "js_released",
+    threshold: float = 0.4,
+    processed: bool = False,
+    correction: str = "sample",
+) -> tuple[Child | None, np.ndarray]:
     emitted = np.eye(len(context.z))[context.z.argmax()] if correction == "greedy" else context.p
     if not children:
         return None, emitted

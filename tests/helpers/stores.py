@@ -17,12 +17,18 @@ Decoded = dict[str, dict[str, tuple[Any, ...]]]
 
 def decoded(root: Path) -> Decoded:
     """What was decoded in every cell of a store. Raises StoreError."""
-    return {cell.key: {sample.id: (sample.output_ids, sample.texts, sample.score) for sample in cell.good_samples()}
-            for cell in Store(root).cells()}
+    return {
+        cell.key: {
+            sample.id: (sample.output_ids, sample.texts, sample.score)
+            for sample in cell.good_samples()
+        }
+        for cell in Store(root).cells()
+    }
 
 
 def difference(got: Decoded, expected: Decoded, *, complete: bool = True) -> str:
-    """The first difference of two stores in one line; without `complete`, only of the prompts that `got` has."""
+    """The first difference of two stores in one line; without `complete`, only of the prompts that
+    `got` has."""
     if complete and got.keys() != expected.keys():
         return f"cells {sorted(got.keys() ^ expected.keys())} are in one store alone"
     for cell, samples in got.items():
@@ -48,5 +54,11 @@ def doubled(root: Path) -> str:
 
 def snapshot(folder: Path) -> dict[str, str]:
     """Each file of a folder with its digest, each link with its target."""
-    return {str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else
-            sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in sorted(folder.rglob("*"))}
+    return {
+        str(path.relative_to(folder)): os.readlink(path)
+        if path.is_symlink()
+        else sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else ""
+        for path in sorted(folder.rglob("*"))
+    }

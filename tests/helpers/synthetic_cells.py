@@ -17,10 +17,30 @@ from results.store.sample import Compared, FailedSample, Sample, Timed, TimedRun
 def sample(id: str, output_ids: Sequence[int] = (0,), **fields: Any) -> Sample:
     """A sample without cycles, scored 1, where `fields` say nothing else."""
     ids = list(output_ids)
-    return replace(Sample(
-        id=id, prompt_sha256=sha256(id.encode()).hexdigest(), output_ids=ids, texts=[""], turn_tokens=[len(ids)],
-        committed=[], accepted=[], nodes=[], levels=[], relaxed=0, greedier=0, drafted=0, pruned=0, finish=["eos"],
-        score=1.0, answer=None, details={}, nll=None, prompt_tokens=1), **fields)
+    return replace(
+        Sample(
+            id=id,
+            prompt_sha256=sha256(id.encode()).hexdigest(),
+            output_ids=ids,
+            texts=[""],
+            turn_tokens=[len(ids)],
+            committed=[],
+            accepted=[],
+            nodes=[],
+            levels=[],
+            relaxed=0,
+            greedier=0,
+            drafted=0,
+            pruned=0,
+            finish=["eos"],
+            score=1.0,
+            answer=None,
+            details={},
+            nll=None,
+            prompt_tokens=1,
+        ),
+        **fields,
+    )
 
 
 def run(one: Sample, decode_s: float, prefill_s: float = 0.5) -> TimedRun:
@@ -28,47 +48,96 @@ def run(one: Sample, decode_s: float, prefill_s: float = 0.5) -> TimedRun:
     return TimedRun(len(one.output_ids), len(one.committed), prefill_s, decode_s)
 
 
-def compared(own: Sample, base: Sample | None = None, *, decode_s: float = 1.0, base_decode_s: float = 2.0,
-             prefill_s: float = 0.5) -> Compared:
+def compared(
+    own: Sample,
+    base: Sample | None = None,
+    *,
+    decode_s: float = 1.0,
+    base_decode_s: float = 2.0,
+    prefill_s: float = 0.5,
+) -> Compared:
     """A timed sample beside its baseline; without one it is the autoregressive cell's own."""
     other = None if base is None else run(base, base_decode_s, prefill_s)
-    timed = Timed(own.id, run(own, decode_s, prefill_s), other, "host", "boot", "2026-01-01T00:00:00+00:00", threads=2)
+    timed = Timed(
+        own.id,
+        run(own, decode_s, prefill_s),
+        other,
+        "host",
+        "boot",
+        "2026-01-01T00:00:00+00:00",
+        threads=2,
+    )
     return Compared(own, own if base is None else base, timed)
 
 
 @cache
-def made_up(*, speedup: float = 2.0, right: int = 3, n: int = 4, accepted: int = 2, failed: int = 0,
-            autoregressive: bool = False, metric: str = "exact_match") -> Outcome:
-    """A measured cell: `n` prompts of ten cycles with `accepted` draft tokens each, of which the first `right` are
-    answered rightly; autoregressive decoding makes 100 tokens/s and answers all rightly."""
+def made_up(
+    *,
+    speedup: float = 2.0,
+    right: int = 3,
+    n: int = 4,
+    accepted: int = 2,
+    failed: int = 0,
+    autoregressive: bool = False,
+    metric: str = "exact_match",
+) -> Outcome:
+    """A measured cell: `n` prompts of ten cycles with `accepted` draft tokens each, of which the
+    first `right` are answered rightly; autoregressive decoding makes 100 tokens/s and answers all
+    rightly."""
     records: list[Compared | FailedSample] = []
     accepted = 0 if autoregressive else accepted
     for i in range(n):
         ids = list(range(1 + 10 * (accepted + 1)))
         seconds = len(ids) / 100 * (1 + i / 10)
-        own = sample(f"p{i}", ids, committed=[accepted + 1] * 10, accepted=[accepted] * 10, score=float(i < right))
+        own = sample(
+            f"p{i}",
+            ids,
+            committed=[accepted + 1] * 10,
+            accepted=[accepted] * 10,
+            score=float(i < right),
+        )
         base = sample(f"p{i}", ids, committed=[1] * (len(ids) - 1), accepted=[0] * (len(ids) - 1))
         factor = 1 if autoregressive else speedup * (1 + i / 50)
-        records.append(compared(own, None if autoregressive else base, decode_s=seconds / factor,
-                                base_decode_s=seconds, prefill_s=0.1))
+        records.append(
+            compared(
+                own,
+                None if autoregressive else base,
+                decode_s=seconds / factor,
+                base_decode_s=seconds,
+                prefill_s=0.1,
+            )
+        )
     records += [FailedSample(f"f{i}", "boom") for i in range(failed)]
     return Outcome.measured(summarise(records, metric=metric, proportion=True))
 
 
 def table_spec(**changes) -> TableSpec:
-    """Two models x three methods x two tasks; Alpha is a pair of the published test file, Beta is not."""
+    """Two models x three methods x two tasks; Alpha is a pair of the published test file, Beta is
+    not."""
     spec = {
-        "name": "demo", "title": "A demo", "kind": "table", "base": ["n=4"],
+        "name": "demo",
+        "title": "A demo",
+        "kind": "table",
+        "base": ["n=4"],
         "axes": {
-            "Model": [{"label": "Alpha", "overrides": ["pair=alpha"], "published": "V 13B"},
-                      {"label": "Beta", "overrides": ["pair=beta"]}],
-            "Method": [{"label": "AR", "overrides": ["method=ar"], "baseline": True},
-                       {"label": "SpS", "overrides": ["method=sps", "draft.length=7"]},
-                       {"label": "MARS & co", "overrides": ["method=mars"], "published": "MARS"}],
-            "Task": [{"label": "GSM8K", "overrides": ["task=gsm8k"]},
-                     {"label": "mini_code", "overrides": ["task=mini_code"], "published": "HumanEval"}],
+            "Model": [
+                {"label": "Alpha", "overrides": ["pair=alpha"], "published": "V 13B"},
+                {"label": "Beta", "overrides": ["pair=beta"]},
+            ],
+            "Method": [
+                {"label": "AR", "overrides": ["method=ar"], "baseline": True},
+                {"label": "SpS", "overrides": ["method=sps", "draft.length=7"]},
+                {"label": "MARS & co", "overrides": ["method=mars"], "published": "MARS"},
+            ],
+            "Task": [
+                {"label": "GSM8K", "overrides": ["task=gsm8k"]},
+                {"label": "mini_code", "overrides": ["task=mini_code"], "published": "HumanEval"},
+            ],
         },
-        "rows": ["Model", "Method"], "columns": ["Task"], "mean": "Mean", "values": ["speedup", "tau"],
+        "rows": ["Model", "Method"],
+        "columns": ["Task"],
+        "mean": "Mean",
+        "values": ["speedup", "tau"],
     }
     return TableSpec.model_validate(spec | changes)
 
@@ -79,6 +148,7 @@ def full_grid(spec: TableSpec, n: int = 4) -> dict:
     for i, point in enumerate(spec.points()):
         plain = spec.entries(point.coords).get("Method")
         plain = plain is not None and plain.baseline
-        grid[point.coords] = made_up(speedup=1.5 + i / 10, right=1 + i % 4, accepted=1 + i % 5, n=n,
-                                     autoregressive=plain)
+        grid[point.coords] = made_up(
+            speedup=1.5 + i / 10, right=1 + i % 4, accepted=1 + i % 5, n=n, autoregressive=plain
+        )
     return grid

@@ -11,21 +11,46 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-         "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-         "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
 HEADS, KV_HEADS = 4, 2
 
 
-def write_gguf(path: Path, tokenizer_folder: Path, kind: Kind = Kind.Q4_1, *, drop: str = "",
-               architecture: str = "llama") -> dict[str, torch.Tensor]:
-    """Write the file; matrices are of type `kind`, vectors F32. Returns the dequantised weights that a reader must
-    find, by their transformers names. `drop` leaves out the tensor of that GGUF name."""
+def write_gguf(
+    path: Path,
+    tokenizer_folder: Path,
+    kind: Kind = Kind.Q4_1,
+    *,
+    drop: str = "",
+    architecture: str = "llama",
+) -> dict[str, torch.Tensor]:
+    """Write the file; matrices are of type `kind`, vectors F32. Returns the dequantised weights
+    that a reader must find, by their transformers names. `drop` leaves out the tensor of that GGUF
+    name."""
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS, max_position_embeddings=512, tie_word_embeddings=True, rope_theta=10000.0))
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=HEADS,
+            num_key_value_heads=KV_HEADS,
+            max_position_embeddings=512,
+            tie_word_embeddings=True,
+            rope_theta=10000.0,
+        )
+    )
     writer = gguf.GGUFWriter(path, architecture)
     _write_settings(writer, model.config)
     _write_tokenizer(writer, tokenizer)
@@ -35,10 +60,15 @@ def write_gguf(path: Path, tokenizer_folder: Path, kind: Kind = Kind.Q4_1, *, dr
             continue  # tied
         values = torch.empty_like(weight).normal_(0, 0.3) if weight.ndim > 1 else weight
         own = _gguf_name(name)
-        stored = _rotary_order(values, HEADS if "q_proj" in name else KV_HEADS) if own.endswith(
-            ("attn_q.weight", "attn_k.weight")) else values
+        stored = (
+            _rotary_order(values, HEADS if "q_proj" in name else KV_HEADS)
+            if own.endswith(("attn_q.weight", "attn_k.weight"))
+            else values
+        )
         raw = kind if weight.ndim > 1 else Kind.F32
-        expected[name] = torch.from_numpy(gguf.dequantize(gguf.quantize(values.numpy(), raw), raw).copy())
+        expected[name] = torch.from_numpy(
+            gguf.dequantize(gguf.quantize(values.numpy(), raw), raw).copy()
+        )
         if own != drop:
             packed = gguf.quantize(np.ascontiguousarray(stored.numpy()), raw)
             writer.add_tensor(own, packed, raw_dtype=raw)
@@ -65,12 +95,16 @@ def _write_settings(writer: gguf.GGUFWriter, config: LlamaConfig) -> None:
 def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer) -> None:
     special = set(tokenizer.all_special_ids)
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    merges = [pair if isinstance(pair, str) else " ".join(pair)
-              for pair in json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]]
+    merges = [
+        pair if isinstance(pair, str) else " ".join(pair)
+        for pair in json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    ]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(tokens)
-    writer.add_token_types([3 if index in special else 1 for index in range(len(tokens))])  # 3: control
+    writer.add_token_types(
+        [3 if index in special else 1 for index in range(len(tokens))]
+    )  # 3: control
     writer.add_token_merges(merges)
     writer.add_bos_token_id(tokenizer.eos_token_id)
     writer.add_eos_token_id(tokenizer.eos_token_id)
@@ -89,6 +123,7 @@ def _gguf_name(name: str) -> str:
 
 
 def _rotary_order(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows of a query or key matrix as llama.cpp stores them: the two halves of a head's rotary pairs interleaved."""
+    """Rows of a query or key matrix as llama.cpp stores them: the two halves of a head's rotary
+    pairs interleaved."""
     half = weight.shape[0] // heads // 2
     return weight.view(heads, 2, half, -1).transpose(1, 2).reshape(weight.shape)

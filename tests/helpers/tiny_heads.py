@@ -24,25 +24,45 @@ from methods.trees.draft import Draft
 from tests.helpers.tiny_models import noisy_copy
 
 SMALL = {"total": 16, "depth": 2, "top_k": 4}
-OPTIONS = {"eagle3": SMALL, "eagle2": SMALL, "hass": SMALL,
-           "eagle": {"tree": "small_10"}, "medusa": {"tree": "small_10"},
-           "lookahead": {"window": 4, "guesses": 3}}
-"""Options of the drafters that draft trees, at a size for tests: at most four draft tokens in a row."""
+OPTIONS = {
+    "eagle3": SMALL,
+    "eagle2": SMALL,
+    "hass": SMALL,
+    "eagle": {"tree": "small_10"},
+    "medusa": {"tree": "small_10"},
+    "lookahead": {"window": 4, "guesses": 3},
+}
+"""Options of the drafters that draft trees, at a size for tests: at most four draft tokens in a
+row."""
 
 
 def head_json(target: LanguageModel, **changes) -> dict:
     """config.json of a head for the target; its head dimension is not hidden size / heads."""
-    return {"architectures": ["LlamaForCausalLM"], "vocab_size": target.vocab_size, "intermediate_size": 40,
-            "hidden_size": target.model.config.hidden_size, "num_attention_heads": 4, "num_key_value_heads": 2,
-            "head_dim": 12, "rms_norm_eps": 1e-5, "hidden_act": "silu", "max_position_embeddings": 2048} | changes
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": target.vocab_size,
+        "intermediate_size": 40,
+        "hidden_size": target.model.config.hidden_size,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 12,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "max_position_embeddings": 2048,
+    } | changes
 
 
 def save_head(folder: Path, kind: str, raw: dict, seed: int = 0) -> Path:
     """A checkpoint folder: config.json and model.safetensors."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(raw))
-    save_file({name: tensor.contiguous() for name, tensor in draw_head(kind, raw, seed).state_dict().items()},
-              folder / "model.safetensors")
+    save_file(
+        {
+            name: tensor.contiguous()
+            for name, tensor in draw_head(kind, raw, seed).state_dict().items()
+        },
+        folder / "model.safetensors",
+    )
     return folder
 
 
@@ -52,12 +72,15 @@ def _folder(kind: str, raw: str) -> Path:
 
 
 def random_head(name: str, target: LanguageModel, dtype: str = "float32", **changes) -> Head:
-    """The head that drafter `name` needs, loaded from disk; EAGLE-3 has two thirds of the target's vocabulary."""
+    """The head that drafter `name` needs, loaded from disk; EAGLE-3 has two thirds of the target's
+    vocabulary."""
     kind = "eagle3" if name == "eagle3" else "eagle"
     if kind == "eagle3":
         changes = {"draft_vocab_size": target.vocab_size * 2 // 3} | changes
     folder = _folder(kind, json.dumps(head_json(target, **changes)))
-    return registry.drafter(name).load(str(folder), target, revision=None, dtype=dtype, device="cpu")
+    return registry.drafter(name).load(
+        str(folder), target, revision=None, dtype=dtype, device="cpu"
+    )
 
 
 def small(name: str) -> Drafter:
@@ -70,7 +93,9 @@ def random_medusa(target: LanguageModel):
     from methods.heads.medusa import Medusa, MedusaHeads
 
     torch.manual_seed(0)
-    return Medusa("random", MedusaHeads(4, target.model.config.hidden_size, target.vocab_size).eval(), "test")
+    return Medusa(
+        "random", MedusaHeads(4, target.model.config.hidden_size, target.vocab_size).eval(), "test"
+    )
 
 
 def model_for(name: str, target: LanguageModel) -> LanguageModel | Head | Any:
@@ -86,7 +111,8 @@ def model_for(name: str, target: LanguageModel) -> LanguageModel | Head | Any:
 
 
 def inner_nodes(draft: Draft, row: int) -> list[tuple[list[int], torch.Tensor]]:
-    """The path of drafted tokens to every node of a row that has children, and the draft logits [V] behind it."""
+    """The path of drafted tokens to every node of a row that has children, and the draft logits [V]
+    behind it."""
     parents, found = draft.parents.expand(draft.tokens.shape)[row].tolist(), []
     for node in sorted(set(parents[1:])):
         line = [node]
@@ -96,21 +122,35 @@ def inner_nodes(draft: Draft, row: int) -> list[tuple[list[int], torch.Tensor]]:
     return found
 
 
-def fitted_medusa(target: LanguageModel, rows: list[list[int]], *, new: int, heads: int = 4) -> Medusa:
-    """Ridge regression from the final-norm state at t to the token at t+2+i, over the answers to `rows`. The residual
-    blocks are the identity. Heads that were given a state one place off would predict hardly anything."""
-    method = build_method(target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1)
+def fitted_medusa(
+    target: LanguageModel, rows: list[list[int]], *, new: int, heads: int = 4
+) -> Medusa:
+    """Ridge regression from the final-norm state at t to the token at t+2+i, over the answers to
+    `rows`. The residual blocks are the identity. Heads that were given a state one place off would
+    predict hardly anything."""
+    method = build_method(
+        target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1
+    )
     states, later = [], [[] for _ in range(heads)]
     for row in rows:
-        ids = row + generate(method, [Request(row, "fit")], Limits(new + heads, frozenset()))[0].output_ids
+        ids = (
+            row
+            + generate(method, [Request(row, "fit")], Limits(new + heads, frozenset()))[
+                0
+            ].output_ids
+        )
         with torch.inference_mode():
-            hidden = target.model(torch.tensor([ids]), output_hidden_states=True, use_cache=False).hidden_states[-1][0]
+            hidden = target.model(
+                torch.tensor([ids]), output_hidden_states=True, use_cache=False
+            ).hidden_states[-1][0]
         span = range(len(row) - 1, len(ids) - 1 - heads)
         states += [hidden[t] for t in span]
         for i in range(heads):
             later[i] += [ids[t + 2 + i] for t in span]
     x = torch.stack(states).double()
-    fit = MedusaHeads(heads, x.shape[1], target.vocab_size).start_from(torch.zeros(target.vocab_size, x.shape[1]))
+    fit = MedusaHeads(heads, x.shape[1], target.vocab_size).start_from(
+        torch.zeros(target.vocab_size, x.shape[1])
+    )
     gram = x.T @ x + 1e-2 * torch.eye(x.shape[1], dtype=torch.float64)
     with torch.no_grad():
         for head, tokens in zip(fit, later, strict=True):

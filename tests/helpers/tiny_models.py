@@ -28,7 +28,8 @@ ARCHITECTURES = {
 
 
 class NoTokenizer:
-    """Stands where a tokenizer would: the tests speak token ids, and a token's text is its number."""
+    """Stands where a tokenizer would: the tests speak token ids, and a token's text is its
+    number."""
 
     eos_token_id = None
     chat_template = None
@@ -41,14 +42,29 @@ class NoTokenizer:
 
 
 @cache
-def language_model(kind: str = "llama", *, layers: int = 2, seed: int = 0, vocab: int = VOCAB) -> LanguageModel:
-    """A float32 model of the given architecture; weights are scaled up so that its choices are clear-cut."""
+def language_model(
+    kind: str = "llama", *, layers: int = 2, seed: int = 0, vocab: int = VOCAB
+) -> LanguageModel:
+    """A float32 model of the given architecture; weights are scaled up so that its choices are
+    clear-cut."""
     torch.manual_seed(seed)
     config = AutoConfig.for_model(
-        kind, vocab_size=vocab, hidden_size=32, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=None, bos_token_id=None, pad_token_id=0,
-        **ARCHITECTURES[kind])
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME, dtype=torch.float32).eval()
+        kind,
+        vocab_size=vocab,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        eos_token_id=None,
+        bos_token_id=None,
+        pad_token_id=0,
+        **ARCHITECTURES[kind],
+    )
+    model = AutoModelForCausalLM.from_config(
+        config, attn_implementation=attention.NAME, dtype=torch.float32
+    ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
@@ -67,29 +83,56 @@ def noisy_copy(target: LanguageModel) -> LanguageModel:
 
 
 def save_cut(folder: Path, target: LanguageModel, shared: int, noise: float = 0.0) -> Path:
-    """A cut of so many layers of the target, and of one that is the target's next with noise, as the norm is too."""
+    """A cut of so many layers of the target, and of one that is the target's next with noise, as
+    the norm is too."""
     body, generator = target.model.base_model, torch.Generator().manual_seed(3)
     parts = {f"layers.0.{name}": x for name, x in body.layers[shared].state_dict().items()}
     parts |= {f"norm.{name}": x for name, x in body.norm.state_dict().items()}
     sizes = {key: getattr(target.model.config, key) for key in SIZES}
     folder.mkdir()
-    save_file({name: (x + noise * torch.randn(x.shape, generator=generator)).contiguous() for name, x in parts.items()},
-              folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"architectures": [CUT], "target": target.source, "own_layers": 1,
-                                                    "target_layers": shared} | sizes))
+    save_file(
+        {
+            name: (x + noise * torch.randn(x.shape, generator=generator)).contiguous()
+            for name, x in parts.items()
+        },
+        folder / "model.safetensors",
+    )
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "architectures": [CUT],
+                "target": target.source,
+                "own_layers": 1,
+                "target_layers": shared,
+            }
+            | sizes
+        )
+    )
     return folder
 
 
 @cache
-def greedy_answers(kind: str, layers: int, new: int, rows: tuple[tuple[int, ...], ...]) -> list[list[int]]:
-    """What transformers generates, with its own attention, from `language_model(kind, layers=layers)`."""
+def greedy_answers(
+    kind: str, layers: int, new: int, rows: tuple[tuple[int, ...], ...]
+) -> list[list[int]]:
+    """What transformers generates, with its own attention, from `language_model(kind,
+    layers=layers)`."""
     twin = copy.deepcopy(language_model(kind, layers=layers).model)
     twin.set_attn_implementation("eager")
-    return [twin.generate(torch.tensor([ids]), max_new_tokens=new, do_sample=False, use_cache=True,
-                          attention_mask=torch.ones(1, len(ids), dtype=torch.long))[0, len(ids):].tolist()
-            for ids in rows]
+    return [
+        twin.generate(
+            torch.tensor([ids]),
+            max_new_tokens=new,
+            do_sample=False,
+            use_cache=True,
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        )[0, len(ids) :].tolist()
+        for ids in rows
+    ]
 
 
-def prompts(count: int, *, seed: int = 0, low: int = 3, high: int = 20, vocab: int = VOCAB) -> list[list[int]]:
+def prompts(
+    count: int, *, seed: int = 0, low: int = 3, high: int = 20, vocab: int = VOCAB
+) -> list[list[int]]:
     rng = random.Random(seed)
     return [[rng.randrange(1, vocab) for _ in range(rng.randint(low, high))] for _ in range(count)]

@@ -1,4 +1,5 @@
-"""Two models that look at the last token alone, and every draft that can be drawn from one of them, in float64."""
+"""Two models that look at the last token alone, and every draft that can be drawn from one of them,
+in float64."""
 
 from __future__ import annotations
 
@@ -28,9 +29,15 @@ class Toy:
     def random(cls, seed: int, sampling: Sampling, vocab: int = 3) -> Toy:
         g = torch.Generator().manual_seed(seed)
         target = 1.5 * torch.randn(vocab, vocab, generator=g, dtype=torch.float64)
-        return cls(target, 0.5 * target + torch.randn(vocab, vocab, generator=g, dtype=torch.float64), sampling)
+        return cls(
+            target,
+            0.5 * target + torch.randn(vocab, vocab, generator=g, dtype=torch.float64),
+            sampling,
+        )
 
-    def drafts(self, branching: tuple[int, ...], depth: int, replacement: bool) -> tuple[Verification, Tensor]:
+    def drafts(
+        self, branching: tuple[int, ...], depth: int, replacement: bool
+    ) -> tuple[Verification, Tensor]:
         """Every draft behind token 0, one a row, and its probability [B]. u is 0."""
         shape, q = regular(branching, depth), self.sampling.probs(self.draft)
         found: list[tuple[list[int], list[bool], float]] = [([0], [True], 1.0)]
@@ -41,12 +48,24 @@ class Toy:
         own[:, 0] = 1.0
         parents, logits = torch.tensor([shape.parents]), self.draft[tokens]
         if max(shape.widths) > 1:
-            draft = Draft.of_parents(tokens, parents.expand(len(tokens), -1), valid=valid, sampled=True, logits=logits,
-                                     q=own, width=max(shape.widths))
+            draft = Draft.of_parents(
+                tokens,
+                parents.expand(len(tokens), -1),
+                valid=valid,
+                sampled=True,
+                logits=logits,
+                q=own,
+                width=max(shape.widths),
+            )
             draft.replacement = replacement
         else:
             draft = Draft.of_chain(tokens, valid=valid, sampled=True, logits=logits, q=own)
-        v = Verification(draft, self.target[tokens], self.sampling, torch.zeros(tokens.shape, dtype=torch.float64))
+        v = Verification(
+            draft,
+            self.target[tokens],
+            self.sampling,
+            torch.zeros(tokens.shape, dtype=torch.float64),
+        )
         return v, torch.tensor([row[2] for row in found], dtype=torch.float64)
 
     def law(self, tokens: int) -> Law:
@@ -63,12 +82,21 @@ class Toy:
                 out[path[:tokens]] = out.get(path[:tokens], 0.0) + mass
             else:
                 last = path[-1] if path else 0
-                queue += [((*path, token), mass * share) for token, share in enumerate(p[last]) if share > 0]
+                queue += [
+                    ((*path, token), mass * share)
+                    for token, share in enumerate(p[last])
+                    if share > 0
+                ]
         return out
 
 
-def _with_node(row: tuple[list[int], list[bool], float], node: int, shape: StaticTree, q: Tensor,
-               replacement: bool) -> list[tuple[list[int], list[bool], float]]:
+def _with_node(
+    row: tuple[list[int], list[bool], float],
+    node: int,
+    shape: StaticTree,
+    q: Tensor,
+    replacement: bool,
+) -> list[tuple[list[int], list[bool], float]]:
     tokens, valid, mass = row
     parent = shape.parents[node]
     left = q[tokens[parent]].clone()
@@ -76,17 +104,23 @@ def _with_node(row: tuple[list[int], list[bool], float], node: int, shape: Stati
         left[[tokens[i] for i in range(1, node) if shape.parents[i] == parent]] = 0.0
     if not valid[parent] or left.sum() == 0:
         return [([*tokens, 0], [*valid, False], mass)]
-    return [([*tokens, token], [*valid, True], mass * float(share))
-            for token, share in enumerate(left / left.sum()) if share > 0]
+    return [
+        ([*tokens, token], [*valid, True], mass * float(share))
+        for token, share in enumerate(left / left.sum())
+        if share > 0
+    ]
 
 
 def total_variation(one: Law, other: Law) -> float:
-    return sum(abs(one.get(path, 0.0) - other.get(path, 0.0)) for path in one.keys() | other.keys()) / 2
+    return (
+        sum(abs(one.get(path, 0.0) - other.get(path, 0.0)) for path in one.keys() | other.keys())
+        / 2
+    )
 
 
 def emitted_law(v: Verification, mass: Tensor, stops: Tensor, weights: list[Tensor]) -> Law:
-    """Law of the tokens of one cycle: `stops` [B, N] probability that the node is the last kept one of its draft,
-    `weights` for each node [B, V], unnormalised, of the token after it."""
+    """Law of the tokens of one cycle: `stops` [B, N] probability that the node is the last kept one
+    of its draft, `weights` for each node [B, V], unnormalised, of the token after it."""
     law: Law = {}
     ancestors = v.draft.ancestors.expand(len(mass), -1, -1)
     for node in range(v.draft.nodes):

@@ -18,12 +18,19 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str], Path]:
     """Path of a file of the reference data; skips where the data are not at hand."""
-    root = Path(os.environ.get("LEEWAY_SHARED", Path(__file__).parents[2].parent / "shared")) / "golden"
+    root = (
+        Path(os.environ.get("LEEWAY_SHARED", Path(__file__).parents[2].parent / "shared"))
+        / "golden"
+    )
 
     def find(name: str) -> Path:
         if not (root / name).exists():
-            pytest.skip(f"no reference data at {root / name}: set LEEWAY_SHARED to the folder that has golden/")
+            pytest.skip(
+                f"no reference data at {root / name}: set LEEWAY_SHARED to the folder that has "
+                "golden/"
+            )
         return root / name
+
     return find
 
 
@@ -32,6 +39,7 @@ def golden_json(golden: Callable[[str], Path]) -> Callable[[str], dict]:
     def load(name: str) -> dict:
         with gzip.open(golden(name), "rt", encoding="utf-8") as file:
             return json.load(file)
+
     return load
 
 
@@ -39,6 +47,11 @@ def golden_json(golden: Callable[[str], Path]) -> Callable[[str], dict]:
 def drafts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], Draft]]:
     """Committed rows and draft of every cycle in which a head drafts while the test runs."""
     seen, real = [], HeadProposer.propose
-    monkeypatch.setattr(HeadProposer, "propose", lambda self, rows, u: seen.append(
-        ([list(row) for row in rows], real(self, rows, u))) or seen[-1][1])
+    monkeypatch.setattr(
+        HeadProposer,
+        "propose",
+        lambda self, rows, u: (
+            seen.append(([list(row) for row in rows], real(self, rows, u))) or seen[-1][1]
+        ),
+    )
     return seen

@@ -20,17 +20,43 @@ from methods.trees.draft import Draft
 from tests.helpers.tiny_models import ARCHITECTURES, NoTokenizer, language_model
 
 VOCAB, POSITIONS = 61, 96
-LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 32}
-YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 24}
-LONG = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 24,
-        "short_factor": [1.0] * 4, "long_factor": [2.5, 2.0, 1.5, 3.0]}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 1e4,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 24,
+}
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 24,
+    "short_factor": [1.0] * 4,
+    "long_factor": [2.5, 2.0, 1.5, 3.0],
+}
 FAMILIES = {
     "llama": ("llama", {}),
-    "llama, tied, biases": ("llama", {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
+    "llama, tied, biases": (
+        "llama",
+        {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
+    ),
     "llama 3 scaling": ("llama", {"rope_parameters": LLAMA3}),
-    "llama, linear": ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}),
-    "llama, dynamic": ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}),
+    "llama, linear": (
+        "llama",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}},
+    ),
+    "llama, dynamic": (
+        "llama",
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+    ),
     "llama, yarn": ("llama", {"rope_parameters": YARN}),
     "llama, longrope": ("llama", {"rope_parameters": LONG}),
     "mistral": ("mistral", {"sliding_window": None}),
@@ -39,15 +65,30 @@ FAMILIES = {
 }
 
 
-def model(family: str, heads: int = 4, groups: int = 2, dtype: torch.dtype = torch.float32) -> LanguageModel:
+def model(
+    family: str, heads: int = 4, groups: int = 2, dtype: torch.dtype = torch.float32
+) -> LanguageModel:
     """Random weights and biases, norms that are not one."""
     kind, options = FAMILIES[family]
     config = AutoConfig.for_model(
-        kind, vocab_size=VOCAB, hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=heads,
-        num_key_value_heads=groups, head_dim=8, max_position_embeddings=POSITIONS, eos_token_id=None,
-        bos_token_id=None, pad_token_id=0, **options)
+        kind,
+        vocab_size=VOCAB,
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=3,
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        head_dim=8,
+        max_position_embeddings=POSITIONS,
+        eos_token_id=None,
+        bos_token_id=None,
+        pad_token_id=0,
+        **options,
+    )
     torch.manual_seed(heads + groups)
-    weights = AutoModelForCausalLM.from_config(config, attn_implementation=attention.NAME, dtype=dtype).eval()
+    weights = AutoModelForCausalLM.from_config(
+        config, attn_implementation=attention.NAME, dtype=dtype
+    ).eval()
     with torch.no_grad():
         for name, parameter in weights.named_parameters():
             parameter.normal_(1.0 if "norm" in name else 0.0, 0.3)
@@ -56,7 +97,9 @@ def model(family: str, heads: int = 4, groups: int = 2, dtype: torch.dtype = tor
 
 def stock(lean: LanguageModel) -> LanguageModel:
     """The same model on transformers' modules, with weights of its own."""
-    return LanguageModel(lean.source, copy.deepcopy(lean.model), lean.tokenizer, "test", "transformers")
+    return LanguageModel(
+        lean.source, copy.deepcopy(lean.model), lean.tokenizer, "test", "transformers"
+    )
 
 
 def close(got: Tensor | None, want: Tensor | None, limit: float = 1e-4) -> None:
@@ -64,17 +107,30 @@ def close(got: Tensor | None, want: Tensor | None, limit: float = 1e-4) -> None:
     assert float((got - want).abs().max()) <= limit * float(want.abs().max())
 
 
-def decoded(target: LanguageModel, rows: list[list[int]], tree: Draft, chain: Tensor) -> list[Output]:
+def decoded(
+    target: LanguageModel, rows: list[list[int]], tree: Draft, chain: Tensor
+) -> list[Output]:
     """Prefill, a tree of which a part is kept, and a chain behind it."""
     cache = target.new_cache(len(rows), POSITIONS + 16)
     features = (0, 2, -1)
     prefilled = target.prefill(rows, cache, features=features)
-    verified = target.forward(tree.tokens, cache, ancestors=tree.ancestors, depth=tree.depth, hidden=True,
-                              features=features)
+    verified = target.forward(
+        tree.tokens,
+        cache,
+        ancestors=tree.ancestors,
+        depth=tree.depth,
+        hidden=True,
+        features=features,
+    )
     kept = [[0, 2] if row % 2 else [0, 1, 3] for row in range(len(rows))]
     cache.compact(torch.tensor([[*nodes, *range(len(nodes), 3)] for nodes in kept]))
     cache.commit(map(len, kept))
-    return [prefilled, verified, target.forward(chain, cache, keep=1), target.forward(chain, cache, hidden=True)]
+    return [
+        prefilled,
+        verified,
+        target.forward(chain, cache, keep=1),
+        target.forward(chain, cache, hidden=True),
+    ]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -92,7 +148,9 @@ def test_outputs_are_those_of_transformers(family: str, data: st.DataObject) -> 
     tokens = torch.randint(VOCAB, (len(rows), chain), generator=random)
     lean = model(family, heads, groups)
     assert lean.lean is not None
-    for got, want in zip(decoded(lean, rows, tree, tokens), decoded(stock(lean), rows, tree, tokens), strict=True):
+    for got, want in zip(
+        decoded(lean, rows, tree, tokens), decoded(stock(lean), rows, tree, tokens), strict=True
+    ):
         close(got.logits, want.logits)
         for mine, theirs in ((got.hidden, want.hidden), (got.features, want.features)):
             assert (mine is None) == (theirs is None)
@@ -117,26 +175,41 @@ def test_weights_are_held_once_and_the_modules_still_work() -> None:
     lean = model("llama, tied, biases")
     want, size = lean.model(torch.tensor([[1, 2, 3]])).logits, nbytes(lean.model)
     assert lean.lean is not None
-    held = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-            for tensor in (*lean.model.parameters(), *lean.model.buffers())}
+    held = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for tensor in (*lean.model.parameters(), *lean.model.buffers())
+    }
     assert sum(held.values()) == size
     for block in lean.lean.blocks:
-        assert {part.weight.untyped_storage().data_ptr() for part in (block.qkv, block.gate_up, block.down, block.out)
-                } <= held.keys()
+        assert {
+            part.weight.untyped_storage().data_ptr()
+            for part in (block.qkv, block.gate_up, block.down, block.out)
+        } <= held.keys()
     close(lean.model(torch.tensor([[1, 2, 3]])).logits.detach(), want.detach())
     again = LanguageModel("again", lean.model, NoTokenizer(), "test").lean
-    assert again is not None and again.blocks[0].qkv.weight.data_ptr() == lean.lean.blocks[0].qkv.weight.data_ptr()
+    assert (
+        again is not None
+        and again.blocks[0].qkv.weight.data_ptr() == lean.lean.blocks[0].qkv.weight.data_ptr()
+    )
     loss = lean.model(torch.tensor([[1, 2, 3]]), labels=torch.tensor([[1, 2, 3]])).loss
     loss.backward()
     assert all(parameter.grad is not None for parameter in lean.model.parameters())
 
 
-@pytest.mark.parametrize(("changes", "why"), [
-    ({"model_type": "gemma2"}, "model_type is gemma2"), ({"auto_map": {"AutoModel": "x"}}, "model code"),
-    ({"hidden_act": "gelu"}, "gelu"), ({"model_type": "mistral"}, "sliding window"),
-    ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8}, "sliding window"),
-    ({"quantization_config": {"bits": 4}}, "quantised"),
-])
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"model_type": "gemma2"}, "model_type is gemma2"),
+        ({"auto_map": {"AutoModel": "x"}}, "model code"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"model_type": "mistral"}, "sliding window"),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8},
+            "sliding window",
+        ),
+        ({"quantization_config": {"bits": 4}}, "quantised"),
+    ],
+)
 def test_other_models_run_through_transformers(changes: dict, why: str) -> None:
     config = {"model_type": "llama", "hidden_act": "silu"} | changes
     assert why in (obstacle(config) or "")

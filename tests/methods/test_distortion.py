@@ -1,4 +1,5 @@
-"""The law of a rule against draws and definitions; no rule keeps more tokens for its divergence than `tilted`."""
+"""The law of a rule against draws and definitions; no rule keeps more tokens for its divergence
+than `tilted`."""
 
 from __future__ import annotations
 
@@ -31,11 +32,18 @@ from tests.helpers.tiny_models import VOCAB as VOCABULARY
 from tests.helpers.tiny_models import language_model, prompts
 
 VOCAB, DRAWS = 6, 1_000_000
-RULES = [Lossless(), Mars(variant="sampling", theta=0.5), Mars(), Random(rate=0.3), Typical(epsilon=0.2, delta=0.8)]
+RULES = [
+    Lossless(),
+    Mars(variant="sampling", theta=0.5),
+    Mars(),
+    Random(rate=0.3),
+    Typical(epsilon=0.2, delta=0.8),
+]
 
 
 def star(seed: int, sampled: bool, sampling: Sampling, rows: int = 1) -> Verification:
-    """One context with three candidates (one, drawn from q, where `sampled`), the same in each row."""
+    """One context with three candidates (one, drawn from q, where `sampled`), the same in each
+    row."""
     random = torch.Generator().manual_seed(seed)
     nodes = 2 if sampled else 4
     logits = (torch.randn(1, 1, VOCAB, generator=random) * 2).expand(rows, nodes, VOCAB)
@@ -45,11 +53,17 @@ def star(seed: int, sampled: bool, sampling: Sampling, rows: int = 1) -> Verific
     if sampled:
         tokens = torch.multinomial(q, 1, generator=random)
         of_token = torch.cat([torch.ones(rows, 1), q.gather(1, tokens)], 1)
-        draft = Draft.of_chain(torch.cat([torch.zeros_like(tokens), tokens], 1), sampled=True, logits=draft_logits,
-                               q=of_token)
+        draft = Draft.of_chain(
+            torch.cat([torch.zeros_like(tokens), tokens], 1),
+            sampled=True,
+            logits=draft_logits,
+            q=of_token,
+        )
     else:
         tokens = torch.tensor([[0, 4, 1, 3]]).expand(rows, -1)
-        draft = Draft.of_parents(tokens, torch.tensor([[-1, 0, 0, 0]]).expand(rows, -1), logits=draft_logits)
+        draft = Draft.of_parents(
+            tokens, torch.tensor([[-1, 0, 0, 0]]).expand(rows, -1), logits=draft_logits
+        )
     return Verification(draft, logits, sampling, u)
 
 
@@ -64,15 +78,20 @@ def law_of(rule: Rule, v: Verification) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["tree", "chain"])
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.name}-{rule.model_dump().get('variant', '')}")
+@pytest.mark.parametrize(
+    "rule", RULES, ids=lambda rule: f"{rule.name}-{rule.model_dump().get('variant', '')}"
+)
 def test_law_is_that_of_a_million_draws(rule: Rule, sampled: bool) -> None:
-    """The first token behind the root, drawn a million times through `decide`, `walk` and `next_token`."""
+    """The first token behind the root, drawn a million times through `decide`, `walk` and
+    `next_token`."""
     sampling = Sampling(temperature=0.8)
     law = law_of(rule, star(3, sampled, sampling))
     assert law.sum() == pytest.approx(1.0, abs=1e-9)
     v = star(3, sampled, sampling, DRAWS)
     path = walk(v, rule.decide(v))
-    after = rule.next_token(v, path.last, torch.rand(DRAWS, generator=torch.Generator().manual_seed(8)))
+    after = rule.next_token(
+        v, path.last, torch.rand(DRAWS, generator=torch.Generator().manual_seed(8))
+    )
     first = torch.where(path.length > 0, v.draft.tokens.gather(1, path.last[:, None])[:, 0], after)
     counts = torch.bincount(first, minlength=VOCAB).double() / DRAWS
     error = (law * (1 - law) / DRAWS).sqrt()
@@ -90,23 +109,43 @@ def test_lossless_has_the_law_of_the_target(temperature: float, sampled: bool, s
 
 
 def test_numbers_are_those_of_the_definitions() -> None:
-    """KL, TV, JS, mass outside, entropy, mean logit, TV at temperature 1 and logsumexp, each by its sum
-    over the vocabulary."""
+    """KL, TV, JS, mass outside, entropy, mean logit, TV at temperature 1 and logsumexp, each by its
+    sum over the vocabulary."""
     z, law = [1.0, 0.5, -0.3, -2.0], [0.1, 0.6, 0.3, 0.0]
-    for sampling, support in ((Sampling(temperature=0.7), 4), (Sampling(temperature=0.7, top_k=2), 2)):
+    for sampling, support in (
+        (Sampling(temperature=0.7), 4),
+        (Sampling(temperature=0.7, top_k=2), 2),
+    ):
         mass = [math.exp(x / 0.7) if i < support else 0.0 for i, x in enumerate(z)]
         p = [x / sum(mass) for x in mass]
-        kl = sum(r * math.log(r / x) for r, x in zip(law, p, strict=True) if r) if support == 4 else math.inf
+        kl = (
+            sum(r * math.log(r / x) for r, x in zip(law, p, strict=True) if r)
+            if support == 4
+            else math.inf
+        )
         middle = [(r + x) / 2 for r, x in zip(law, p, strict=True)]
-        js = sum(r * math.log(r / m) / 2 for one in (law, p) for r, m in zip(one, middle, strict=True) if r)
+        js = sum(
+            r * math.log(r / m) / 2
+            for one in (law, p)
+            for r, m in zip(one, middle, strict=True)
+            if r
+        )
         tv = sum(abs(r - x) for r, x in zip(law, p, strict=True)) / 2
         outside = sum(r for r, x in zip(law, p, strict=True) if x == 0)
-        entropy, logit = -sum(r * math.log(r) for r in law if r), sum(r * x for r, x in zip(law, z, strict=True))
+        entropy, logit = (
+            -sum(r * math.log(r) for r in law if r),
+            sum(r * x for r, x in zip(law, z, strict=True)),
+        )
         given = torch.tensor([z]), torch.tensor([law], dtype=torch.float64)
         found = compared(*given, sampling)[0].tolist()
-        at_1 = sum(abs(r - math.exp(x) / sum(map(math.exp, z))) for r, x in zip(law, z, strict=True)) / 2
+        at_1 = (
+            sum(abs(r - math.exp(x) / sum(map(math.exp, z))) for r, x in zip(law, z, strict=True))
+            / 2
+        )
         assert found[:7] == pytest.approx([kl, tv, js, outside, entropy, logit, at_1], rel=1e-6)
-        assert found[7:] == pytest.approx([math.log(sum(math.exp(x * n / 4) for x in z)) for n in POWERS], rel=1e-6)
+        assert found[7:] == pytest.approx(
+            [math.log(sum(math.exp(x * n / 4) for x in z)) for n in POWERS], rel=1e-6
+        )
     greedy = compared(*given, replace(sampling, temperature=0.0, top_k=0))[0].tolist()
     js = (0.1 * math.log(0.1 / 0.55) + 0.9 * math.log(2) + math.log(1 / 0.55)) / 2
     assert greedy[:4] == pytest.approx([1.0 - logit, 0.9, js, 0.9], rel=1e-6)
@@ -116,21 +155,34 @@ def test_store_and_loop_know_the_same_temperatures() -> None:
     assert [n / 4 for n in POWERS] == INVERSE.tolist()
 
 
-def decoded(rule: str, drafter: str, sampling: Sampling, batch: int = 6, **options: Any) -> list[Generation]:
-    """Answers of an untrained target, with their divergences; the draft model is a noisy copy of it."""
+def decoded(
+    rule: str, drafter: str, sampling: Sampling, batch: int = 6, **options: Any
+) -> list[Generation]:
+    """Answers of an untrained target, with their divergences; the draft model is a noisy copy of
+    it."""
     target = language_model(layers=3)
-    method = build_method(target, model_for(drafter, target), registry.drafter(drafter)(**OPTIONS.get(drafter, {})),
-                          registry.rule(rule)(**options), sampling, 4)
+    method = build_method(
+        target,
+        model_for(drafter, target),
+        registry.drafter(drafter)(**OPTIONS.get(drafter, {})),
+        registry.rule(rule)(**options),
+        sampling,
+        4,
+    )
     requests = [Request(ids, f"0/law/{i}") for i, ids in enumerate(prompts(6) * 4)]
     limits, out = Limits(40, frozenset(range(0, VOCABULARY, 16)), laws=True, shrink=True), []
     for at in range(0, len(requests), batch):
-        out += generate_with_nll(method, requests[at:at + batch], limits)
+        out += generate_with_nll(method, requests[at : at + batch], limits)
     return out
 
 
-@pytest.mark.parametrize("sampling", [Sampling(0.6), Sampling(1.0), Sampling(0.9, top_k=20), Sampling(0.0)], ids=str)
-@pytest.mark.parametrize(("rule", "drafter"), [("lossless", "model"), ("lossless", "eagle3"), ("lossless", "none"),
-                                               ("block", "model")])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(0.6), Sampling(1.0), Sampling(0.9, top_k=20), Sampling(0.0)], ids=str
+)
+@pytest.mark.parametrize(
+    ("rule", "drafter"),
+    [("lossless", "model"), ("lossless", "eagle3"), ("lossless", "none"), ("block", "model")],
+)
 def test_lossless_decoding_has_no_distortion(rule: str, drafter: str, sampling: Sampling) -> None:
     for one in decoded(rule, drafter, sampling):
         found = one.divergence
@@ -139,18 +191,35 @@ def test_lossless_decoding_has_no_distortion(rule: str, drafter: str, sampling: 
         assert found.basis == ("theorem" if rule == "block" else "law")
 
 
-@pytest.mark.parametrize(("rule", "drafter", "options"), [
-    ("mars_sampling", "model", {}), ("random", "eagle3", {"rate": 0.5}), ("cactus", "model", {}),
-    ("tilted", "model", {"lam": 0.3})])
-def test_emitted_tokens_are_as_likely_as_the_law_says(rule: str, drafter: str, options: dict[str, Any]) -> None:
-    """The mean of −log p(token) minus its expectation under R is 0 within 4 standard errors; batches change nothing."""
-    name, given = ("mars", {"variant": "sampling", "theta": 0.5}) if rule == "mars_sampling" else (rule, options)
+@pytest.mark.parametrize(
+    ("rule", "drafter", "options"),
+    [
+        ("mars_sampling", "model", {}),
+        ("random", "eagle3", {"rate": 0.5}),
+        ("cactus", "model", {}),
+        ("tilted", "model", {"lam": 0.3}),
+    ],
+)
+def test_emitted_tokens_are_as_likely_as_the_law_says(
+    rule: str, drafter: str, options: dict[str, Any]
+) -> None:
+    """The mean of −log p(token) minus its expectation under R is 0 within 4 standard errors;
+    batches change nothing."""
+    name, given = (
+        ("mars", {"variant": "sampling", "theta": 0.5})
+        if rule == "mars_sampling"
+        else (rule, options)
+    )
     found = decoded(name, drafter, Sampling(1.0), **given)
     at_one = POWERS.index(4)
-    excess = torch.tensor([one.nll - (one.divergence.log_mass[at_one] - one.divergence.logit) for one in found])
+    excess = torch.tensor(
+        [one.nll - (one.divergence.log_mass[at_one] - one.divergence.logit) for one in found]
+    )
     assert abs(excess.mean()) < 4 * excess.std() / len(excess) ** 0.5
     assert sum(one.divergence.nats for one in found) > 0.01
-    for one, alone in zip(found, decoded(name, drafter, Sampling(1.0), batch=1, **given), strict=True):
+    for one, alone in zip(
+        found, decoded(name, drafter, Sampling(1.0), batch=1, **given), strict=True
+    ):
         assert one.divergence.nats == pytest.approx(alone.divergence.nats, abs=1e-4)
 
 
@@ -168,29 +237,42 @@ def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has
     target = language_model(layers=3)
     drafter = registry.drafter("eagle3")(**OPTIONS.get("eagle3", {}))
     for kind, basis in ((Random, "law"), (Hidden, None), (Declared, "draws")):
-        method = build_method(target, model_for("eagle3", target), drafter, kind(rate=0.5), Sampling(1.0), 4)
+        method = build_method(
+            target, model_for("eagle3", target), drafter, kind(rate=0.5), Sampling(1.0), 4
+        )
         requests = [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(6))]
         found = generate_with_nll(method, requests, Limits(24, frozenset(), laws=True))
         assert [one.divergence and one.divergence.basis for one in found] == [basis] * 6
 
 
 WARM, PRICES = Sampling(1.0), (0.1, 0.3, 1.0, 3.0)
-RULES_LIMIT = [("lossless", {}), ("lossless", {"q_mode": "draft"}), ("mars", {}), ("random", {"rate": 0.3}),
-         ("mars", {"variant": "sampling", "theta": 0.5}), ("typical", {}), ("fsd", {"threshold": 0.3}),
-         ("threshold", {"single": 0.3}), *(("tilted", {"lam": lam}) for lam in PRICES)]
+RULES_LIMIT = [
+    ("lossless", {}),
+    ("lossless", {"q_mode": "draft"}),
+    ("mars", {}),
+    ("random", {"rate": 0.3}),
+    ("mars", {"variant": "sampling", "theta": 0.5}),
+    ("typical", {}),
+    ("fsd", {"threshold": 0.3}),
+    ("threshold", {"single": 0.3}),
+    *(("tilted", {"lam": lam}) for lam in PRICES),
+]
 DRAWN = [*RULES_LIMIT, ("cactus", {}), ("lossy", {}), ("cascade_tok", {}), ("ensemble", {"w": 0.5})]
 
 
 def of_tree(rule: Rule, v: Verification) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each row: expected tokens kept, and expected divergence over the contexts that are visited."""
+    """Of each row: expected tokens kept, and expected divergence over the contexts that are
+    visited."""
     kept = keep_probability(rule, v) * (v.draft.valid & (v.draft.depth > 0))
     first = kept * torch.where(v.earlier_siblings, 1 - kept[:, None, :], 1.0).prod(-1)
     visited = torch.where(v.draft.depth == 0, 1.0, 0.0).double()
     for node in range(1, v.draft.nodes):
-        visited[:, node] = visited.gather(1, v.parent[:, node:node + 1])[:, 0] * first[:, node]
+        visited[:, node] = visited.gather(1, v.parent[:, node : node + 1])[:, 0] * first[:, node]
     rows, nodes = v.draft.valid.nonzero(as_tuple=True)
     nats = torch.zeros_like(visited)
-    nats[rows, nodes] = compared(v.logits[rows, nodes], tree_law(rule, v, rows, nodes, first), v.sampling)[:, 0]
+    nats[rows, nodes] = compared(
+        v.logits[rows, nodes], tree_law(rule, v, rows, nodes, first), v.sampling
+    )[:, 0]
     return visited[:, 1:].sum(1), (visited * nats).sum(1)
 
 
@@ -198,7 +280,9 @@ def best(v: Verification, row: int, lam: float, node: int = 0) -> float:
     """The value of a context by the soft dynamic programme."""
     parents = v.draft.parents.expand(v.draft.tokens.shape)[row].tolist()
     p = v.logits[row, node].double().softmax(-1).numpy()
-    children = [i for i, parent in enumerate(parents) if i and parent == node and v.draft.valid[row, i]]
+    children = [
+        i for i, parent in enumerate(parents) if i and parent == node and v.draft.valid[row, i]
+    ]
     weights = p.copy()
     for child in children:
         weights[int(v.draft.tokens[row, child])] *= math.exp((1 + best(v, row, lam, child)) / lam)
@@ -207,7 +291,8 @@ def best(v: Verification, row: int, lam: float, node: int = 0) -> float:
 
 @pytest.mark.parametrize("lam", PRICES)
 def test_no_rule_lies_above_the_limit_on_the_same_trees(lam: float) -> None:
-    """E[kept] − λ E[sum of KL] of every rule is at most the programme's value, which `tilted` at that λ attains."""
+    """E[kept] − λ E[sum of KL] of every rule is at most the programme's value, which `tilted` at
+    that λ attains."""
     v = with_states(random_case(5, WARM, sampled=False, tree=True))
     limit = torch.tensor([best(v, row, lam) for row in range(len(v.u))], dtype=torch.float64)
     for name, options in RULES_LIMIT:
@@ -220,7 +305,9 @@ def test_no_rule_lies_above_the_limit_on_the_same_trees(lam: float) -> None:
 @pytest.mark.parametrize("lam", PRICES)
 def test_no_rule_lies_above_the_limit_on_drawn_tokens(lam: float) -> None:
     v = with_states(random_case(6, WARM, sampled=True, tree=False, nodes=4))
-    rows, nodes = (v.draft.valid & (torch.arange(v.draft.nodes) < v.drafted[:, None])).nonzero(as_tuple=True)
+    rows, nodes = (v.draft.valid & (torch.arange(v.draft.nodes) < v.drafted[:, None])).nonzero(
+        as_tuple=True
+    )
     p, q = v.p[rows, nodes].double(), v.q[rows, nodes].double()
 
     def value(law: torch.Tensor) -> torch.Tensor:
@@ -249,4 +336,6 @@ def test_its_ends_are_lossless_and_the_longest_path() -> None:
     assert torch.allclose(kept, (v.draft.depth * v.draft.valid).amax(1).double(), atol=1e-3)
     p, q = torch.rand(2, 5, 12, generator=torch.Generator().manual_seed(0)).add(0.01).double()
     p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
-    assert torch.allclose(tilted(p, q, 1e5), p, atol=1e-4) and torch.allclose(tilted(p, q, 0.01), q, atol=1e-9)
+    assert torch.allclose(tilted(p, q, 1e5), p, atol=1e-4) and torch.allclose(
+        tilted(p, q, 0.01), q, atol=1e-9
+    )

@@ -1,4 +1,5 @@
-"""Drafters against their definitions: lookahead, suffix decoding, early exit; the forwards of all of them, counted."""
+"""Drafters against their definitions: lookahead, suffix decoding, early exit; the forwards of all
+of them, counted."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ LEVEL, WINDOW, GUESSES, NEW, VOCAB = 4, 3, 2, 40, 6
 
 
 class Reference:
-    """One prompt's window as cells (line, column) -> token, and its pool as the list of all n-grams in order."""
+    """One prompt's window as cells (line, column) -> token, and its pool as the list of all n-grams
+    in order."""
 
     def __init__(self, target, line: list[int], from_text: bool):
         self.target, self.from_text = target, from_text
@@ -48,7 +50,7 @@ class Reference:
         """A cycle begins with these committed tokens."""
         self.cells[0, 0] = row[-1]
         while self.from_text and self.text + LEVEL <= len(row):
-            self.seen.append(tuple(row[self.text:self.text + LEVEL]))
+            self.seen.append(tuple(row[self.text : self.text + LEVEL]))
             self.text += 1
 
     def guesses(self, root: int) -> list[tuple[int, ...]]:
@@ -66,7 +68,13 @@ class Reference:
             line = [self.cells[0, c] for c in range(column + 1)]
             below = [self.cells[r, column] for r in range(1, self.lines)]
             with torch.inference_mode():
-                new.append(int(self.target.model(torch.tensor([row[:-1] + line + below])).logits[0, -1].argmax()))
+                new.append(
+                    int(
+                        self.target.model(torch.tensor([row[:-1] + line + below]))
+                        .logits[0, -1]
+                        .argmax()
+                    )
+                )
         old = self.cells
         if self.lines < LEVEL - 1:
             self.cells = {(r, c - 1): token for (r, c), token in old.items() if c > 0}
@@ -80,17 +88,27 @@ class Reference:
 
 
 def watched(monkeypatch, from_text: bool):
-    """Generations of ragged prompts, and of every cycle the committed rows, the windows' lines and the draft."""
+    """Generations of ragged prompts, and of every cycle the committed rows, the windows' lines and
+    the draft."""
     log = []
     propose = lookahead._Lookahead.propose
 
     def watch(self, rows, u):
         draft = propose(self, rows, u)
-        log.append(([list(row) for row in rows], [[list(line) for line in w.lines] for w in self.windows], draft))
+        log.append(
+            (
+                [list(row) for row in rows],
+                [[list(line) for line in w.lines] for w in self.windows],
+                draft,
+            )
+        )
         return draft
+
     monkeypatch.setattr(lookahead._Lookahead, "propose", watch)
     target = language_model("llama", layers=2, seed=3, vocab=VOCAB)
-    drafter = registry.drafter("lookahead")(level=LEVEL, window=WINDOW, guesses=GUESSES, pool_from_prompt=from_text)
+    drafter = registry.drafter("lookahead")(
+        level=LEVEL, window=WINDOW, guesses=GUESSES, pool_from_prompt=from_text
+    )
     method = build_method(target, None, drafter, registry.rule("greedy")(), Sampling(0.0), 1)
     rows = prompts(3, seed=1, vocab=VOCAB)
     requests = [Request(ids, f"lookahead/{i}") for i, ids in enumerate(rows)]
@@ -118,8 +136,10 @@ def test_the_window_and_the_pool_follow_the_definition(monkeypatch, from_text: b
             if len(row) == len(prompt) + NEW:
                 break
             reference.begin(row)
-            assert windows[b] == [[reference.cells[r, c] for c in range(0 if r else 1, reference.columns)]
-                                  for r in range(reference.lines)]
+            assert windows[b] == [
+                [reference.cells[r, c] for c in range(0 if r else 1, reference.columns)]
+                for r in range(reference.lines)
+            ]
             assert guessed(draft, b) == set(reference.guesses(row[-1]))
             assert draft.nodes <= drafter.nodes(1)
             reference.end(row)
@@ -127,15 +147,22 @@ def test_the_window_and_the_pool_follow_the_definition(monkeypatch, from_text: b
     assert min(accepted) == 0 and max(accepted) == LEVEL - 1, "nothing came true, or everything"
 
 
-@given(st.lists(st.lists(st.integers(0, 2), min_size=LEVEL, max_size=LEVEL), max_size=30), st.integers(1, 4))
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=LEVEL, max_size=LEVEL), max_size=30),
+    st.integers(1, 4),
+)
 def test_guesses_share_their_beginnings(grams, size):
     pool = lookahead.Pool(LEVEL, size)
     for gram in grams:
         pool.add(gram)
     tokens, parents = pool.tree(0)
-    latest = list(dict.fromkeys(tuple(rest) for first, *rest in reversed(grams) if first == 0))[:size]
+    latest = list(dict.fromkeys(tuple(rest) for first, *rest in reversed(grams) if first == 0))[
+        :size
+    ]
     assert len(set(zip(parents, tokens, strict=True))) == len(tokens), "siblings are distinct"
-    assert all(parent < i for i, parent in enumerate(parents)) and len(tokens) <= 1 + size * (LEVEL - 1)
+    assert all(parent < i for i, parent in enumerate(parents)) and len(tokens) <= 1 + size * (
+        LEVEL - 1
+    )
     paths = []
     for leaf in (i for i in range(1, len(tokens)) if i not in parents):
         path, at = [], leaf
@@ -151,8 +178,11 @@ def slow(text: list[int], row: list[int], options: Suffix, length: int) -> tuple
     """As the docstring says it: every suffix, every place, token by token."""
     best, best_score = [], 0.0
     for m in range(1, min(options.max_depth, len(row) - 1) + 1):
+
         def places(pattern: list[int]) -> int:
-            return sum(text[i:i + len(pattern)] == pattern for i in range(len(text) - len(pattern) + 1))
+            return sum(
+                text[i : i + len(pattern)] == pattern for i in range(len(text) - len(pattern) + 1)
+            )
 
         pattern, draft, probability, score = row[-m:], [], 1.0, 0.0
         while len(draft) < min(length, int(m * options.factor + 1e-6), options.max_depth - m):
@@ -172,10 +202,17 @@ def slow(text: list[int], row: list[int], options: Suffix, length: int) -> tuple
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=24), st.lists(st.integers(-1, 3), max_size=30),
-       st.integers(2, 9), st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.1, 0.5]), st.integers(1, 6))
-def test_drafts_are_those_of_a_slow_count(row: list[int], corpus: list[int], depth: int, factor: float, least: float,
-                                          length: int) -> None:
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=24),
+    st.lists(st.integers(-1, 3), max_size=30),
+    st.integers(2, 9),
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.sampled_from([0.0, 0.1, 0.5]),
+    st.integers(1, 6),
+)
+def test_drafts_are_those_of_a_slow_count(
+    row: list[int], corpus: list[int], depth: int, factor: float, least: float, length: int
+) -> None:
     options = Suffix(max_depth=depth, factor=factor, min_probability=least)
     for text in (row, corpus):
         found, score = speculate(np.array(text, np.int64), np.array(row), options, length)
@@ -188,13 +225,23 @@ def test_a_corpus_of_the_answers_is_copied_from(tmp_path: Path) -> None:
     requests = [Request(ids, f"0/suffix/{i}") for i, ids in enumerate(prompts(6))]
 
     def run(**options: Path) -> list[Generation]:
-        method = build_method(target, None, Suffix(**options), registry.rule("lossless")(), Sampling(0.0), 5)
+        method = build_method(
+            target, None, Suffix(**options), registry.rule("lossless")(), Sampling(0.0), 5
+        )
         return generate(method, requests, Limits(24, frozenset()))
 
     plain = run()
     answers = [Answer(answer=g.output_ids, drafted=g.output_ids) for g in plain]
-    file.write_text(Answers(target="t", fingerprint=target.fingerprint, draft="d", corpus={}, draft_fingerprint="x",
-                            answers=answers).model_dump_json())
+    file.write_text(
+        Answers(
+            target="t",
+            fingerprint=target.fingerprint,
+            draft="d",
+            corpus={},
+            draft_fingerprint="x",
+            answers=answers,
+        ).model_dump_json()
+    )
     copied = run(corpus=file)
     assert [g.output_ids for g in copied] == [g.output_ids for g in plain]
     assert sum(sum(g.accepted) for g in copied) > sum(sum(g.accepted) for g in plain)
@@ -202,10 +249,15 @@ def test_a_corpus_of_the_answers_is_copied_from(tmp_path: Path) -> None:
 
 def test_a_corpus_of_another_target_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "answers.json"
-    file.write_text(Answers(target="t", fingerprint="x", draft="d", draft_fingerprint="y", corpus={},
-                            answers=[]).model_dump_json())
+    file.write_text(
+        Answers(
+            target="t", fingerprint="x", draft="d", draft_fingerprint="y", corpus={}, answers=[]
+        ).model_dump_json()
+    )
     lossless = registry.rule("lossless")()
-    method = build_method(language_model("llama"), None, Suffix(corpus=file), lossless, Sampling(), 3)
+    method = build_method(
+        language_model("llama"), None, Suffix(corpus=file), lossless, Sampling(), 3
+    )
     with pytest.raises(ValueError, match="train mismatches") as refusal:
         method.proposer([[1, 2]], 10)
     assert "\n" not in str(refusal.value)
@@ -225,7 +277,9 @@ def shortened(target, layers: int):
     config.num_hidden_layers = layers
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:layers]
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", dtype=torch.float32
+    ).eval()
     weights = target.model.state_dict()
     model.load_state_dict({name: weights[name] for name in model.state_dict()})
     return model
@@ -233,7 +287,8 @@ def shortened(target, layers: int):
 
 @pytest.mark.parametrize(("kind", "exit_layer"), [("llama", 1), ("qwen3", 2), ("gemma2", 2)])
 def test_drafts_come_from_the_first_layers(monkeypatch, kind, exit_layer):
-    """Every draft distribution of ragged rows, over a whole generation: the shared cache holds what it should."""
+    """Every draft distribution of ragged rows, over a whole generation: the shared cache holds what
+    it should."""
     log = []
     propose = early_exit._FirstLayers.propose
 
@@ -241,6 +296,7 @@ def test_drafts_come_from_the_first_layers(monkeypatch, kind, exit_layer):
         draft = propose(self, rows, u)
         log.append(([list(row) for row in rows], draft))
         return draft
+
     monkeypatch.setattr(early_exit._FirstLayers, "propose", watch)
     target, token_rows = language_model(kind, layers=LAYERS), prompts(3)
     requests = [Request(ids, f"exit/{i}") for i, ids in enumerate(token_rows)]
@@ -254,36 +310,61 @@ def test_drafts_come_from_the_first_layers(monkeypatch, kind, exit_layer):
             if len(row) == len(token_rows[b]) + NEW_EARLY:
                 continue  # finished: what it drafts does not matter
             with torch.inference_mode():
-                logits = short(torch.tensor([row + draft.tokens[b, 1:K].tolist()]), use_cache=False).logits[0]
-            assert torch.allclose(draft.logits[b, :K], logits[len(row) - 1:], atol=1e-4)
+                logits = short(
+                    torch.tensor([row + draft.tokens[b, 1:K].tolist()]), use_cache=False
+                ).logits[0]
+            assert torch.allclose(draft.logits[b, :K], logits[len(row) - 1 :], atol=1e-4)
 
 
 @pytest.mark.parametrize("exit_layer", [LAYERS, LAYERS + 5])
 def test_refuses_an_exit_that_leaves_nothing_out(exit_layer):
-    with pytest.raises(ModelError, match=rf"^drafter.exit_layer={exit_layer}: llama-3-0 has 3 layers, .* give 1 to 2$"):
+    with pytest.raises(
+        ModelError,
+        match=rf"^drafter.exit_layer={exit_layer}: llama-3-0 has 3 layers, .* give 1 to 2$",
+    ):
         method_of(language_model("llama", layers=LAYERS), exit_layer)
 
 
 def test_a_model_that_calls_its_layers_otherwise_is_refused() -> None:
     config = AutoConfig.for_model("gpt2", vocab_size=64, n_embd=16, n_layer=3, n_head=2)
     target = LanguageModel("gpt2", AutoModelForCausalLM.from_config(config), None, "test")
-    with pytest.raises(ModelError, match="a gpt2 model cannot be ended after some of its layers; take another drafter"):
+    with pytest.raises(
+        ModelError,
+        match="a gpt2 model cannot be ended after some of its layers; take another drafter",
+    ):
         method_of(target, 1)
 
 
 CASES = [
-    ("model", {}, 4), ("model", {"branching": [2, 2]}, 3), ("model", {"stop_below": 0.3}, 4), ("early_exit", {}, 3),
-    ("early_exit", {"stop_below": 0.02}, 4), ("eagle3", {"tree": "chain"}, 4), ("suffix", {}, 3),
-    ("eagle3", SMALL, 3), ("eagle3", {"tree": "chain"}, 1), ("eagle3", {"tree": "chain"}, 4),
-    ("eagle2", {"tree": "sampled", "branching": [3, 2]}, 4), ("hass", SMALL, 3), ("eagle", OPTIONS["eagle"], 3),
-    ("medusa", OPTIONS["medusa"], 3), ("prompt_lookup", {}, 3), ("none", {}, 3), ("lookahead", OPTIONS["lookahead"], 3)]
+    ("model", {}, 4),
+    ("model", {"branching": [2, 2]}, 3),
+    ("model", {"stop_below": 0.3}, 4),
+    ("early_exit", {}, 3),
+    ("early_exit", {"stop_below": 0.02}, 4),
+    ("eagle3", {"tree": "chain"}, 4),
+    ("suffix", {}, 3),
+    ("eagle3", SMALL, 3),
+    ("eagle3", {"tree": "chain"}, 1),
+    ("eagle3", {"tree": "chain"}, 4),
+    ("eagle2", {"tree": "sampled", "branching": [3, 2]}, 4),
+    ("hass", SMALL, 3),
+    ("eagle", OPTIONS["eagle"], 3),
+    ("medusa", OPTIONS["medusa"], 3),
+    ("prompt_lookup", {}, 3),
+    ("none", {}, 3),
+    ("lookahead", OPTIONS["lookahead"], 3),
+]
 
 
 @pytest.mark.parametrize(("name", "options", "length"), CASES)
-def test_forwards_of_a_cycle(name: str, options: dict[str, Any], length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forwards_of_a_cycle(
+    name: str, options: dict[str, Any], length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, drafter = language_model(layers=3), registry.drafter(name)(**options)
     model: Any = model_for(name, target)
-    method = build_method(target, model, drafter, registry.rule("lossless")(), Sampling(0.0), length)
+    method = build_method(
+        target, model, drafter, registry.rule("lossless")(), Sampling(0.0), length
+    )
     cycles: list[list[int]] = []
     drafting = False
 
@@ -315,4 +396,6 @@ def test_forwards_of_a_cycle(name: str, options: dict[str, Any], length: int, mo
     for run, levels in zip(cycles, answer.levels, strict=True):
         first, *rest = drafter.forwards(length, levels) or (None,)
         assert run[1:] == rest and bool(run) == (first is not None)
-        assert not run or first == 1 <= run[0], "the first forward also reads what was committed before"
+        assert not run or first == 1 <= run[0], (
+            "the first forward also reads what was committed before"
+        )

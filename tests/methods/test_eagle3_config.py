@@ -1,4 +1,5 @@
-"""Keys of an EAGLE-3 head's config.json: each changes what is computed as vLLM's `llama_eagle3.py` does, or is refused.
+"""Keys of an EAGLE-3 head's config.json: each changes what is computed as vLLM's `llama_eagle3.py`
+does, or is refused.
 
 The reference below is written from that file's definitions, on plain tensors and one sequence."""
 
@@ -33,10 +34,17 @@ CASES = {
     "fc_norm": {"fc_norm": True},
     "norm_output": {"norm_output": True},
     "EAGLE 3.1": {"fc_norm": True, "norm_output": True},
-    "all norms, nested": {"eagle_config": {"norm_before_fc": True, "norm_output": True}, "norm_before_residual": True},
+    "all norms, nested": {
+        "eagle_config": {"norm_before_fc": True, "norm_output": True},
+        "norm_before_residual": True,
+    },
     "final states alone": {"eagle_config": {"use_aux_hidden_state": False, AUX_LAYERS: []}},
     "two layers": {"num_hidden_layers": 2},
-    "three layers, norms": {"num_hidden_layers": 3, "norm_before_residual": True, "norm_output": True},
+    "three layers, norms": {
+        "num_hidden_layers": 3,
+        "norm_before_residual": True,
+        "norm_output": True,
+    },
     "sliding window": SLIDING,
     "two features": {AUX_LAYERS: [3, 1]},
     "four features": {"eagle_config": {AUX_LAYERS: [0, 2, 1, 3]}, "fc_norm": True},
@@ -55,8 +63,10 @@ def rotate(x: Tensor) -> Tensor:
     """x [n, d], at positions 0 … n-1."""
     count, dim = x.shape
     angle = torch.arange(count)[:, None] * 10000.0 ** (-torch.arange(0, dim, 2) / dim)
-    first, second = x[:, :dim // 2], x[:, dim // 2:]
-    return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], 1)
+    first, second = x[:, : dim // 2], x[:, dim // 2 :]
+    return torch.cat(
+        [first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], 1
+    )
 
 
 class Reference:
@@ -65,7 +75,9 @@ class Reference:
     def __init__(self, folder: Path) -> None:
         self.raw = json.loads((folder / "config.json").read_text())
         self.raw |= self.raw.get("eagle_config", {})
-        self.t = {name: value.double() for name, value in load_file(folder / "model.safetensors").items()}
+        self.t = {
+            name: value.double() for name, value in load_file(folder / "model.safetensors").items()
+        }
 
     def fuse(self, states: list[Tensor]) -> Tensor:
         """Hidden states [n, H], all that the target has."""
@@ -81,7 +93,11 @@ class Reference:
 
     def attention(self, x: Tensor, name: str) -> Tensor:
         def heads(kind: str, count: int) -> Tensor:
-            return (x @ self.t[f"{name}.self_attn.{kind}_proj.weight"].T).view(len(x), count, -1).transpose(0, 1)
+            return (
+                (x @ self.t[f"{name}.self_attn.{kind}_proj.weight"].T)
+                .view(len(x), count, -1)
+                .transpose(0, 1)
+            )
 
         query, key, value = heads("q", 4), heads("k", 2), heads("v", 2)
         place = torch.arange(len(x))
@@ -108,14 +124,20 @@ class Reference:
             if index:
                 x = rms(stream, self.t[f"{name}.input_layernorm.weight"])
             stream = stream + self.attention(x, name)
-            stream = stream + self.mlp(rms(stream, self.t[f"{name}.post_attention_layernorm.weight"]), name)
+            stream = stream + self.mlp(
+                rms(stream, self.t[f"{name}.post_attention_layernorm.weight"]), name
+            )
         normed = rms(stream, self.t["norm.weight"])
-        return normed if self.raw.get("norm_output") else stream, normed @ self.t["lm_head.weight"].T
+        return normed if self.raw.get("norm_output") else stream, normed @ self.t[
+            "lm_head.weight"
+        ].T
 
     @torch.inference_mode()
     def logits(self, target, ids: list[int], path: list[int]) -> Tensor:
         """[V] behind committed `ids` and a drafted `path`."""
-        states = target.model(torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=False).hidden_states
+        states = target.model(
+            torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=False
+        ).hidden_states
         embedding = target.embedding.double()
         hidden, tokens = self.fuse([state[0].double() for state in states]), ids[1:]
         for token in [*path, None]:
@@ -131,7 +153,9 @@ class Reference:
 
 def head_folder(folder: Path, target, **changes) -> Path:
     """A head with random weights, its norms' too."""
-    save_head(folder, "eagle3", head_json(target, draft_vocab_size=40, rope_theta=10000.0) | changes)
+    save_head(
+        folder, "eagle3", head_json(target, draft_vocab_size=40, rope_theta=10000.0) | changes
+    )
     tensors = load_file(folder / "model.safetensors")
     draw = torch.Generator().manual_seed(3)
     for name, tensor in tensors.items():
@@ -144,33 +168,65 @@ def head_folder(folder: Path, target, **changes) -> Path:
 def as_speculators(folder: Path) -> Path:
     """The same head as speculators writes it."""
     raw = json.loads((folder / "config.json").read_text())
-    own = {key: raw.pop(key) for key in ("draft_vocab_size", "norm_before_residual", "norm_output") if key in raw}
+    own = {
+        key: raw.pop(key)
+        for key in ("draft_vocab_size", "norm_before_residual", "norm_output")
+        if key in raw
+    }
     raw["model_type"] = "llama"
-    whole = {"architectures": ["Eagle3DraftModel"], "model_type": "speculators", "speculators_model_type": "eagle3",
-             "speculators_config": {"algorithm": "eagle3"}, "norm_before_residual": False, "norm_before_fc": False,
-             "fc_norm": False, "target_hidden_size": None, AUX_LAYERS: [1, 2, 3], "transformer_layer_config": raw}
+    whole = {
+        "architectures": ["Eagle3DraftModel"],
+        "model_type": "speculators",
+        "speculators_model_type": "eagle3",
+        "speculators_config": {"algorithm": "eagle3"},
+        "norm_before_residual": False,
+        "norm_before_fc": False,
+        "fc_norm": False,
+        "target_hidden_size": None,
+        AUX_LAYERS: [1, 2, 3],
+        "transformer_layer_config": raw,
+    }
     (folder / "config.json").write_text(json.dumps(whole | own))
-    tensors = {name.replace("midlayer.", "layers.0."): value
-               for name, value in load_file(folder / "model.safetensors").items()}
+    tensors = {
+        name.replace("midlayer.", "layers.0."): value
+        for name, value in load_file(folder / "model.safetensors").items()
+    }
     save_file(tensors | {"verifier_norm.weight": torch.ones(32)}, folder / "model.safetensors")
     return folder
 
 
 @torch.inference_mode()
 def paths(head, target, drafts) -> list[tuple[list[int], list[int], Tensor]]:
-    """(committed ids, path, logits behind it) for every node of some trees that are drafted in a batch."""
+    """(committed ids, path, logits behind it) for every node of some trees that are drafted in a
+    batch."""
     drafter = registry.drafter("eagle3")(total=8, depth=2, top_k=3)
-    method = build_method(target, head, drafter, registry.rule("lossless")(q_mode="draft"), Sampling(1.0), 3)
+    method = build_method(
+        target, head, drafter, registry.rule("lossless")(q_mode="draft"), Sampling(1.0), 3
+    )
     asked = prompts(2, low=9, high=14)
-    generate(method, [Request(ids, f"head/{i}") for i, ids in enumerate(asked)], Limits(30, frozenset()))
-    return [(rows[row], path, logits) for rows, draft in (drafts[0], drafts[2]) for row in range(2)
-            for path, logits in inner_nodes(draft, row)]
+    generate(
+        method, [Request(ids, f"head/{i}") for i, ids in enumerate(asked)], Limits(30, frozenset())
+    )
+    return [
+        (rows[row], path, logits)
+        for rows, draft in (drafts[0], drafts[2])
+        for row in range(2)
+        for path, logits in inner_nodes(draft, row)
+    ]
 
 
-@pytest.mark.parametrize(("name", "kind"), [*((name, "llama") for name in CASES), ("norm_output", "gemma2"),
-                                            ("two layers", "gemma2"), ("sliding window", "gemma2")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "llama") for name in CASES),
+        ("norm_output", "gemma2"),
+        ("two layers", "gemma2"),
+        ("sliding window", "gemma2"),
+    ],
+)
 def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, drafts) -> None:
-    """Trees drafted in a batch, by the lean layers (llama) and through modules (gemma2), against the reference."""
+    """Trees drafted in a batch, by the lean layers (llama) and through modules (gemma2), against
+    the reference."""
     target = target_of(kind)
     folder = head_folder(tmp_path, target, **CASES[name])
     head, reference = load_eagle3(str(folder), target), Reference(folder)
@@ -182,24 +238,38 @@ def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, draft
         want = reference.logits(target, ids, path)
         largest = float(want[want.isfinite()].abs().max())
         torch.testing.assert_close(logits.double(), want, rtol=2e-4, atol=2e-4 * largest)
-        changed = max(changed, float((want - Reference(plain).logits(target, ids, path)).nan_to_num().abs().max()))
+        changed = max(
+            changed,
+            float((want - Reference(plain).logits(target, ids, path)).nan_to_num().abs().max()),
+        )
     assert (changed > 0.05) == (name != "plain")  # the key matters, so the comparison sees it
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
-def test_a_tree_that_is_not_its_tokens_in_a_row_is_refused(kind: str, tmp_path: Path, monkeypatch) -> None:
+def test_a_tree_that_is_not_its_tokens_in_a_row_is_refused(
+    kind: str, tmp_path: Path, monkeypatch
+) -> None:
     head = load_eagle3(str(head_folder(tmp_path, target_of(kind))), target_of(kind))
-    monkeypatch.setattr(_heads, "_level_of", lambda sizes, device: torch.zeros(sum(sizes), dtype=torch.long))
-    with pytest.raises(ModelError, match=r"a tree through this head is not what .*% off; give engine.decoder="):
+    monkeypatch.setattr(
+        _heads, "_level_of", lambda sizes, device: torch.zeros(sum(sizes), dtype=torch.long)
+    )
+    with pytest.raises(
+        ModelError, match=r"a tree through this head is not what .*% off; give engine.decoder="
+    ):
         check_head(head)
 
 
 def test_the_format_of_speculators(tmp_path: Path) -> None:
-    """The same weights give the same head; its ids are indices of hidden states, as vLLM reads them."""
+    """The same weights give the same head; its ids are indices of hidden states, as vLLM reads
+    them."""
     target = target_of()
     settings = {"norm_before_residual": True, "norm_output": True, "num_hidden_layers": 2}
-    ours = load_eagle3(str(head_folder(tmp_path / "a", target, **settings, **{AUX_LAYERS: [1, 2, 3]})), target)
-    theirs = load_eagle3(str(as_speculators(head_folder(tmp_path / "b", target, **settings))), target)
+    ours = load_eagle3(
+        str(head_folder(tmp_path / "a", target, **settings, **{AUX_LAYERS: [1, 2, 3]})), target
+    )
+    theirs = load_eagle3(
+        str(as_speculators(head_folder(tmp_path / "b", target, **settings))), target
+    )
     assert theirs.features == (1, 2, 3) and theirs.model.form == ours.model.form
     for name, tensor in ours.model.state_dict().items():
         assert torch.equal(theirs.model.state_dict()[name], tensor), name
@@ -219,52 +289,109 @@ def test_t2d_follows_from_d2t(tmp_path: Path) -> None:
         load_eagle3(str(folder), target)
 
 
-@pytest.mark.parametrize(("raw", "layers", "features"), [
-    ({}, 32, (2, 16, 29)),
-    ({"eagle_config": {AUX_LAYERS: []}}, 32, (2, 16, 29)),
-    ({"eagle_config": {AUX_LAYERS: [1, 46, 90]}}, 94, (2, 47, 91)),  # SpecForge's default: outputs of layers
-    ({"eagle_config": {AUX_LAYERS: [2, 30, 58]}}, 61, (2, 30, 58)),  # indices of hidden states
-    ({"eagle_config": {AUX_LAYERS: [8, 12, 15]}}, 18, (8, 12, 15)),
-    ({AUX_LAYERS: [1, 46, 90]}, 94, (1, 46, 90)),  # outside eagle_config: as vLLM and speculators
-    ({"eagle_config": {"use_aux_hidden_state": False}}, 36, (-1,)),
-    ({"eagle_config": {AUX_LAYERS: [1, 17, 32]}, "of": "gpt_oss"}, 36, (1, 17, 32)),  # indices for gpt-oss
-])
+@pytest.mark.parametrize(
+    ("raw", "layers", "features"),
+    [
+        ({}, 32, (2, 16, 29)),
+        ({"eagle_config": {AUX_LAYERS: []}}, 32, (2, 16, 29)),
+        (
+            {"eagle_config": {AUX_LAYERS: [1, 46, 90]}},
+            94,
+            (2, 47, 91),
+        ),  # SpecForge's default: outputs of layers
+        ({"eagle_config": {AUX_LAYERS: [2, 30, 58]}}, 61, (2, 30, 58)),  # indices of hidden states
+        ({"eagle_config": {AUX_LAYERS: [8, 12, 15]}}, 18, (8, 12, 15)),
+        (
+            {AUX_LAYERS: [1, 46, 90]},
+            94,
+            (1, 46, 90),
+        ),  # outside eagle_config: as vLLM and speculators
+        ({"eagle_config": {"use_aux_hidden_state": False}}, 36, (-1,)),
+        (
+            {"eagle_config": {AUX_LAYERS: [1, 17, 32]}, "of": "gpt_oss"},
+            36,
+            (1, 17, 32),
+        ),  # indices for gpt-oss
+    ],
+)
 def test_conventions_of_the_ids(raw: dict, layers: int, features: tuple[int, ...]) -> None:
     target = SimpleNamespace(num_hidden_layers=layers, model_type=raw.pop("of", "qwen3"))
     assert form_of("head", raw, target).features == features
 
 
-@pytest.mark.parametrize(("raw", "message"), [
-    ({"eagle_config": {AUX_LAYERS: [1, 9, 20]}}, r"\[1, 9, 20\]: vLLM reads these as indices .* outside eagle_config"),
-    ({"eagle_config": {AUX_LAYERS: [24, 30, 32]}}, "32 cannot be read from a target of 32 layers"),
-    ({AUX_LAYERS: [2, "x"]}, "must be a list"),
-    ({"num_aux_hidden_states": 4}, "num_aux_hidden_states=4"),
-    ({"norm_output": True, "eagle_config": {"norm_output": False}}, "remove the wrong one"),
-    ({"eagle_config": {"use_last_layernorm": False}}, "use_last_layernorm=False: only True can be run"),
-    ({"eagle_config": {"parallel_draft_step": 4}}, "parallel_draft_step=4: only 1"),
-    ({"eagle_config": {"use_aux_hidden_state": False}, "fc_norm": True}, "nothing is fused"),
-    ({"sliding_window": 512}, "sliding_window=512: without layer_types"),
-    ({"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2},
-     "must all be"),
-    ({"kv_lora_rank": 512}, "latent attention"),
-    ({"logit_scale": 0.5}, "scaled logits"),
-    ({"num_hidden_layers": 2}, "num_hidden_layers=2: its weights have 1"),
-    ({"speculators_model_type": "peagle"}, "a peagle checkpoint of speculators"),
-    ({"speculators_model_type": "eagle3", "transformer_layer_config": {"model_type": "qwen3"}}, "of type qwen3"),
-    ({"speculators_model_type": "eagle3", "transformer_layer_config": {}}, "no norm_before_residual"),
-])
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (
+            {"eagle_config": {AUX_LAYERS: [1, 9, 20]}},
+            r"\[1, 9, 20\]: vLLM reads these as indices .* outside eagle_config",
+        ),
+        (
+            {"eagle_config": {AUX_LAYERS: [24, 30, 32]}},
+            "32 cannot be read from a target of 32 layers",
+        ),
+        ({AUX_LAYERS: [2, "x"]}, "must be a list"),
+        ({"num_aux_hidden_states": 4}, "num_aux_hidden_states=4"),
+        ({"norm_output": True, "eagle_config": {"norm_output": False}}, "remove the wrong one"),
+        (
+            {"eagle_config": {"use_last_layernorm": False}},
+            "use_last_layernorm=False: only True can be run",
+        ),
+        ({"eagle_config": {"parallel_draft_step": 4}}, "parallel_draft_step=4: only 1"),
+        ({"eagle_config": {"use_aux_hidden_state": False}, "fc_norm": True}, "nothing is fused"),
+        ({"sliding_window": 512}, "sliding_window=512: without layer_types"),
+        (
+            {
+                "sliding_window": 8,
+                "layer_types": ["sliding_attention", "full_attention"],
+                "num_hidden_layers": 2,
+            },
+            "must all be",
+        ),
+        ({"kv_lora_rank": 512}, "latent attention"),
+        ({"logit_scale": 0.5}, "scaled logits"),
+        ({"num_hidden_layers": 2}, "num_hidden_layers=2: its weights have 1"),
+        ({"speculators_model_type": "peagle"}, "a peagle checkpoint of speculators"),
+        (
+            {
+                "speculators_model_type": "eagle3",
+                "transformer_layer_config": {"model_type": "qwen3"},
+            },
+            "of type qwen3",
+        ),
+        (
+            {"speculators_model_type": "eagle3", "transformer_layer_config": {}},
+            "no norm_before_residual",
+        ),
+    ],
+)
 def test_what_cannot_be_run_is_refused(raw: dict, message: str) -> None:
     held = 1 if raw == {"num_hidden_layers": 2} else None
     with pytest.raises(ModelError, match=message) as error:
-        form_of("head", flat("head", raw), SimpleNamespace(num_hidden_layers=32, model_type="llama"), held)
+        form_of(
+            "head",
+            flat("head", raw),
+            SimpleNamespace(num_hidden_layers=32, model_type="llama"),
+            held,
+        )
     assert str(error.value).startswith("head: ") and len(str(error.value).splitlines()) == 1
 
 
 def test_harmless_keys_are_accepted() -> None:
     target = SimpleNamespace(num_hidden_layers=40, model_type="llama")
-    raw = {"num_hidden_layers": 40, "sliding_window": 4096, "use_sliding_window": False,
-           "eagle_config": {"use_last_layernorm": True, "next_layer_regular": True, "parallel_draft_step": 1}}
-    assert form_of("head", raw, target, 1) == form_of("head", {}, target, 1)  # the released head of Vicuna 13B says 40
+    raw = {
+        "num_hidden_layers": 40,
+        "sliding_window": 4096,
+        "use_sliding_window": False,
+        "eagle_config": {
+            "use_last_layernorm": True,
+            "next_layer_regular": True,
+            "parallel_draft_step": 1,
+        },
+    }
+    assert form_of("head", raw, target, 1) == form_of(
+        "head", {}, target, 1
+    )  # the released head of Vicuna 13B says 40
 
 
 def test_a_feature_level_head_of_speculators_is_refused(tmp_path: Path) -> None:
@@ -279,6 +406,8 @@ def test_a_feature_level_head_of_speculators_is_refused(tmp_path: Path) -> None:
 def test_a_window_no_longer_than_the_draft_is_refused(tmp_path: Path) -> None:
     target = target_of()
     head = load_eagle3(str(head_folder(tmp_path, target, **SLIDING)), target)
-    method = build_method(target, head, registry.drafter("eagle3")(), registry.rule("greedy")(), Sampling(0.0), 5)
+    method = build_method(
+        target, head, registry.drafter("eagle3")(), registry.rule("greedy")(), Sampling(0.0), 5
+    )
     with pytest.raises(ModelError, match="its window of 7 tokens is no longer than the draft"):
         method.drafter.start(target, head, method.draft, [[1]], 64)

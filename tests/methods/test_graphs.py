@@ -1,5 +1,5 @@
-"""Recorded calls give the tokens of direct ones. On the CPU a recording is replayed by calling its function again, on
-the buffers that it was recorded with, which is what a CUDA graph does."""
+"""Recorded calls give the tokens of direct ones. On the CPU a recording is replayed by calling its
+function again, on the buffers that it was recorded with, which is what a CUDA graph does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LIMITS = Limits(16, frozenset())
 
 
 def replayed(work: Callable[..., Any], arguments: list[Any]) -> tuple[Callable[[], None], Any]:
-    """A recorder for the CPU: replays write into the first result, and may not read a value on the host."""
+    """A recorder for the CPU: replays write into the first result, and may not read a value on the
+    host."""
     result = work(*arguments)
     outputs = tensors(result)
 
@@ -34,8 +35,11 @@ def replayed(work: Callable[..., Any], arguments: list[Any]) -> tuple[Callable[[
             again = work(*arguments)
         for output, tensor in zip(outputs, tensors(again), strict=True):
             output.copy_(tensor)
+
     for output in outputs:
-        output.copy_(torch.full_like(output, 1))  # a recording computes nothing: only its replay does
+        output.copy_(
+            torch.full_like(output, 1)
+        )  # a recording computes nothing: only its replay does
     return replay, result
 
 
@@ -57,9 +61,16 @@ def method_of(name: str, rule: str, temperature: float, graphs: Graphs | None) -
     return build_method(target, model, small(name), registry.rule(rule)(), Sampling(temperature), 3)
 
 
-@pytest.mark.parametrize("name, rule, temperature", [
-    ("model", "lossless", 0.8), ("model", "fly", 0.0), ("eagle", "mars", 0.0), ("eagle3", "greedy", 0.0),
-    ("prompt_lookup", "lossless", 0.8)])
+@pytest.mark.parametrize(
+    "name, rule, temperature",
+    [
+        ("model", "lossless", 0.8),
+        ("model", "fly", 0.0),
+        ("eagle", "mars", 0.0),
+        ("eagle3", "greedy", 0.0),
+        ("prompt_lookup", "lossless", 0.8),
+    ],
+)
 def test_tokens_are_those_of_direct_calls(name: str, rule: str, temperature: float) -> None:
     graphs = Graphs(None if torch.cuda.is_available() else replayed)
     direct, recorded = (method_of(name, rule, temperature, given) for given in (None, graphs))
@@ -67,7 +78,8 @@ def test_tokens_are_those_of_direct_calls(name: str, rule: str, temperature: flo
         requests = [Request(row, f"{prompt} {index}") for index, row in enumerate(ROWS)]
         want, got = (generate(method, requests, LIMITS) for method in (direct, recorded))
         assert [(g.output_ids, g.committed, g.accepted, g.relaxed) for g in got] == [
-            (g.output_ids, g.committed, g.accepted, g.relaxed) for g in want]
+            (g.output_ids, g.committed, g.accepted, g.relaxed) for g in want
+        ]
     assert graphs.replays > 2 * len(graphs.recordings) > 0
 
 
@@ -82,6 +94,13 @@ def test_the_memory_of_a_cache_that_is_gone_serves_the_next() -> None:
     graphs.free.clear()
     del first
     second = target.new_cache(2, 17)
-    assert second.memory is memory and not graphs.free and second.starts.tolist() == second.lengths == [0, 0]
+    assert (
+        second.memory is memory
+        and not graphs.free
+        and second.starts.tolist() == second.lengths == [0, 0]
+    )
     del second
-    assert target.new_cache(2, 40).memory is not memory and target.new_cache(1, 20).memory is not memory
+    assert (
+        target.new_cache(2, 40).memory is not memory
+        and target.new_cache(1, 20).memory is not memory
+    )

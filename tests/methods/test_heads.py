@@ -1,5 +1,5 @@
-"""Heads from disk: the official layouts, and one clear line for whatever does not fit; what Medusa drafts; EAGLE
-against runs recorded from the authors' code."""
+"""Heads from disk: the official layouts, and one clear line for whatever does not fit; what Medusa
+drafts; EAGLE against runs recorded from the authors' code."""
 
 from __future__ import annotations
 
@@ -72,18 +72,29 @@ def test_every_layout_holds_the_same(folder: Path, target, layout: str) -> None:
     else:
         save(tensors, folder / f"{stem}.{suffix}")
     found = load_eagle3(str(folder), target).model.state_dict()
-    assert found.keys() == want.keys() and all(torch.equal(found[name], want[name]) for name in want)
+    assert found.keys() == want.keys() and all(
+        torch.equal(found[name], want[name]) for name in want
+    )
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda t: t.pop("midlayer.hidden_norm.weight"), "missing midlayer.hidden_norm.weight"),
-    (lambda t: t.pop("d2t"), "missing d2t"),
-    (lambda t: t.update(extra=torch.zeros(1)), "unexpected extra"),
-    (lambda t: t.update({"fc.bias": torch.zeros(32)}), "unexpected fc.bias"),
-    (lambda t: t.update({"fc.weight": torch.zeros(32, 64)}), "wrong shape of fc.weight 32x64 instead of 32x96"),
-    (lambda t: t["d2t"].add_(1), "d2t and t2d disagree"),
-    (lambda t: t["fc.weight"].view(-1)[7:8].fill_(torch.inf), "NaN or infinite in 1 tensors: fc.weight"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("midlayer.hidden_norm.weight"), "missing midlayer.hidden_norm.weight"),
+        (lambda t: t.pop("d2t"), "missing d2t"),
+        (lambda t: t.update(extra=torch.zeros(1)), "unexpected extra"),
+        (lambda t: t.update({"fc.bias": torch.zeros(32)}), "unexpected fc.bias"),
+        (
+            lambda t: t.update({"fc.weight": torch.zeros(32, 64)}),
+            "wrong shape of fc.weight 32x64 instead of 32x96",
+        ),
+        (lambda t: t["d2t"].add_(1), "d2t and t2d disagree"),
+        (
+            lambda t: t["fc.weight"].view(-1)[7:8].fill_(torch.inf),
+            "NaN or infinite in 1 tensors: fc.weight",
+        ),
+    ],
+)
 def test_tensors_that_do_not_fit(folder: Path, target, change, message: str) -> None:
     rewrite(folder, change)
     with pytest.raises(ModelError, match=message) as error:
@@ -91,13 +102,16 @@ def test_tensors_that_do_not_fit(folder: Path, target, change, message: str) -> 
     assert len(str(error.value).splitlines()) == 1 and str(folder) in str(error.value)
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"vocab_size": VOCAB + 1}, f"vocabulary has {VOCAB + 1} entries, the target's {VOCAB}"),
-    ({"hidden_size": 48}, "made for a target of hidden size 48, and llama-3-0 has 32"),
-    ({"intermediate_size": None}, "config.json has no intermediate_size"),
-    ({"head_dim": 16}, "wrong shape of midlayer.self_attn"),
-    ({"draft_vocab_size": None}, "wrong shape of lm_head.weight 40x32 instead of 64x32"),
-])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": VOCAB + 1}, f"vocabulary has {VOCAB + 1} entries, the target's {VOCAB}"),
+        ({"hidden_size": 48}, "made for a target of hidden size 48, and llama-3-0 has 32"),
+        ({"intermediate_size": None}, "config.json has no intermediate_size"),
+        ({"head_dim": 16}, "wrong shape of midlayer.self_attn"),
+        ({"draft_vocab_size": None}, "wrong shape of lm_head.weight 40x32 instead of 64x32"),
+    ],
+)
 def test_configs_that_do_not_fit(folder: Path, target, changes: dict, message: str) -> None:
     reconfigure(folder, **changes)
     with pytest.raises(ModelError, match=message):
@@ -109,8 +123,14 @@ def test_the_head_dimension_is_read_off_the_tensors(folder: Path, target) -> Non
     assert load_eagle3(str(folder), target).model.config.head_dim == 12  # and not 32 / 4
 
 
-@pytest.mark.parametrize(("config", "base"), [
-    ({}, 10000.0), ({"rope_theta": 5e5}, 5e5), ({"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}, 1e6)])
+@pytest.mark.parametrize(
+    ("config", "base"),
+    [
+        ({}, 10000.0),
+        ({"rope_theta": 5e5}, 5e5),
+        ({"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}, 1e6),
+    ],
+)
 def test_rotary_base(folder: Path, target, config: dict, base: float) -> None:
     reconfigure(folder, **config)
     cos, _ = load_eagle3(str(folder), target).model.rotary(torch.tensor([[7]]))
@@ -130,7 +150,10 @@ def test_an_embedding_of_its_own_wins(tmp_path: Path, target, kind: str) -> None
 def test_a_whole_vocabulary_may_carry_its_map(tmp_path: Path, target) -> None:
     """The official loader drops both maps where draft and target vocabulary are the same."""
     folder = save_head(tmp_path, "eagle3", head_json(target, draft_vocab_size=VOCAB))
-    rewrite(folder, lambda t: t.update(d2t=torch.zeros(VOCAB, dtype=torch.int64), t2d=torch.ones(VOCAB).bool()))
+    rewrite(
+        folder,
+        lambda t: t.update(d2t=torch.zeros(VOCAB, dtype=torch.int64), t2d=torch.ones(VOCAB).bool()),
+    )
     head = load_eagle3(str(folder), target)
     assert head.full_vocabulary and head.to_target is None and head.draft_vocab == VOCAB
 
@@ -156,12 +179,15 @@ def test_pickles_cannot_run_anything(folder: Path, target, capsys) -> None:
     assert "a pickle ran" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("break_it", "message"), [
-    (lambda f: (f / "model.safetensors").unlink(), "no weights; one of model.safetensors"),
-    (lambda f: (f / "config.json").unlink(), "no config.json"),
-    (lambda f: (f / "config.json").write_text("{"), "not JSON"),
-    (lambda f: (f / "model.safetensors").write_bytes(b"torn"), "cannot be read as tensors"),
-])
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda f: (f / "model.safetensors").unlink(), "no weights; one of model.safetensors"),
+        (lambda f: (f / "config.json").unlink(), "no config.json"),
+        (lambda f: (f / "config.json").write_text("{"), "not JSON"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"torn"), "cannot be read as tensors"),
+    ],
+)
 def test_broken_folders(folder: Path, break_it, message: str) -> None:
     break_it(folder)
     with pytest.raises(ModelError, match=message):
@@ -175,14 +201,18 @@ def test_a_reduced_vocabulary_is_refused_where_q_must_cover_everything(target) -
         build_method(target, head, drafter, fsd(divergence="kl"), Sampling(1.0), 5)
     build_method(target, head, drafter, fsd(divergence="js"), Sampling(1.0), 5)
     whole = registry.drafter("eagle2")()
-    build_method(target, random_head("eagle2", target), whole, fsd(divergence="kl"), Sampling(1.0), 5)
+    build_method(
+        target, random_head("eagle2", target), whole, fsd(divergence="kl"), Sampling(1.0), 5
+    )
 
 
 def test_more_children_than_tokens_is_refused(target) -> None:
     head = random_head("eagle3", target)
     wide = registry.drafter("eagle3")(top_k=43)
     method = build_method(target, head, wide, registry.rule("greedy")(), Sampling(0.0), 5)
-    with pytest.raises(ModelError, match=r"vocabulary of 42 tokens is too small for drafter\.top_k=43"):
+    with pytest.raises(
+        ModelError, match=r"vocabulary of 42 tokens is too small for drafter\.top_k=43"
+    ):
         method.drafter.start(target, head, method.draft, [[1]], 64)
 
 
@@ -197,7 +227,9 @@ def target_and_heads(kind: str):
 
 
 def medusa(kind="llama", rule=None, tree="medusa_63", sampling=COLD):
-    return build_method(*target_and_heads(kind), MedusaDrafter(tree=tree), rule or Lossless(), sampling, 4)
+    return build_method(
+        *target_and_heads(kind), MedusaDrafter(tree=tree), rule or Lossless(), sampling, 4
+    )
 
 
 def test_the_draft_is_the_heads_best_guesses():
@@ -206,8 +238,12 @@ def test_the_draft_is_the_heads_best_guesses():
     heads = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in heads.model.parameters():  # blocks that are not the identity
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
-    method = build_method(target, heads, MedusaDrafter(), Lossless(q_mode="draft"), Sampling(1.0), 4)
+            parameter.add_(
+                0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+            )
+    method = build_method(
+        target, heads, MedusaDrafter(), Lossless(q_mode="draft"), Sampling(1.0), 4
+    )
     rows = [[3, 1], [2, 9, 4]]
     proposer = method.drafter.start(target, heads, method.draft, rows, 64)
     states = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
@@ -224,15 +260,23 @@ def test_the_draft_is_the_heads_best_guesses():
         for i in range(1, tree.nodes):
             z = guesses[tree.depth[i] - 1]
             assert draft.tokens[row, i] == z.argsort(descending=True)[tree.ranks[i]]
-            assert float(draft.q[row, i]) == pytest.approx(float(z.softmax(-1)[draft.tokens[row, i]]), abs=1e-6)
-            torch.testing.assert_close(draft.logits[row, tree.parents[i]].double(), z, atol=1e-4, rtol=1e-4)
-    assert draft.parents.tolist() == [list(tree.parents)] and draft.depth.tolist() == [list(tree.depth)]
+            assert float(draft.q[row, i]) == pytest.approx(
+                float(z.softmax(-1)[draft.tokens[row, i]]), abs=1e-6
+            )
+            torch.testing.assert_close(
+                draft.logits[row, tree.parents[i]].double(), z, atol=1e-4, rtol=1e-4
+            )
+    assert draft.parents.tolist() == [list(tree.parents)] and draft.depth.tolist() == [
+        list(tree.depth)
+    ]
 
 
 def checkpoint(folder, tensors, file="medusa_lm_head.pt"):
     folder.mkdir(exist_ok=True)
     config = {"medusa_num_heads": 2, "medusa_num_layers": 1, "base_model_name_or_path": "org/model"}
-    (folder / "config.json").write_text(json.dumps(config))  # the published files say 2 where they hold 5
+    (folder / "config.json").write_text(
+        json.dumps(config)
+    )  # the published files say 2 where they hold 5
     path = folder / file
     torch.save(tensors, path) if path.suffix in (".pt", ".bin") else save_file(tensors, path)
     return str(folder)
@@ -240,11 +284,16 @@ def checkpoint(folder, tensors, file="medusa_lm_head.pt"):
 
 def tensors_of(heads=5, layers=1, size=32, vocab=VOCAB):
     torch.manual_seed(0)
-    return {name: tensor.clone() for name, tensor in MedusaHeads(heads, size, vocab, layers).state_dict().items()}
+    return {
+        name: tensor.clone()
+        for name, tensor in MedusaHeads(heads, size, vocab, layers).state_dict().items()
+    }
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("file", ["medusa_lm_head.pt", "medusa_lm_head.safetensors", "model.safetensors"])
+@pytest.mark.parametrize(
+    "file", ["medusa_lm_head.pt", "medusa_lm_head.safetensors", "model.safetensors"]
+)
 def test_official_files(tmp_path, file, layers):
     given = tensors_of(layers=layers)
     written = dict(given)
@@ -258,11 +307,14 @@ def test_official_files(tmp_path, file, layers):
         assert torch.equal(tensor, given[name])
 
 
-@pytest.mark.parametrize("change,said", [
-    (lambda t: t.pop("3.0.linear.bias"), "missing 3.0.linear.bias"),
-    (lambda t: t.update({"1.0.linear.bias": torch.ones(2)}), "1.0.linear.bias 2 instead of 32"),
-    (lambda t: t.clear() or t.update({"fc.weight": torch.ones(2)}), "no Medusa heads"),
-])
+@pytest.mark.parametrize(
+    "change,said",
+    [
+        (lambda t: t.pop("3.0.linear.bias"), "missing 3.0.linear.bias"),
+        (lambda t: t.update({"1.0.linear.bias": torch.ones(2)}), "1.0.linear.bias 2 instead of 32"),
+        (lambda t: t.clear() or t.update({"fc.weight": torch.ones(2)}), "no Medusa heads"),
+    ],
+)
 def test_what_does_not_fit_is_named(tmp_path, change, said):
     tensors = tensors_of()
     change(tensors)
@@ -292,19 +344,41 @@ def test_a_tree_deeper_than_the_heads_is_refused():
 
 
 SHARED = Path(os.environ.get("LEEWAY_SHARED", Path(__file__).parents[2].parent / "shared"))
-RECORDED = sorted(file.name.removesuffix(".json.gz") for file in SHARED.glob("golden/eagle/*.json.gz"))
-HEADS = {"eagle3": "eagle3", "eagle2": "eagle2", "eagle1": "eagle2", "eagle": "eagle2", "hass": "hass"}
+RECORDED = sorted(
+    file.name.removesuffix(".json.gz") for file in SHARED.glob("golden/eagle/*.json.gz")
+)
+HEADS = {
+    "eagle3": "eagle3",
+    "eagle2": "eagle2",
+    "eagle1": "eagle2",
+    "eagle": "eagle2",
+    "hass": "hass",
+}
 
 
-@pytest.fixture(scope="module", params=RECORDED or [pytest.param("", marks=pytest.mark.skip(
-    f"no reference data under {SHARED}/golden/eagle: set LEEWAY_SHARED to the folder that has golden/"))])
+@pytest.fixture(
+    scope="module",
+    params=RECORDED
+    or [
+        pytest.param(
+            "",
+            marks=pytest.mark.skip(
+                f"no reference data under {SHARED}/golden/eagle: set LEEWAY_SHARED to the folder "
+                "that has golden/"
+            ),
+        )
+    ],
+)
 def case(request, golden, golden_json):
     """(recorded run, method): the files are named target_head_total_depth_topk."""
     target_name, head_name, total, depth, top_k = request.param.split("_")
     drafter = registry.drafter(HEADS[head_name])
     target = load_model(str(golden(f"models/target_{target_name}")))
-    folder = next(golden(f"models/{name}_{target_name}") for name in (head_name, "eagle2", "eagle", "eagle1", "hass")
-                  if (SHARED / f"golden/models/{name}_{target_name}").exists())
+    folder = next(
+        golden(f"models/{name}_{target_name}")
+        for name in (head_name, "eagle2", "eagle", "eagle1", "hass")
+        if (SHARED / f"golden/models/{name}_{target_name}").exists()
+    )
     head = drafter.load(str(folder), target, revision=None, dtype="float32", device="cpu")
     options = drafter(total=int(total), depth=int(depth), top_k=int(top_k))
     method = build_method(target, head, options, registry.rule("greedy")(), Sampling(0.0), 1)
@@ -316,10 +390,12 @@ def test_every_cycle(case, drafts) -> None:
     for prompt in recorded["prompts"]:
         drafts.clear()
         ids = prompt["input_ids"]
-        expected = [*prompt["output_ids"][len(ids):], prompt["cycles"][-1]["next_token"]]
+        expected = [*prompt["output_ids"][len(ids) :], prompt["cycles"][-1]["next_token"]]
         [found] = generate(method, [Request(ids, "golden")], Limits(len(expected), frozenset()))
         assert found.output_ids[0] == prompt["first_token"]
-        for (_, draft), accepted, cycle in zip(drafts, found.accepted, prompt["cycles"], strict=True):
+        for (_, draft), accepted, cycle in zip(
+            drafts, found.accepted, prompt["cycles"], strict=True
+        ):
             where = f"prompt {prompt['prompt_index']} at {cycle['input_len']}"
             assert draft.tokens[0].tolist() == cycle["draft_tokens"], where
             assert draft.parents[0].tolist() == cycle["parents"], where
@@ -329,7 +405,8 @@ def test_every_cycle(case, drafts) -> None:
 
 
 def test_node_probabilities(case, drafts) -> None:
-    """q is a node's probability given its parent; its logarithm summed along the path is the recorded score."""
+    """q is a node's probability given its parent; its logarithm summed along the path is the
+    recorded score."""
     _, recorded, method = case
     prompt = recorded["prompts"][0]
     generate(method, [Request(prompt["input_ids"], "golden")], Limits(9, frozenset()))
@@ -339,11 +416,14 @@ def test_node_probabilities(case, drafts) -> None:
 
 
 def test_trees_of_the_acceptance_cases(golden, golden_json) -> None:
-    """The recorded acceptance distributions at T = 1 belong to trees that this drafter makes of the same contexts."""
+    """The recorded acceptance distributions at T = 1 belong to trees that this drafter makes of the
+    same contexts."""
     name = "llama_16_3_4"
     target = load_model(str(golden("models/target_llama")))
     drafter = registry.drafter("eagle3")(total=16, depth=3, top_k=4)
-    head = drafter.load(str(golden("models/eagle3_llama")), target, revision=None, dtype="float32", device="cpu")
+    head = drafter.load(
+        str(golden("models/eagle3_llama")), target, revision=None, dtype="float32", device="cpu"
+    )
     rule = registry.rule("lossless")(q_mode="draft")
     method = build_method(target, head, drafter, rule, Sampling(1.0), 1)
     for case in golden_json(f"acceptance/real_trees_{name}.json.gz")["cases"]:
@@ -353,8 +433,13 @@ def test_trees_of_the_acceptance_cases(golden, golden_json) -> None:
             proposer = drafter.start(target, head, method.draft, rows, 400)
             proposer.on_features(out.features, [range(len(rows[0]))])
             draft = proposer.propose([rows[0] + case["draft_tokens"][:1]], torch.empty(1, 0))
-        assert draft.tokens[0].tolist() == case["draft_tokens"] and draft.parents[0].tolist() == case["parents"]
+        assert (
+            draft.tokens[0].tolist() == case["draft_tokens"]
+            and draft.parents[0].tolist() == case["parents"]
+        )
         np.testing.assert_allclose(draft.q[0], case["node_q"], atol=2e-5)
-        for node in range(1, draft.nodes):  # the whole distribution says the same as the nodes' own probabilities
+        for node in range(
+            1, draft.nodes
+        ):  # the whole distribution says the same as the nodes' own probabilities
             own = draft.logits[0, draft.parents[0, node]].softmax(-1)[draft.tokens[0, node]]
             assert float(own) == pytest.approx(float(draft.q[0, node]), abs=1e-6)

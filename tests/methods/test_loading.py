@@ -1,5 +1,5 @@
-"""A model whose weights are not those of its configuration is refused in one line; draft models cut out of their
-target."""
+"""A model whose weights are not those of its configuration is refused in one line; draft models cut
+out of their target."""
 
 from __future__ import annotations
 
@@ -36,15 +36,22 @@ def rewrite(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
-@pytest.mark.parametrize(("changes", "complaint"), [
-    ({"num_hidden_layers": 4}, r"18 missing \(model\.layers\.2\..* and 14 more\)"),
-    ({"num_hidden_layers": 0}, r"18 unexpected \(model\.layers\.0\..* and 14 more\)"),
-    ({"num_hidden_layers": 1}, r"9 unexpected \(model\.layers\.1\."),
-    ({"tie_word_embeddings": False}, r"1 missing \(lm_head\.weight\)"),
-    ({"intermediate_size": 40}, r"6 of another shape \(model\.layers\.0\.mlp\.down_proj\.weight"),
-])
-def test_tensors_that_do_not_fit_the_configuration(folder: Path, changes: dict[str, object], complaint: str,
-                                                     capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"num_hidden_layers": 4}, r"18 missing \(model\.layers\.2\..* and 14 more\)"),
+        ({"num_hidden_layers": 0}, r"18 unexpected \(model\.layers\.0\..* and 14 more\)"),
+        ({"num_hidden_layers": 1}, r"9 unexpected \(model\.layers\.1\."),
+        ({"tie_word_embeddings": False}, r"1 missing \(lm_head\.weight\)"),
+        (
+            {"intermediate_size": 40},
+            r"6 of another shape \(model\.layers\.0\.mlp\.down_proj\.weight",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_the_configuration(
+    folder: Path, changes: dict[str, object], complaint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     reconfigure(folder, **changes)
     with pytest.raises(ModelError, match=complaint) as error:
         load_model(str(folder))
@@ -55,8 +62,13 @@ def test_tensors_that_do_not_fit_the_configuration(folder: Path, changes: dict[s
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_that_are_no_numbers(folder: Path, value: float, dtype: str) -> None:
-    rewrite(folder, lambda tensors: tensors["model.layers.1.mlp.up_proj.weight"].view(-1)[5:6].fill_(value))
-    with pytest.raises(ModelError, match=r"NaN or infinite in 1 tensors: model\.layers\.1\.mlp\.up_proj\.weight"):
+    rewrite(
+        folder,
+        lambda tensors: tensors["model.layers.1.mlp.up_proj.weight"].view(-1)[5:6].fill_(value),
+    )
+    with pytest.raises(
+        ModelError, match=r"NaN or infinite in 1 tensors: model\.layers\.1\.mlp\.up_proj\.weight"
+    ):
         load_model(str(folder), dtype=dtype)
 
 
@@ -68,19 +80,30 @@ def test_a_generation_config_that_cannot_be_read(folder: Path) -> None:
 
 def test_tables_that_are_computed_anew_are_no_surplus(folder: Path) -> None:
     want = load_model(str(folder)).model.state_dict()
-    rewrite(folder, lambda tensors: tensors.update({
-        "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4), "medusa_head.0.1.weight": torch.ones(2, 2)}))
+    rewrite(
+        folder,
+        lambda tensors: tensors.update(
+            {
+                "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4),
+                "medusa_head.0.1.weight": torch.ones(2, 2),
+            }
+        ),
+    )
     assert load_model(str(folder)).model.state_dict().keys() == want.keys()
 
 
 def test_thinking_is_switched_in_the_template(folder: Path) -> None:
     """As Qwen3's template reads it: an empty thought precedes the answer where thinking is off."""
     said = [{"role": "user", "content": "3 + 4?"}]
-    template = ("{{ messages[0]['content'] }}{% if enable_thinking is defined and enable_thinking is false %}"
-                "<think></think>{% endif %}")
+    template = (
+        "{{ messages[0]['content'] }}{% if enable_thinking is defined and enable_thinking is "
+        "false %}<think></think>{% endif %}"
+    )
     (folder / "chat_template.jinja").write_text(template)
-    texts = {thinking: (model := load_model(str(folder), thinking=thinking)).decode(model.encode(said))
-             for thinking in (None, True, False)}
+    texts = {
+        thinking: (model := load_model(str(folder), thinking=thinking)).decode(model.encode(said))
+        for thinking in (None, True, False)
+    }
     assert texts == {None: "3 + 4?", True: "3 + 4?", False: "3 + 4?<think></think>"}
     (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
     with pytest.raises(ModelError, match=r"knows no enable_thinking; give pair\.thinking=null"):
@@ -93,7 +116,10 @@ def test_a_cut_is_the_targets_first_layers_and_its_own(kind: str, tmp_path: Path
     target = language_model(kind, layers=4)
     folder = save_cut(tmp_path / "cut", target, shared=2, noise=0.1)
     cut, own = load_cut(str(folder), target), load_file(folder / "model.safetensors")
-    assert Source.of(str(folder)).is_cut and not Source.of("HuggingFaceTB/SmolLM2-135M-Instruct").is_cut
+    assert (
+        Source.of(str(folder)).is_cut
+        and not Source.of("HuggingFaceTB/SmolLM2-135M-Instruct").is_cut
+    )
     assert cut.layers == 3 and cut.model.config.num_hidden_layers == 3
     whole = copy.deepcopy(target.first_layers(3)).model
     parts = {f"model.{name.replace('layers.0', 'layers.2')}": x for name, x in own.items()}
@@ -101,7 +127,9 @@ def test_a_cut_is_the_targets_first_layers_and_its_own(kind: str, tmp_path: Path
     [ids] = prompts(1, low=12, high=12)
     want = whole(torch.tensor([ids])).logits
     assert torch.allclose(cut.model(torch.tensor([ids])).logits, want, atol=1e-4)
-    assert torch.allclose(cut.prefill([ids], cut.new_cache(1, 32)).logits[0, 0], want[0, -1], atol=1e-4)
+    assert torch.allclose(
+        cut.prefill([ids], cut.new_cache(1, 32)).logits[0, 0], want[0, -1], atol=1e-4
+    )
 
 
 def test_a_cut_that_does_not_fit_is_one_line(tmp_path: Path) -> None:
@@ -109,10 +137,15 @@ def test_a_cut_that_does_not_fit_is_one_line(tmp_path: Path) -> None:
     folder = save_cut(tmp_path / "cut", target, shared=2)
     with pytest.raises(ModelError, match=r"cut out of a target with vocab_size 64, and .* has 65"):
         load_cut(str(folder), language_model("llama", layers=4, vocab=65))
-    with pytest.raises(ModelError, match="2 layers of its target and 1 of its own; llama-2-0 has 2"):
+    with pytest.raises(
+        ModelError, match="2 layers of its target and 1 of its own; llama-2-0 has 2"
+    ):
         load_cut(str(folder), language_model("llama", layers=2))
     tensors = load_file(folder / "model.safetensors")
-    save_file({name: t for name, t in tensors.items() if name != "norm.weight"}, folder / "model.safetensors")
+    save_file(
+        {name: t for name, t in tensors.items() if name != "norm.weight"},
+        folder / "model.safetensors",
+    )
     with pytest.raises(ModelError, match=r"1 missing \(norm\.weight\)"):
         load_cut(str(folder), target)
     save_file(tensors | {"layers.1.extra": torch.zeros(1)}, folder / "model.safetensors")

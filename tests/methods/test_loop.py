@@ -1,5 +1,5 @@
-"""The decode loop with every drafter: greedy decoding is transformers', an answer depends on its prompt alone, counts
-and likelihoods add up, and an end is an end."""
+"""The decode loop with every drafter: greedy decoding is transformers', an answer depends on its
+prompt alone, counts and likelihoods add up, and an end is an end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from methods.method import Method, build_method
 from methods.pruning import Pruning
 from methods.sampling import Sampling
 from tests.helpers.tiny_heads import OPTIONS, fitted_medusa, model_for
-from tests.helpers.tiny_models import ARCHITECTURES, VOCAB, greedy_answers, language_model, noisy_copy, prompts
+from tests.helpers.tiny_models import (
+    ARCHITECTURES,
+    VOCAB,
+    greedy_answers,
+    language_model,
+    noisy_copy,
+    prompts,
+)
 from tests.helpers.tree_drafters import TreeDrafter, hashed, planted
 
 GREEDY, WARM, NEW, LENGTH = Sampling(0.0), Sampling(1.0), 24, 4
@@ -38,25 +45,51 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 OTHERS = ("none", "model", "eagle3")
 """Cases of every architecture: chains, trees, and hidden states that a head reads."""
 LATE: list[tuple[str, Sampling, dict[str, Any]]] = [
-    ("near_top", GREEDY, {"after_tokens": 6, "threshold": 1e-6}), ("secure_sd", WARM, {"tokens": 6}),
-    ("ensemble", WARM, {"w": 0.0, "w_first": 1.0, "tokens": 6, "schedule": "step"})]
+    ("near_top", GREEDY, {"after_tokens": 6, "threshold": 1e-6}),
+    ("secure_sd", WARM, {"tokens": 6}),
+    ("ensemble", WARM, {"w": 0.0, "w_first": 1.0, "tokens": 6, "schedule": "step"}),
+]
 """Rules that relax behind the sixth token of an answer."""
-RIGHT = {"model", "model, stops early", "model, distinct siblings", "model, independent siblings", "medusa", "planted"}
+RIGHT = {
+    "model",
+    "model, stops early",
+    "model, distinct siblings",
+    "model, independent siblings",
+    "medusa",
+    "planted",
+}
 """Cases whose drafts come true now and then; an untrained head is right by chance."""
 
 
-def method_of(case: str, kind: str = "llama", rule: str = "lossless", sampling: Sampling = GREEDY,
-              pruning: Pruning | None = None, **options: Any) -> Method:
+def method_of(
+    case: str,
+    kind: str = "llama",
+    rule: str = "lossless",
+    sampling: Sampling = GREEDY,
+    pruning: Pruning | None = None,
+    **options: Any,
+) -> Method:
     target, (name, given) = language_model(kind, layers=3), CASES[case]
-    model = fitted_medusa(target, ROWS[:3], new=NEW) if name == "medusa" else model_for(name, target)
-    return build_method(target, model, registry.drafter(name)(**given), registry.rule(rule)(**options), sampling,
-                        LENGTH, pruning)
+    model = (
+        fitted_medusa(target, ROWS[:3], new=NEW) if name == "medusa" else model_for(name, target)
+    )
+    return build_method(
+        target,
+        model,
+        registry.drafter(name)(**given),
+        registry.rule(rule)(**options),
+        sampling,
+        LENGTH,
+        pruning,
+    )
 
 
-def run(method: Method, rows: list[list[int]], batch: int, limits: Limits = LIMITS) -> list[Generation]:
+def run(
+    method: Method, rows: list[list[int]], batch: int, limits: Limits = LIMITS
+) -> list[Generation]:
     requests, out = [Request(ids, f"0/loop/{i}") for i, ids in enumerate(rows)], []
     for at in range(0, len(requests), batch):
-        out += generate(method, requests[at:at + batch], limits)
+        out += generate(method, requests[at : at + batch], limits)
     return out
 
 
@@ -68,8 +101,14 @@ def assert_greedy(method: Method, kind: str, right: bool) -> None:
     assert min(accepted) == 0 and (not right or max(accepted) >= 3)
 
 
-@pytest.mark.parametrize(("case", "kind"), [*((case, "llama") for case in CASES), *(
-    (case, kind) for case in OTHERS for kind in ARCHITECTURES if kind != "llama"), ("medusa", "gemma2")])
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        *((case, "llama") for case in CASES),
+        *((case, kind) for case in OTHERS for kind in ARCHITECTURES if kind != "llama"),
+        ("medusa", "gemma2"),
+    ],
+)
 def test_greedy_equals_transformers(case: str, kind: str) -> None:
     assert_greedy(method_of(case, kind), kind, case in RIGHT)
 
@@ -80,7 +119,9 @@ def test_greedy_on_planted_trees_equals_transformers(kind: str) -> None:
     target, rows = language_model(kind, layers=3), tuple(map(tuple, ROWS))
     answers = dict(zip(rows, greedy_answers(kind, 3, NEW, rows), strict=True))
     drafter = TreeDrafter(choose=planted(answers, VOCAB, seed=0))
-    assert_greedy(build_method(target, None, drafter, registry.rule("greedy")(), GREEDY, LENGTH), kind, True)
+    assert_greedy(
+        build_method(target, None, drafter, registry.rule("greedy")(), GREEDY, LENGTH), kind, True
+    )
 
 
 @pytest.mark.parametrize("score", ["entropy", "accum_prob"])
@@ -91,14 +132,27 @@ def test_greedy_of_a_pruned_tree_equals_transformers(score: str) -> None:
 
 
 def result(g: Generation) -> tuple[Any, ...]:
-    return (g.output_ids, g.committed, g.accepted, g.relaxed, g.greedier, g.drafted, g.pruned, g.flags, g.finish,
-            pytest.approx(g.nll, rel=1e-4))
+    return (
+        g.output_ids,
+        g.committed,
+        g.accepted,
+        g.relaxed,
+        g.greedier,
+        g.drafted,
+        g.pruned,
+        g.flags,
+        g.finish,
+        pytest.approx(g.nll, rel=1e-4),
+    )
 
 
 def assert_own(method: Method) -> list[Generation]:
-    """Alone, and in another order in a batch that its rows leave as they end: the same tokens, counts and likelihoods;
-    and these add up. Returns the generations."""
-    requests, limits = [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(5, seed=5))], Limits(NEW, EOS)
+    """Alone, and in another order in a batch that its rows leave as they end: the same tokens,
+    counts and likelihoods; and these add up. Returns the generations."""
+    requests, limits = (
+        [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(5, seed=5))],
+        Limits(NEW, EOS),
+    )
     alone = [generate_with_nll(method, [request], limits)[0] for request in requests]
     shrinking = Limits(NEW, EOS, shrink=True)
     together = generate_with_nll(method, requests[::-1], shrinking)[::-1]
@@ -110,7 +164,12 @@ def assert_own(method: Method) -> list[Generation]:
         assert not EOS & set(g.output_ids[:-1]) and (g.output_ids[-1] in EOS) == (g.finish == "eos")
         with torch.inference_mode():
             ids = torch.tensor([[*request.input_ids, *g.output_ids]])
-            log_p = method.target.model(ids).logits[0, len(request.input_ids) - 1:-1].double().log_softmax(-1)
+            log_p = (
+                method.target.model(ids)
+                .logits[0, len(request.input_ids) - 1 : -1]
+                .double()
+                .log_softmax(-1)
+            )
         nats = -log_p.gather(-1, torch.tensor(g.output_ids)[:, None]).sum()
         assert g.nll == pytest.approx(float(nats), abs=1e-3)
     return alone
@@ -121,28 +180,52 @@ def test_an_answer_depends_on_its_prompt_alone(case: str) -> None:
     assert_own(method_of(case, sampling=WARM))
 
 
-@pytest.mark.parametrize(("rule", "sampling", "options"), [
-    ("traversal", Sampling(1.0, top_k=2), {}), ("mars", WARM, {}), ("fsd", WARM, {}), ("dropmatch", WARM, {}),
-    ("fly", GREEDY, {"window": 2}), ("asd", GREEDY, {}), ("typical", Sampling(0.8), {}),
-    ("relaxed_topk", GREEDY, {"delta": 0.9, "span": "thinking", "begin": 5, "end": 9}), *LATE])
+@pytest.mark.parametrize(
+    ("rule", "sampling", "options"),
+    [
+        ("traversal", Sampling(1.0, top_k=2), {}),
+        ("mars", WARM, {}),
+        ("fsd", WARM, {}),
+        ("dropmatch", WARM, {}),
+        ("fly", GREEDY, {"window": 2}),
+        ("asd", GREEDY, {}),
+        ("typical", Sampling(0.8), {}),
+        ("relaxed_topk", GREEDY, {"delta": 0.9, "span": "thinking", "begin": 5, "end": 9}),
+        *LATE,
+    ],
+)
 def test_with_every_kind_of_rule(rule: str, sampling: Sampling, options: dict[str, Any]) -> None:
     case = {"traversal": "model, distinct siblings", "typical": "medusa"}.get(rule, "model")
     found = assert_own(method_of(case, rule=rule, sampling=sampling, **options))
-    assert any(g.committed for g in found) and (rule == "traversal" or sum(g.relaxed for g in found) > 0)
+    assert any(g.committed for g in found) and (
+        rule == "traversal" or sum(g.relaxed for g in found) > 0
+    )
 
 
 @pytest.mark.parametrize(("rule", "sampling", "options"), LATE)
-def test_a_rule_that_relaxes_later_is_strict_before(rule: str, sampling: Sampling, options: dict[str, Any]) -> None:
-    late, strict = (run(method_of("model", rule=name, sampling=sampling, **given), ROWS, 6)
-                    for name, given in ((rule, options), ("lossless", {})))
-    assert [g.output_ids[:6] for g in late] == [g.output_ids[:6] for g in strict] and sum(g.relaxed for g in late) > 0
+def test_a_rule_that_relaxes_later_is_strict_before(
+    rule: str, sampling: Sampling, options: dict[str, Any]
+) -> None:
+    late, strict = (
+        run(method_of("model", rule=name, sampling=sampling, **given), ROWS, 6)
+        for name, given in ((rule, options), ("lossless", {}))
+    )
+    assert [g.output_ids[:6] for g in late] == [g.output_ids[:6] for g in strict] and sum(
+        g.relaxed for g in late
+    ) > 0
 
 
 def test_with_trees_of_any_shape_and_pruned_ones() -> None:
     target = language_model("llama", layers=3)
     drafter = TreeDrafter(choose=hashed(VOCAB))
     assert_own(build_method(target, None, drafter, registry.rule("lossless")(), WARM, LENGTH))
-    assert sum(g.pruned for g in assert_own(method_of("eagle3", sampling=WARM, pruning=Pruning(epsilon=0.5)))) > 0
+    assert (
+        sum(
+            g.pruned
+            for g in assert_own(method_of("eagle3", sampling=WARM, pruning=Pruning(epsilon=0.5)))
+        )
+        > 0
+    )
 
 
 @pytest.mark.parametrize("lengths", [(1, 30, 7, 1, 12), (3,), (5, 5, 5)], ids=str)
@@ -151,9 +234,11 @@ def test_rows_that_end_whenever(lengths: tuple[int, ...]) -> None:
     method, rows = method_of("model", sampling=WARM), prompts(len(lengths))
     full = run(method, rows, 1, Limits(30, frozenset()))
     eos = frozenset(g.output_ids[length - 1] for g, length in zip(full, lengths, strict=True))
-    for g, whole in zip(run(method, rows, len(rows), Limits(30, eos, shrink=True)), full, strict=True):
+    for g, whole in zip(
+        run(method, rows, len(rows), Limits(30, eos, shrink=True)), full, strict=True
+    ):
         end = next((i for i, token in enumerate(whole.output_ids) if token in eos), 29)
-        assert g.output_ids == whole.output_ids[:end + 1]
+        assert g.output_ids == whole.output_ids[: end + 1]
 
 
 def test_a_draft_that_stops_early_wins_less_and_drafts_less() -> None:
@@ -161,7 +246,9 @@ def test_a_draft_that_stops_early_wins_less_and_drafts_less() -> None:
     tau = {}
     for stop in (0.0, 1e-9, 0.25, 1.0):
         drafter = registry.drafter("model")(stop_below=stop)
-        method = build_method(target, noisy_copy(target), drafter, registry.rule("lossless")(), WARM, LENGTH)
+        method = build_method(
+            target, noisy_copy(target), drafter, registry.rule("lossless")(), WARM, LENGTH
+        )
         found = run(method, ROWS, 6)
         tau[stop] = sum(sum(g.committed) for g in found) / sum(len(g.committed) for g in found)
     assert tau[0.0] == tau[1e-9] > tau[0.25] > tau[1.0] == 1
@@ -171,7 +258,9 @@ def test_a_draft_that_stops_early_wins_less_and_drafts_less() -> None:
 
 def test_streams_belong_to_the_prompt() -> None:
     method = method_of("model", sampling=WARM)
-    first, again, other = (generate(method, [Request(ROWS[0], key)], LIMITS)[0].output_ids for key in "aab")
+    first, again, other = (
+        generate(method, [Request(ROWS[0], key)], LIMITS)[0].output_ids for key in "aab"
+    )
     assert first == again != other
 
 
@@ -179,9 +268,13 @@ def test_streams_belong_to_the_prompt() -> None:
 def test_what_does_not_fit_says_what_to_shorten(case: str) -> None:
     method, ids = method_of(case), ROWS[0]
     room = 512 - len(ids)
-    with pytest.raises(TooLong, match=f"exceed its 512 positions; lower decoding.max_new_tokens to {room} or less"):
+    with pytest.raises(
+        TooLong, match=f"exceed its 512 positions; lower decoding.max_new_tokens to {room} or less"
+    ):
         run(method, [ids], 1, Limits(room + 1, frozenset()))
-    with pytest.raises(TooLong, match="no room for an answer in its 512 positions; shorten the prompt") as refused:
+    with pytest.raises(
+        TooLong, match="no room for an answer in its 512 positions; shorten the prompt"
+    ) as refused:
         run(method, [[5] * 512], 1, Limits(1, frozenset()))
     assert "max_new_tokens" not in str(refused.value), "no limit on the answer helps here"
 
@@ -189,15 +282,17 @@ def test_what_does_not_fit_says_what_to_shorten(case: str) -> None:
 @pytest.mark.parametrize("sample", [True, False])
 @pytest.mark.parametrize("name", ["model", "early_exit"])
 def test_the_distributions_of_a_chain(name: str, sample: bool) -> None:
-    """are those of one forward over everything committed and drafted, q that of the tokens; without `bonus_q` the one
-    behind the last token is not computed."""
+    """are those of one forward over everything committed and drafted, q that of the tokens; without
+    `bonus_q` the one behind the last token is not computed."""
     target, warm = language_model(layers=3), Sampling(0.5)
     model = language_model(layers=1) if name == "model" else None
     reader = model or target.first_layers(2)
     rows = [[1, 2, 3, 4], [3, 1, 2, 5]]
     for bonus_q in (True, False):
         drafter = registry.drafter(name)(sample=sample)
-        proposer = drafter.start(target, model, DraftSettings(3, warm, True, bonus_q=bonus_q), rows, 32)
+        proposer = drafter.start(
+            target, model, DraftSettings(3, warm, True, bonus_q=bonus_q), rows, 32
+        )
         cache = target.new_cache(2, 32)
         target.prefill([row[:-1] for row in rows], cache)
         proposer.attach_target_cache(cache)

@@ -1,5 +1,5 @@
-"""Laws by enumeration: every draft and every outcome, without draws. What a lossless rule emits has the target's
-distribution, and what others emit the one that their sources state."""
+"""Laws by enumeration: every draft and every outcome, without draws. What a lossless rule emits has
+the target's distribution, and what others emit the one that their sources state."""
 
 from __future__ import annotations
 
@@ -54,9 +54,14 @@ def block_stops(v: Verification) -> Tensor:
 
 
 def traversal_stops(v: Verification) -> Tensor:
-    """[B, N] P(the node is accepted): it passes, and none did that is tested before it, children first."""
+    """[B, N] P(the node is accepted): it passes, and none did that is tested before it, children
+    first."""
     tested = torch.where(v.draft.valid, alphas(v)[1], 0.0)
-    parents, stops, untested = v.draft.parents[0].tolist(), torch.zeros_like(tested), torch.ones_like(tested[:, 0])
+    parents, stops, untested = (
+        v.draft.parents[0].tolist(),
+        torch.zeros_like(tested),
+        torch.ones_like(tested[:, 0]),
+    )
 
     def visit(node: int) -> None:
         nonlocal untested
@@ -83,7 +88,9 @@ def test_block_on_chains(seed: int, sampling: Sampling) -> None:
     toy = Toy.random(seed, sampling)
     for length in (1, 2, 3):
         v, mass = toy.drafts((), length, replacement=True)
-        law = toy.continued(emitted_law(v, mass, block_stops(v), at_every_node(Block(), v)), length + 1)
+        law = toy.continued(
+            emitted_law(v, mass, block_stops(v), at_every_node(Block(), v)), length + 1
+        )
         assert total_variation(law, toy.law(length + 1)) < 1e-12
         gain = mean_length(v, mass, block_stops(v)) - mean_length(v, mass, token_wise_stops(v))
         assert gain > (1e-3 if length > 1 and sampling.top_k == 0 else -1e-6)
@@ -93,7 +100,9 @@ def test_block_on_chains(seed: int, sampling: Sampling) -> None:
 @pytest.mark.parametrize("replacement", [True, False], ids=["independent", "distinct"])
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
 @pytest.mark.parametrize("branching,depth", TREES, ids=str)
-def test_traversal_on_trees(branching: tuple[int, ...], depth: int, sampling: Sampling, replacement: bool) -> None:
+def test_traversal_on_trees(
+    branching: tuple[int, ...], depth: int, sampling: Sampling, replacement: bool
+) -> None:
     for seed in range(2):
         toy = Toy.random(seed, sampling)
         v, mass = toy.drafts(branching, depth, replacement)
@@ -103,7 +112,9 @@ def test_traversal_on_trees(branching: tuple[int, ...], depth: int, sampling: Sa
         assert total_variation(law, toy.law(depth + 1)) < 1e-12
         token_wise = token_wise_stops(v)
         assert mean_length(v, mass, stops) > mean_length(v, mass, token_wise) - 1e-6
-        law = toy.continued(emitted_law(v, mass, token_wise, at_every_node(Lossless(), v)), depth + 1)
+        law = toy.continued(
+            emitted_law(v, mass, token_wise, at_every_node(Lossless(), v)), depth + 1
+        )
         assert total_variation(law, toy.law(depth + 1)) < 1e-6  # its tests are found by bisection
 
 
@@ -114,10 +125,15 @@ class VocabularyRows(TorchDispatchMode):
         super().__init__()
         self.vocab, self.count = vocab, 0
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         result = function(*args, **(kwargs or {}))
-        self.count += sum(x.numel() // self.vocab for x in tree_leaves(result)
-                          if isinstance(x, Tensor) and x.shape[-1:] == (self.vocab,))
+        self.count += sum(
+            x.numel() // self.vocab
+            for x in tree_leaves(result)
+            if isinstance(x, Tensor) and x.shape[-1:] == (self.vocab,)
+        )
         return result
 
 
@@ -128,11 +144,19 @@ def test_traversal_works_on_each_context_once(replacement: bool) -> None:
     for depth in (1, 5):
         shape = regular((2, 2), depth)
         tree, vocab = ShapedTree(shape, Sampling(1.0), sampled=True, replacement=replacement), 97
-        logits = [torch.randn(1, count, vocab, generator=torch.manual_seed(depth)) for count in shape.inner]
+        logits = [
+            torch.randn(1, count, vocab, generator=torch.manual_seed(depth))
+            for count in shape.inner
+        ]
         numbers = [torch.rand(1, count) for count in tree.sizes[1:]]
-        levels = [tree.siblings(d, *given) for d, given in enumerate(zip(logits, numbers, strict=True), start=1)]
+        levels = [
+            tree.siblings(d, *given)
+            for d, given in enumerate(zip(logits, numbers, strict=True), start=1)
+        ]
         draft = tree.assemble(torch.zeros(1, 1, dtype=torch.long), levels, logits)
-        v = Verification(draft, torch.randn(1, shape.nodes, vocab), Sampling(1.0), torch.rand(1, shape.nodes))
+        v = Verification(
+            draft, torch.randn(1, shape.nodes, vocab), Sampling(1.0), torch.rand(1, shape.nodes)
+        )
         assert v.p.shape == v.q.shape  # both are computed once for all rules
         with VocabularyRows(vocab) as touched:
             Traversal().decide(v)
@@ -142,16 +166,19 @@ def test_traversal_works_on_each_context_once(replacement: bool) -> None:
 
 # --- the first token, in float32
 
+
 @pytest.mark.parametrize("sampled", [True, False])
 def test_any_siblings_of_deterministic_candidates(sampled: bool) -> None:
-    """The first token has the distribution p for each single tree; a test that is biased is seen to be. `threshold`
-    takes drawn candidates for point masses."""
+    """The first token has the distribution p for each single tree; a test that is biased is seen to
+    be. `threshold` takes drawn candidates for point masses."""
     exact = (Threshold(),) if sampled else (Lossless(), Threshold())
     biased = (Threshold(acc=0.6),) if sampled else (Lossless(q_mode="draft"), Threshold(acc=0.6))
     for seed in range(5):
         v = random_case(seed, Sampling(1.0), sampled=sampled, tree=True)
         repeated = v.draft.tokens.clone()
-        repeated[:, -1] = repeated[:, 1]  # a rejected token has no mass left where it is drafted again
+        repeated[:, -1] = repeated[
+            :, 1
+        ]  # a rejected token has no mass left where it is drafted again
         v.draft.tokens = repeated
         p = v.p[:, 0].double()
         for rule in exact:
@@ -170,47 +197,88 @@ def pi_of(label: str, logits: Tensor, draft_logits: Tensor, sampling: Sampling) 
             return w * p + (1 - w) * q
         case "contrastive":
             beta = options.get("beta", 0.5)
-            mixed = ((1 + beta) * z - beta * draft_z) / options.get("temperature", sampling.temperature)
+            mixed = ((1 + beta) * z - beta * draft_z) / options.get(
+                "temperature", sampling.temperature
+            )
             return torch.where(p > 0, mixed, -torch.inf).softmax(-1)
         case "mentored":
-            return torch.tensor(np.array([mentored_pi(a, b, 0.2, 0.2) for a, b in zip(p.numpy(), q.numpy(),
-                                                                                       strict=True)]))
+            return torch.tensor(
+                np.array(
+                    [mentored_pi(a, b, 0.2, 0.2) for a, b in zip(p.numpy(), q.numpy(), strict=True)]
+                )
+            )
     top = z >= z.amax(-1, keepdim=True) + torch.tensor(1 - 0.35).double().log()
     return torch.where(top, q, 0.0) + torch.where(top, 0.0, q).sum(-1, keepdim=True) * p
 
 
-@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.6, top_k=8, top_p=0.95), Sampling(1.3, min_p=0.1)],
-                         ids=str)
-@pytest.mark.parametrize("label", ["ensemble", "ensemble always-accept", "contrastive", "contrastive at temperature 2",
-                                   "cascade_tok", "mentored"])
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(1.0), Sampling(0.6, top_k=8, top_p=0.95), Sampling(1.3, min_p=0.1)],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "label",
+    [
+        "ensemble",
+        "ensemble always-accept",
+        "contrastive",
+        "contrastive at temperature 2",
+        "cascade_tok",
+        "mentored",
+    ],
+)
 def test_pi_is_emitted_exactly(label: str, sampling: Sampling) -> None:
     """All tokens that may be drafted, weighted by q, the test integrated out."""
     logits, draft_logits = contexts(2, 100)
     one = every_token(TABLE[label].rule(), logits, draft_logits, sampling)
-    torch.testing.assert_close(one.emitted, pi_of(label, logits, draft_logits, sampling), atol=5e-6, rtol=0.0)
+    torch.testing.assert_close(
+        one.emitted, pi_of(label, logits, draft_logits, sampling), atol=5e-6, rtol=0.0
+    )
 
 
 OF = {"disjoint": [[0, 2], [1, 4], [3]], "overlapping": [[0, 1], [1, 2, 3], [3, 4], [4]]}
 
 
 @pytest.mark.parametrize("sampled", [True, False], ids=["sampled", "deterministic"])
-@pytest.mark.parametrize(("token", "groups"), [("redraw", "disjoint"), ("redraw", "overlapping"), ("keep", "disjoint"),
-                                               ("keep", "overlapping")])
+@pytest.mark.parametrize(
+    ("token", "groups"),
+    [
+        ("redraw", "disjoint"),
+        ("redraw", "overlapping"),
+        ("keep", "disjoint"),
+        ("keep", "overlapping"),
+    ],
+)
 def test_coarse_grained_first_tokens(token: str, groups: str, sampled: bool) -> None:
-    """Two siblings over a grid of both numbers: redrawn, the token has the target's distribution whatever the groups;
-    kept, its group has the target's where groups are disjoint."""
+    """Two siblings over a grid of both numbers: redrawn, the token has the target's distribution
+    whatever the groups; kept, its group has the target's where groups are disjoint."""
     toy, steps = Toy.random(1, Sampling(1.0), vocab=5), 60 if sampled else 200
-    rule, q = coarse(CoarseGrained(token=token), OF[groups], 5), Sampling(1.0).probs(toy.draft[0]).float()
-    pairs = torch.cartesian_prod(torch.arange(5), torch.arange(5)) if sampled else q.argsort(descending=True)[None, :2]
+    rule, q = (
+        coarse(CoarseGrained(token=token), OF[groups], 5),
+        Sampling(1.0).probs(toy.draft[0]).float(),
+    )
+    pairs = (
+        torch.cartesian_prod(torch.arange(5), torch.arange(5))
+        if sampled
+        else q.argsort(descending=True)[None, :2]
+    )
     grid = (torch.cartesian_prod(torch.arange(steps), torch.arange(steps)) + 0.5) / steps
     law, p = torch.zeros(5, dtype=torch.double), Sampling(1.0).probs(toy.target[0])
     for pair in pairs:
         tokens = torch.cat([torch.zeros(1, dtype=torch.long), pair]).expand(len(grid), 3)
-        draft = Draft.of_parents(tokens, torch.tensor([[-1, 0, 0]]).expand_as(tokens), sampled=sampled,
-                                 logits=toy.draft[0].float().expand(len(grid), 3, 5),
-                                 q=torch.cat([torch.ones(1), q[pair]]).expand(len(grid), 3))
-        v = Verification(draft, toy.target[0].float().expand(len(grid), 3, 5), Sampling(1.0),
-                         torch.cat([torch.zeros(len(grid), 1), grid], 1))
+        draft = Draft.of_parents(
+            tokens,
+            torch.tensor([[-1, 0, 0]]).expand_as(tokens),
+            sampled=sampled,
+            logits=toy.draft[0].float().expand(len(grid), 3, 5),
+            q=torch.cat([torch.ones(1), q[pair]]).expand(len(grid), 3),
+        )
+        v = Verification(
+            draft,
+            toy.target[0].float().expand(len(grid), 3, 5),
+            Sampling(1.0),
+            torch.cat([torch.zeros(len(grid), 1), grid], 1),
+        )
         path = walk(v, rule.decide(v))
         emitted = rule.emit(v, path.last).double()
         emitted = emitted / emitted.sum(-1, keepdim=True)
@@ -221,7 +289,9 @@ def test_coarse_grained_first_tokens(token: str, groups: str, sampled: bool) -> 
     if token == "redraw":
         assert off < 0.01
     else:
-        member = torch.tensor([[float(v in group) for v in range(5)] for group in OF["disjoint"]]).double()
+        member = torch.tensor(
+            [[float(v in group) for v in range(5)] for group in OF["disjoint"]]
+        ).double()
         assert off > 0.02 and (groups == "overlapping" or (member @ (law - p)).abs().max() < 0.01)
 
 
@@ -234,24 +304,54 @@ CASES = {
     "model, deterministic": ("model", {"sample": False}, "lossless", {}),
     "model, stops early": ("model", {"stop_below": 0.3}, "lossless", {}),
     "model, distinct siblings": ("model", {"branching": [2, 2]}, "lossless", {}),
-    "model, independent siblings": ("model", {"branching": [2, 2], "replacement": True}, "lossless", {}),
+    "model, independent siblings": (
+        "model",
+        {"branching": [2, 2], "replacement": True},
+        "lossless",
+        {},
+    ),
     "early exit": ("early_exit", {"exit_layer": 1}, "lossless", {}),
     "suffix": ("suffix", {}, "lossless", {}),
     "prompt lookup": ("prompt_lookup", {}, "lossless", {}),
-    "lookahead": ("lookahead", {"level": 3, "window": 2, "guesses": 3, "pool_from_prompt": True}, "lossless", {}),
+    "lookahead": (
+        "lookahead",
+        {"level": 3, "window": 2, "guesses": 3, "pool_from_prompt": True},
+        "lossless",
+        {},
+    ),
     "tree of siblings": (TreeDrafter(choose=hashed(VOCAB)), {}, "lossless", {}),
     "eagle": ("eagle", {"tree": "small_10"}, "lossless", {}),
     "eagle2": ("eagle2", {"total": 6, "depth": 1, "top_k": 2}, "lossless", {}),
-    "eagle3, a vocabulary of three": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {}),
+    "eagle3, a vocabulary of three": (
+        "eagle3",
+        {"total": 5, "depth": 1, "top_k": 2},
+        "lossless",
+        {},
+    ),
     "medusa": ("medusa", {"tree": "small_10"}, "lossless", {}),
     "block": ("model", {}, "block", {}),
     "block, point masses": ("model", {"sample": False}, "block", {}),
     "traversal": ("model", {"branching": [2, 2]}, "traversal", {}),
-    "traversal, eagle2": ("eagle2", {"tree": "sampled", "branching": [3, 2], "replacement": True}, "traversal", {}),
-    "secure_sd, strict": ("model", {}, "secure_sd", {"relaxed": {"name": "lossy", "alpha": 0.0}, "start_eta": 0.5}),
+    "traversal, eagle2": (
+        "eagle2",
+        {"tree": "sampled", "branching": [3, 2], "replacement": True},
+        "traversal",
+        {},
+    ),
+    "secure_sd, strict": (
+        "model",
+        {},
+        "secure_sd",
+        {"relaxed": {"name": "lossy", "alpha": 0.0}, "start_eta": 0.5},
+    ),
 }
 BIASED = {
-    "eagle3, q_mode draft": ("eagle3", {"total": 5, "depth": 1, "top_k": 2}, "lossless", {"q_mode": "draft"}),
+    "eagle3, q_mode draft": (
+        "eagle3",
+        {"total": 5, "depth": 1, "top_k": 2},
+        "lossless",
+        {"q_mode": "draft"},
+    ),
     "mars sampling, theta 0.5": ("model", {}, "mars", {"variant": "sampling", "theta": 0.5}),
 }
 
@@ -265,8 +365,10 @@ def soften(model):
 
 @pytest.fixture(scope="module")
 def pair():
-    return (soften(language_model("llama", layers=2, seed=1, vocab=VOCAB)),
-            soften(language_model("llama", layers=1, seed=2, vocab=VOCAB)))
+    return (
+        soften(language_model("llama", layers=2, seed=1, vocab=VOCAB)),
+        soften(language_model("llama", layers=1, seed=2, vocab=VOCAB)),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -275,12 +377,15 @@ def exact(pair):
     paths = list(product(range(VOCAB), repeat=NEW))
     ids = torch.tensor([PROMPT + list(path) for path in paths])
     with torch.inference_mode():
-        p = SAMPLING.probs(pair[0].model(ids, use_cache=False).logits[:, len(PROMPT) - 1:-1]).double()
-    return paths, p.gather(-1, ids[:, len(PROMPT):, None])[..., 0].prod(-1).numpy()
+        p = SAMPLING.probs(
+            pair[0].model(ids, use_cache=False).logits[:, len(PROMPT) - 1 : -1]
+        ).double()
+    return paths, p.gather(-1, ids[:, len(PROMPT) :, None])[..., 0].prod(-1).numpy()
 
 
 def p_value(pair, exact, drafter, drafter_options, rule, rule_options) -> float:
-    """Chi-square p-value of DRAWS generations against the exact law (sequences of tiny expectation pooled)."""
+    """Chi-square p-value of DRAWS generations against the exact law (sequences of tiny expectation
+    pooled)."""
     model = None
     if isinstance(drafter, str):
         name, drafter = drafter, registry.drafter(drafter)(**drafter_options)
@@ -299,7 +404,9 @@ def p_value(pair, exact, drafter, drafter_options, rule, rule_options) -> float:
     pool = [counts[~common].sum()], [expected[~common].sum()]
     observed, wanted = np.append(counts[common], pool[0]), np.append(expected[common], pool[1])
     keep = wanted > 0
-    return chisquare(observed[keep], wanted[keep] * observed[keep].sum() / wanted[keep].sum()).pvalue
+    return chisquare(
+        observed[keep], wanted[keep] * observed[keep].sum() / wanted[keep].sum()
+    ).pvalue
 
 
 @pytest.mark.slow

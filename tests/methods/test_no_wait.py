@@ -1,4 +1,5 @@
-"""A cycle waits for the device once: no rule and no drafter reads a tensor outside the one copy to the host."""
+"""A cycle waits for the device once: no rule and no drafter reads a tensor outside the one copy to
+the host."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ from tests.helpers.tiny_models import language_model
 NEW = 12
 
 
-def cycles_without_waiting(method: Method, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch,
-                           free: int = 0) -> None:
+def cycles_without_waiting(
+    method: Method, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch, free: int = 0
+) -> None:
     """Decode; the first `free` cycles may read what they like. Raises Waited."""
     copies, started = 0, 0
     to_host = methods.decode._to_host
@@ -48,7 +50,9 @@ def cycles_without_waiting(method: Method, rows: list[list[int]], monkeypatch: p
     assert copies == started == max(len(generation.committed) for generation in generations) > free
 
 
-@pytest.mark.parametrize("label", [*TABLE, *sorted(set(registry.names("rules")) - {e.name for e in TABLE.values()})])
+@pytest.mark.parametrize(
+    "label", [*TABLE, *sorted(set(registry.names("rules")) - {e.name for e in TABLE.values()})]
+)
 def test_no_rule_waits(label: str) -> None:
     """A rule of one's own, which is not in the table, with its default options."""
     rule = TABLE[label].rule() if label in TABLE else registry.rule(label)()
@@ -63,9 +67,17 @@ def test_no_rule_waits(label: str) -> None:
 @pytest.mark.parametrize("name", registry.names("drafters"))
 def test_no_drafter_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, drafter = language_model("llama", layers=4), small(name)
-    method = build_method(target, model_for(name, target), drafter, registry.rule("mars")() if name != "none" else
-                          registry.rule("greedy")(), Sampling(0.0), 3)
-    first = int(name == "lookahead")  # its windows begin with tokens that random numbers choose, once a prompt
+    method = build_method(
+        target,
+        model_for(name, target),
+        drafter,
+        registry.rule("mars")() if name != "none" else registry.rule("greedy")(),
+        Sampling(0.0),
+        3,
+    )
+    first = int(
+        name == "lookahead"
+    )  # its windows begin with tokens that random numbers choose, once a prompt
     cycles_without_waiting(method, [[5, 6, 7, 5, 6], [1, 2, 1]], monkeypatch, first)
 
 
@@ -74,6 +86,10 @@ def test_no_drafter_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_sampled_tree_waits(name: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = language_model("llama", layers=4)
     options = {"branching": [2, 2]} if name == "model" else {"branching": [2, 2], "tree": "sampled"}
-    model = language_model("llama", layers=1, seed=2) if name == "model" else random_head(name, target)
-    method = build_method(target, model, registry.drafter(name)(**options), registry.rule(rule)(), Sampling(0.8), 3)
+    model = (
+        language_model("llama", layers=1, seed=2) if name == "model" else random_head(name, target)
+    )
+    method = build_method(
+        target, model, registry.drafter(name)(**options), registry.rule(rule)(), Sampling(0.8), 3
+    )
     cycles_without_waiting(method, [[5, 6, 7, 8, 9], [40, 41]], monkeypatch)

@@ -1,4 +1,5 @@
-"""What the engine does with a model is what transformers does, or the model is refused before it decodes."""
+"""What the engine does with a model is what transformers does, or the model is refused before it
+decodes."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def test_a_model_that_is_right_is_probed_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("fault", ["positions", "mask", "rollback"])
-def test_a_forward_that_is_not_transformers_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forward_that_is_not_transformers_is_refused(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The engine is broken in one place after another."""
     model = random_model(config_of("gemma2"))
     right, commit = Layout.of.__func__, probe._Trial._begin  # type: ignore[attr-defined]
@@ -54,7 +57,9 @@ def test_a_forward_that_is_not_transformers_is_refused(fault: str, monkeypatch: 
 
     monkeypatch.setattr(Layout, "of", classmethod(broken))
     monkeypatch.setattr(probe._Trial, "_begin", begin)
-    with pytest.raises(ModelError, match=r"not those of transformers' own forward: .*% off; give engine=vllm") as error:
+    with pytest.raises(
+        ModelError, match=r"not those of transformers' own forward: .*% off; give engine=vllm"
+    ) as error:
         probe.probe(model)
     assert len(str(error.value).splitlines()) == 1
 
@@ -66,18 +71,31 @@ class Reads(registry.rule("greedy")):  # type: ignore[misc]
         return True
 
 
-@pytest.mark.parametrize(("kind", "right", "wrong", "words"), [
-    ("mpt", "prompt_lookup", "lookahead", "trees are not right with it: .*; take a drafter of chains"),
-    ("gemma3n_text", "lookahead", "reads states", "nothing can read its hidden states: ")])
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong", "words"),
+    [
+        (
+            "mpt",
+            "prompt_lookup",
+            "lookahead",
+            "trees are not right with it: .*; take a drafter of chains",
+        ),
+        ("gemma3n_text", "lookahead", "reads states", "nothing can read its hidden states: "),
+    ],
+)
 def test_trees_or_states_alone_are_refused(kind: str, right: str, wrong: str, words: str) -> None:
-    """MPT's ALiBi counts slots, and a tree puts siblings in neighbouring ones; Gemma 3n stacks several streams in a
-    hidden state."""
+    """MPT's ALiBi counts slots, and a tree puts siblings in neighbouring ones; Gemma 3n stacks
+    several streams in a hidden state."""
     model = random_model(config_of(kind))
     probe.check(model)
     for drafter in (right, wrong):
         rule = Reads() if drafter == "reads states" else registry.rule("greedy")()
         name = "none" if drafter == "reads states" else drafter
-        with pytest.raises(ModelError, match=f"{kind}: {words}") if drafter == wrong else nullcontext():
+        with (
+            pytest.raises(ModelError, match=f"{kind}: {words}")
+            if drafter == wrong
+            else nullcontext()
+        ):
             build_method(model, None, registry.drafter(name)(), rule, Sampling(0.0), 3)
 
 
@@ -85,5 +103,7 @@ def test_activations_that_overflow() -> None:
     model = random_model(config_of("llama"))
     model.model.half()
     model.model.model.layers[1].mlp.up_proj.weight.data *= 3e4
-    with pytest.raises(ModelError, match=r"logits are NaN in engine.dtype=float16: .*; give engine.dtype=bfloat16"):
+    with pytest.raises(
+        ModelError, match=r"logits are NaN in engine.dtype=float16: .*; give engine.dtype=bfloat16"
+    ):
         probe.probe(model)

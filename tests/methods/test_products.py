@@ -1,4 +1,5 @@
-"""Matrix products on packed weights: the same numbers and tokens, for models that are large and not too large."""
+"""Matrix products on packed weights: the same numbers and tokens, for models that are large and not
+too large."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from methods.registry import drafter, rule
 from methods.sampling import Sampling
 from tests.helpers.tiny_models import language_model
 
-pytestmark = pytest.mark.skipif(not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators")
+pytestmark = pytest.mark.skipif(
+    not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -35,28 +38,45 @@ def test_the_product(dtype: torch.dtype, columns: bool) -> None:
             want = x.double() @ weight.double().t() + (0 if given is None else given.double())
             got = matrix(x)
             assert got.shape == (tokens, 96) and got.is_contiguous() and got.dtype == dtype
-            assert float(((got - want).abs() / (want.abs() + 1)).max()) < (1e-4 if dtype == torch.float32 else 2**-6)
+            assert float(((got - want).abs() / (want.abs() + 1)).max()) < (
+                1e-4 if dtype == torch.float32 else 2**-6
+            )
 
 
 def test_which_models_are_packed() -> None:
     """One that leaves the caches, if the copies of all processes fit half of the memory."""
     with torch.device("meta"):
-        small, large = (torch.nn.Linear(1, size // 4, bias=False) for size in (SMALLEST - 4, SMALLEST))
-    assert Products.of(large, 1).serves and not Products.of(small, 1).serves and not Products.of(large, 1 << 20).serves
+        small, large = (
+            torch.nn.Linear(1, size // 4, bias=False) for size in (SMALLEST - 4, SMALLEST)
+        )
+    assert (
+        Products.of(large, 1).serves
+        and not Products.of(small, 1).serves
+        and not Products.of(large, 1 << 20).serves
+    )
     assert Products(False).matrix(torch.zeros(2, 2), None) is None
 
 
 def test_a_packed_model_decodes_the_same_tokens() -> None:
-    """autoregressively and with a drafter, alone and in a batch; it still trains, and its copy has its own weights."""
+    """autoregressively and with a drafter, alone and in a batch; it still trains, and its copy has
+    its own weights."""
     packed = copy.deepcopy(language_model("llama", seed=3))
     packed.products = Products(True)
-    requests = [Request([5, 6, 7, 5, 6], "a"), Request([9, 3, 9, 3, 9, 3, 9], "b"), Request([4, 4, 4, 4], "c")]
+    requests = [
+        Request([5, 6, 7, 5, 6], "a"),
+        Request([9, 3, 9, 3, 9, 3, 9], "b"),
+        Request([4, 4, 4, 4], "c"),
+    ]
     limits, answers = Limits(12, frozenset()), []
     for target in (language_model("llama", seed=3), packed):
         for drafted in ("none", "prompt_lookup"):
-            method = build_method(target, None, drafter(drafted)(), rule("greedy")(), Sampling(0.0), 3)
+            method = build_method(
+                target, None, drafter(drafted)(), rule("greedy")(), Sampling(0.0), 3
+            )
             answers.append([answer.output_ids for answer in generate(method, requests, limits)])
-            answers.append([generate(method, [request], limits)[0].output_ids for request in requests])
+            answers.append(
+                [generate(method, [request], limits)[0].output_ids for request in requests]
+            )
     assert all(answer == answers[0] for answer in answers)
     loss = packed.model(torch.tensor([[1, 2, 3]]), labels=torch.tensor([[1, 2, 3]])).loss
     loss.backward()

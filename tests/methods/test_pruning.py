@@ -25,11 +25,13 @@ def random_draft(seed: int, nodes: int, bushy: float, padded: bool) -> tuple[Dra
         left = [1.0] * nodes
         for i in range(1, nodes):
             parent = int(torch.rand(1, generator=g) ** bushy * i)
-            share = float(torch.randint(1, 9, (1,), generator=g)) / 10  # coarse, so that ties happen
+            share = (
+                float(torch.randint(1, 9, (1,), generator=g)) / 10
+            )  # coarse, so that ties happen
             parents[row, i], q[row, i] = parent, left[parent] * share
             left[parent] *= 1 - share
         if padded and row % 2:
-            valid[row, max(1, nodes - 1 - row):] = False
+            valid[row, max(1, nodes - 1 - row) :] = False
     tokens = torch.randint(0, 50, (ROWS, nodes), generator=g)
     return Draft.of_parents(tokens, parents, valid=valid, q=q), torch.rand(ROWS, generator=g)
 
@@ -40,9 +42,16 @@ def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> set[int]:
     parent = {i: int(draft.parents[row, i]) for i in nodes}
     depth, log_q = {0: 0}, {0: 0.0}
     for i in nodes[1:]:
-        depth[i], log_q[i] = depth[parent[i]] + 1, log_q[parent[i]] + math.log(float(draft.q[row, i]))
-    factor = {"entropy": lambda d: math.exp(-p.decay * d * h), "accum_prob": lambda d: 1.0,
-              "depth": lambda d: 1 + p.alpha * d, "depth_exp": lambda d: math.exp(p.alpha * d)}[p.score]
+        depth[i], log_q[i] = (
+            depth[parent[i]] + 1,
+            log_q[parent[i]] + math.log(float(draft.q[row, i])),
+        )
+    factor = {
+        "entropy": lambda d: math.exp(-p.decay * d * h),
+        "accum_prob": lambda d: 1.0,
+        "depth": lambda d: 1 + p.alpha * d,
+        "depth_exp": lambda d: math.exp(p.alpha * d),
+    }[p.score]
     s = {i: math.exp(log_q[i]) * factor(depth[i]) for i in nodes}
 
     def threshold(peers: list[int], epsilon: float) -> float:
@@ -56,9 +65,13 @@ def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> set[int]:
     deepest = max(depth.values())
     if p.score == "entropy":
         epsilon = p.epsilon if p.budget is None else min(p.epsilon, p.budget / max(deepest, 1))
-        theta = {d: threshold([i for i in nodes if depth[i] == d], epsilon) for d in range(deepest + 1)}
+        theta = {
+            d: threshold([i for i in nodes if depth[i] == d], epsilon) for d in range(deepest + 1)
+        }
     else:
-        theta = dict.fromkeys(range(deepest + 1), threshold(nodes[1:], p.epsilon) if nodes[1:] else 0.0)
+        theta = dict.fromkeys(
+            range(deepest + 1), threshold(nodes[1:], p.epsilon) if nodes[1:] else 0.0
+        )
     kept = {0}
     for i in sorted(nodes[1:], key=depth.get):
         children = [j for j in nodes if j and parent[j] == parent[i]]
@@ -75,16 +88,28 @@ def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> set[int]:
     return kept
 
 
-options = st.builds(Pruning, score=st.sampled_from(["entropy", "accum_prob", "depth", "depth_exp"]),
-                    epsilon=st.sampled_from([0.0, 0.0537, 0.213, 0.481]), budget=st.sampled_from([None, 0.0991]),
-                    leaf=st.sampled_from([0.0, 0.0173, 0.0937]), decay=st.sampled_from([0.0, 1.0, 3.0]))
-drafts = st.builds(random_draft, st.integers(0, 10**6), st.integers(2, 24), st.sampled_from([0.5, 1.0, 2.0]),
-                   st.booleans())
+options = st.builds(
+    Pruning,
+    score=st.sampled_from(["entropy", "accum_prob", "depth", "depth_exp"]),
+    epsilon=st.sampled_from([0.0, 0.0537, 0.213, 0.481]),
+    budget=st.sampled_from([None, 0.0991]),
+    leaf=st.sampled_from([0.0, 0.0173, 0.0937]),
+    decay=st.sampled_from([0.0, 1.0, 3.0]),
+)
+drafts = st.builds(
+    random_draft,
+    st.integers(0, 10**6),
+    st.integers(2, 24),
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.booleans(),
+)
 
 
 @settings(max_examples=250, deadline=None)
 @given(options, drafts)
-@example(Pruning(score="accum_prob", epsilon=0.0537), random_draft(15256, 9, 2.0, False))  # a tie but for rounding
+@example(
+    Pruning(score="accum_prob", epsilon=0.0537), random_draft(15256, 9, 2.0, False)
+)  # a tie but for rounding
 def test_brute_force_keeps_the_same(p: Pruning, case: tuple[Draft, torch.Tensor]) -> None:
     """Four trees an example, so 1000 of them."""
     draft, entropy = case
@@ -97,7 +122,9 @@ def test_brute_force_keeps_the_same(p: Pruning, case: tuple[Draft, torch.Tensor]
 
 @settings(max_examples=150, deadline=None)
 @given(options, drafts)
-def test_the_smaller_draft_is_the_same_tree_without_the_dropped(p: Pruning, case: tuple[Draft, torch.Tensor]) -> None:
+def test_the_smaller_draft_is_the_same_tree_without_the_dropped(
+    p: Pruning, case: tuple[Draft, torch.Tensor]
+) -> None:
     draft, entropy = case
     kept, (small, drafted, dropped) = p.kept(draft, entropy), p.prune(draft, entropy)
     for row in range(ROWS):
@@ -111,7 +138,11 @@ def test_the_smaller_draft_is_the_same_tree_without_the_dropped(p: Pruning, case
             assert int(small.parents[row, place]) == (-1 if parent < 0 else new[old.index(parent)])
             for name in ("tokens", "depth", "q"):
                 assert getattr(small, name)[row, place] == getattr(draft, name)[row, node]
-            above = [old[i] for i in small.ancestors[row, place].nonzero().flatten().tolist() if i < len(old)]
+            above = [
+                old[i]
+                for i in small.ancestors[row, place].nonzero().flatten().tolist()
+                if i < len(old)
+            ]
             assert above == draft.ancestors[row, node].nonzero().flatten().tolist()
     assert small.nodes == (max(len(r.nonzero()) for r in kept) if any(dropped) else draft.nodes)
 
@@ -121,13 +152,21 @@ def test_a_chain_stays_a_chain() -> None:
     draft = Draft.of_chain(torch.arange(5)[None], q=q, logits=torch.zeros(1, 5, 7))
     assert Pruning().prune(draft, torch.zeros(1))[0] is draft
     small = Pruning(score="accum_prob", epsilon=0.1).prune(draft, torch.zeros(1))[0]
-    assert small.chain and small.tokens.tolist() == [[0, 1, 2]] and small.parents.tolist() == [[-1, 0, 1]]
+    assert (
+        small.chain
+        and small.tokens.tolist() == [[0, 1, 2]]
+        and small.parents.tolist() == [[-1, 0, 1]]
+    )
     assert small.logits.shape == (1, 3, 7)
 
 
-@pytest.mark.parametrize("candidates,message", [
-    (DraftCapabilities("prompt_lookup", has_q=False, sampled=False), "has none"),
-    (DraftCapabilities("model", has_q=True, sampled=True), "model_greedy")])
+@pytest.mark.parametrize(
+    "candidates,message",
+    [
+        (DraftCapabilities("prompt_lookup", has_q=False, sampled=False), "has none"),
+        (DraftCapabilities("model", has_q=True, sampled=True), "model_greedy"),
+    ],
+)
 def test_refusals(candidates: DraftCapabilities, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Pruning().check(candidates)

@@ -1,5 +1,6 @@
-"""What rules are bound to: constants and how they are calibrated, classifiers, groups and counted answers, read from
-files and refused in one line where they belong to other models; and rules inside rules."""
+"""What rules are bound to: constants and how they are calibrated, classifiers, groups and counted
+answers, read from files and refused in one line where they belong to other models; and rules inside
+rules."""
 
 from __future__ import annotations
 
@@ -39,42 +40,102 @@ OTHER: Any = SimpleNamespace(**{**vars(TARGET), "fingerprint": "xyz", "source": 
 
 @pytest.mark.parametrize(("constants", "vacuous"), [(ARC_ONE, False), (ARC_THREE, True)])
 def test_constants_are_read_and_a_vacuous_bound_is_said_and_counted(
-        tmp_path: Path, caplog: pytest.LogCaptureFixture, constants: Any, vacuous: bool) -> None:
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, constants: Any, vacuous: bool
+) -> None:
     file, v = tmp_path / "arc.json", case(1, Sampling(1.0), sampled=False, tree=False)
     file.write_text(constants.model_dump_json())
     with caplog.at_level(logging.WARNING):
         rule = Arc(constants=file).bind(TARGET, None)
-    assert ("vacuous" in caplog.text) == vacuous == bool(rule.decide(v).flags["vacuous_bound"].any())
-    assert torch.equal(rule.decide(v).accept, TABLE["arc three" if vacuous else "arc one"].rule().decide(v).accept)
+    assert (
+        ("vacuous" in caplog.text) == vacuous == bool(rule.decide(v).flags["vacuous_bound"].any())
+    )
+    assert torch.equal(
+        rule.decide(v).accept, TABLE["arc three" if vacuous else "arc one"].rule().decide(v).accept
+    )
 
 
 JUDGE, BOTH = classifier("judge", "target"), classifier("autojudge", "both")
-MODELS = [SimpleNamespace(source=s, fingerprint=f, device="cpu") for s, f in (("t", "abc"), ("d", "def"))]
-ANSWERS = Answers(target="t", fingerprint="abc", draft="d", draft_fingerprint="def", corpus={},
-                  answers=[Answer(answer=[5, 6, 7, 6], drafted=[5, 9, 7, 9]), Answer(answer=[6, 6], drafted=[9, 8])])
+MODELS = [
+    SimpleNamespace(source=s, fingerprint=f, device="cpu") for s, f in (("t", "abc"), ("d", "def"))
+]
+ANSWERS = Answers(
+    target="t",
+    fingerprint="abc",
+    draft="d",
+    draft_fingerprint="def",
+    corpus={},
+    answers=[
+        Answer(answer=[5, 6, 7, 6], drafted=[5, 9, 7, 9]),
+        Answer(answer=[6, 6], drafted=[9, 8]),
+    ],
+)
 
 
-@pytest.mark.parametrize(("rule", "content", "models", "message"), [
-    ("arc", ARC_ONE, (OTHER, None), r"made with the target test \(abc\), and the target here is other \(xyz\); run"),
-    ("arc", {"target": "x"}, (TARGET, None), r"not constants of bench\.train calibrate: fingerprint: Field required"),
-    ("arc", ARC_THREE.model_copy(update={"edges": [0.5]}), (TARGET, None), "1 edges cannot separate 3 buckets"),
-    ("autojudge", BOTH, (MODELS[1], MODELS[1]), r"made with the target t \(abc\), and the target here is d"),
-    ("autojudge", BOTH, (MODELS[0], MODELS[0]), r"made with the draft d \(def\), and the draft here is t"),
-    ("autojudge", BOTH, (MODELS[0], None), "and the draft here is none"),
-    ("judge", BOTH, MODELS, "a classifier for rule=autojudge, not rule=judge"),
-    ("judge", JUDGE.model_copy(update={"mean": [0.0]}), (MODELS[0], None), "coef have 1, 20 and 20 entries"),
-    ("coarse_grained", {"groups": [[0, 99]]}, (TARGET, None), "token 99; ids go from 0 to 11"),
-    ("coarse_grained", [], (TARGET, None), "not a file of token groups"),
-    ("coarse_grained", {"groups": [[1, 1]]}, (TARGET, None), "token 1 twice"),
-    ("coarse_grained", "{", (TARGET, None), "not a file of token groups"),
-    ("csd", ANSWERS, (OTHER, None), "run `python -m bench.train mismatches`"),
-    ("csd", {**ANSWERS.model_dump(), "answers": [{"answer": [1], "drafted": []}]}, (TARGET, None),
-     "1 tokens of an answer and 0 drafted")])
-def test_a_file_that_does_not_fit_is_one_line(tmp_path: Path, rule: str, content: Any, models: Any,
-                                              message: str) -> None:
+@pytest.mark.parametrize(
+    ("rule", "content", "models", "message"),
+    [
+        (
+            "arc",
+            ARC_ONE,
+            (OTHER, None),
+            r"made with the target test \(abc\), and the target here is other \(xyz\); run",
+        ),
+        (
+            "arc",
+            {"target": "x"},
+            (TARGET, None),
+            r"not constants of bench\.train calibrate: fingerprint: Field required",
+        ),
+        (
+            "arc",
+            ARC_THREE.model_copy(update={"edges": [0.5]}),
+            (TARGET, None),
+            "1 edges cannot separate 3 buckets",
+        ),
+        (
+            "autojudge",
+            BOTH,
+            (MODELS[1], MODELS[1]),
+            r"made with the target t \(abc\), and the target here is d",
+        ),
+        (
+            "autojudge",
+            BOTH,
+            (MODELS[0], MODELS[0]),
+            r"made with the draft d \(def\), and the draft here is t",
+        ),
+        ("autojudge", BOTH, (MODELS[0], None), "and the draft here is none"),
+        ("judge", BOTH, MODELS, "a classifier for rule=autojudge, not rule=judge"),
+        (
+            "judge",
+            JUDGE.model_copy(update={"mean": [0.0]}),
+            (MODELS[0], None),
+            "coef have 1, 20 and 20 entries",
+        ),
+        ("coarse_grained", {"groups": [[0, 99]]}, (TARGET, None), "token 99; ids go from 0 to 11"),
+        ("coarse_grained", [], (TARGET, None), "not a file of token groups"),
+        ("coarse_grained", {"groups": [[1, 1]]}, (TARGET, None), "token 1 twice"),
+        ("coarse_grained", "{", (TARGET, None), "not a file of token groups"),
+        ("csd", ANSWERS, (OTHER, None), "run `python -m bench.train mismatches`"),
+        (
+            "csd",
+            {**ANSWERS.model_dump(), "answers": [{"answer": [1], "drafted": []}]},
+            (TARGET, None),
+            "1 tokens of an answer and 0 drafted",
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_one_line(
+    tmp_path: Path, rule: str, content: Any, models: Any, message: str
+) -> None:
     file = tmp_path / "given.json"
-    file.write_text(content if isinstance(content, str) else content.model_dump_json()
-                    if hasattr(content, "model_dump_json") else json.dumps(content))
+    file.write_text(
+        content
+        if isinstance(content, str)
+        else content.model_dump_json()
+        if hasattr(content, "model_dump_json")
+        else json.dumps(content)
+    )
     key = {"arc": "constants", "coarse_grained": "groups", "csd": "answers"}.get(rule, "classifier")
     with pytest.raises(ValueError, match=message) as refusal:
         registry.rule(rule)(**{key: file}).bind(*models)
@@ -82,7 +143,8 @@ def test_a_file_that_does_not_fit_is_one_line(tmp_path: Path, rule: str, content
 
 
 def test_files_that_fit(tmp_path: Path) -> None:
-    """A classifier of both models; overlapping groups, the rest alone; how often a mismatch must have been counted."""
+    """A classifier of both models; overlapping groups, the rest alone; how often a mismatch must
+    have been counted."""
     file = tmp_path / "given.json"
     file.write_text(BOTH.model_dump_json())
     assert Autojudge(classifier=file).bind(*MODELS).needs_draft_hidden()
@@ -97,23 +159,32 @@ def test_files_that_fit(tmp_path: Path) -> None:
 
 def test_groups_around_embeddings() -> None:
     embedding = torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 1.0], [0.1, 3.0], [-1.0, 0.0]])
-    target = SimpleNamespace(embedding=embedding, model=torch.nn.Identity(), vocab_size=5, device="cpu")
+    target = SimpleNamespace(
+        embedding=embedding, model=torch.nn.Identity(), vocab_size=5, device="cpu"
+    )
     groups = CoarseGrained(similarity=0.9).bind(target, None)._groups
-    assert CoarseGrained(similarity=0.9, token="keep").bind(target, None)._groups is groups, "searched for once"
-    own = [{int(g) for g, used in zip(*row, strict=True) if used}
-           for row in zip(groups.of, groups.member, strict=True)]
+    assert CoarseGrained(similarity=0.9, token="keep").bind(target, None)._groups is groups, (
+        "searched for once"
+    )
+    own = [
+        {int(g) for g, used in zip(*row, strict=True) if used}
+        for row in zip(groups.of, groups.member, strict=True)
+    ]
     assert own == [{0, 1}, {0, 1}, {2, 3}, {2, 3}, {4}]
     alone = CoarseGrained(similarity=1.1).bind(target, None)._groups
     assert alone.member.sum(1).tolist() == [1] * 5
     embedding[4] = embedding[0]
-    assert CoarseGrained(similarity=0.9).bind(target, None)._groups.member[4].sum() == 3, "other weights, other groups"
+    assert CoarseGrained(similarity=0.9).bind(target, None)._groups.member[4].sum() == 3, (
+        "other weights, other groups"
+    )
     p = torch.rand(3, 5).softmax(-1)
     torch.testing.assert_close(groups.mass(p).sum(-1), torch.ones(3))
     torch.testing.assert_close(groups.spread(groups.mass(p), p), p)
 
 
 def test_a_draft_carries_the_states_behind_its_own_tokens() -> None:
-    """As one forward over everything committed and drafted has them, also for the last draft token and ragged rows."""
+    """As one forward over everything committed and drafted has them, also for the last draft token
+    and ragged rows."""
     target, draft = language_model(layers=3), language_model(layers=1)
     rows = prompts(3)
     settings = DraftSettings(4, Sampling(0.0), needs_q=False, needs_hidden=True)
@@ -122,33 +193,56 @@ def test_a_draft_carries_the_states_behind_its_own_tokens() -> None:
         found = proposer.propose(rows, torch.zeros(3, 4))
         for i, row in enumerate(rows):
             ids = row + found.tokens[i, 1:].tolist()
-            states = draft.forward(torch.tensor([ids]), draft.new_cache(1, 64), hidden=True).hidden[0]
-            torch.testing.assert_close(found.hidden[i], states[len(row) - 1:], atol=1e-4, rtol=1e-4)
-        rows = [[*row, *found.tokens[i, 1:3 + i].tolist(), 7] for i, row in enumerate(rows)]
+            states = draft.forward(torch.tensor([ids]), draft.new_cache(1, 64), hidden=True).hidden[
+                0
+            ]
+            torch.testing.assert_close(
+                found.hidden[i], states[len(row) - 1 :], atol=1e-4, rtol=1e-4
+            )
+        rows = [[*row, *found.tokens[i, 1 : 3 + i].tolist(), 7] for i, row in enumerate(rows)]
     assert len({len(row) for row in rows}) > 1
 
 
-@pytest.mark.parametrize(("build", "message"), [
-    (lambda: Arc(theta=1.1), "less than or equal to 1"),
-    (lambda: Either(first={"name": "nothing"}), "name=nothing cannot be combined; give one of: arc, "),
-    (lambda: Either(first={}), "name=None cannot be"),
-    (lambda: Either(first={"name": "either"}), "name=either cannot be"),
-    (lambda: Either(first={"name": "mars", "thta": 1}), "mars: thta: Extra inputs"),
-    (lambda: ArgmaxOnly(of={"name": "either"}), "name=either cannot be combined"),
-    (lambda: SecureSd(relaxed={"name": "fly"}), "name=fly cannot be combined"),
-    (lambda: SecureSd(relaxed={"name": "secure_sd"}), "cannot be combined"),
-    (lambda: SecureSd(relaxed={"name": "ensemble", "w_first": 1.0}), "name=ensemble cannot be combined"),
-    (lambda: SecureSd(relaxed={"name": "lossy", "alpha": 2}), "lossy: alpha"),
-    (lambda: NearTop(protected=(12,)).bind(TARGET, None), "rule.protected"),
-    (lambda: RelaxedTopk(span="thinking", begin=5, end=12).bind(TARGET, None), "vocabulary has 12 entries")])
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Arc(theta=1.1), "less than or equal to 1"),
+        (
+            lambda: Either(first={"name": "nothing"}),
+            "name=nothing cannot be combined; give one of: arc, ",
+        ),
+        (lambda: Either(first={}), "name=None cannot be"),
+        (lambda: Either(first={"name": "either"}), "name=either cannot be"),
+        (lambda: Either(first={"name": "mars", "thta": 1}), "mars: thta: Extra inputs"),
+        (lambda: ArgmaxOnly(of={"name": "either"}), "name=either cannot be combined"),
+        (lambda: SecureSd(relaxed={"name": "fly"}), "name=fly cannot be combined"),
+        (lambda: SecureSd(relaxed={"name": "secure_sd"}), "cannot be combined"),
+        (
+            lambda: SecureSd(relaxed={"name": "ensemble", "w_first": 1.0}),
+            "name=ensemble cannot be combined",
+        ),
+        (lambda: SecureSd(relaxed={"name": "lossy", "alpha": 2}), "lossy: alpha"),
+        (lambda: NearTop(protected=(12,)).bind(TARGET, None), "rule.protected"),
+        (
+            lambda: RelaxedTopk(span="thinking", begin=5, end=12).bind(TARGET, None),
+            "vocabulary has 12 entries",
+        ),
+    ],
+)
 def test_options_that_do_not_fit(build: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
 
 
 def test_randomness_of_a_rules_own_is_said() -> None:
-    assert not Dropmatch(p_drop=0.0).has_own_randomness() and not DropoutHead(p_drop=0.0).has_own_randomness()
-    assert Dropmatch().has_own_randomness() and Dropmatch(p_drop=0.0, selection="nucleus").has_own_randomness()
+    assert (
+        not Dropmatch(p_drop=0.0).has_own_randomness()
+        and not DropoutHead(p_drop=0.0).has_own_randomness()
+    )
+    assert (
+        Dropmatch().has_own_randomness()
+        and Dropmatch(p_drop=0.0, selection="nucleus").has_own_randomness()
+    )
 
 
 def test_a_rule_needs_what_the_rules_inside_need() -> None:
@@ -156,17 +250,30 @@ def test_a_rule_needs_what_the_rules_inside_need() -> None:
     for first, second in ((plain, {"name": "dropmatch"}), ({"name": "dropmatch"}, plain)):
         inside = Either(first=first, second=second)
         assert inside.needs_hidden() and inside.needs_q(Sampling(0.0))
-    assert not Either(first=plain, second=plain).needs_hidden() and not ArgmaxOnly(of=plain).needs_q(Sampling(1.0))
+    assert not Either(first=plain, second=plain).needs_hidden() and not ArgmaxOnly(
+        of=plain
+    ).needs_q(Sampling(1.0))
     with pytest.raises(ValueError, match="rule=lossy is defined for tokens drawn"):
-        SecureSd(relaxed={"name": "lossy"}).check(DraftCapabilities("eagle3", True, sampled=False), Sampling(1.0))
+        SecureSd(relaxed={"name": "lossy"}).check(
+            DraftCapabilities("eagle3", True, sampled=False), Sampling(1.0)
+        )
 
 
 @pytest.mark.parametrize("alternative", ["runner_up", "uniform"])
 def test_a_position_is_measured_as_by_whole_forwards(alternative: str) -> None:
-    """Every number again from forwards of the whole text with one token replaced, without a cache, in float64."""
+    """Every number again from forwards of the whole text with one token replaced, without a cache,
+    in float64."""
     target, (context, answer) = language_model(layers=3), prompts(2, low=8, high=12)
-    found = measure(target, context, answer, Sampling(0.8, top_k=20), count=99, top=10, alternative=alternative,
-                    rng=np.random.default_rng(0))
+    found = measure(
+        target,
+        context,
+        answer,
+        Sampling(0.8, top_k=20),
+        count=99,
+        top=10,
+        alternative=alternative,
+        rng=np.random.default_rng(0),
+    )
     assert len(found) == len(answer)
     embedding = target.embedding.double().numpy()
     white = 1 / embedding.std(0, ddof=1)
@@ -183,16 +290,22 @@ def test_a_position_is_measured_as_by_whole_forwards(alternative: str) -> None:
         p = np.zeros(len(z))
         p[kept] = softmax(z[kept] / 0.8)
         others = order[1:2] if alternative == "runner_up" else order[1:10]
-        distance = {other: np.sum((white * (embedding[other] - embedding[best])) ** 2) for other in others}
+        distance = {
+            other: np.sum((white * (embedding[other] - embedding[best])) ** 2) for other in others
+        }
         other = min(distance, key=lambda token: abs(distance[token] - position.embedding_distance))
-        assert position.embedding_distance == pytest.approx(distance[other], rel=1e-4), "an allowed alternative"
+        assert position.embedding_distance == pytest.approx(distance[other], rel=1e-4), (
+            "an allowed alternative"
+        )
         q, r = (logits([*before, token]) for token in (best, other))
         union = sorted({*np.argsort(-q)[:10], *np.argsort(-r)[:10]})
         expected = rule_reference.distance("js", softmax(q[union]), softmax(r[union]))
         assert position.js == pytest.approx(expected, abs=1e-5)
         assert position.margin == pytest.approx(np.log(p[best] / p[other]) ** 2, rel=1e-3)
         positive = p[p > 0]
-        assert position.entropy == pytest.approx(-(positive * np.log(positive)).sum() / np.log(len(z)), abs=1e-5)
+        assert position.entropy == pytest.approx(
+            -(positive * np.log(positive)).sum() / np.log(len(z)), abs=1e-5
+        )
         checked += 1
     assert checked == len(answer)
 
@@ -207,22 +320,38 @@ def random_positions(n: int, seed: int = 0) -> list[BoundSample]:
 
 def test_constants_are_the_quantiles_of_algorithm_1() -> None:
     positions, delta = random_positions(400), 0.05
-    js, distance, margin = (np.array([getattr(p, name) for p in positions])
-                            for name in ("js", "embedding_distance", "margin"))
+    js, distance, margin = (
+        np.array([getattr(p, name) for p in positions])
+        for name in ("js", "embedding_distance", "margin")
+    )
     found = fit(positions, delta=delta)
     c, a = np.quantile(js / distance, 0.95), np.quantile(js / margin, 0.95)
     assert (found.c, found.alpha_kappa) == (pytest.approx(c), pytest.approx(a))
     assert found.tau == pytest.approx(np.quantile(np.minimum(c * distance, a * margin), 0.95))
-    assert np.mean(js <= found.c * distance) >= 0.95  # each bound alone covers; the smaller of both need not
+    assert (
+        np.mean(js <= found.c * distance) >= 0.95
+    )  # each bound alone covers; the smaller of both need not
     released = fit(positions, delta=delta, trim=0.005, slack=0.7)
     assert released.c == pytest.approx(np.quantile(np.sort(js / distance)[:398], 0.95))
     assert released.tau > found.tau
 
 
-@pytest.mark.parametrize(("given", "refused"), [
-    (["pair=llama31_8b"], "task=mini_instruct: the paper calibrates pair=llama31_8b on oasst1; give task=oasst1"),
-    (["pair=qwen3_8b", "task=gsm8k"], "task=gsm8k: the paper calibrates pair=qwen3_8b on oasst1"),
-    (["pair=llama31_8b", "task=oasst1"], ""), (["pair=local", "pair.target=x", "task=gsm8k"], ""), ([], "")])
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        (
+            ["pair=llama31_8b"],
+            "task=mini_instruct: the paper calibrates pair=llama31_8b on oasst1; give task=oasst1",
+        ),
+        (
+            ["pair=qwen3_8b", "task=gsm8k"],
+            "task=gsm8k: the paper calibrates pair=qwen3_8b on oasst1",
+        ),
+        (["pair=llama31_8b", "task=oasst1"], ""),
+        (["pair=local", "pair.target=x", "task=gsm8k"], ""),
+        ([], ""),
+    ],
+)
 def test_the_papers_pairs_are_calibrated_on_its_corpus(given: list[str], refused: str) -> None:
     with composer(name="calibrate") as hydra:
         config = hydra.point([*given, "engine.device=cpu"]).config

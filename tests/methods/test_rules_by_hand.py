@@ -1,4 +1,5 @@
-"""Rules by hand: where float32 ends, where options meet, and what a context's numbers must come to."""
+"""Rules by hand: where float32 ends, where options meet, and what a context's numbers must come
+to."""
 
 from __future__ import annotations
 
@@ -27,15 +28,27 @@ from tests.helpers.rule_table import TABLE, case
 COLD, WARM = Sampling(0.0), Sampling(1.0)
 
 
-def one_context(logits: list[float], tokens: list[int], u: list[float], sampling: Sampling = WARM, *,
-                draft_logits: list[float] | None = None, sampled: bool = False) -> Verification:
+def one_context(
+    logits: list[float],
+    tokens: list[int],
+    u: list[float],
+    sampling: Sampling = WARM,
+    *,
+    draft_logits: list[float] | None = None,
+    sampled: bool = False,
+) -> Verification:
     """A root with the given children."""
     n, vocab = len(tokens) + 1, len(logits)
     z = torch.tensor(logits).expand(1, n, vocab)
     draft_z = z if draft_logits is None else torch.tensor(draft_logits).expand(1, n, vocab)
     all_tokens = torch.tensor([[0, *tokens]])
-    draft = Draft.of_parents(all_tokens, torch.tensor([[-1] + [0] * len(tokens)]), sampled=sampled, logits=draft_z,
-                             q=draft_z.softmax(-1).gather(2, all_tokens[..., None])[..., 0])
+    draft = Draft.of_parents(
+        all_tokens,
+        torch.tensor([[-1] + [0] * len(tokens)]),
+        sampled=sampled,
+        logits=draft_z,
+        q=draft_z.softmax(-1).gather(2, all_tokens[..., None])[..., 0],
+    )
     return Verification(draft, z, sampling, torch.tensor([[0.0, *u]]))
 
 
@@ -58,7 +71,8 @@ def test_mars_is_strict_and_counts_where_the_ratio_means_nothing() -> None:
 
 @pytest.mark.parametrize("variant", ["algorithm1", "sampling"])
 def test_tied_logits(variant: str) -> None:
-    """A tie has ratio 1: relaxed below theta 1, but at theta 1 the first of the tied tokens alone is the argmax."""
+    """A tie has ratio 1: relaxed below theta 1, but at theta 1 the first of the tied tokens alone
+    is the argmax."""
     v = one_context([1.0, 5.0, 5.0], [2], [0.999])
     assert accepted(Mars(theta=0.99, variant=variant), v) == [True]
     assert accepted(Mars(theta=1.0, variant=variant), v) == [False]
@@ -66,7 +80,8 @@ def test_tied_logits(variant: str) -> None:
 
 @pytest.mark.parametrize("sampled", [False, True])
 def test_rejection_of_all_mass_still_emits_a_possible_token(sampled: bool) -> None:
-    """Children that hold all the mass: if rounding rejects the last one too, p is drawn from, not emptiness."""
+    """Children that hold all the mass: if rounding rejects the last one too, p is drawn from, not
+    emptiness."""
     almost_one = float(torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)))
     for sampling in (WARM, Sampling(0.3, top_k=2), Sampling(1.0, top_k=1)):
         v = one_context([0.0, 9.0, 8.7, -60.0], [1, 2], [almost_one] * 2, sampling, sampled=sampled)
@@ -79,19 +94,28 @@ def test_rejection_of_all_mass_still_emits_a_possible_token(sampled: bool) -> No
 
 def test_token_without_target_mass_is_never_accepted() -> None:
     for sampled in (False, True):
-        v = one_context([0.0, 9.0, 8.7, 1.0], [3, 1, 2, 0], [0.0] * 4, Sampling(1.0, top_k=2), sampled=sampled)
+        v = one_context(
+            [0.0, 9.0, 8.7, 1.0], [3, 1, 2, 0], [0.0] * 4, Sampling(1.0, top_k=2), sampled=sampled
+        )
         for rule in (Lossless(), Lossless(q_mode="draft")):
             assert not accepted(rule, v)[0] and not accepted(rule, v)[3]
             assert rule.emit(v, torch.tensor([0]))[0, [0, 3]].sum() == 0
 
 
 def test_children_whose_mass_rounds_to_more_than_one() -> None:
-    """Twelve children hold all the mass, in float32 sometimes more; one without mass comes last and stays rejected."""
+    """Twelve children hold all the mass, in float32 sometimes more; one without mass comes last and
+    stays rejected."""
     vocab, rows = 13, 300
-    z = torch.randn(rows, 1, vocab, generator=torch.Generator().manual_seed(0)).expand(-1, vocab + 1, -1).clone()
+    z = (
+        torch.randn(rows, 1, vocab, generator=torch.Generator().manual_seed(0))
+        .expand(-1, vocab + 1, -1)
+        .clone()
+    )
     z[..., -1] = -200.0
-    draft = Draft.of_parents(torch.tensor([[0, *range(vocab)]]).expand(rows, -1),
-                             torch.tensor([[-1] + [0] * vocab]).expand(rows, -1))
+    draft = Draft.of_parents(
+        torch.tensor([[0, *range(vocab)]]).expand(rows, -1),
+        torch.tensor([[-1] + [0] * vocab]).expand(rows, -1),
+    )
     v = Verification(draft, z, WARM, torch.full((rows, vocab + 1), 0.9))
     before_last = v.earlier_siblings[:, -1:].float() @ v.p_token[..., None]
     assert (before_last > 1).any()
@@ -149,25 +173,33 @@ def test_a_token_that_the_draft_lacks_leaves_bounded_divergences_finite() -> Non
 
 @pytest.mark.parametrize("kind", ["js", "js_released", "kl", "kl_released", "tv", "topk_js"])
 def test_the_ends_of_thresholds(kind: Divergence) -> None:
-    """FSD at 0 keeps where both distributions are equal, and there alone; random keeps all at 1 and nothing at 0."""
+    """FSD at 0 keeps where both distributions are equal, and there alone; random keeps all at 1 and
+    nothing at 0."""
     v = case(0, WARM, sampled=False, tree=False)
     asked = v.draft.valid & (v.draft.depth > 0)
     assert Fsd(divergence=kind, threshold=1e30).decide(v).accept[asked].all()
     assert not Fsd(divergence=kind, threshold=0.0).decide(v).accept[asked].any()
     twin = Verification(v.draft, v.draft.logits.nan_to_num(), v.sampling, torch.zeros_like(v.u))
     assert Fsd(divergence=kind, threshold=0.0).decide(twin).accept[asked].all()
-    assert not Random(rate=0.0).decide(twin).accept.any() and Random(rate=1.0).decide(v).accept.all()
+    assert (
+        not Random(rate=0.0).decide(twin).accept.any() and Random(rate=1.0).decide(v).accept.all()
+    )
 
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_dropmatch_with_a_draft_vocabulary_of_its_own(tree: bool) -> None:
-    """Tokens that a head does not have are at minus infinity: they add the centroid's side of JS alone."""
+    """Tokens that a head does not have are at minus infinity: they add the centroid's side of JS
+    alone."""
     entry, by_divergence = TABLE["dropmatch"], 0
     for seed in range(4):
         v = case(seed, COLD, sampled=False, tree=tree)
-        v = Verification(replace(v.draft, logits=v.draft.logits.clone()), v.logits, COLD, v.u, v.hidden)
+        v = Verification(
+            replace(v.draft, logits=v.draft.logits.clone()), v.logits, COLD, v.u, v.hidden
+        )
         v.draft.logits[..., 9:] = -torch.inf
-        kept, majority = (walk(v, entry.rule(variant=one).decide(v)).kept for one in ("js", "majority"))
+        kept, majority = (
+            walk(v, entry.rule(variant=one).decide(v)).kept for one in ("js", "majority")
+        )
         tested = kept & (v.draft.depth > 0)
         assert entry.rule().statistics(v)["js_centroid"][tested].isfinite().all()
         for row in range(len(v.u)):
@@ -182,18 +214,34 @@ def test_masks_drop_evenly_and_do_not_repeat() -> None:
     found = words(u, torch.arange(500)).double() / 2**32
     assert stats.kstest(found.flatten()[::7].numpy(), "uniform").pvalue > 1e-3
     dropped = (found < 0.3).double()
-    assert stats.chisquare(torch.stack([dropped.sum(), (1 - dropped).sum()]).numpy(),
-                           [0.3 * found.numel(), 0.7 * found.numel()]).pvalue > 1e-3
+    assert (
+        stats.chisquare(
+            torch.stack([dropped.sum(), (1 - dropped).sum()]).numpy(),
+            [0.3 * found.numel(), 0.7 * found.numel()],
+        ).pvalue
+        > 1e-3
+    )
     for axis in (0, 2):  # neighbouring rows, neighbouring units
-        one, other = dropped.narrow(axis, 0, dropped.shape[axis] - 1), dropped.narrow(axis, 1, dropped.shape[axis] - 1)
+        one, other = (
+            dropped.narrow(axis, 0, dropped.shape[axis] - 1),
+            dropped.narrow(axis, 1, dropped.shape[axis] - 1),
+        )
         assert abs(np.corrcoef(one.flatten(), other.flatten())[0, 1]) < 4 / one.numel() ** 0.5
 
 
 def test_what_top_k_removed_is_in_no_set() -> None:
-    """A token that the target's filter removed is not kept because alpha is 1: pi gives it nothing."""
-    logits, draft_logits = torch.tensor([[3.0, 2.0, 1.0, -5.0]]), torch.tensor([[0.0, 0.0, 0.0, 9.0]])
+    """A token that the target's filter removed is not kept because alpha is 1: pi gives it
+    nothing."""
+    logits, draft_logits = (
+        torch.tensor([[3.0, 2.0, 1.0, -5.0]]),
+        torch.tensor([[0.0, 0.0, 0.0, 9.0]]),
+    )
     sampling = Sampling(1.0, top_k=2)
-    processed, paper = (every_token(TABLE["cascade_tok"].rule(alpha=1.0, top_set=kind), logits, draft_logits, sampling)
-                        for kind in ("processed", "paper"))
+    processed, paper = (
+        every_token(
+            TABLE["cascade_tok"].rule(alpha=1.0, top_set=kind), logits, draft_logits, sampling
+        )
+        for kind in ("processed", "paper")
+    )
     assert float(processed.accept[0, 3]) < 1e-6 < 1.0 == float(paper.accept[0, 3])
     torch.testing.assert_close(processed.emitted, processed.p, atol=2e-4, rtol=0.0)

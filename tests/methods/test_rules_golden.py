@@ -29,14 +29,28 @@ REAL = "acceptance/real_trees_llama_16_3_4"
 
 
 def verification(cases: list[dict], logits: list[np.ndarray], sampling: Sampling) -> Verification:
-    """Trees of different sizes as the rows of one batch, the smaller ones padded with invalid nodes under the root."""
-    rows, nodes, vocab = len(cases), max(len(case["parents"]) for case in cases), np.shape(logits[0])[-1]
-    tokens, parents = torch.zeros(rows, nodes, dtype=torch.long), torch.zeros(rows, nodes, dtype=torch.long)
+    """Trees of different sizes as the rows of one batch, the smaller ones padded with invalid nodes
+    under the root."""
+    rows, nodes, vocab = (
+        len(cases),
+        max(len(case["parents"]) for case in cases),
+        np.shape(logits[0])[-1],
+    )
+    tokens, parents = (
+        torch.zeros(rows, nodes, dtype=torch.long),
+        torch.zeros(rows, nodes, dtype=torch.long),
+    )
     q, z = torch.ones(rows, nodes), torch.full((rows, nodes, vocab), torch.nan)
     for row, case in enumerate(cases):
         n = len(case["parents"])
-        tokens[row, :n], parents[row, :n] = torch.tensor(case["draft_tokens"]), torch.tensor(case["parents"])
-        q[row, :n], z[row, :n] = torch.tensor(case["node_q"]), torch.as_tensor(logits[row], dtype=torch.float32)
+        tokens[row, :n], parents[row, :n] = (
+            torch.tensor(case["draft_tokens"]),
+            torch.tensor(case["parents"]),
+        )
+        q[row, :n], z[row, :n] = (
+            torch.tensor(case["node_q"]),
+            torch.as_tensor(logits[row], dtype=torch.float32),
+        )
     valid = ~z.isnan().any(-1)
     draft = Draft.of_parents(tokens, parents, valid=valid, q=q)
     return Verification(draft, z, sampling, torch.zeros(rows, nodes))
@@ -52,19 +66,27 @@ def synthetic(golden_json) -> list[tuple[list[dict], Verification]]:
     for cases in groups.values():
         processor = cases[0]["processor"]
         sampling = Sampling(processor["temperature"], processor["top_k"], processor["top_p"] or 1.0)
-        batches.append((cases, verification(cases, [case["node_logits"] for case in cases], sampling)))
+        batches.append(
+            (cases, verification(cases, [case["node_logits"] for case in cases], sampling))
+        )
     return batches
 
 
 def rule_of(result: dict) -> Rule:
-    """EAGLE takes candidates as point masses; MARS takes the draft's probabilities where it is handed them."""
+    """EAGLE takes candidates as point masses; MARS takes the draft's probabilities where it is
+    handed them."""
     if result["function"] == "eagle":
         return Lossless()
-    return Mars(variant="released", theta=result["threshold"], q_mode="draft" if result["retrieve_probs"] else "exact")
+    return Mars(
+        variant="released",
+        theta=result["threshold"],
+        q_mode="draft" if result["retrieve_probs"] else "exact",
+    )
 
 
 def assert_same_outcomes(results: list[dict], v: Verification) -> torch.Tensor:
-    """One recorded result per row, all of one rule. Returns the distribution [B, V] of the first emitted token."""
+    """One recorded result per row, all of one rule. Returns the distribution [B, V] of the first
+    emitted token."""
     rule = rule_of(results[0])
     found = outcomes(rule, v)
     for row, result in enumerate(results):
@@ -73,14 +95,18 @@ def assert_same_outcomes(results: list[dict], v: Verification) -> torch.Tensor:
             expected[tuple(outcome["accepted_nodes"])] += outcome["prob"]
         for path in expected.keys() | found[row].keys():
             where = f"{rule!r} row {row} path {path}"
-            assert found[row].get(path, 0.0) == pytest.approx(expected.get(path, 0.0), abs=1e-6), where
+            assert found[row].get(path, 0.0) == pytest.approx(expected.get(path, 0.0), abs=1e-6), (
+                where
+            )
     for outcome in itertools.zip_longest(*(result["exact_outcomes"] for result in results)):
         last = torch.tensor([o["accepted_nodes"][-1] if o else 0 for o in outcome])
         weights, p = rule.emit(v, last).double(), v.p_at(last).double()
         emitted = weights / weights.sum(-1, keepdim=True)
         for row, o in enumerate(outcome):
             if o and (o["sample_p_is_target"] or "sample_p" in o):
-                expected_p = p[row] if o["sample_p_is_target"] else torch.tensor(o["sample_p"]).double()
+                expected_p = (
+                    p[row] if o["sample_p_is_target"] else torch.tensor(o["sample_p"]).double()
+                )
                 torch.testing.assert_close(emitted[row], expected_p, atol=2e-6, rtol=2e-5)
     return first_token(rule, v, found)
 
@@ -89,7 +115,9 @@ def test_synthetic_trees(synthetic) -> None:
     for cases, v in synthetic:
         for results in zip(*(case["results"] for case in cases), strict=True):
             first = assert_same_outcomes(results, v)
-            marginal = torch.tensor([result["exact_first_token_marginal"] for result in results]).double()
+            marginal = torch.tensor(
+                [result["exact_first_token_marginal"] for result in results]
+            ).double()
             torch.testing.assert_close(first, marginal, atol=2e-6, rtol=1e-5)
 
 
@@ -100,7 +128,9 @@ def test_synthetic_greedy(synthetic) -> None:
             kept = walk(cold, rule.decide(cold))
             token = rule.next_token(cold, kept.last, v.u[:, 0])
             for row, case in enumerate(cases):
-                assert kept.kept[row].nonzero().flatten().tolist() == case["greedy"]["accepted_nodes"]
+                assert (
+                    kept.kept[row].nonzero().flatten().tolist() == case["greedy"]["accepted_nodes"]
+                )
                 assert int(token[row]) == case["greedy"]["next_token"]
 
 
@@ -109,35 +139,55 @@ def test_real_trees(golden, golden_json) -> None:
     v = verification(cases, [logits[f"node_logits_{i}"] for i in range(len(cases))], Sampling(1.0))
     for results in zip(*(case["results"] for case in cases), strict=True):
         bias = (assert_same_outcomes(results, v) - v.p[:, 0].double()).abs().sum(-1) / 2
-        np.testing.assert_allclose(bias, [result["tv_first_token_vs_target"] for result in results], atol=2e-6)
+        np.testing.assert_allclose(
+            bias, [result["tv_first_token_vs_target"] for result in results], atol=2e-6
+        )
 
 
-FSD_TYPES = {"js_div": "js_released", "kl_div": "kl_released", "kl_div_reversed": "kl", "tv_div": "tv",
-             "top_k_js_div": "topk_js_released", "top_k_kl_div": "topk_kl_released", "top_k_tv_div": "topk_tv"}
+FSD_TYPES = {
+    "js_div": "js_released",
+    "kl_div": "kl_released",
+    "kl_div_reversed": "kl",
+    "tv_div": "tv",
+    "top_k_js_div": "topk_js_released",
+    "top_k_kl_div": "topk_kl_released",
+    "top_k_tv_div": "topk_tv",
+}
 
 
 def assert_same_numbers(found: torch.Tensor, recorded: list[float | str], where: str) -> None:
     """Both sides are float32, so 1e-6 means absolute below 1 and relative above."""
-    np.testing.assert_allclose(found.double().numpy(), [float(x) for x in recorded], 1e-6, 1e-6, err_msg=where)
+    np.testing.assert_allclose(
+        found.double().numpy(), [float(x) for x in recorded], 1e-6, 1e-6, err_msg=where
+    )
 
 
 @pytest.mark.parametrize("recorded,kind", FSD_TYPES.items())
 def test_fsd_divergences(golden_json, recorded: str, kind: str) -> None:
     data = golden_json("fsd/fsd_cases.json.gz")
-    processing = Sampling(data["processed_config"]["temperature"], data["processed_config"]["top_k"])
+    processing = Sampling(
+        data["processed_config"]["temperature"], data["processed_config"]["top_k"]
+    )
     for case in data["cases"]:
         where = f"case {case['id']} ({case['kind']}) {recorded}"
         z, draft_z = torch.tensor(case["target_logits"])[:-1], torch.tensor(case["draft_logits"])
         p, q = z.softmax(-1), draft_z.softmax(-1)
         assert_same_numbers(divergence(kind, p, q), case["div"][recorded], where)
-        assert_same_numbers(divergence(kind, smooth(p), smooth(q)), case["div_eps"][recorded], f"{where} smoothed")
-        if f"{recorded}_processed" in case["div"] and kind != "kl":  # the code processes nothing for the reversed one
+        assert_same_numbers(
+            divergence(kind, smooth(p), smooth(q)), case["div_eps"][recorded], f"{where} smoothed"
+        )
+        if (
+            f"{recorded}_processed" in case["div"] and kind != "kl"
+        ):  # the code processes nothing for the reversed one
             p, q = smooth(processing.probs(z)), smooth(processing.probs(draft_z))
-            assert_same_numbers(divergence(kind, p, q), case["div"][f"{recorded}_processed"], f"{where} processed")
+            assert_same_numbers(
+                divergence(kind, p, q), case["div"][f"{recorded}_processed"], f"{where} processed"
+            )
 
 
-FSD_RULES = ([(name, kind, False) for name, kind in FSD_TYPES.items()]
-             + [(f"{name}_processed", FSD_TYPES[name], True) for name in ("js_div", "kl_div", "tv_div")])
+FSD_RULES = [(name, kind, False) for name, kind in FSD_TYPES.items()] + [
+    (f"{name}_processed", FSD_TYPES[name], True) for name in ("js_div", "kl_div", "tv_div")
+]
 
 
 @pytest.mark.parametrize("recorded,kind,processed", FSD_RULES)
@@ -148,12 +198,19 @@ def test_fsd_decisions(golden_json, recorded: str, kind: str, processed: bool) -
     for case in data["cases"]:
         z, draft_z = torch.tensor([case["target_logits"]]), torch.tensor([case["draft_logits"]])
         unread = torch.full_like(draft_z[:, :1], torch.nan)  # the last context was not drafted from
-        draft = Draft.of_chain(torch.tensor([[0, *case["candidate_tokens"]]]), logits=torch.cat([draft_z, unread], 1),
-                               q=torch.ones(1, z.shape[1]))
+        draft = Draft.of_chain(
+            torch.tensor([[0, *case["candidate_tokens"]]]),
+            logits=torch.cat([draft_z, unread], 1),
+            q=torch.ones(1, z.shape[1]),
+        )
         v = Verification(draft, z, sampling, torch.zeros(draft.tokens.shape))
         for threshold, mask in case["accept"][recorded].items():
-            decision = Fsd(divergence=kind, threshold=float(threshold), processed=processed).decide(v)
-            assert decision.accept[0, 1:].tolist() == mask, f"case {case['id']} {recorded} {threshold}"
+            decision = Fsd(divergence=kind, threshold=float(threshold), processed=processed).decide(
+                v
+            )
+            assert decision.accept[0, 1:].tolist() == mask, (
+                f"case {case['id']} {recorded} {threshold}"
+            )
             assert int(walk(v, decision).length) == case["n_matches"][recorded][threshold]
             accepted += sum(mask)
     assert accepted > 0
@@ -161,10 +218,12 @@ def test_fsd_decisions(golden_json, recorded: str, kind: str, processed: bool) -
 
 # --- rules of production engines and of papers: golden/more_rules
 
+
 @pytest.fixture
 def cases(golden):
     def load(name: str) -> list[dict[str, Any]]:
         return json.loads(golden(f"more_rules/{name}.json").read_text())["cases"]
+
     return load
 
 
@@ -173,19 +232,37 @@ def assert_close(found: Any, expected: Any, where: str) -> None:
 
 
 def named(name: str, case: dict[str, Any]) -> tuple[Rule, Sampling]:
-    params = {key: value for key, value in case["params"].items() if key not in ("draft", "replacement")}
+    params = {
+        key: value for key, value in case["params"].items() if key not in ("draft", "replacement")
+    }
     return registry.rule(name)(**params), Sampling(**case["sampling"])
 
 
-@pytest.mark.parametrize("name", ["cactus", "lossy", "cascade_opt", "cascade_tok", "r_fuzzy", "ensemble", "contrastive",
-                                  "entropy_verify", "ears"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cactus",
+        "lossy",
+        "cascade_opt",
+        "cascade_tok",
+        "r_fuzzy",
+        "ensemble",
+        "contrastive",
+        "entropy_verify",
+        "ears",
+    ],
+)
 def test_one_token(cases, name: str) -> None:
     compared = 0
     for case in cases(name):
         rule, sampling = named(name, case)
         expected, token = case["expected"], case["token"]
-        logits, draft_logits = (torch.tensor([case[key]]) for key in ("target_logits", "draft_logits"))
-        one = every_token(rule, logits, draft_logits, sampling, sampled=case["params"].get("draft") != "one_hot")
+        logits, draft_logits = (
+            torch.tensor([case[key]]) for key in ("target_logits", "draft_logits")
+        )
+        one = every_token(
+            rule, logits, draft_logits, sampling, sampled=case["params"].get("draft") != "one_hot"
+        )
         assert_close(one.accept[0, token], expected["accept"], case["id"])
         for other, accept in enumerate(expected.get("accept_by_token", [])):
             if accept is not None:
@@ -202,12 +279,19 @@ def test_threshold_in_one_context(cases) -> None:
     for case in cases("threshold"):
         if case["kind"] == "tree":
             continue
-        (rule, sampling), expected, children = named("threshold", case), case["expected"], case["children"]
-        draft = Draft.of_parents(torch.tensor([[0, *children]]), torch.tensor([[-1] + [0] * len(children)]))
+        (rule, sampling), expected, children = (
+            named("threshold", case),
+            case["expected"],
+            case["children"],
+        )
+        draft = Draft.of_parents(
+            torch.tensor([[0, *children]]), torch.tensor([[-1] + [0] * len(children)])
+        )
         logits = torch.tensor(case["target_logits"]).expand(1, draft.nodes, -1)
         v, reached = Verification(draft, logits, sampling, torch.zeros(draft.tokens.shape)), 1.0
-        for accept, in_turn, outcome in zip(acceptance(rule, v)[0, 1:], expected["accept_in_turn"],
-                                            expected["outcome"], strict=True):
+        for accept, in_turn, outcome in zip(
+            acceptance(rule, v)[0, 1:], expected["accept_in_turn"], expected["outcome"], strict=True
+        ):
             if in_turn is not None:
                 assert_close(accept, in_turn, case["id"])
             assert_close(reached * accept, outcome, case["id"])
@@ -220,20 +304,28 @@ def test_threshold_in_one_context(cases) -> None:
 
 
 def along(case: dict[str, Any], sampling: Sampling, state: State | None = None) -> Verification:
-    """A chain, or one block of a request. Rows without draft logits are deterministic candidates."""
+    """A chain, or one block of a request. Rows without draft logits are deterministic
+    candidates."""
     z, tokens = torch.tensor([case["target_logits"]]), torch.tensor([[0, *case["tokens"]]])
     u = torch.tensor([[0.0, *case.get("u", [0.5] * len(case["tokens"]))]])
     if case.get("draft_logits") is None or case["kind"] == "one_hot" or sampling.greedy:
         return Verification(Draft.of_chain(tokens), z, sampling, u, state=state)
     draft_z = torch.tensor([case["draft_logits"]])
     q = sampling.probs(draft_z).gather(-1, tokens[:, 1:, None])[..., 0]
-    draft = Draft.of_chain(tokens, sampled=True, q=torch.cat([torch.ones(1, 1), q], 1),
-                           logits=torch.cat([draft_z, torch.full_like(draft_z[:, :1], torch.nan)], 1))
+    draft = Draft.of_chain(
+        tokens,
+        sampled=True,
+        q=torch.cat([torch.ones(1, 1), q], 1),
+        logits=torch.cat([draft_z, torch.full_like(draft_z[:, :1], torch.nan)], 1),
+    )
     return Verification(draft, z, sampling, u, state=state)
 
 
-def assert_outcome(rule: Rule, v: Verification, expected: dict[str, Any], where: str) -> tuple[Walk, torch.Tensor]:
-    """The number of kept tokens and the distribution behind them. Returns the path and the emitted token."""
+def assert_outcome(
+    rule: Rule, v: Verification, expected: dict[str, Any], where: str
+) -> tuple[Walk, torch.Tensor]:
+    """The number of kept tokens and the distribution behind them. Returns the path and the emitted
+    token."""
     path = walk(v, rule.decide(v))
     assert int(path.length) == expected["accepted"], where
     weights = rule.emit(v, path.last)[0].double()
@@ -252,17 +344,29 @@ def test_chains(cases, name: str) -> None:
         assert_outcome(rule, v, expected, case["id"])
         lengths.add(expected["accepted"])
         if "h" in expected:
-            np.testing.assert_allclose(whole.thresholds(v)[0, 1:], expected["h"], atol=1e-5, err_msg=case["id"])
+            np.testing.assert_allclose(
+                whole.thresholds(v)[0, 1:], expected["h"], atol=1e-5, err_msg=case["id"]
+            )
     assert len(lengths) > 2
 
 
-@pytest.mark.parametrize(("name", "options", "changes"), [("asd", {}, 10), ("relaxed_topk", {"span": "thinking"}, 4)])
+@pytest.mark.parametrize(
+    ("name", "options", "changes"), [("asd", {}, 10), ("relaxed_topk", {"span": "thinking"}, 4)]
+)
 def test_blocks_of_a_request(cases, name: str, options: dict[str, Any], changes: int) -> None:
-    """ASD's budget, and the spans of thinking that open and close RelaxedTopk's delta, from block to block."""
+    """ASD's budget, and the spans of thinking that open and close RelaxedTopk's delta, from block
+    to block."""
     changed = 0
     for case in cases(name):
-        rule, sampling = registry.rule(name)(**options, **case["params"]), Sampling(**case["sampling"])
-        harmless = next(i for i in range(20) if i not in (case["params"].get("begin"), case["params"].get("end")))
+        rule, sampling = (
+            registry.rule(name)(**options, **case["params"]),
+            Sampling(**case["sampling"]),
+        )
+        harmless = next(
+            i
+            for i in range(20)
+            if i not in (case["params"].get("begin"), case["params"].get("end"))
+        )
         state = rule.start([[*case.get("prompt", []), harmless]], torch.device("cpu"))
         for i, given in enumerate(case["blocks"]):
             expected, where = given["expected"], f"{case['id']} block {i}"
@@ -280,17 +384,25 @@ def test_blocks_of_a_request(cases, name: str, options: dict[str, Any], changes:
 
 
 def test_traversal(cases) -> None:
-    """Every node's test probability, the path and the emission; contexts without children have NaN draft logits."""
+    """Every node's test probability, the path and the emission; contexts without children have NaN
+    draft logits."""
     lengths = set()
     for case in cases("traversal"):
         rule, sampling = named("traversal", case)
         expected, nan = case["expected"], [torch.nan] * len(case["target_logits"][0])
         draft_z = torch.tensor([[row or nan for row in case["draft_logits"]]])
         own = sampling.probs(draft_z)[0, case["parents"], case["tokens"]]
-        draft = Draft.of_parents(torch.tensor([case["tokens"]]), torch.tensor([case["parents"]]), sampled=True,
-                                 logits=draft_z, q=own[None])
+        draft = Draft.of_parents(
+            torch.tensor([case["tokens"]]),
+            torch.tensor([case["parents"]]),
+            sampled=True,
+            logits=draft_z,
+            q=own[None],
+        )
         draft.replacement = case["params"]["replacement"]
-        v = Verification(draft, torch.tensor([case["target_logits"]]), sampling, torch.tensor([case["u"]]))
+        v = Verification(
+            draft, torch.tensor([case["target_logits"]]), sampling, torch.tensor([case["u"]])
+        )
         tested = alphas(v)[1]
         for node, probability, _ in expected["tests"]:
             assert_close(tested[0, node], probability, f"{case['id']} node {node}")
@@ -304,21 +416,33 @@ def test_traversal(cases) -> None:
 
 @pytest.mark.parametrize("w", [None, 0.8, 0.3])
 def test_ensemble_is_that_of_transformers(monkeypatch: pytest.MonkeyPatch, w: float | None) -> None:
-    """The installed `_speculative_sampling` with our random numbers: as many matches, the same weights of the draw."""
+    """The installed `_speculative_sampling` with our random numbers: as many matches, the same
+    weights of the draw."""
     from transformers.generation import utils
 
     rule = Lossless() if w is None else registry.rule("ensemble")(w=w)
     lengths, weights = set(), []
-    both = [random_case(seed, Sampling(1.0), sampled=True, tree=False, rows=2, nodes=5) for seed in range(12)]
-    monkeypatch.setattr(torch, "multinomial", lambda p, num_samples: weights.append(p) or torch.zeros(1, 1).long())
+    both = [
+        random_case(seed, Sampling(1.0), sampled=True, tree=False, rows=2, nodes=5)
+        for seed in range(12)
+    ]
+    monkeypatch.setattr(
+        torch, "multinomial", lambda p, num_samples: weights.append(p) or torch.zeros(1, 1).long()
+    )
     for case in both:  # the second row has no padding
-        draft = Draft.of_chain(case.draft.tokens[1:], sampled=True, logits=case.draft.logits[1:], q=case.draft.q[1:])
+        draft = Draft.of_chain(
+            case.draft.tokens[1:], sampled=True, logits=case.draft.logits[1:], q=case.draft.q[1:]
+        )
         v = Verification(draft, case.logits[1:], Sampling(1.0), case.u[1:])
         kept = walk(v, rule.decide(v))
         monkeypatch.setattr(torch, "rand_like", lambda x, u=v.u[0, 1:]: u.expand(x.shape))
-        tokens, matches = utils._speculative_sampling(v.draft.tokens, v.draft_logits[:, :4], 4, v.logits, w)
+        tokens, matches = utils._speculative_sampling(
+            v.draft.tokens, v.draft_logits[:, :4], 4, v.logits, w
+        )
         assert int(matches) == int(kept.length) and tokens.shape[1] == int(matches) + 1
         emitted = rule.emit(v, kept.last)
-        torch.testing.assert_close(weights[-1].flatten(), emitted[0] / emitted.sum(), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(
+            weights[-1].flatten(), emitted[0] / emitted.sum(), atol=1e-6, rtol=1e-5
+        )
         lengths.add(int(matches))
     assert len(lengths) > 2

@@ -1,4 +1,5 @@
-"""Every rule of the table against a slow float64 version, what all of them must do, and what all must refuse."""
+"""Every rule of the table against a slow float64 version, what all of them must do, and what all
+must refuse."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def trees(v: Verification) -> list[rule_reference.Tree]:
 
 
 def test_every_rule_is_in_the_table() -> None:
-    assert list(rows_of_the_page()) == registry.names("rules"), "docs/rules.md has a row for each rule"
+    assert list(rows_of_the_page()) == registry.names("rules"), (
+        "docs/rules.md has a row for each rule"
+    )
     assert SHIPPED <= {entry.name for entry in TABLE.values()} <= set(registry.names("rules"))
     assert all(label.split()[0] == entry.name for label, entry in TABLE.items())
 
@@ -54,66 +57,110 @@ def test_same_path_and_emission(label: str) -> None:
                 path, expected, not_strict = entry.expected(tree)
                 where = f"{sampling} case {number} row {row}"
                 assert kept.kept[row].nonzero().flatten().tolist() == path, where
-                assert int(kept.last[row]) == path[-1] and int(kept.length[row]) == len(path) - 1, where
-                assert (int(kept.relaxed_count[row]), int(kept.greedier_count[row])) == not_strict, where
+                assert int(kept.last[row]) == path[-1] and int(kept.length[row]) == len(path) - 1, (
+                    where
+                )
+                assert (
+                    int(kept.relaxed_count[row]),
+                    int(kept.greedier_count[row]),
+                ) == not_strict, where
                 emitted = weights[row].double().numpy() / float(weights[row].double().sum())
-                np.testing.assert_allclose(emitted, expected / expected.sum(), atol=3e-6, err_msg=where)
+                np.testing.assert_allclose(
+                    emitted, expected / expected.sum(), atol=3e-6, err_msg=where
+                )
                 lengths.add(len(path))
                 relaxed += not_strict[0]
-        assert not seen or (relaxed > 0) == (entry.relaxes in (["always"] if sampling.greedy else ["always", "warm"]))
+        assert not seen or (relaxed > 0) == (
+            entry.relaxes in (["always"] if sampling.greedy else ["always", "warm"])
+        )
     assert len(lengths) > 2, "the cases must exercise short and long paths"
 
 
 def outcome(rule: Rule, v: Verification) -> tuple[torch.Tensor, ...]:
-    """Kept nodes, relaxed and greedier ones, what is emitted, and the state of the request behind it."""
+    """Kept nodes, relaxed and greedier ones, what is emitted, and the state of the request behind
+    it."""
     path = walk(v, rule.decide(v))
     emitted = rule.emit(v, path.last)
     state = rule.next_state(v, path, v.argmax[:, 0])
-    return (path.kept, path.relaxed_count, path.greedier_count, emitted / emitted.sum(-1, keepdim=True),
-            *(state[name] for name in sorted(state)))
+    return (
+        path.kept,
+        path.relaxed_count,
+        path.greedier_count,
+        emitted / emitted.sum(-1, keepdim=True),
+        *(state[name] for name in sorted(state)),
+    )
 
 
 def same(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> bool:
-    return all(torch.equal(a, b) if a.dtype == torch.bool else torch.allclose(a.double(), b.double(), atol=1e-6)
-               for a, b in zip(one, other, strict=True))
+    return all(
+        torch.equal(a, b)
+        if a.dtype == torch.bool
+        else torch.allclose(a.double(), b.double(), atol=1e-6)
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def changed(v: Verification, **draft: Any) -> Verification:
     """The same target over another draft."""
-    return Verification(replace(v.draft, **draft), v.logits, v.sampling, v.u, v.hidden_or_none, v.state)
+    return Verification(
+        replace(v.draft, **draft), v.logits, v.sampling, v.u, v.hidden_or_none, v.state
+    )
 
 
 @every_entry
 def test_padding_is_never_kept_nor_seen(label: str) -> None:
-    """Whatever stands in padding nodes, and wherever they hang, changes nothing; not even the target's own choice."""
+    """Whatever stands in padding nodes, and wherever they hang, changes nothing; not even the
+    target's own choice."""
     rule = TABLE[label].rule()
     for sampling in (COLD, NARROW):
         for v in cases(rule, sampling, range(2)):
             draft, valid = v.draft, v.draft.valid
+
             def noise(x: torch.Tensor, valid: torch.Tensor = valid) -> torch.Tensor:
                 return torch.where(valid.reshape(*valid.shape, *[1] * (x.dim() - 2)), x, torch.nan)
-            noisy = changed(v, tokens=torch.where(valid, draft.tokens, v.at_parent(v.argmax)), q=noise(draft.q),
-                            hidden=noise(draft.hidden))
+
+            noisy = changed(
+                v,
+                tokens=torch.where(valid, draft.tokens, v.at_parent(v.argmax)),
+                q=noise(draft.q),
+                hidden=noise(draft.hidden),
+            )
             if not draft.chain:
-                noisy.draft.parents = torch.where(valid, draft.parents, torch.arange(draft.nodes) - 1)
+                noisy.draft.parents = torch.where(
+                    valid, draft.parents, torch.arange(draft.nodes) - 1
+                )
             noisy.logits, noisy.hidden_or_none = noise(v.logits), noise(v.hidden)
             expected, found = outcome(rule, v), outcome(rule, noisy)
             assert same(expected, found) and not (found[0] & ~valid).any()
 
 
 UNSAID_COLD = {
-    "mars sampling strict", "arc strict", "csd strict", "fly strict", "asd strict", "autojudge strict",
-    "dropmatch without dropout", "dropout_head without dropout", "coarse_grained singletons"}
+    "mars sampling strict",
+    "arc strict",
+    "csd strict",
+    "fly strict",
+    "asd strict",
+    "autojudge strict",
+    "dropmatch without dropout",
+    "dropout_head without dropout",
+    "coarse_grained singletons",
+}
 UNSAID_WARM = {
-    "mars sampling strict", "cascade_opt paper strict", "coarse_grained singletons", "lossless draft",
-    "near_top with protections", "block ascend"}  # the last three are biased for other drafts than one sampled token
+    "mars sampling strict",
+    "cascade_opt paper strict",
+    "coarse_grained singletons",
+    "lossless draft",
+    "near_top with protections",
+    "block ascend",
+}  # the last three are biased for other drafts than one sampled token
 """Settings that are greedy, or lossless for one token, and do not say so."""
 
 
 @every_entry
 def test_it_is_lossless_where_it_says_so(label: str) -> None:
-    """At temperature 0: greedy matching. Above: of all tokens that may be drafted, weighted by q, the test integrated
-    out, the first one emitted has the distribution p. And elsewhere it is not lossless."""
+    """At temperature 0: greedy matching. Above: of all tokens that may be drafted, weighted by q,
+    the test integrated out, the first one emitted has the distribution p. And elsewhere it is not
+    lossless."""
     rule = TABLE[label].rule()
     if seen := cases(rule, COLD):
         greedy = all(same(outcome(rule, v)[:4], outcome(Greedy(), v)[:4]) for v in seen)
@@ -126,8 +173,8 @@ def test_it_is_lossless_where_it_says_so(label: str) -> None:
 
 
 def monotone(label: str) -> bool:
-    """Does a smaller number never reject, and the emission not depend on it? Elsewhere the tests cannot be integrated
-    by bisection."""
+    """Does a smaller number never reject, and the emission not depend on it? Elsewhere the tests
+    cannot be integrated by bisection."""
     return not label.startswith(("secure_sd", "coarse_grained redraw"))
 
 
@@ -141,11 +188,24 @@ def test_it_needs_q_where_q_changes_what_it_does(label: str) -> None:
             continue
         if rule.needs_q(sampling):
             g = torch.Generator().manual_seed(1)
-            assert not all(same(outcome(rule, v), outcome(rule, changed(
-                v, logits=torch.randn(v.logits.shape, generator=g), q=torch.rand(v.u.shape, generator=g))))
-                for v in seen)
+            assert not all(
+                same(
+                    outcome(rule, v),
+                    outcome(
+                        rule,
+                        changed(
+                            v,
+                            logits=torch.randn(v.logits.shape, generator=g),
+                            q=torch.rand(v.u.shape, generator=g),
+                        ),
+                    ),
+                )
+                for v in seen
+            )
         else:
-            assert all(same(outcome(rule, v), outcome(rule, changed(v, logits=None, q=None))) for v in seen)
+            assert all(
+                same(outcome(rule, v), outcome(rule, changed(v, logits=None, q=None))) for v in seen
+            )
 
 
 @every_entry
@@ -155,7 +215,10 @@ def test_a_shortcut_draws_from_what_is_emitted(label: str) -> None:
     for sampling in (COLD, WARM):
         for v in cases(rule, sampling, range(1)):
             last = walk(v, rule.decide(v)).last
-            token, weights = rule.next_token(v, last, torch.full((len(last),), 0.4)), rule.emit(v, last)
+            token, weights = (
+                rule.next_token(v, last, torch.full((len(last),), 0.4)),
+                rule.emit(v, last),
+            )
             assert (weights.gather(1, token[:, None]) > 0).all()
             assert not rule.emits_argmax(sampling) or ((weights > 0).sum(1) == 1).all()
 
@@ -180,25 +243,38 @@ def test_the_view_says_what_the_rule_says_at_any_threshold(label: str) -> None:
                     other = entry.rule(**{view.name: value})
                 except ValidationError:  # outside the option's bounds, or no option of the rule's
                     continue
-                assert torch.equal(replace(view, value=value).kept[there], other.decide(v).accept[there]), value
+                assert torch.equal(
+                    replace(view, value=value).kept[there], other.decide(v).accept[there]
+                ), value
 
 
 LOOSER: dict[str, list[dict[str, Any]]] = {
     "mars": [{"theta": x} for x in (1.0, 0.9, 0.5)],
     "arc one": [{"theta": x} for x in (1.0, 0.5, -1.0)],
     "typical": [{"epsilon": x, "delta": x**0.5} for x in (0.5, 0.09, 0.01)],
-    "cactus": [{"delta": x} for x in (0.0, 0.1, 1.0, 10.0)], "lossy": [{"alpha": x} for x in (0.0, 0.3, 0.95)],
+    "cactus": [{"delta": x} for x in (0.0, 0.1, 1.0, 10.0)],
+    "lossy": [{"alpha": x} for x in (0.0, 0.3, 0.95)],
     "cascade_opt": [{"alpha": x} for x in (-1.1, -0.1, 0.05, 1.0)],
     "r_fuzzy": [{"threshold": x} for x in (0.0, 0.03, 0.15)],
-    "ensemble": [{"w": x} for x in (1.0, 0.95, 0.5, 0.0)], "ears": [{"tolerance": x} for x in (0.0, 0.3, 1.0)],
+    "ensemble": [{"w": x} for x in (1.0, 0.95, 0.5, 0.0)],
+    "ears": [{"tolerance": x} for x in (0.0, 0.3, 1.0)],
     "threshold": [{"single": x, "acc": 1.0} for x in (1.0, 0.5, 0.0)],
-    "entropy_verify": [{"threshold": x, "alpha": a} for x, a in ((1, 0), (0.95, 0), (0.95, 0.4), (0.5, 1))],
+    "entropy_verify": [
+        {"threshold": x, "alpha": a} for x, a in ((1, 0), (0.95, 0), (0.95, 0.4), (0.5, 1))
+    ],
     "near_top": [{"threshold": x} for x in (1.0, 0.5, 0.2, 0.01)],
-    "asd": [{"budget": b, "regret_per_value": r, "max_relaxed": m} for b, r, m in (
-        (3, 0.1, 1), (9, 0.1, 1), (9, 1, 1), (9, 1, 4))],
-    "fly": [{"window": 3, "entropy": 0.6}, {"window": 2, "entropy": 0.6}, {"window": 2, "entropy": 0.1},
-            {"no_window": True, "entropy": 0.1}],
-    "relaxed_topk": [{"delta": d, "top_n": n} for d, n in ((0.1, 2), (0.5, 2), (0.5, 10))]}
+    "asd": [
+        {"budget": b, "regret_per_value": r, "max_relaxed": m}
+        for b, r, m in ((3, 0.1, 1), (9, 0.1, 1), (9, 1, 1), (9, 1, 4))
+    ],
+    "fly": [
+        {"window": 3, "entropy": 0.6},
+        {"window": 2, "entropy": 0.6},
+        {"window": 2, "entropy": 0.1},
+        {"no_window": True, "entropy": 0.1},
+    ],
+    "relaxed_topk": [{"delta": d, "top_n": n} for d, n in ((0.1, 2), (0.5, 2), (0.5, 10))],
+}
 
 
 @pytest.mark.parametrize("label", LOOSER)
@@ -217,9 +293,15 @@ GREEDY_ONLY = ("greedy", "fly", "asd", "bild", "csd", "dropout_head")
 WITHOUT_Q = ("greedy", "lossless", "mars", "random", "threshold", "typical")
 MODEL, EAGLE3, LOOKUP = ("model", {}), ("eagle3", {}), ("prompt_lookup", {})
 REFUSED: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Sampling, str]] = [
-    *((name, {}, EAGLE3, COLD if name == "fly" else WARM, "is defined for chains") for name in CHAINS),
+    *(
+        (name, {}, EAGLE3, COLD if name == "fly" else WARM, "is defined for chains")
+        for name in CHAINS
+    ),
     *(("fly", {}, (name, {}), COLD, "is defined for chains") for name in TREES),
-    *((name, {}, ("model", {"sample": False}), WARM, "drawn from the draft distribution") for name in SAMPLED),
+    *(
+        (name, {}, ("model", {"sample": False}), WARM, "drawn from the draft distribution")
+        for name in SAMPLED
+    ),
     *((name, {}, MODEL, WARM, "temperature 0 only") for name in GREEDY_ONLY),
     ("fsd", {}, LOOKUP, WARM, "prompt_lookup has none"),
     ("fsd", {"processed": True}, MODEL, COLD, "temperature above 0"),
@@ -232,7 +314,13 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Sampling, s
     ("ensemble", {"variant": "transformers"}, LOOKUP, COLD, "prompt_lookup"),
     ("contrastive", {}, ("eagle2", {"tree": "chain"}), WARM, "does not compute it"),
     ("contrastive", {}, MODEL, COLD, "not for temperature 0"),
-    ("traversal", {}, EAGLE3, WARM, r"drafter=eagle3 draws none: use drafter=model drafter\.branching"),
+    (
+        "traversal",
+        {},
+        EAGLE3,
+        WARM,
+        r"drafter=eagle3 draws none: use drafter=model drafter\.branching",
+    ),
     ("relaxed_topk", {"span": "thinking"}, MODEL, COLD, "needs two tokens"),
     ("csd", {}, MODEL, COLD, "bench.train mismatches"),
     ("autojudge", {}, MODEL, COLD, "rule=autojudge needs"),
@@ -243,11 +331,23 @@ def check(drafter: Drafter, name: str, rule: Rule, sampling: Sampling) -> None:
     rule.check(capabilities(drafter, name, sampling), sampling)
 
 
-@pytest.mark.parametrize(("name", "options", "drafter", "sampling", "message"), REFUSED, ids=lambda x: str(x)[:24])
-def test_what_cannot_run_is_refused_in_one_line(name: str, options: dict[str, Any], drafter: tuple[str, dict[str, Any]],
-                                                sampling: Sampling, message: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "options", "drafter", "sampling", "message"), REFUSED, ids=lambda x: str(x)[:24]
+)
+def test_what_cannot_run_is_refused_in_one_line(
+    name: str,
+    options: dict[str, Any],
+    drafter: tuple[str, dict[str, Any]],
+    sampling: Sampling,
+    message: str,
+) -> None:
     with pytest.raises(ValueError, match=message) as refusal:
-        check(registry.drafter(drafter[0])(**drafter[1]), drafter[0], registry.rule(name)(**options), sampling)
+        check(
+            registry.drafter(drafter[0])(**drafter[1]),
+            drafter[0],
+            registry.rule(name)(**options),
+            sampling,
+        )
     assert "\n" not in str(refusal.value)
 
 
@@ -270,8 +370,18 @@ def test_what_can_run_is_not_refused() -> None:
         check(registry.drafter(drafter)(), drafter, registry.rule("fly")(), COLD)
     for drafter in ("prompt_lookup", "medusa", "eagle3"):
         for name in WITHOUT_Q:
-            check(registry.drafter(drafter)(), drafter, registry.rule(name)(), COLD if name == "greedy" else WARM)
+            check(
+                registry.drafter(drafter)(),
+                drafter,
+                registry.rule(name)(),
+                COLD if name == "greedy" else WARM,
+            )
         for name, options in (("lossless", {}), ("mars", {"variant": "released"})):
-            check(registry.drafter(drafter)(), drafter, registry.rule(name)(q_mode="draft", **options), COLD)
+            check(
+                registry.drafter(drafter)(),
+                drafter,
+                registry.rule(name)(q_mode="draft", **options),
+                COLD,
+            )
     for name in ("entropy_verify", "ears"):
         check(registry.drafter("eagle2")(tree="chain"), "eagle2", registry.rule(name)(), WARM)

@@ -18,8 +18,14 @@ from tests.helpers.tiny_models import language_model, prompts
 
 K, NEW = 4, 24
 LIMITS = Limits(NEW, frozenset())
-RULES = {"lossless": {}, "mars": {"theta": 0.5}, "typical": {}, "asd": {},
-         "relaxed_topk": {"span": "thinking", "begin": 3, "end": 5}, "dropmatch": {"variant": "naive"}}
+RULES = {
+    "lossless": {},
+    "mars": {"theta": 0.5},
+    "typical": {},
+    "asd": {},
+    "relaxed_topk": {"span": "thinking", "begin": 3, "end": 5},
+    "dropmatch": {"variant": "naive"},
+}
 
 
 def rule_of(name: str, **options):
@@ -34,7 +40,8 @@ class Running:
 
 
 class Engine:
-    """A toy of an engine: no cache, requests join and leave at any step, drafts by n-gram lookup."""
+    """A toy of an engine: no cache, requests join and leave at any step, drafts by n-gram
+    lookup."""
 
     def __init__(self, target, verifier):
         self.target, self.verifier, self.running = target, verifier, []
@@ -44,33 +51,53 @@ class Engine:
         logits, tokens, starts, hidden = [], [], [], []
         for one in self.running:
             row, count = [*one.tokens, *one.drafts], len(one.drafts) + 1
-            out = self.target.forward(torch.tensor([row]), self.target.new_cache(1, len(row)), hidden=True)
+            out = self.target.forward(
+                torch.tensor([row]), self.target.new_cache(1, len(row)), hidden=True
+            )
             starts.append(sum(map(len, logits)))
             logits.append(out.logits[0, -count:])
             hidden.append(out.hidden[0, -count:])
             tokens += [-1, *one.drafts]
-        rows = Rows(torch.cat(logits), torch.tensor(tokens), starts, [len(one.drafts) for one in self.running],
-                    hidden=torch.cat(hidden))
-        for one, new in zip(self.running, self.verifier.step([one.served for one in self.running], rows).tolist(),
-                            strict=True):
+        rows = Rows(
+            torch.cat(logits),
+            torch.tensor(tokens),
+            starts,
+            [len(one.drafts) for one in self.running],
+            hidden=torch.cat(hidden),
+        )
+        for one, new in zip(
+            self.running,
+            self.verifier.step([one.served for one in self.running], rows).tolist(),
+            strict=True,
+        ):
             one.tokens += [token for token in new if token >= 0]
             one.drafts = lookup(one.tokens, 3, K)
-        self.running = [one for one in self.running if len(one.tokens) - len(one.served.prompt) < NEW]
+        self.running = [
+            one for one in self.running if len(one.tokens) - len(one.served.prompt) < NEW
+        ]
 
 
 def settings(sampling: Sampling) -> dict[str, Setting]:
     target = language_model()
     greedy_only = () if sampling.greedy else ("asd",)
-    return {name: Setting(rule_of(name, **options).bind(target, None), sampling) for name, options in RULES.items()
-            if name not in greedy_only}
+    return {
+        name: Setting(rule_of(name, **options).bind(target, None), sampling)
+        for name, options in RULES.items()
+        if name not in greedy_only
+    }
 
 
-def served_together(all_settings: list[Setting], requests: list[Request]) -> tuple[Verifier, dict[str, list[int]]]:
+def served_together(
+    all_settings: list[Setting], requests: list[Request]
+) -> tuple[Verifier, dict[str, list[int]]]:
     """Every request once with each setting, three joining at each step."""
     verifier = Verifier(K, 0, torch.device("cpu"))
     engine, answers = Engine(language_model(), verifier), {}
-    waiting = [(f"{number} {request.key}", setting, request) for request in requests
-               for number, setting in enumerate(all_settings)]
+    waiting = [
+        (f"{number} {request.key}", setting, request)
+        for request in requests
+        for number, setting in enumerate(all_settings)
+    ]
     every = []
     while waiting or engine.running:
         for name, setting, request in waiting[:3]:
@@ -80,7 +107,7 @@ def served_together(all_settings: list[Setting], requests: list[Request]) -> tup
         waiting = waiting[3:]
         engine.step()
     for name, one in every:
-        answers[name] = one.tokens[len(one.served.prompt):][:NEW]
+        answers[name] = one.tokens[len(one.served.prompt) :][:NEW]
     return verifier, answers
 
 
@@ -91,14 +118,19 @@ def test_a_mixed_batch_gives_the_tokens_of_the_loop(temperature: float) -> None:
     requests = [Request(ids, f"0/serving/{place}") for place, ids in enumerate(prompts(3))]
     _, answers = served_together(list(chosen.values()), requests)
     for number, name in enumerate(chosen):
-        method = build_method(language_model(), None, PromptLookup(), rule_of(name, **RULES[name]), sampling, K)
+        method = build_method(
+            language_model(), None, PromptLookup(), rule_of(name, **RULES[name]), sampling, K
+        )
         for request, expected in zip(requests, generate(method, requests, LIMITS), strict=True):
             assert answers[f"{number} {request.key}"] == expected.output_ids, name
 
 
 def test_outcomes_are_those_of_the_loop() -> None:
     sampling = Sampling(1.0)
-    setting, request = Setting(rule_of("mars", theta=0.5), sampling), Request(prompts(1)[0], "0/counts")
+    setting, request = (
+        Setting(rule_of("mars", theta=0.5), sampling),
+        Request(prompts(1)[0], "0/counts"),
+    )
     verifier, answers = served_together([setting], [request])
     method = build_method(language_model(), None, PromptLookup(), setting.rule, sampling, K)
     [expected] = generate(method, [request], LIMITS)
@@ -112,21 +144,28 @@ def test_outcomes_are_those_of_the_loop() -> None:
 
 def test_rows_without_a_rule_and_drawn_drafts() -> None:
     """A row of the engine's own gets 0; a drawn draft is accepted where q is p, whatever u is."""
-    verifier, setting = Verifier(2, 2, torch.device("cpu")), Setting(rule_of("lossless"), Sampling(0.5))
+    verifier, setting = (
+        Verifier(2, 2, torch.device("cpu")),
+        Setting(rule_of("lossless"), Sampling(0.5)),
+    )
     one = verifier.request("0/drawn", setting, [1, 2])
     logits = torch.randn(1 + 3 + 1, 8, generator=torch.Generator().manual_seed(0))
     first = verifier.step([None, one], Rows(logits[:2], torch.full((2,), -1), [0, 1], [0, 0]))
     assert first.tolist()[0] == [0]
     q = (logits / 0.5).softmax(-1)
-    out = verifier.step([one, None], Rows(logits, torch.tensor([-1, 5, 6, -1, -1]), [0, 3], [2, 0], q=q))
+    out = verifier.step(
+        [one, None], Rows(logits, torch.tensor([-1, 5, 6, -1, -1]), [0, 3], [2, 0], q=q)
+    )
     assert out[0, :2].tolist() == [5, 6]
     assert out[0, 2] >= 0
     assert out[1].tolist() == [0, -1, -1]
 
 
 def test_a_token_below_zero_ends_a_draft() -> None:
-    verifier, setting = Verifier(2, 0, torch.device("cpu")), Setting(rule_of("random", rate=1.0),
-                                                                     Sampling(1.0))
+    verifier, setting = (
+        Verifier(2, 0, torch.device("cpu")),
+        Setting(rule_of("random", rate=1.0), Sampling(1.0)),
+    )
     one = verifier.request("0/invalid", setting, [1])
     verifier.step([one], Rows(torch.zeros(1, 8), torch.tensor([-1]), [0], [0]))
     out = verifier.step([one], Rows(torch.zeros(3, 8), torch.tensor([-1, 4, -1]), [0], [2]))

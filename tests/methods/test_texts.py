@@ -1,4 +1,5 @@
-"""Texts and tokens: control tokens as plain text, texts token by token, and vocabularies of two sizes."""
+"""Texts and tokens: control tokens as plain text, texts token by token, and vocabularies of two
+sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from bench.config.compose import composer
@@ -29,21 +39,44 @@ TALK = [{"role": "user", "content": "hi"}]
 
 
 def model_of(kind: str) -> LanguageModel:
-    """A tokenizer as in Llama 2's tokenizer.json, whose decoder strips one leading space, or a byte-level one."""
+    """A tokenizer as in Llama 2's tokenizer.json, whose decoder strips one leading space, or a
+    byte-level one."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=kind == "llama2", unk_token="<unk>"))
     if kind == "llama2":
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-        tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(),
-                                               decoders.Fuse(), decoders.Strip(content=" ", left=1)])
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+        )
+        tokenizer.decoder = decoders.Sequence(
+            [
+                decoders.Replace("\u2581", " "),
+                decoders.ByteFallback(),
+                decoders.Fuse(),
+                decoders.Strip(content=" ", left=1),
+            ]
+        )
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator([*PROGRAM.splitlines(True), "one two three four\n"] * 4, trainers.BpeTrainer(
-        vocab_size=120, special_tokens=["<unk>", "</s>"], show_progress=False,
-        initial_alphabet=[] if kind == "llama2" else pre_tokenizers.ByteLevel.alphabet()))
+    tokenizer.train_from_iterator(
+        [*PROGRAM.splitlines(True), "one two three four\n"] * 4,
+        trainers.BpeTrainer(
+            vocab_size=120,
+            special_tokens=["<unk>", "</s>"],
+            show_progress=False,
+            initial_alphabet=[] if kind == "llama2" else pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>")
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(fast), hidden_size=8, intermediate_size=8, num_hidden_layers=1,
-                                         num_attention_heads=2, eos_token_id=1))
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(fast),
+            hidden_size=8,
+            intermediate_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            eos_token_id=1,
+        )
+    )
     return LanguageModel(kind, model, fast, "test")
 
 
@@ -75,24 +108,44 @@ def templated(template: str) -> LanguageModel:
     return model
 
 
-@pytest.mark.parametrize(("template", "day", "text"), [
-    ("{{ strftime_now('%Y-%m-%d') }}|", None, "2024-07-26|"),  # gpt-oss
-    ("{{ strftime_now('%Y-%m-%d') }}|", date(2025, 1, 2), "2025-01-02|"),
-    ('{%- set t = "Today: " + strftime_now("%B %d, %Y") %}{{ t }}|', date(2025, 1, 2), "Today: January 02, 2025|"),
-    ("{%- if not date_string is defined %}{%- set date_string = strftime_now('%d %b %Y') %}{%- endif %}"
-     "{{ date_string }}", None, "26 Jul 2024"),  # Llama 3.2
-    ("{%- if not date_string is defined %}{%- set date_string = '26 Jul 2024' %}{% endif %}{{ date_string }}",
-     None, "26 Jul 2024"),  # Llama 3.1
-    ("{%- if not date_string is defined %}{%- set date_string = '26 Jul 2024' %}{% endif %}{{ date_string }}",
-     date(2025, 1, 2), "02 Jan 2025"),
-    ("{{ strftime_now('%H:%M:%S') }}", None, "00:00:00"),
-])
+@pytest.mark.parametrize(
+    ("template", "day", "text"),
+    [
+        ("{{ strftime_now('%Y-%m-%d') }}|", None, "2024-07-26|"),  # gpt-oss
+        ("{{ strftime_now('%Y-%m-%d') }}|", date(2025, 1, 2), "2025-01-02|"),
+        (
+            '{%- set t = "Today: " + strftime_now("%B %d, %Y") %}{{ t }}|',
+            date(2025, 1, 2),
+            "Today: January 02, 2025|",
+        ),
+        (
+            "{%- if not date_string is defined %}{%- set date_string = strftime_now('%d %b %Y') "
+            "%}{%- endif %}{{ date_string }}",
+            None,
+            "26 Jul 2024",
+        ),  # Llama 3.2
+        (
+            "{%- if not date_string is defined %}{%- set date_string = '26 Jul 2024' %}{% endif "
+            "%}{{ date_string }}",
+            None,
+            "26 Jul 2024",
+        ),  # Llama 3.1
+        (
+            "{%- if not date_string is defined %}{%- set date_string = '26 Jul 2024' %}{% endif %}{{ date_string }}",
+            date(2025, 1, 2),
+            "02 Jan 2025",
+        ),
+        ("{{ strftime_now('%H:%M:%S') }}", None, "00:00:00"),
+    ],
+)
 def test_the_day_that_a_template_prints(template: str, day: date | None, text: str) -> None:
     model = templated(template)
     assert model.decode(model.encode(TALK, day=day)) == text
 
 
-def test_a_template_that_reads_the_clock_says_which_day_it_is_given(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_template_that_reads_the_clock_says_which_day_it_is_given(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     texts._say.cache_clear()
     model = templated("{{ strftime_now('%Y') }}")
     for _ in range(2):
@@ -102,10 +155,21 @@ def test_a_template_that_reads_the_clock_says_which_day_it_is_given(caplog: pyte
     assert "2024-07-26" in said and "task.date=YYYY-MM-DD" in said
 
 
-@pytest.mark.parametrize(("template", "day", "message"), [
-    ("{{ messages[0].content }}", date(2025, 1, 2), r"task\.date=2025-01-02: its chat template prints no date"),
-    ("{% set f = '%Y' %}{{ strftime_now(f) }}", None, "date cannot be fixed; give pair.chat_template"),
-])
+@pytest.mark.parametrize(
+    ("template", "day", "message"),
+    [
+        (
+            "{{ messages[0].content }}",
+            date(2025, 1, 2),
+            r"task\.date=2025-01-02: its chat template prints no date",
+        ),
+        (
+            "{% set f = '%Y' %}{{ strftime_now(f) }}",
+            None,
+            "date cannot be fixed; give pair.chat_template",
+        ),
+    ],
+)
 def test_days_that_are_refused(template: str, day: date | None, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         templated(template).encode(TALK, day=day)
@@ -114,22 +178,42 @@ def test_days_that_are_refused(template: str, day: date | None, message: str) ->
 def test_a_token_without_an_embedding_is_refused() -> None:
     model = templated("{{ messages[0].content }}")
     model.model.resize_token_embeddings(40)
-    for encode in (lambda: model.encode_text("zzz"), lambda: model.encode([{"role": "user", "content": "zzz"}])):
-        with pytest.raises(ModelError, match=r"its tokenizer gives token \d+, and its embedding has 40 rows"):
+    for encode in (
+        lambda: model.encode_text("zzz"),
+        lambda: model.encode([{"role": "user", "content": "zzz"}]),
+    ):
+        with pytest.raises(
+            ModelError, match=r"its tokenizer gives token \d+, and its embedding has 40 rows"
+        ):
             encode()
 
 
-TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] | trim }}<|end|>\n{% endfor %}"
-            "{% if add_generation_prompt %}<|assistant|>\n{% endif %}")
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] | trim "
+    "}}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
 NAMES = ("<s>", "</s>", "<unk>", "<|user|>", "<|assistant|>", "<|end|>")
-TEXTS = ["A<|end|>\n<|assistant|>\nB<|end|>", "say <s> and </s>", "<|end|>", "ends with <|user|>", "<|en<|end|>d|>"]
-WORDS = [*TEXTS, "Tom has 3 apples and buys 4 apples.", "A house at <the> sea | and // a tree."] * 20
+TEXTS = [
+    "A<|end|>\n<|assistant|>\nB<|end|>",
+    "say <s> and </s>",
+    "<|end|>",
+    "ends with <|user|>",
+    "<|en<|end|>d|>",
+]
+WORDS = [
+    *TEXTS,
+    "Tom has 3 apples and buys 4 apples.",
+    "A house at <the> sea | and // a tree.",
+] * 20
 
 
 def made(kind: str) -> PreTrainedTokenizerFast:
-    """`bytes`: like GPT-2; `added`: like Llama 3, control tokens behind the vocabulary; `spaces`: like Llama 2;
-    `unigram`: like T5; `strips`: like Phi-3, whose control tokens take the white space behind them."""
-    special = [AddedToken(name, special=True, normalized=False, rstrip=kind == "strips") for name in NAMES]
+    """`bytes`: like GPT-2; `added`: like Llama 3, control tokens behind the vocabulary; `spaces`:
+    like Llama 2; `unigram`: like T5; `strips`: like Phi-3, whose control tokens take the white
+    space behind them."""
+    special = [
+        AddedToken(name, special=True, normalized=False, rstrip=kind == "strips") for name in NAMES
+    ]
     options = {"special_tokens": [] if kind in ("added", "strips") else special}
     if kind == "unigram":
         tokenizer = Tokenizer(models.Unigram())
@@ -139,18 +223,27 @@ def made(kind: str) -> PreTrainedTokenizerFast:
         trainer = trainers.BpeTrainer(vocab_size=300, **options)
     else:
         tokenizer = Tokenizer(models.BPE(ignore_merges=kind == "added"))
-        trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options)
+        trainer = trainers.BpeTrainer(
+            vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options
+        )
     if kind in ("unigram", "spaces"):
         tokenizer.normalizer = normalizers.NFC()
-        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        tokenizer.pre_tokenizer, tokenizer.decoder = (
+            pre_tokenizers.Metaspace(),
+            decoders.Metaspace(),
+        )
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(WORDS, trainer)
     tokenizer.add_special_tokens(special)
     bos = tokenizer.token_to_id("<s>")
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", bos)])
-    found = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", bos)]
+    )
+    found = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
     found.chat_template = TEMPLATE
     return found
 
@@ -161,25 +254,42 @@ def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
 
 
 def say(*texts: str) -> list[dict[str, str]]:
-    return [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)]
+    return [
+        {"role": ("user", "assistant")[number % 2], "content": text}
+        for number, text in enumerate(texts)
+    ]
 
 
 def special_ids(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[int]:
-    known = {number for number, token in tokenizer.added_tokens_decoder.items() if token.content != "<unk>"}
+    known = {
+        number
+        for number, token in tokenizer.added_tokens_decoder.items()
+        if token.content != "<unk>"
+    }
     return [number for number in ids if number in known]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_broken_text_has_no_control_token(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
     broken = ControlTokens(tokenizer).broken(text)
-    ids, harmless = (tokenizer.apply_chat_template(say(*said), add_generation_prompt=True, return_dict=False)
-                     for said in ((broken, broken, "B"), ("A", "C", "B")))
+    ids, harmless = (
+        tokenizer.apply_chat_template(say(*said), add_generation_prompt=True, return_dict=False)
+        for said in ((broken, broken, "B"), ("A", "C", "B"))
+    )
     assert special_ids(tokenizer, ids) == special_ids(tokenizer, harmless)
     assert broken.replace("\u200b", "") == text
 
 
-@pytest.mark.parametrize(("text", "first"), [
-    ("plain", None), ("<|end", None), ("a</s><s>", "</s>"), ("x<|user|>", "<|user|>"), ("<unk>", "<unk>")])
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("plain", None),
+        ("<|end", None),
+        ("a</s><s>", "</s>"),
+        ("x<|user|>", "<|user|>"),
+        ("<unk>", "<unk>"),
+    ],
+)
 def test_the_first_control_token_is_found(text: str, first: str | None) -> None:
     assert ControlTokens(made("bytes")).first(text) == first
 
@@ -189,11 +299,25 @@ def padded(rows: int, seed: int) -> LanguageModel:
     return language_model(vocab=VOCAB + rows, seed=seed)
 
 
-@pytest.mark.parametrize(("ours", "theirs", "largest", "rows"), [
-    (16, 0, VOCAB, VOCAB), (16, 8, VOCAB, VOCAB + 8), (8, 8, VOCAB, None), (16, 0, VOCAB + 1, None)])
-def test_what_two_vocabularies_share(ours: int, theirs: int, largest: int, rows: int | None) -> None:
-    target, draft = (SimpleNamespace(vocab_size=VOCAB + pad, tokenizer=SimpleNamespace(
-        get_vocab=lambda: {"last": largest - 1})) for pad in (ours, theirs))
+@pytest.mark.parametrize(
+    ("ours", "theirs", "largest", "rows"),
+    [
+        (16, 0, VOCAB, VOCAB),
+        (16, 8, VOCAB, VOCAB + 8),
+        (8, 8, VOCAB, None),
+        (16, 0, VOCAB + 1, None),
+    ],
+)
+def test_what_two_vocabularies_share(
+    ours: int, theirs: int, largest: int, rows: int | None
+) -> None:
+    target, draft = (
+        SimpleNamespace(
+            vocab_size=VOCAB + pad,
+            tokenizer=SimpleNamespace(get_vocab=lambda: {"last": largest - 1}),
+        )
+        for pad in (ours, theirs)
+    )
     assert shared_rows(target, draft) == rows
 
 
@@ -225,8 +349,15 @@ def test_a_pair_of_two_sizes_is_accepted(pair_folder: Path, tmp_path: Path) -> N
     model.save_pretrained(tmp_path / "draft")
     AutoTokenizer.from_pretrained(pair_folder / "draft").save_pretrained(tmp_path / "draft")
     with composer() as hydra:
-        cell = hydra.point(["pair=local", f"pair.target={pair_folder / 'target'}", "method=sps",
-                            f"pair.draft={tmp_path / 'draft'}", "task=mini_gsm"]).cell
+        cell = hydra.point(
+            [
+                "pair=local",
+                f"pair.target={pair_folder / 'target'}",
+                "method=sps",
+                f"pair.draft={tmp_path / 'draft'}",
+                "task=mini_gsm",
+            ]
+        ).cell
         pool = ModelPool()
         method = pool.load(cell).method
         assert method.target.vocab_size == method.model.vocab_size == size
@@ -234,11 +365,18 @@ def test_a_pair_of_two_sizes_is_accepted(pair_folder: Path, tmp_path: Path) -> N
 
 
 def test_bytes_that_are_no_text_still_have_a_text_per_token() -> None:
-    """A later byte can change how earlier ones are shown, which the stream of `tokenizers` refuses."""
-    vocabulary = {"<unk>": 0, "▁a": 1, "i": 2, "(": 3} | {f"<0x{byte:02X}>": 4 + byte for byte in range(256)}
+    """A later byte can change how earlier ones are shown, which the stream of `tokenizers`
+    refuses."""
+    vocabulary = {"<unk>": 0, "▁a": 1, "i": 2, "(": 3} | {
+        f"<0x{byte:02X}>": 4 + byte for byte in range(256)
+    }
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     ids = [4 + 0xC3, 4 + 0xAC, 4 + 0xAC, 2, 3, 4 + 0xC3, 4 + 0x82, 1]
     split = texts.TokenTexts(tokenizer)
     assert split.of(ids) == [split.alone(token) for token in ids] and split.of(ids)[-1] == " a"
-    assert split.of([2, 4 + 0xC3, 4 + 0xAC, 1]) == ["i", "", "ì", " a"], "whole characters stand with their last byte"
+    assert split.of([2, 4 + 0xC3, 4 + 0xAC, 1]) == ["i", "", "ì", " a"], (
+        "whole characters stand with their last byte"
+    )

@@ -30,11 +30,15 @@ def test_kept_tokens_are_those_of_a_full_sort(seed: int, top_p: float, spread: f
         wanted, found = kept_by_sort(row, top_p), own.nonzero()[:, 0].tolist()
         differing = set(wanted) ^ set(found)
         mass = float(row.double().softmax(-1)[list(differing)].sum()) if differing else 0.0
-        assert len(differing) <= 2 and mass < 1e-3, "but for a token on the very edge, where rounding decides"
+        assert len(differing) <= 2 and mass < 1e-3, (
+            "but for a token on the very edge, where rounding decides"
+        )
 
 
 @pytest.mark.parametrize("spread", [0.01, 20.0])
-def test_a_head_and_a_full_sort_keep_the_same(monkeypatch: pytest.MonkeyPatch, spread: float) -> None:
+def test_a_head_and_a_full_sort_keep_the_same(
+    monkeypatch: pytest.MonkeyPatch, spread: float
+) -> None:
     logits = torch.randn(40, VOCABULARY, generator=torch.Generator().manual_seed(0)) * spread
     by_head = Sampling(0.6, top_p=0.95, top_k=20).process(logits)
     monkeypatch.setattr("methods.sampling.HEAD", VOCABULARY)
@@ -49,5 +53,7 @@ def test_min_p_is_that_of_transformers(min_p: float) -> None:
     ids = torch.zeros(40, 1, dtype=torch.long)
     stock = MinPLogitsWarper(min_p)(ids, TopPLogitsWarper(0.9)(ids, logits / 0.7))
     own = Sampling(0.7, top_p=0.9, min_p=min_p).process(logits)
-    assert torch.equal(own.isfinite(), stock.isfinite()) and not torch.equal(own.isfinite(), logits.isfinite())
+    assert torch.equal(own.isfinite(), stock.isfinite()) and not torch.equal(
+        own.isfinite(), logits.isfinite()
+    )
     assert torch.equal(own[own.isfinite()], stock[stock.isfinite()])

@@ -1,4 +1,5 @@
-"""Draft trees: static ones and their files, dynamic growth against a slow one, drawn siblings and their law."""
+"""Draft trees: static ones and their files, dynamic growth against a slow one, drawn siblings and
+their law."""
 
 from __future__ import annotations
 
@@ -48,29 +49,41 @@ def test_a_tree_is_what_the_loop_wants(paths):
         assert tree.parents[i] != tree.parents[j] or tree.ranks[i] < tree.ranks[j]
     assert tree.max_depth == max(map(len, paths)) == len(tree.widths)
     assert all(tree.ranks[i] < tree.widths[tree.depth[i] - 1] for i in range(1, tree.nodes))
-    draft = Draft.of_parents(torch.zeros(1, tree.nodes, dtype=torch.long), torch.tensor([tree.parents]),
-                             max_depth=tree.max_depth)
+    draft = Draft.of_parents(
+        torch.zeros(1, tree.nodes, dtype=torch.long),
+        torch.tensor([tree.parents]),
+        max_depth=tree.max_depth,
+    )
     assert draft.depth[0].tolist() == list(tree.depth)
 
 
-@pytest.mark.parametrize("text,said", [
-    ("source: s\npaths: '0 0.0 0.0'", "node 0.0 is given twice; give every draft node once"),
-    ("source: s\npaths: '0 1.0'", "node 1.0 has no parent; add node 1"),
-    ("source: s\npaths: '0 0.-1'", "'0.-1' is not a path of ranks"),
-    ("source: s\npaths: '0 0..1'", "'0..1' is not a path of ranks"),
-    ("source: s\npaths: ''", "no nodes; give at least one path"),
-    ("source: s\npaths: [[0], [1]]", "exactly the keys source (text) and paths (text"),
-    ("paths: '0'", "exactly the keys source"),
-    ("source: [", "not YAML: "),
-])
+@pytest.mark.parametrize(
+    "text,said",
+    [
+        ("source: s\npaths: '0 0.0 0.0'", "node 0.0 is given twice; give every draft node once"),
+        ("source: s\npaths: '0 1.0'", "node 1.0 has no parent; add node 1"),
+        ("source: s\npaths: '0 0.-1'", "'0.-1' is not a path of ranks"),
+        ("source: s\npaths: '0 0..1'", "'0..1' is not a path of ranks"),
+        ("source: s\npaths: ''", "no nodes; give at least one path"),
+        ("source: s\npaths: [[0], [1]]", "exactly the keys source (text) and paths (text"),
+        ("paths: '0'", "exactly the keys source"),
+        ("source: [", "not YAML: "),
+    ],
+)
 def test_a_malformed_file_is_one_line(text, said):
     with pytest.raises(TreeError) as error:
         static.parse("mine.yaml", text)
-    assert said in str(error.value) and str(error.value).startswith("mine.yaml: ") and "\n" not in str(error.value)
+    assert (
+        said in str(error.value)
+        and str(error.value).startswith("mine.yaml: ")
+        and "\n" not in str(error.value)
+    )
 
 
 def test_an_unknown_name_lists_the_trees(tmp_path):
-    with pytest.raises(TreeError, match=r"medusa_64: no such tree; there are .*medusa_63.* or give the path"):
+    with pytest.raises(
+        TreeError, match=r"medusa_64: no such tree; there are .*medusa_63.* or give the path"
+    ):
         static.load("medusa_64")
     own = tmp_path / "own.yaml"
     own.write_text("source: mine\npaths: |\n  0 1\n  1.0\n")
@@ -87,7 +100,8 @@ def test_shipped_trees(name):
 
 
 def distribution(seed: int, path: tuple[int, ...], vocab: int, certain: bool) -> list[float]:
-    """Log-probabilities behind a path; `certain`: sometimes one token has all the mass, so that scores tie."""
+    """Log-probabilities behind a path; `certain`: sometimes one token has all the mass, so that
+    scores tie."""
     rng = random.Random(f"{seed}/{path}")
     if certain and rng.random() < 0.5:
         best = rng.randrange(vocab)
@@ -102,10 +116,18 @@ def grow(shape: TreeShape, seeds: list[int], vocab: int, certain: bool):
     for level in range(shape.depth + 1):
         if level:
             tokens, parents = growth.beams()
-            paths = [[row[p] + (t,) for t, p in zip(*beams, strict=True)] for row, *beams in
-                     zip(paths, tokens.tolist(), parents.expand(tokens.shape).tolist(), strict=True)]
-        top = torch.tensor([[distribution(seed, path, vocab, certain) for path in row]
-                            for seed, row in zip(seeds, paths, strict=True)]).topk(shape.top_k)
+            paths = [
+                [row[p] + (t,) for t, p in zip(*beams, strict=True)]
+                for row, *beams in zip(
+                    paths, tokens.tolist(), parents.expand(tokens.shape).tolist(), strict=True
+                )
+            ]
+        top = torch.tensor(
+            [
+                [distribution(seed, path, vocab, certain) for path in row]
+                for seed, row in zip(seeds, paths, strict=True)
+            ]
+        ).topk(shape.top_k)
         growth.add(top.indices, top.values)
     tree = growth.select(torch.zeros(len(seeds), 1, dtype=torch.int64))
     check_sources(growth, tree, shape)
@@ -128,16 +150,18 @@ def slowly(shape: TreeShape, seed: int, vocab: int) -> dict[tuple[int, ...], flo
         arisen = {}
         for path, score in beams.items():
             logprobs = distribution(seed, path, vocab, False)
-            for token in sorted(range(vocab), key=lambda t: -logprobs[t])[:shape.top_k]:
+            for token in sorted(range(vocab), key=lambda t: -logprobs[t])[: shape.top_k]:
                 arisen[(*path, token)] = score + logprobs[token]
         pool |= arisen
-        beams = dict(sorted(arisen.items(), key=lambda item: -item[1])[:shape.top_k])
-    return dict(sorted(pool.items(), key=lambda item: -item[1])[:shape.nodes - 1])
+        beams = dict(sorted(arisen.items(), key=lambda item: -item[1])[: shape.top_k])
+    return dict(sorted(pool.items(), key=lambda item: -item[1])[: shape.nodes - 1])
 
 
 def paths_of(tree, row: int) -> list[tuple[int, ...]]:
     found = [()]
-    for token, parent in zip(tree.tokens[row, 1:].tolist(), tree.parents[row, 1:].tolist(), strict=True):
+    for token, parent in zip(
+        tree.tokens[row, 1:].tolist(), tree.parents[row, 1:].tolist(), strict=True
+    ):
         found.append((*found[parent], token))
     return found
 
@@ -154,7 +178,9 @@ def test_growth_is_the_slow_one(shape: TreeShape, seed: int) -> None:
         assert len(paths) == shape.nodes and set(paths[1:]) == set(expected)
         assert tree.depth[row].tolist() == [len(path) for path in paths]
         for path, q in zip(paths[1:], tree.q[row, 1:].tolist(), strict=True):
-            assert q == pytest.approx(math.exp(distribution(seed + row, path[:-1], 7, False)[path[-1]]), abs=1e-5)
+            assert q == pytest.approx(
+                math.exp(distribution(seed + row, path[:-1], 7, False)[path[-1]]), abs=1e-5
+            )
 
 
 @settings(max_examples=40, deadline=None)
@@ -163,7 +189,9 @@ def test_every_tree_is_closed_and_in_draft_order(shape: TreeShape, seed: int) ->
     """Also where a child is certain and scores as much as its parent."""
     tree = grow(shape, [seed], 7, certain=True)
     parents, paths = tree.parents[0].tolist(), paths_of(tree, 0)
-    assert parents[0] == -1 and all(0 <= parent < node for node, parent in enumerate(parents) if node)
+    assert parents[0] == -1 and all(
+        0 <= parent < node for node, parent in enumerate(parents) if node
+    )
     assert len(set(paths)) == len(paths) == shape.nodes
     for node in range(2, shape.nodes):
         if parents[node] == parents[node - 1]:
@@ -171,19 +199,29 @@ def test_every_tree_is_closed_and_in_draft_order(shape: TreeShape, seed: int) ->
     for parent in range(shape.nodes):  # the best children of a node are taken before its others
         children = [path[-1] for path, p in zip(paths, parents, strict=True) if p == parent]
         logprobs = distribution(seed, paths[parent], 7, True)
-        best = sorted(range(7), key=lambda t: -logprobs[t])[:len(children)]
+        best = sorted(range(7), key=lambda t: -logprobs[t])[: len(children)]
         assert children == best
 
 
 @pytest.mark.parametrize("name", ["eagle2", "eagle"])
 def test_a_tree_says_what_its_paths_say_as_chains(name: str, drafts) -> None:
-    """Each node's distribution, in a ragged batch over several cycles, equals the head's own over the whole sequence,
-    fed in one piece without cache, mask or tree: true features up to the root, the head's output from there on.
-    EAGLE-3's heads: test_eagle3_config.py."""
+    """Each node's distribution, in a ragged batch over several cycles, equals the head's own over
+    the whole sequence, fed in one piece without cache, mask or tree: true features up to the root,
+    the head's output from there on. EAGLE-3's heads: test_eagle3_config.py."""
     target = language_model("llama", layers=3)
-    method = build_method(target, random_head(name, target), small(name), registry.rule("lossless")(q_mode="draft"),
-                          Sampling(1.0), 4)
-    generate(method, [Request(ids, f"chain/{i}") for i, ids in enumerate(prompts(3))], Limits(9, frozenset()))
+    method = build_method(
+        target,
+        random_head(name, target),
+        small(name),
+        registry.rule("lossless")(q_mode="draft"),
+        Sampling(1.0),
+        4,
+    )
+    generate(
+        method,
+        [Request(ids, f"chain/{i}") for i, ids in enumerate(prompts(3))],
+        Limits(9, frozenset()),
+    )
     assert len(drafts) > 3 and len({len(row) for row in drafts[-1][0]}) > 1
     for rows, draft in drafts[:4]:
         for row, ids in enumerate(rows):
@@ -192,7 +230,8 @@ def test_a_tree_says_what_its_paths_say_as_chains(name: str, drafts) -> None:
             for path, logits in inner_nodes(draft, row):
                 expected = as_chain(method, ids, path)
                 largest = float(expected[expected.isfinite()].abs().max())
-                # without a norm between the steps rounding grows with depth; a wrong token, place or mask is larger
+                # without a norm between the steps rounding grows with depth; a wrong token, place
+                # or mask is larger
                 torch.testing.assert_close(logits, expected, rtol=0, atol=2e-3 * largest)
 
 
@@ -200,8 +239,12 @@ def test_a_tree_says_what_its_paths_say_as_chains(name: str, drafts) -> None:
 def as_chain(method, ids: list[int], path: list[int]) -> torch.Tensor:
     """[V] logits behind committed `ids` and a drafted `path`."""
     head, target = method.model, method.target
-    states = target.model(torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=False).hidden_states
-    hidden = head.model.fuse(torch.cat([states[i] for i in method.drafter.features(method.model)], -1))
+    states = target.model(
+        torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=False
+    ).hidden_states
+    hidden = head.model.fuse(
+        torch.cat([states[i] for i in method.drafter.features(method.model)], -1)
+    )
     tokens = ids[1:]
     for token in [*path, None]:
         out = head.model(head.embed(torch.tensor([tokens])), hidden)
@@ -229,14 +272,19 @@ def test_regular_shapes() -> None:
 
 @pytest.mark.parametrize("replacement", [True, False])
 def test_law_of_siblings(replacement: bool) -> None:
-    """First and second sibling have the joint law of independent draws, or of draws without replacement."""
+    """First and second sibling have the joint law of independent draws, or of draws without
+    replacement."""
     logits, draws = torch.tensor([0.3, 1.0, -0.5, 0.2]), 40_000
     u = torch.rand(draws, 3, generator=torch.Generator().manual_seed(0))
     drawn = tree(WARM, replacement).siblings(1, logits.expand(draws, 1, 4), u)
     q = logits.double().softmax(-1)
     joint = torch.zeros(4, 4, dtype=torch.double)
-    joint.index_put_((drawn.tokens[:, 0], drawn.tokens[:, 1]), torch.ones(draws, dtype=torch.double), True)
-    second = q.expand(4, 4) if replacement else (q.expand(4, 4) * (1 - torch.eye(4))) / (1 - q)[:, None]
+    joint.index_put_(
+        (drawn.tokens[:, 0], drawn.tokens[:, 1]), torch.ones(draws, dtype=torch.double), True
+    )
+    second = (
+        q.expand(4, 4) if replacement else (q.expand(4, 4) * (1 - torch.eye(4))) / (1 - q)[:, None]
+    )
     assert (joint / draws - q[:, None] * second).abs().max() < 0.01
     torch.testing.assert_close(drawn.q[0], q[drawn.tokens[0]].float())
     assert drawn.real.all()
@@ -246,7 +294,9 @@ def test_siblings_end_with_the_distribution() -> None:
     u = torch.tensor([[0.1, 0.999999, 0.5]])
     drawn = tree(NARROW, False).siblings(1, torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u)
     assert drawn.real.tolist() == [[True, True, False]] and drawn.tokens[0, :2].tolist() == [1, 2]
-    likeliest = tree(WARM, False, sampled=False).siblings(1, torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u)
+    likeliest = tree(WARM, False, sampled=False).siblings(
+        1, torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u
+    )
     assert likeliest.tokens.tolist() == [[1, 2, 0]]
 
 
@@ -255,11 +305,17 @@ def test_a_models_tree_carries_the_distributions_it_was_drawn_from() -> None:
     target, model = language_model(layers=2), language_model(layers=1, seed=3)
     drafter = registry.drafter("model")(branching=[2, 2])
     rows = [[1, 2, 3, 4], [3, 1]]
-    proposer = drafter.start(target, model, DraftSettings(3, WARM, True), [row[:-1] for row in rows], 40)
+    proposer = drafter.start(
+        target, model, DraftSettings(3, WARM, True), [row[:-1] for row in rows], 40
+    )
     g = torch.Generator().manual_seed(0)
     for _ in range(2):
         draft = proposer.propose(rows, torch.rand(2, drafter.num_uniforms(3), generator=g))
-        assert draft.nodes == drafter.nodes(3) == 11 and draft.sizes == (1, 2, 4, 4) and not draft.replacement
+        assert (
+            draft.nodes == drafter.nodes(3) == 11
+            and draft.sizes == (1, 2, 4, 4)
+            and not draft.replacement
+        )
         assert draft.valid.all(), "every distribution has tokens enough"
         for row in range(2):
             for node in range(7):
@@ -267,7 +323,9 @@ def test_a_models_tree_carries_the_distributions_it_was_drawn_from() -> None:
                 ids = torch.tensor([rows[row][:-1] + path])
                 whole = model.forward(ids, model.new_cache(1, 40)).logits[0, -1]
                 torch.testing.assert_close(draft.logits[row, node], whole, atol=1e-4, rtol=1e-4)
-        own = WARM.probs(draft.logits)[:, list(regular((2, 2), 3).parents)].gather(2, draft.tokens[..., None])[..., 0]
+        own = WARM.probs(draft.logits)[:, list(regular((2, 2), 3).parents)].gather(
+            2, draft.tokens[..., None]
+        )[..., 0]
         torch.testing.assert_close(draft.q[:, 1:], own[:, 1:])
         rows[0] += [5, 6, 7]
         rows[1] += [8]

@@ -11,16 +11,29 @@ from methods import user_yaml
 from methods.trees import static
 
 FAULTS = {
-    "a: !!timestamp 2001-01-01": "only plain values are read", "a: !!binary x": "only plain values are read",
-    "a: !!int ''": "line 1: !!int '': not a value of this tag", "a: !!bool x": "!!bool 'x': not a value of this tag",
-    "a: !!python/object/apply:os.system [ls]": "only plain values are read", "a: !own x": "only plain values are read",
-    "a: 1\nb: 2\na: 3": "line 3: a is given twice; give it once", "? [a]\n: 1": "unhashable key",
-    "[" * 2000 + "]" * 2000: "nested more than 64 levels deep", "- " * 2000 + "a": "nested more than 64 levels deep",
-    "a: &a [*a]": "an alias .*write the value itself", "a: [": "parsing a flow node", "a: *b": "an alias",
-    "a: \x00": "special characters are not allowed", "a: 1\n---\nb: 2": "single document",
-    "# " + "x" * user_yaml.MOST_BYTES: "characters; at most"}
-PLAIN = {"a: 2001-01-01": {"a": "2001-01-01"}, "": None, "1: a\n'1': b": {1: "a", "1": "b"},
-         "a: [1, 2.5, 1e-3, true, null, x]": {"a": [1, 2.5, 1e-3, True, None, "x"]}}
+    "a: !!timestamp 2001-01-01": "only plain values are read",
+    "a: !!binary x": "only plain values are read",
+    "a: !!int ''": "line 1: !!int '': not a value of this tag",
+    "a: !!bool x": "!!bool 'x': not a value of this tag",
+    "a: !!python/object/apply:os.system [ls]": "only plain values are read",
+    "a: !own x": "only plain values are read",
+    "a: 1\nb: 2\na: 3": "line 3: a is given twice; give it once",
+    "? [a]\n: 1": "unhashable key",
+    "[" * 2000 + "]" * 2000: "nested more than 64 levels deep",
+    "- " * 2000 + "a": "nested more than 64 levels deep",
+    "a: &a [*a]": "an alias .*write the value itself",
+    "a: [": "parsing a flow node",
+    "a: *b": "an alias",
+    "a: \x00": "special characters are not allowed",
+    "a: 1\n---\nb: 2": "single document",
+    "# " + "x" * user_yaml.MOST_BYTES: "characters; at most",
+}
+PLAIN = {
+    "a: 2001-01-01": {"a": "2001-01-01"},
+    "": None,
+    "1: a\n'1': b": {1: "a", "1": "b"},
+    "a: [1, 2.5, 1e-3, true, null, x]": {"a": [1, 2.5, 1e-3, True, None, "x"]},
+}
 
 
 @pytest.mark.parametrize("text", FAULTS, ids=lambda text: text[:20])
@@ -40,7 +53,10 @@ def test_a_users_folder_and_a_tree_are_refused_in_one_line(tmp_path: Path, text:
     file = tmp_path / "task" / "mine.yaml"
     file.parent.mkdir()
     file.write_text(text)
-    with pytest.raises(ValueError, match=r"mine.yaml: not YAML: ") as caught, composer(str(tmp_path)):
+    with (
+        pytest.raises(ValueError, match=r"mine.yaml: not YAML: ") as caught,
+        composer(str(tmp_path)),
+    ):
         pass
     assert "\n" not in str(caught.value)
     with pytest.raises(static.TreeError, match=r"mine.yaml: ") as refused:
@@ -52,5 +68,8 @@ def test_a_file_of_30_mb_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "large.yaml"
     with file.open("wb") as large:
         large.truncate(30 << 20)
-    with pytest.raises(ValueError, match=r"large.yaml: not YAML: 31 MB; at most 1 MB"), composer(str(tmp_path)):
+    with (
+        pytest.raises(ValueError, match=r"large.yaml: not YAML: 31 MB; at most 1 MB"),
+        composer(str(tmp_path)),
+    ):
         pass

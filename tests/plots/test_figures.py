@@ -1,4 +1,5 @@
-"""Figures: what is drawn is what was measured, readable without colour, and the same bytes every time."""
+"""Figures: what is drawn is what was measured, readable without colour, and the same bytes every
+time."""
 
 import csv
 import io
@@ -26,22 +27,53 @@ from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 METHODS = table_spec().model_dump()["axes"]
 THETAS = {"override": "rule.theta={}", "values": [0.84, 0.88, 0.92, 0.96]}
 AXES = {
-    "sweep": {"Task": METHODS["Task"], "K": {"override": "draft.length={}", "values": [7, 10], "label": "K = {}"},
-              "theta": THETAS},
-    "pareto": METHODS, "bars": METHODS,
+    "sweep": {
+        "Task": METHODS["Task"],
+        "K": {"override": "draft.length={}", "values": [7, 10], "label": "K = {}"},
+        "theta": THETAS,
+    },
+    "pareto": METHODS,
+    "bars": METHODS,
 }
 FIGURES = {
-    "sweep": {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"], "lines": "K"},
-    "pareto": {"kind": "pareto", "x": "tokens_per_s", "y": "accuracy", "series": "Method", "panels": ["Model", "Task"],
-               "connect": ["SpS", "MARS & co"], "allocation": ["SpS", "AR"]},
-    "bars": {"kind": "bars", "y": "speedup", "clusters": "Task", "series": "Method", "panels": ["Model"]},
+    "sweep": {
+        "kind": "sweep",
+        "x": "theta",
+        "left": "accuracy",
+        "right": "speedup",
+        "panels": ["Task"],
+        "lines": "K",
+    },
+    "pareto": {
+        "kind": "pareto",
+        "x": "tokens_per_s",
+        "y": "accuracy",
+        "series": "Method",
+        "panels": ["Model", "Task"],
+        "connect": ["SpS", "MARS & co"],
+        "allocation": ["SpS", "AR"],
+    },
+    "bars": {
+        "kind": "bars",
+        "y": "speedup",
+        "clusters": "Task",
+        "series": "Method",
+        "panels": ["Model"],
+    },
 }
 DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw}
 
 
 def spec_of(kind: str, **changes) -> FigureSpec:
-    return FigureSpec.model_validate({
-        "name": kind, "title": kind, "kind": "figure", "axes": AXES[kind], "figure": FIGURES[kind] | changes})
+    return FigureSpec.model_validate(
+        {
+            "name": kind,
+            "title": kind,
+            "kind": "figure",
+            "axes": AXES[kind],
+            "figure": FIGURES[kind] | changes,
+        }
+    )
 
 
 def drawn(kind: str, grid: dict, **changes):
@@ -61,9 +93,16 @@ def test_three_files_the_same_every_time(kind, tmp_path):
     spec = spec_of(kind)
     grid = full_grid(spec)
     first = render(spec, grid, tmp_path / "a")
-    assert [path.name for path in first] == [f"{kind}.png", f"{kind}.pdf", f"{kind}.svg", f"{kind}.csv"]
+    assert [path.name for path in first] == [
+        f"{kind}.png",
+        f"{kind}.pdf",
+        f"{kind}.svg",
+        f"{kind}.csv",
+    ]
     assert all(path.stat().st_size > 5000 for path in first[:3])
-    assert min(text.get_fontsize() for text in drawn(kind, grid).findobj(Text) if text.get_text()) >= 8
+    assert (
+        min(text.get_fontsize() for text in drawn(kind, grid).findobj(Text) if text.get_text()) >= 8
+    )
     if kind == "pareto":  # the most that can differ; all kinds are saved alike
         for one, other in zip(first, render(spec, grid, tmp_path / "b"), strict=True):
             assert one.read_bytes() == other.read_bytes()
@@ -72,14 +111,18 @@ def test_three_files_the_same_every_time(kind, tmp_path):
 @pytest.mark.parametrize("kind", FIGURES)
 def test_what_was_not_measured_is_said_and_not_drawn_as_a_number(kind, tmp_path, monkeypatch):
     kept = []
-    monkeypatch.setattr(import_module("plots.render"), "save", lambda figure, *_: kept.append(figure) or [])
+    monkeypatch.setattr(
+        import_module("plots.render"), "save", lambda figure, *_: kept.append(figure) or []
+    )
     spec = spec_of(kind)
     render(spec, {spec.points()[0].coords: Outcome.failed("out of memory")}, tmp_path)
     said = kept[0].get_supxlabel().replace("\n", " ")
     assert said.startswith("not measured: ") and "failed: out of memory" in said
     assert said.endswith(f" and {len(spec.points()) - 1} more")
     drawn_lines = [line for ax in kept[0].axes for line in ax.lines if line.get_marker() != "x"]
-    heights = [y for line in drawn_lines if list(line.get_xdata()) != [0, 1] for y in line.get_ydata()]  # not axhline
+    heights = [
+        y for line in drawn_lines if list(line.get_xdata()) != [0, 1] for y in line.get_ydata()
+    ]  # not axhline
     assert np.isnan(heights).all() and not any(ax.patches for ax in kept[0].axes)
 
 
@@ -91,7 +134,9 @@ def test_a_sweep_draws_the_measured_values_with_bands_on_two_scales():
     assert (left.get_ylabel(), right.get_ylabel()) == ("Accuracy (%)", "Speedup (×)")
     assert [ax.get_title(loc="left") for ax in figure.axes[:2]] == ["GSM8K", "mini_code"]
     cells = [grid["GSM8K", "K = 10", str(theta)].summary for theta in THETAS["values"]]
-    np.testing.assert_allclose(lines(left, 2)[1].get_ydata(), [100 * cell.accuracy for cell in cells])
+    np.testing.assert_allclose(
+        lines(left, 2)[1].get_ydata(), [100 * cell.accuracy for cell in cells]
+    )
     np.testing.assert_allclose(lines(right, 2)[1].get_ydata(), [cell.speedup for cell in cells])
     np.testing.assert_allclose(lines(right, 2)[1].get_xdata(), THETAS["values"])
     band = right.collections[1].get_paths()[0].vertices[:, 1]
@@ -104,15 +149,27 @@ def test_a_sweep_draws_the_measured_values_with_bands_on_two_scales():
 
 def test_a_sweep_of_one_task_shows_its_points_and_its_whole_legend():
     """However wide the intervals of few prompts are, and however narrow the figure is."""
-    spec = FigureSpec.model_validate({
-        "name": "f", "title": "F", "kind": "figure", "axes": {name: AXES["sweep"][name] for name in ("K", "theta")},
-        "figure": FIGURES["sweep"] | {"panels": []}})
-    wide = {coords: replace(held, summary=held.summary.with_values(speedup_ci95=(0.0, 6000.0)))
-            for coords, held in full_grid(spec).items()}
+    spec = FigureSpec.model_validate(
+        {
+            "name": "f",
+            "title": "F",
+            "kind": "figure",
+            "axes": {name: AXES["sweep"][name] for name in ("K", "theta")},
+            "figure": FIGURES["sweep"] | {"panels": []},
+        }
+    )
+    wide = {
+        coords: replace(held, summary=held.summary.with_values(speedup_ci95=(0.0, 6000.0)))
+        for coords, held in full_grid(spec).items()
+    }
     with style():
         figure = sweep.draw(data_of(spec, wide))
         figure.draw_without_rendering()
-    assert max(line.get_ydata()[0] for line in figure.axes[1].lines) < figure.axes[1].get_ylim()[1] < 10
+    assert (
+        max(line.get_ydata()[0] for line in figure.axes[1].lines)
+        < figure.axes[1].get_ylim()[1]
+        < 10
+    )
     [legend] = figure.legends
     assert legend.get_window_extent().x1 <= figure.bbox.x1 and len(legend.get_texts()) == 5
 
@@ -123,11 +180,20 @@ def test_a_band_is_drawn_whole():
     grid = full_grid(spec)
     points = [held.summary.speedup for held in grid.values()]
     half = (max(points) - min(points)) / 2
-    wide = {coords: replace(held, summary=held.summary.with_values(
-        speedup=held.summary.speedup, speedup_ci95=(held.summary.speedup - half, held.summary.speedup + half)))
-        for coords, held in grid.items()}
+    wide = {
+        coords: replace(
+            held,
+            summary=held.summary.with_values(
+                speedup=held.summary.speedup,
+                speedup_ci95=(held.summary.speedup - half, held.summary.speedup + half),
+            ),
+        )
+        for coords, held in grid.items()
+    }
     for ax in drawn("sweep", wide).axes[2:]:
-        band = np.concatenate([path.vertices[:, 1] for drawn in ax.collections for path in drawn.get_paths()])
+        band = np.concatenate(
+            [path.vertices[:, 1] for drawn in ax.collections for path in drawn.get_paths()]
+        )
         values = np.concatenate([line.get_ydata() for line in lines(ax, 2)])
         assert (band.min(), band.max()) == pytest.approx((values.min() - half, values.max() + half))
         assert ax.get_ylim()[0] <= band.min() and band.max() <= ax.get_ylim()[1]
@@ -153,7 +219,9 @@ def test_pareto_points_and_error_bars_are_the_measured_ones():
     grid = full_grid(spec_of("pareto"))
     ax = drawn("pareto", grid).axes[0]
     cell = grid["Alpha", "SpS", "GSM8K"].summary
-    points = {line.get_xdata()[0]: line.get_ydata()[0] for line in ax.lines if len(line.get_xdata()) == 1}
+    points = {
+        line.get_xdata()[0]: line.get_ydata()[0] for line in ax.lines if len(line.get_xdata()) == 1
+    }
     assert points[cell.tokens_per_s] == pytest.approx(100 * cell.accuracy)
     spans = [path.vertices for bar in ax.collections for path in bar.get_paths()]
     low, high = cell.tokens_per_s_ci95
@@ -161,30 +229,59 @@ def test_pareto_points_and_error_bars_are_the_measured_ones():
 
 
 def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
-    axes = {"rule": [{"label": "target"}, {"label": "a"}, {"label": "b"}],
-            "level": [{"label": "–", "only": {"rule": ["target"]}}, {"label": "low", "only": {"rule": ["a", "b"]}},
-                      {"label": "high", "only": {"rule": ["a", "b"]}}]}
-    spec = FigureSpec.model_validate({
-        "name": "p", "title": "p", "kind": "figure", "axes": axes,
-        "figure": {"kind": "pareto", "x": "tokens_per_s", "y": "accuracy", "series": "level", "lines": "rule",
-                   "allocation": ["a", "target"]}})
+    axes = {
+        "rule": [{"label": "target"}, {"label": "a"}, {"label": "b"}],
+        "level": [
+            {"label": "–", "only": {"rule": ["target"]}},
+            {"label": "low", "only": {"rule": ["a", "b"]}},
+            {"label": "high", "only": {"rule": ["a", "b"]}},
+        ],
+    }
+    spec = FigureSpec.model_validate(
+        {
+            "name": "p",
+            "title": "p",
+            "kind": "figure",
+            "axes": axes,
+            "figure": {
+                "kind": "pareto",
+                "x": "tokens_per_s",
+                "y": "accuracy",
+                "series": "level",
+                "lines": "rule",
+                "allocation": ["a", "target"],
+            },
+        }
+    )
     grid = full_grid(spec)
     assert len(grid) == 5
     with style():
         ax = pareto.draw(data_of(spec, grid)).axes[0]
     joined = [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2]
-    assert joined == [[grid[rule, level].summary.tokens_per_s for level in ("low", "high")] for rule in ("a", "b")]
-    markers = [line.get_marker() for line in ax.lines if len(line.get_xdata()) == 1 and line.get_marker() != "None"]
+    assert joined == [
+        [grid[rule, level].summary.tokens_per_s for level in ("low", "high")] for rule in ("a", "b")
+    ]
+    markers = [
+        line.get_marker()
+        for line in ax.lines
+        if len(line.get_xdata()) == 1 and line.get_marker() != "None"
+    ]
     assert sorted(map(markers.count, set(markers))) == [1, 2, 2], "a marker for each line"
-    rings = {line.get_marker() for line in ax.lines if line.get_markerfacecolor() == "none"} - {"None"}
+    rings = {line.get_marker() for line in ax.lines if line.get_markerfacecolor() == "none"} - {
+        "None"
+    }
     assert rings == {markers[0]}, "a single point is a ring, which hides no point of a line"
     assert sorted(text.get_text() for text in ax.texts) == ["high", "high", "low", "low"]
     with style():
         same = pareto.draw(data_of(spec, grid | {("a", "high"): grid["a", "low"]})).axes[0]
-    assert sorted(text.get_text() for text in same.texts) == ["high", "low", "low, high"], "one name above another"
+    assert sorted(text.get_text() for text in same.texts) == ["high", "low", "low, high"], (
+        "one name above another"
+    )
     assert ax.figure.legends[0].get_title().get_text() == "at points: level"
     with pytest.raises(ValueError, match="leave out 'connect'"):
-        FigureSpec.model_validate(spec.model_dump() | {"figure": spec.figure.model_dump() | {"connect": ["a"]}})
+        FigureSpec.model_validate(
+            spec.model_dump() | {"figure": spec.figure.model_dump() | {"connect": ["a"]}}
+        )
 
 
 def test_random_allocation_mixes_prompts_not_speeds():
@@ -192,12 +289,16 @@ def test_random_allocation_mixes_prompts_not_speeds():
     at = {"Model": "Alpha", "Task": "GSM8K"}
     cells = {"SpS": made_up(speedup=4.0, right=2), "AR": made_up(autoregressive=True, right=4)}
     data = data_of(spec, {("Alpha", method, "GSM8K"): cell for method, cell in cells.items()})
-    accuracy, speed = pareto.random_allocation(data, at | {"Method": "SpS"}, at | {"Method": "AR"}, steps=3)
+    accuracy, speed = pareto.random_allocation(
+        data, at | {"Method": "SpS"}, at | {"Method": "AR"}, steps=3
+    )
     draft, target = (cell.summary for cell in cells.values())
     assert accuracy == pytest.approx([100, 75, 50])
     assert (speed[0], speed[2]) == pytest.approx((target.tokens_per_s, draft.tokens_per_s))
     tokens, seconds = (getattr(target, key) + getattr(draft, key) for key in ("tokens", "decode_s"))
-    assert speed[1] == pytest.approx(tokens / seconds), "half the prompts each: all tokens over all time"
+    assert speed[1] == pytest.approx(tokens / seconds), (
+        "half the prompts each: all tokens over all time"
+    )
     assert speed[1] < (speed[0] + speed[2]) / 2
 
 
@@ -207,9 +308,15 @@ def test_bars_have_the_measured_heights_and_a_gap_where_there_is_none():
     del grid["Alpha", "SpS", "mini_code"]
     figure = drawn("bars", grid)
     heights = [bar.get_height() for bar in figure.axes[0].patches]
-    there = [grid[coords].summary.speedup for coords in
-             (("Alpha", method, task) for method in ("AR", "SpS", "MARS & co") for task in ("GSM8K", "mini_code"))
-             if coords in grid]
+    there = [
+        grid[coords].summary.speedup
+        for coords in (
+            ("Alpha", method, task)
+            for method in ("AR", "SpS", "MARS & co")
+            for task in ("GSM8K", "mini_code")
+        )
+        if coords in grid
+    ]
     assert heights == pytest.approx(there)
     crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert len(crosses) == 1 and len(crosses[0].get_xdata()) == 1
@@ -218,12 +325,34 @@ def test_bars_have_the_measured_heights_and_a_gap_where_there_is_none():
 def test_traced_values_in_one_and_two_dimensions(tmp_path):
     rng = np.random.default_rng(0)
     ratio, probability = rng.beta(8, 2, 2000), rng.beta(1, 3, 2000)
-    views = [{"x": "ratio", "mark": 0.9}, {"x": "ratio", "y": "prob_ratio", "points": "by_threshold"}]
-    spec = FigureSpec.model_validate({
-        "name": "f", "title": "F", "kind": "figure", "axes": {"Rule": [{"label": "a"}]}, "trace": True,
-        "figure": {"kind": "traced", "views": views, "panels": ["Rule"]}})
-    frame = pd.concat([pd.DataFrame({"Rule": "a", "place": place, "ratio": ratio, "prob_ratio": probability,
-                                     "by_threshold": ratio > 0.9}) for place in range(2)])
+    views = [
+        {"x": "ratio", "mark": 0.9},
+        {"x": "ratio", "y": "prob_ratio", "points": "by_threshold"},
+    ]
+    spec = FigureSpec.model_validate(
+        {
+            "name": "f",
+            "title": "F",
+            "kind": "figure",
+            "axes": {"Rule": [{"label": "a"}]},
+            "trace": True,
+            "figure": {"kind": "traced", "views": views, "panels": ["Rule"]},
+        }
+    )
+    frame = pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "Rule": "a",
+                    "place": place,
+                    "ratio": ratio,
+                    "prob_ratio": probability,
+                    "by_threshold": ratio > 0.9,
+                }
+            )
+            for place in range(2)
+        ]
+    )
     with style():
         figure = traced.draw(Data(spec, frame))
         one, two, *_ = figure.axes
@@ -235,34 +364,69 @@ def test_traced_values_in_one_and_two_dimensions(tmp_path):
 
 
 def test_an_interval_is_in_the_axis_unit_and_never_negative():
-    spec = table_spec(axes={"Model": [{"label": "a"}, {"label": "b"}]}, rows=["Model"], columns=[], mean=None)
+    spec = table_spec(
+        axes={"Model": [{"label": "a"}, {"label": "b"}]}, rows=["Model"], columns=[], mean=None
+    )
     made = made_up().summary.with_values(tau=2.0, tau_ci95=(2.1, 2.2), recovery=None)
     grid = {("a",): Outcome.measured(made)}
     data = Data(spec, cells_frame(spec, ["accuracy", "tau", "recovery"], grid))
     point = data.measured({"Model": "a"}, "accuracy")
     assert point.value == 75.0 and point.low < 75 < point.high
     assert min(data.measured({"Model": "a"}, "tau").below_above) == 0.0
-    assert data.measured({"Model": "b"}, "tau") is None and data.measured({"Model": "a"}, "recovery") is None
+    assert (
+        data.measured({"Model": "b"}, "tau") is None
+        and data.measured({"Model": "a"}, "recovery") is None
+    )
     assert data.is_measured({"Model": "a"}) and not data.is_measured({"Model": "b"})
 
 
 def test_entries_of_one_label_share_a_panel():
-    axes = METHODS | {"p": [{"label": "p", "only": {"Method": ["AR"]}},
-                            {"label": "p", "only": {"Method": ["SpS", "MARS & co"]}}, {"label": "other"}]}
-    spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": axes,
-                                      "figure": FIGURES["pareto"] | {"panels": ["Model", "Task", "p"]}})
+    axes = METHODS | {
+        "p": [
+            {"label": "p", "only": {"Method": ["AR"]}},
+            {"label": "p", "only": {"Method": ["SpS", "MARS & co"]}},
+            {"label": "other"},
+        ]
+    }
+    spec = FigureSpec.model_validate(
+        {
+            "name": "f",
+            "title": "F",
+            "kind": "figure",
+            "axes": axes,
+            "figure": FIGURES["pareto"] | {"panels": ["Model", "Task", "p"]},
+        }
+    )
     titles = [title for title, _ in panels(spec, ("p",))]
     assert titles == ["p", "other"]
-    one = spec.model_copy(update={"axes": {**spec.axes, "Task": spec.axes["Task"][:1], "p": spec.axes["p"][2:]}})
+    one = spec.model_copy(
+        update={"axes": {**spec.axes, "Task": spec.axes["Task"][:1], "p": spec.axes["p"][2:]}}
+    )
     task = one.axes["Task"][0].label
-    assert [title for title, _ in panels(one, ("Task", "p"))] == [f"{task}, other"], "the only panel says what it shows"
+    assert [title for title, _ in panels(one, ("Task", "p"))] == [f"{task}, other"], (
+        "the only panel says what it shows"
+    )
     assert [title for title, _ in panels(one, ("Task", "p"), each=2)] == [""]
 
 
 def bars_of(column, **figure):
     axes = METHODS | {"Method": [{"label": "AR", "only": {"Task": ["GSM8K"]}}, {"label": "SpS"}]}
-    spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": axes, "figure": {
-        "kind": "bars", "y": column, "clusters": "Task", "series": "Method", "panels": ["Model"], **figure}})
+    spec = FigureSpec.model_validate(
+        {
+            "name": "f",
+            "title": "F",
+            "kind": "figure",
+            "axes": axes,
+            "figure": {
+                "kind": "bars",
+                "y": column,
+                "clusters": "Task",
+                "series": "Method",
+                "panels": ["Model"],
+                **figure,
+            },
+        }
+    )
     grid = full_grid(spec)
     with style():
         return spec, grid, bars.draw(data_of(spec, grid))
@@ -274,7 +438,9 @@ def test_bars_have_a_panel_for_each_metric_and_no_bar_where_no_cell_is_asked_for
     assert [label.get_text() for label in first.get_xticklabels()] == ["GSM8K", "mini_code"]
     assert [label.get_text() for label in second.get_xticklabels()] == ["mini_code"]
     assert len(first.patches) == 3 and len(second.patches) == 1
-    assert not [line for line in second.lines if line.get_marker() == "x"], "not asked for is not missing"
+    assert not [line for line in second.lines if line.get_marker() == "x"], (
+        "not asked for is not missing"
+    )
 
 
 def test_bars_of_a_mean_are_that_of_the_cells_behind_them():
@@ -283,29 +449,70 @@ def test_bars_of_a_mean_are_that_of_the_cells_behind_them():
     sps = [grid["Alpha", "SpS", task].summary.tau for task in ("GSM8K", "mini_code")]
     heights = [patch.get_height() for patch in ax.patches]
     assert heights[2] == pytest.approx(sum(sps) / 2)
-    assert heights[0] == pytest.approx(grid["Alpha", "AR", "GSM8K"].summary.tau), "one cell: its own value"
+    assert heights[0] == pytest.approx(grid["Alpha", "AR", "GSM8K"].summary.tau), (
+        "one cell: its own value"
+    )
 
 
 def test_matrices_and_distributions_show_what_was_compared():
     axes = {"Model": [{"label": "Alpha"}], "Head": [{"label": "H1"}, {"label": "H2"}]}
-    spec = FigureSpec.model_validate({"name": "m", "title": "M", "kind": "figure", "axes": axes, "figure": {
-        "kind": "own", "file": "dropmatch_fig3", "series": "Head", "panels": ["Model"],
-        "meanings": ["sentence", "entailment"]}})
+    spec = FigureSpec.model_validate(
+        {
+            "name": "m",
+            "title": "M",
+            "kind": "figure",
+            "axes": axes,
+            "figure": {
+                "kind": "own",
+                "file": "dropmatch_fig3",
+                "series": "Head",
+                "panels": ["Model"],
+                "meanings": ["sentence", "entailment"],
+            },
+        }
+    )
     names = [("Alpha", "H1"), ("Alpha", "H2")]
-    grid = {row: replace(made_up(), agreement={"sentence": {
-        " / ".join(column): [1.0, 1.0] if row == column else [0.25, 0.75] for column in names}}) for row in names}
+    grid = {
+        row: replace(
+            made_up(),
+            agreement={
+                "sentence": {
+                    " / ".join(column): [1.0, 1.0] if row == column else [0.25, 0.75]
+                    for column in names
+                }
+            },
+        )
+        for row in names
+    }
     with style():
         cosine, entailment, *_ = dropmatch_fig3.draw(data_of(spec, grid)).axes
     assert sorted(text.get_text() for text in cosine.texts) == ["0.50", "0.50", "1.00", "1.00"]
     assert [text.get_text() for text in entailment.texts] == ["needs similarity.entailment=MODEL"]
-    spec = FigureSpec.model_validate({"name": "a", "title": "A", "kind": "figure", "axes": {"Model": axes["Model"]},
-                                      "figure": {"kind": "own", "file": "arc_fig2", "panels": ["Model"],
-                                                 "meanings": ["bertscore", "sentence", "entailment"]}})
-    grid = {("Alpha",): replace(made_up(), agreement={"bertscore": {"one": [0.5, 0.9], "other": [0.7]}})}
+    spec = FigureSpec.model_validate(
+        {
+            "name": "a",
+            "title": "A",
+            "kind": "figure",
+            "axes": {"Model": axes["Model"]},
+            "figure": {
+                "kind": "own",
+                "file": "arc_fig2",
+                "panels": ["Model"],
+                "meanings": ["bertscore", "sentence", "entailment"],
+            },
+        }
+    )
+    grid = {
+        ("Alpha",): replace(made_up(), agreement={"bertscore": {"one": [0.5, 0.9], "other": [0.7]}})
+    }
     with style():
         figure = arc_fig2.draw(data_of(spec, grid))
     first, second, third = figure.axes
-    assert third.get_xlabel() == "probability of contradiction with the answer's own continuation" != first.get_xlabel()
+    assert (
+        third.get_xlabel()
+        == "probability of contradiction with the answer's own continuation"
+        != first.get_xlabel()
+    )
     assert sum(patch.get_data().values.sum() for patch in first.patches) == pytest.approx(200)
     assert sorted(line.get_xdata()[0] for line in first.lines) == pytest.approx([0.7, 0.7])
     assert [text.get_text() for text in second.texts] == ["needs similarity.sentence=MODEL"]
@@ -313,10 +520,15 @@ def test_matrices_and_distributions_show_what_was_compared():
 
 def test_a_baseline_that_depends_on_x_is_a_line_through_its_levels():
     figure = {"kind": "sweep", "x": "theta", "left": "tokens_per_s", "log": True}
-    spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": {"theta": THETAS},
-                                      "figure": figure})
-    grid = {coords: replace(held, summary=held.summary.with_values(baseline_tokens_per_s=100.0 * (i + 1)))
-            for i, (coords, held) in enumerate(full_grid(spec).items())}
+    spec = FigureSpec.model_validate(
+        {"name": "f", "title": "F", "kind": "figure", "axes": {"theta": THETAS}, "figure": figure}
+    )
+    grid = {
+        coords: replace(
+            held, summary=held.summary.with_values(baseline_tokens_per_s=100.0 * (i + 1))
+        )
+        for i, (coords, held) in enumerate(full_grid(spec).items())
+    }
     with style():
         [ax] = sweep.draw(data_of(spec, grid)).axes
     _, baseline = lines(ax, 2)
@@ -326,23 +538,51 @@ def test_a_baseline_that_depends_on_x_is_a_line_through_its_levels():
 
 def test_gains_stack_their_parts_and_cross_out_what_is_not_split():
     entries = [{"label": label} for label in ("split", "loss", "whole", "absent")]
-    spec = FigureSpec.model_validate({
-        "name": "gains", "title": "gains", "kind": "figure", "axes": {"Rule": entries},
-        "figure": {"kind": "own", "file": "gains", "series": "Rule",
-                   "values": ["tau", "tau_gain", *PARTS, "accuracy", "nll"]}})
+    spec = FigureSpec.model_validate(
+        {
+            "name": "gains",
+            "title": "gains",
+            "kind": "figure",
+            "axes": {"Rule": entries},
+            "figure": {
+                "kind": "own",
+                "file": "gains",
+                "series": "Rule",
+                "values": ["tau", "tau_gain", *PARTS, "accuracy", "nll"],
+            },
+        }
+    )
     made = next(iter(full_grid(spec).values())).summary.with_values(tau_gain_match="matched")
     parts = {"tau_gain_relaxed": 0.5, "tau_gain_greedier": 0.25, "tau_gain_q": 0.25}
-    cells = {"split": made.with_values(tau_gain=1.0, tau_gain_ci95=(0.5, 1.5), accuracy=0.5, nll=0.4, **parts),
-             "loss": made.with_values(tau_gain=-0.25, tau_gain_ci95=(-0.5, 0.0), tau_gain_relaxed=-0.5,
-                                      tau_gain_greedier=0.25, tau_gain_q=0.0),
-             "whole": made.with_values(tau_gain=0.75, tau_gain_ci95=(0.5, 1.0), tau_gain_relaxed=None,
-                                       tau_gain_greedier=None, tau_gain_q=0.0)}
+    cells = {
+        "split": made.with_values(
+            tau_gain=1.0, tau_gain_ci95=(0.5, 1.5), accuracy=0.5, nll=0.4, **parts
+        ),
+        "loss": made.with_values(
+            tau_gain=-0.25,
+            tau_gain_ci95=(-0.5, 0.0),
+            tau_gain_relaxed=-0.5,
+            tau_gain_greedier=0.25,
+            tau_gain_q=0.0,
+        ),
+        "whole": made.with_values(
+            tau_gain=0.75,
+            tau_gain_ci95=(0.5, 1.0),
+            tau_gain_relaxed=None,
+            tau_gain_greedier=None,
+            tau_gain_q=0.0,
+        ),
+    }
     grid = {(label,): Outcome.measured(cell) for label, cell in cells.items()}
     with style():
         [ax] = gains.draw(data_of(spec, grid)).axes
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["loss", "whole", "split"], "sorted, absent left out"
-    bars_of = [[(bar.get_x(), bar.get_width()) for bar in ax.patches if round(bar.get_y() + 0.31) == row]
-               for row in range(3)]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["loss", "whole", "split"], (
+        "sorted, absent left out"
+    )
+    bars_of = [
+        [(bar.get_x(), bar.get_width()) for bar in ax.patches if round(bar.get_y() + 0.31) == row]
+        for row in range(3)
+    ]
     assert bars_of[2] == [(0, 0.5), (0.5, 0.25), (0.75, 0.25)]
     assert bars_of[0] == [(0, -0.5), (0, 0.25)], "a loss grows to the left"
     assert bars_of[1] == [(0, 0.75)], "crossed out: not split"
@@ -351,16 +591,49 @@ def test_gains_stack_their_parts_and_cross_out_what_is_not_split():
 
 
 def test_the_limit_and_the_efficiency_of_each_rule():
-    labels = ["lossless, T = 1", "lossless, T = 0", "tilted", "tilted more", "wasteful", "far", "absent"]
-    spec = FigureSpec.model_validate({
-        "name": "limit", "title": "limit", "kind": "figure", "axes": {"Rule": [
-            {"label": label, "overrides": ["rule=tilted"] if "tilted" in label else []} for label in labels]},
-        "figure": {"kind": "own", "file": "limit", "series": "Rule", "values": ["distortion", "tau"]}})
+    labels = [
+        "lossless, T = 1",
+        "lossless, T = 0",
+        "tilted",
+        "tilted more",
+        "wasteful",
+        "far",
+        "absent",
+    ]
+    spec = FigureSpec.model_validate(
+        {
+            "name": "limit",
+            "title": "limit",
+            "kind": "figure",
+            "axes": {
+                "Rule": [
+                    {"label": label, "overrides": ["rule=tilted"] if "tilted" in label else []}
+                    for label in labels
+                ]
+            },
+            "figure": {
+                "kind": "own",
+                "file": "limit",
+                "series": "Rule",
+                "values": ["distortion", "tau"],
+            },
+        }
+    )
     made = next(iter(full_grid(spec).values())).summary
-    points = {labels[0]: (0.0, 2.0), labels[1]: (0.3, 2.5), "tilted": (0.1, 3.0), "tilted more": (0.3, 4.0),
-              "wasteful": (0.2, 2.75), "far": (0.9, 4.0)}
-    grid = {(label,): Outcome.measured(made.with_values(distortion=x, distortion_ci95=(x, x), tau=y, tau_ci95=(y, y)))
-            for label, (x, y) in points.items()}
+    points = {
+        labels[0]: (0.0, 2.0),
+        labels[1]: (0.3, 2.5),
+        "tilted": (0.1, 3.0),
+        "tilted more": (0.3, 4.0),
+        "wasteful": (0.2, 2.75),
+        "far": (0.9, 4.0),
+    }
+    grid = {
+        (label,): Outcome.measured(
+            made.with_values(distortion=x, distortion_ci95=(x, x), tau=y, tau_ci95=(y, y))
+        )
+        for label, (x, y) in points.items()
+    }
     with style():
         data = data_of(spec, grid)
         figure = limit.draw(data)
@@ -370,7 +643,9 @@ def test_the_limit_and_the_efficiency_of_each_rule():
     assert curves["the limit (tilted)"] == [[0.0, 2.0], [0.1, 3.0], [0.3, 4.0]]
     assert curves["lossless, T from 1 to 0"] == [[0.0, 2.0], [0.3, 2.5]]
     names = [text for text in ax.texts if text.get_text()]
-    assert {text.get_text() for text in names} == {"wasteful (50%)", "far"}, "0.75 of 1.5; no limit known at 0.9"
+    assert {text.get_text() for text in names} == {"wasteful (50%)", "far"}, (
+        "0.75 of 1.5; no limit known at 0.9"
+    )
     boxes = [text.get_window_extent() for text in names]
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
     lines = csv.DictReader(io.StringIO(figure_csv(spec, data.frame)))

@@ -1,4 +1,5 @@
-"""A rule has the same colour in every figure, and readers of any colour vision can tell the colours."""
+"""A rule has the same colour in every figure, and readers of any colour vision can tell the
+colours."""
 
 from __future__ import annotations
 
@@ -42,10 +43,15 @@ def reports() -> Iterator[TableSpec | FigureSpec]:
 
 
 def rule_axes() -> list[tuple[str, Axis]]:
-    """The axes of figures that choose rules and tell them apart by looks; `limit` writes names instead."""
-    return [(f"{spec.name}: {name}", axis) for spec in reports()
-            if isinstance(spec, FigureSpec) and spec.name != "limit"
-            for name, axis in spec.axes.items() if any(entry.rule for entry in axis)]
+    """The axes of figures that choose rules and tell them apart by looks; `limit` writes names
+    instead."""
+    return [
+        (f"{spec.name}: {name}", axis)
+        for spec in reports()
+        if isinstance(spec, FigureSpec) and spec.name != "limit"
+        for name, axis in spec.axes.items()
+        if any(entry.rule for entry in axis)
+    ]
 
 
 @pytest.mark.parametrize("eyes", EYES)
@@ -54,8 +60,11 @@ def test_colours_of_families_and_of_places_differ_for_all_eyes(eyes: str) -> Non
     dark = dict(re.findall(r"--c-([0-9a-f]{6}): (#[0-9a-f]{6});", css))
     of_page = [dark[colour[1:].lower()] for colour in BY_PLACE]
     for colours in (list(COLOURS.values()), [*BY_PLACE, INK], of_page):
-        near = {(a, b): round(distance(a, b, eyes), 1) for a, b in combinations(colours, 2)
-                if distance(a, b, eyes) < NEAR}
+        near = {
+            (a, b): round(distance(a, b, eyes), 1)
+            for a, b in combinations(colours, 2)
+            if distance(a, b, eyes) < NEAR
+        }
         assert not near
     assert len(set(MARKERS.values())) == len(FAMILIES), "and by their markers"
 
@@ -82,52 +91,104 @@ def test_series_of_every_figure_differ(where: str, axis: Axis) -> None:
     few = {label: rule for label, rule in rules.items() if of[family(rule)] <= len(DASHES)}
     assert all(found[label].colour == COLOURS[family(rule)] for label, rule in few.items())
     crowded = Counter(found[label].colour for label in rules.keys() - few.keys())
-    assert max(crowded.values(), default=0) <= (1 if where.startswith("fsd_fig5") else 2), "of one family"
+    assert max(crowded.values(), default=0) <= (1 if where.startswith("fsd_fig5") else 2), (
+        "of one family"
+    )
     assert len({(shape.colour, shape.marker, shape.dash) for shape in found.values()}) == len(found)
 
 
 def test_the_rule_is_that_of_the_overrides_and_not_of_the_label() -> None:
-    axis = (Entry(label="ARC", overrides=("method=mars", "rule=fsd")), Entry(label="SD", overrides=("method=sps",)),
-            Entry(label="MARS", overrides=("drafter=none", "rule=lossless")), Entry(label="T = 0.2", frontier=True))
+    axis = (
+        Entry(label="ARC", overrides=("method=mars", "rule=fsd")),
+        Entry(label="SD", overrides=("method=sps",)),
+        Entry(label="MARS", overrides=("drafter=none", "rule=lossless")),
+        Entry(label="T = 0.2", frontier=True),
+    )
     assert [entry.rule for entry in axis] == ["fsd", "sps", "ar", "lossless"]
     assert [shape.colour for shape in looks(axis).values()] == [
-        COLOURS["FSD"], COLOURS["lossless"], INK, COLOURS["lossless"]]
-    places = (Entry(label="K = 7", overrides=("draft.length=7",)), Entry(label="pair", overrides=("pair=tiny",)))
-    assert list(looks(places).values()) == [look(0), look(1)], "what is no rule is told apart by its place"
+        COLOURS["FSD"],
+        COLOURS["lossless"],
+        INK,
+        COLOURS["lossless"],
+    ]
+    places = (
+        Entry(label="K = 7", overrides=("draft.length=7",)),
+        Entry(label="pair", overrides=("pair=tiny",)),
+    )
+    assert list(looks(places).values()) == [look(0), look(1)], (
+        "what is no rule is told apart by its place"
+    )
 
 
-RULES = [{"label": "one", "overrides": ["rule=arc", "rule.theta=0.3"]}, {"label": "two", "overrides": ["method=mars"]}]
+RULES = [
+    {"label": "one", "overrides": ["rule=arc", "rule.theta=0.3"]},
+    {"label": "two", "overrides": ["method=mars"]},
+]
 SIZES = {"override": "batch={}", "values": [1, 2, 4]}
 DRAWN = {
     "bars": (bars.draw, {"kind": "bars", "y": "tau", "clusters": "x", "series": "Rule"}),
-    "sweep": (sweep.draw, {"kind": "sweep", "x": "x", "left": "tau", "right": "speedup", "lines": "Rule"}),
-    "pareto": (pareto.draw, {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "Rule", "panels": ["x"]}),
-    "lines": (pareto.draw, {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "x", "lines": "Rule"}),
+    "sweep": (
+        sweep.draw,
+        {"kind": "sweep", "x": "x", "left": "tau", "right": "speedup", "lines": "Rule"},
+    ),
+    "pareto": (
+        pareto.draw,
+        {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "Rule", "panels": ["x"]},
+    ),
+    "lines": (
+        pareto.draw,
+        {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "x", "lines": "Rule"},
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", DRAWN)
 def test_figures_draw_rules_in_their_colours(kind: str) -> None:
     draw, figure = DRAWN[kind]
-    spec = FigureSpec.model_validate({"name": "f", "title": "F", "kind": "figure", "axes": {"Rule": RULES, "x": SIZES},
-                                      "figure": figure})
+    spec = FigureSpec.model_validate(
+        {
+            "name": "f",
+            "title": "F",
+            "kind": "figure",
+            "axes": {"Rule": RULES, "x": SIZES},
+            "figure": figure,
+        }
+    )
     with style():
         drawn = draw(data_of(spec, full_grid(spec)))
-    colours = {line.get_color() for ax in drawn.axes for line in ax.lines if line.get_marker() in MARKERS.values()}
+    colours = {
+        line.get_color()
+        for ax in drawn.axes
+        for line in ax.lines
+        if line.get_marker() in MARKERS.values()
+    }
     colours |= {_hex(bar.get_facecolor()) for ax in drawn.axes for bar in ax.patches}
     assert colours == {COLOURS["ARC-Decode"], COLOURS["MARS"]}
 
 
 def test_planes_draw_rules_in_their_colours() -> None:
-    spec = TableSpec.model_validate({
-        "name": "t", "title": "T", "kind": "table", "axes": {"Rule": RULES}, "rows": ["Rule"], "values": ["tau"],
-        "planes": {"x": ["tau"], "y": ["accuracy"], "lines": {"all": ["one"], "more": ["two"]}}})
+    spec = TableSpec.model_validate(
+        {
+            "name": "t",
+            "title": "T",
+            "kind": "table",
+            "axes": {"Rule": RULES},
+            "rows": ["Rule"],
+            "values": ["tau"],
+            "planes": {"x": ["tau"], "y": ["accuracy"], "lines": {"all": ["one"], "more": ["two"]}},
+        }
+    )
     assert spec.planes is not None
     with style():
-        [ax] = planes.draw(spec.planes, Data(spec, cells_frame(spec, ["tau", "accuracy"], full_grid(spec)))).axes
+        [ax] = planes.draw(
+            spec.planes, Data(spec, cells_frame(spec, ["tau", "accuracy"], full_grid(spec)))
+        ).axes
     markers: dict[object, Look] = looks_of({"all": "arc", "more": "mars"})  # type: ignore[assignment]
-    assert [(line.get_color(), line.get_marker()) for line in ax.lines if line.get_marker() in MARKERS.values()] == [
-        (shape.colour, shape.marker) for shape in markers.values()]
+    assert [
+        (line.get_color(), line.get_marker())
+        for line in ax.lines
+        if line.get_marker() in MARKERS.values()
+    ] == [(shape.colour, shape.marker) for shape in markers.values()]
 
 
 def _hex(colour: tuple[float, ...]) -> str:

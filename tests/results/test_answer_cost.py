@@ -21,10 +21,25 @@ from tests.helpers.synthetic_cells import compared, sample
 
 def answer(id, tokens, cycles, base_tokens, *, finish=("eos",), base_finish=("eos",), **fields):
     """An answer of so many tokens in so many cycles beside one of autoregressive decoding."""
-    own = sample(id, range(tokens), committed=[1] * cycles, accepted=[0] * cycles, finish=list(finish), **fields)
+    own = sample(
+        id,
+        range(tokens),
+        committed=[1] * cycles,
+        accepted=[0] * cycles,
+        finish=list(finish),
+        **fields,
+    )
     steps = base_tokens - len(base_finish)
-    return compared(own, sample(id, range(base_tokens), committed=[1] * steps, accepted=[0] * steps,
-                                finish=list(base_finish)))
+    return compared(
+        own,
+        sample(
+            id,
+            range(base_tokens),
+            committed=[1] * steps,
+            accepted=[0] * steps,
+            finish=list(base_finish),
+        ),
+    )
 
 
 def costs(answers):
@@ -32,12 +47,15 @@ def costs(answers):
 
 
 def test_a_pass_follows_the_prefill_of_each_turn():
-    two_turns = answer("a", 12, 4, 14, finish=["eos", "eos"], base_finish=["eos", "eos"], turn_tokens=[6, 6])
+    two_turns = answer(
+        "a", 12, 4, 14, finish=["eos", "eos"], base_finish=["eos", "eos"], turn_tokens=[6, 6]
+    )
     assert costs([two_turns]).pass_ratio == pytest.approx(12 / 4)
 
 
 def timed(id, cycles, base_tokens, decode_s=None, base_decode_s=0.0):
-    """An answer in so many cycles beside one of so many tokens; not timed without seconds. A prefill takes 0.5 s."""
+    """An answer in so many cycles beside one of so many tokens; not timed without seconds. A
+    prefill takes 0.5 s."""
     one = answer(id, 10, cycles, base_tokens)
     if decode_s is None:
         return replace(one, timed=None)
@@ -45,12 +63,18 @@ def timed(id, cycles, base_tokens, decode_s=None, base_decode_s=0.0):
 
 
 def test_answer_speedup_by_hand():
-    runs = [timed("a", 3, 11, 3.0, 20.0), timed("b", 5, 11, 10.0, 30.0), timed("c", 7, 11, 7.0, 20.0),
-            timed("d", 105, 31)]
+    runs = [
+        timed("a", 3, 11, 3.0, 20.0),
+        timed("b", 5, 11, 10.0, 30.0),
+        timed("c", 7, 11, 7.0, 20.0),
+        timed("d", 105, 31),
+    ]
     found = costs(runs)
     assert found.answer_speedup == pytest.approx((70 + 1.5) / (20 + 1.5)), "of the timed prompts"
     modelled = (60 * 70 / 30 + 4 * 0.5) / (120 * 20 / 15 + 4 * 0.5)
-    assert found.answer_speedup_modelled == pytest.approx(modelled), "the runaway among all prompts counts"
+    assert found.answer_speedup_modelled == pytest.approx(modelled), (
+        "the runaway among all prompts counts"
+    )
     low, high = found.answer_speedup_modelled_ci95
     assert low < modelled < high
     untimed = costs([timed("a", 3, 11)])
@@ -58,20 +82,36 @@ def test_answer_speedup_by_hand():
 
 
 def slow_loop(ids):
-    return any(size <= len(ids) and all(ids[-i] == ids[-i - d] for i in range(1, size - d + 1))
-               for d in range(1, 201) for size in [max(64, 4 * d)])
+    return any(
+        size <= len(ids) and all(ids[-i] == ids[-i - d] for i in range(1, size - d + 1))
+        for d in range(1, 201)
+        for size in [max(64, 4 * d)]
+    )
 
 
-@given(st.lists(st.integers(0, 2), max_size=80), st.lists(st.integers(0, 2), min_size=1, max_size=40),
-       st.integers(0, 200))
+@given(
+    st.lists(st.integers(0, 2), max_size=80),
+    st.lists(st.integers(0, 2), min_size=1, max_size=40),
+    st.integers(0, 200),
+)
 def test_loops_are_those_of_the_definition(start, period, length):
     ids = start + (period * (length // len(period) + 1))[:length]
     assert ends_in_loop(ids) == slow_loop(ids)
 
 
-@pytest.mark.parametrize(("period", "length", "expected"), [
-    (1, 64, True), (1, 63, False), (16, 64, True), (17, 64, False), (17, 68, True), (200, 800, True), (200, 799, False),
-    (201, 1000, False)])
+@pytest.mark.parametrize(
+    ("period", "length", "expected"),
+    [
+        (1, 64, True),
+        (1, 63, False),
+        (16, 64, True),
+        (17, 64, False),
+        (17, 68, True),
+        (200, 800, True),
+        (200, 799, False),
+        (201, 1000, False),
+    ],
+)
 def test_the_ends_of_the_definition(period, length, expected):
     assert ends_in_loop([-1, *(i % period for i in range(length))]) is expected
 
@@ -92,29 +132,50 @@ def test_the_interval_of_a_difference(pairs):
 def test_agreement_is_clopper_pearson_and_coverage_holds():
     for n in (10, 64, 200):
         low, high = intervals.difference_interval(np.ones(n), np.ones(n))
-        assert high == pytest.approx(1 - 0.025 ** (1 / n), rel=0.05) and low == pytest.approx(-high, rel=0.05)
+        assert high == pytest.approx(1 - 0.025 ** (1 / n), rel=0.05) and low == pytest.approx(
+            -high, rel=0.05
+        )
     rng, missed = np.random.default_rng(3), 0
     for _ in range(200):  # 20% of 40 answers change, 14% for the worse: truly −8 points
         change = rng.choice([-1, 0, 1], size=40, p=[0.14, 0.8, 0.06])
-        low, high = intervals.difference_interval((change < 0).astype(float), (change > 0).astype(float))
+        low, high = intervals.difference_interval(
+            (change < 0).astype(float), (change > 0).astype(float)
+        )
         missed += not low <= -0.08 <= high
     assert missed / 200 <= 0.05
 
 
-OUT = {"turn": 0, "cycle": 0, "node": [1, 2, 3, 4, -1], "parent": [0, 1, 2, 3, 4], "depth": [1, 2, 3, 4, 5], "rank": 0,
-       "clause": ["relaxed", "relaxed", "strict", "argmax", "drawn"], "token": np.arange(5),
-       "strict": [False, False, True, False, False], "p0": [0.1, 0.3, 0.01, 0.9, 0.5], "p1": [0.8, 0.6, 0.9, 0.9, 0.5],
-       "p": [0.01, 0.2, 0.001, 1.0, 0.5]}
+OUT = {
+    "turn": 0,
+    "cycle": 0,
+    "node": [1, 2, 3, 4, -1],
+    "parent": [0, 1, 2, 3, 4],
+    "depth": [1, 2, 3, 4, 5],
+    "rank": 0,
+    "clause": ["relaxed", "relaxed", "strict", "argmax", "drawn"],
+    "token": np.arange(5),
+    "strict": [False, False, True, False, False],
+    "p0": [0.1, 0.3, 0.01, 0.9, 0.5],
+    "p1": [0.8, 0.6, 0.9, 0.9, 0.5],
+    "p": [0.01, 0.2, 0.001, 1.0, 0.5],
+}
 
 
 def test_out_of_head_by_hand(tmp_path):
     traces = TraceFolder(Store(tmp_path).cell("cell"))
-    traces.add(["a", "b"], [{"prompt": "a", **OUT}, {"prompt": "b", **OUT, "clause": "drawn"}], None)
+    traces.add(
+        ["a", "b"], [{"prompt": "a", **OUT}, {"prompt": "b", **OUT, "clause": "drawn"}], None
+    )
+
     def found(tokens, temperature):
-        return summarise([], metric="", proportion=True).with_values(**trace_metrics([traces], tokens, temperature))
+        return summarise([], metric="", proportion=True).with_values(
+            **trace_metrics([traces], tokens, temperature)
+        )
 
     warm = found({"a": 6, "b": 4, "c": 10}, 1.0)
-    assert warm.out_of_head_1k == pytest.approx(1000 / 20), "the first: 0.125 of the largest; the second is in it"
+    assert warm.out_of_head_1k == pytest.approx(1000 / 20), (
+        "the first: 0.125 of the largest; the second is in it"
+    )
     assert warm.out_of_head_1k_ci95 == pytest.approx((0, 1000 / 6))
     assert found({"a": 6, "b": 4}, 0.5).out_of_head_1k == pytest.approx(1000 / 10)
     assert found({"a": 6, "b": 4}, 0.4).out_of_head_1k == pytest.approx(2000 / 10), "0.5 ** 2.5"
@@ -128,5 +189,7 @@ def test_relative_probability_is_that_of_the_processed_distribution():
 
     raw, warm = softmax(z), softmax(z / 0.7)
     frame = pd.DataFrame({"p0": raw, "p1": raw.max(), "p": np.where(warm > 0.02, warm, 0)})
-    assert relative_probability(frame, 0.7).to_numpy() == pytest.approx(np.where(warm > 0.02, warm / warm.max(), 0))
+    assert relative_probability(frame, 0.7).to_numpy() == pytest.approx(
+        np.where(warm > 0.02, warm / warm.max(), 0)
+    )
     assert relative_probability(frame, 0.0).to_numpy() == pytest.approx(raw / raw.max())

@@ -1,5 +1,5 @@
-"""The committed reports: each has its files, its command, and pictures of its own numbers; one number has one value in
-all of them."""
+"""The committed reports: each has its files, its command, and pictures of its own numbers; one
+number has one value in all of them."""
 
 from __future__ import annotations
 
@@ -23,27 +23,39 @@ from tests.helpers.synthetic_cells import made_up
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "results" / "measured"
-LINE = re.compile(r"- \[[^]]+\]\((?P<shown>\S+)\): \[numbers\]\((?P<numbers>\w+\.csv(\.gz)?)\), \[environment\]"
-                  r"\((?P<environment>\S+)\), `(?P<command>[^`]+)`")
-REPORTS = {f"{listing.parent.name}/{found['numbers']}": (listing.parent, found) for listing in sorted(
-    MEASURED.glob("*/TABLES.md")) for found in LINE.finditer(listing.read_text(encoding="utf-8"))}
+LINE = re.compile(
+    r"- \[[^]]+\]\((?P<shown>\S+)\): \[numbers\]\((?P<numbers>\w+\.csv(\.gz)?)\), \[environment\]"
+    r"\((?P<environment>\S+)\), `(?P<command>[^`]+)`"
+)
+REPORTS = {
+    f"{listing.parent.name}/{found['numbers']}": (listing.parent, found)
+    for listing in sorted(MEASURED.glob("*/TABLES.md"))
+    for found in LINE.finditer(listing.read_text(encoding="utf-8"))
+}
 
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_a_report_names_its_own_command(report: str) -> None:
     folder, found = REPORTS[report]
     assert (folder / found["shown"]).exists() and (folder / found["numbers"]).exists()
-    assert json.loads((folder / found["environment"]).read_text(encoding="utf-8"))["command"] == found["command"]
+    assert (
+        json.loads((folder / found["environment"]).read_text(encoding="utf-8"))["command"]
+        == found["command"]
+    )
 
 
 def test_every_committed_picture_shows_its_committed_numbers() -> None:
     pictures = sorted({*MEASURED.rglob("*.png"), *(ROOT / "docs").rglob("*.png")})
     assert len(pictures) > 20
     for picture in pictures:
-        numbers = next(one for ending in (".csv", ".csv.gz") if (one := picture.with_suffix(ending)).exists())
+        numbers = next(
+            one for ending in (".csv", ".csv.gz") if (one := picture.with_suffix(ending)).exists()
+        )
         with Image.open(picture) as image:
             shown = image.info.get(DATA)
-        assert shown == hashlib.sha256(content(numbers)).hexdigest(), f"{picture}: run `make pictures`"
+        assert shown == hashlib.sha256(content(numbers)).hexdigest(), (
+            f"{picture}: run `make pictures`"
+        )
 
 
 def test_committed_files_do_not_contradict_each_other() -> None:
@@ -52,9 +64,15 @@ def test_committed_files_do_not_contradict_each_other() -> None:
 
 def test_numbers_behind_a_figure() -> None:
     axis = {"override": "rule.theta={}", "values": [0.8, 0.9]}
-    spec = FigureSpec.model_validate({
-        "name": "own", "title": "Own", "kind": "figure", "axes": {"theta": axis},
-        "figure": {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup"}})
+    spec = FigureSpec.model_validate(
+        {
+            "name": "own",
+            "title": "Own",
+            "kind": "figure",
+            "axes": {"theta": axis},
+            "figure": {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup"},
+        }
+    )
     frame = figure_frame(spec, {("0.8",): made_up(speedup=1.5, right=2)})
     rows = list(csv.DictReader(io.StringIO(figure_csv(spec, frame))))
     assert [row["theta"] for row in rows] == ["0.8", "0.8", "0.9"]

@@ -1,4 +1,5 @@
-"""The judge's own controls: lossless settings presented as rules are no gain, and what is faster is found."""
+"""The judge's own controls: lossless settings presented as rules are no gain, and what is faster is
+found."""
 
 from __future__ import annotations
 
@@ -25,16 +26,30 @@ CURVE = {0.0: (5.3, 0.322), 0.4: (5.0, 0.050), 0.7: (4.9, 0.010), 1.0: (4.5, 0.0
 SETTINGS = {"tree": 1.0, "chain": 0.98, "block": 0.9}
 """Lossless setting -> τ over that of the first."""
 N, TIMED, RUNS, BETWEEN = 64, 12, 200, 0.03
-"""Prompts, those timed, experiments, and the standard deviation between sessions of three per cent."""
-CONTROLS = ("control: ", "limit: random", "random, ", "lossless, T", "lossless, top-", "lossless, min-p")
+"""Prompts, those timed, experiments, and the standard deviation between sessions of three per
+cent."""
+CONTROLS = (
+    "control: ",
+    "limit: random",
+    "random, ",
+    "lossless, T",
+    "lossless, top-",
+    "lossless, min-p",
+)
 """How the labels of rows begin that may be no gain."""
 MEASURED = Path(__file__).resolve().parents[2] / "results" / "measured"
 
 
-def cell(rng: np.random.Generator, tau: float, price: float, seconds: np.ndarray, base: np.ndarray,
-         sessions: int) -> list[Compared]:
-    """N prompts with their own lengths and cycles; the first of them timed in so many sessions, in each of which the
-    cell is faster or slower. `base`: noise of the baseline's clock."""
+def cell(
+    rng: np.random.Generator,
+    tau: float,
+    price: float,
+    seconds: np.ndarray,
+    base: np.ndarray,
+    sessions: int,
+) -> list[Compared]:
+    """N prompts with their own lengths and cycles; the first of them timed in so many sessions, in
+    each of which the cell is faster or slower. `base`: noise of the baseline's clock."""
     pairs, effects = [], rng.normal(0, BETWEEN if sessions > 1 else 0, sessions)
     for i in range(N):
         tokens = int(rng.integers(20, 60))
@@ -44,17 +59,33 @@ def cell(rng: np.random.Generator, tau: float, price: float, seconds: np.ndarray
         plain = sample(own.id, [0] * tokens, committed=[1] * tokens, nll=float(tokens))
         part = i * sessions // TIMED if i < TIMED else 0
         spent = cycles * price * seconds[i] * rng.lognormal(effects[part], 0.02)
-        clock = Timed(own.id, TimedRun(tokens, cycles, 0.001, spent),
-                      TimedRun(tokens, tokens, 0.001, tokens * seconds[i] * base[i]), "host", "boot", str(part))
+        clock = Timed(
+            own.id,
+            TimedRun(tokens, cycles, 0.001, spent),
+            TimedRun(tokens, tokens, 0.001, tokens * seconds[i] * base[i]),
+            "host",
+            "boot",
+            str(part),
+        )
         pairs.append(Compared(own, plain, clock if i < TIMED else None))
     return pairs
 
 
-def experiment(rng: np.random.Generator, sessions: int) -> tuple[dict[float, Point], list[Compared]]:
+def experiment(
+    rng: np.random.Generator, sessions: int
+) -> tuple[dict[float, Point], list[Compared]]:
     """The frontier, and another run of its best setting at T = 0.7."""
     seconds, base = 0.001 * rng.lognormal(0, 0.1, N), rng.lognormal(0, 0.02, N)
-    line = {t: Point({name: cell(rng, tau * share, 2.5, seconds, base, sessions) for name, share in SETTINGS.items()},
-                     Estimate(nats, 0.03 * nats, N - 1.0, log=False)) for t, (tau, nats) in CURVE.items()}
+    line = {
+        t: Point(
+            {
+                name: cell(rng, tau * share, 2.5, seconds, base, sessions)
+                for name, share in SETTINGS.items()
+            },
+            Estimate(nats, 0.03 * nats, N - 1.0, log=False),
+        )
+        for t, (tau, nats) in CURVE.items()
+    }
     return line, cell(rng, CURVE[0.7][0], 2.5, seconds, base, sessions)
 
 
@@ -64,11 +95,23 @@ def judged(monkeypatch: pytest.MonkeyPatch, speed: float, runs: int, sessions: i
     found, rng = [], np.random.default_rng(0)
     for _ in range(runs):
         line, pairs = experiment(rng, sessions)
-        faster = [pair if pair.timed is None else replace(pair, timed=replace(
-            pair.timed, own=replace(pair.timed.own, decode_s=pair.timed.own.decode_s / speed))) for pair in pairs]
+        faster = [
+            pair
+            if pair.timed is None
+            else replace(
+                pair,
+                timed=replace(
+                    pair.timed,
+                    own=replace(pair.timed.own, decode_s=pair.timed.own.decode_s / speed),
+                ),
+            )
+            for pair in pairs
+        ]
         own = Answered(faster, distortion=Estimate(0.010, 0.0003, N - 1.0, log=False))
         cells = [pairs, *(held for point in line.values() for held in point.settings.values())]
-        component = between([[[pair.timed for pair in held if pair.timed is not None] for held in cells]])
+        component = between(
+            [[[pair.timed for pair in held if pair.timed is not None] for held in cells]]
+        )
         assert component is None if sessions == 1 else component.freedom >= 30
         found.append(beside_frontier(own, line, 1.0, component)["judged"])
     return found
@@ -81,7 +124,8 @@ def kinds(found: list[Judged]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_a_lossless_setting_presented_as_a_rule_is_a_gain_no_oftener_than_stated(
-        monkeypatch: pytest.MonkeyPatch, sessions: int) -> None:
+    monkeypatch: pytest.MonkeyPatch, sessions: int
+) -> None:
     found = judged(monkeypatch, 1.0, RUNS, sessions)
     assert kinds(found).count("gain") / RUNS <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / RUNS)
     held = [one.speed.interval()[0] <= 1 <= one.speed.interval()[1] for one in found]
@@ -96,35 +140,61 @@ def test_a_clock_times_0_95_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_component_between_sessions_is_found() -> None:
-    """Its mean over experiments, and its degrees of freedom; prompts and shared drift are not in it."""
+    """Its mean over experiments, and its degrees of freedom; prompts and shared drift are not in
+    it."""
     rng, found = np.random.default_rng(0), []
     for _ in range(40):
         line, pairs = experiment(rng, 3)
         cells = [pairs, *(held for point in line.values() for held in point.settings.values())]
-        rows = [[replace(pair.timed, **{side: replace(run, decode_s=run.decode_s * 1.2**int(pair.timed.started))
-                                        for side, run in zip(("own", "baseline"), pair.timed.runs, strict=True)})
-                 for pair in held if pair.timed is not None] for held in cells]
+        rows = [
+            [
+                replace(
+                    pair.timed,
+                    **{
+                        side: replace(run, decode_s=run.decode_s * 1.2 ** int(pair.timed.started))
+                        for side, run in zip(("own", "baseline"), pair.timed.runs, strict=True)
+                    },
+                )
+                for pair in held
+                if pair.timed is not None
+            ]
+            for held in cells
+        ]
         found.append(between([rows]))
     assert {one.freedom for one in found} == {32}
     assert np.mean([one.variance for one in found]) == pytest.approx(BETWEEN**2, rel=0.2)
-    assert between([[rows[0][:3]]]) is None and between([[row[:4] for row in rows]]) is None, "one session, one cell"
+    assert between([[rows[0][:3]]]) is None and between([[row[:4] for row in rows]]) is None, (
+        "one session, one cell"
+    )
 
 
 @pytest.mark.slow
 def test_block_verification_commits_more_of_drawn_chains(tmp_path: Path) -> None:
-    """A theorem (Sun et al. 2024), seen in the archive: EAGLE-3, chains of seven, mini_chat, T = 1, n = 512."""
+    """A theorem (Sun et al. 2024), seen in the archive: EAGLE-3, chains of seven, mini_chat, T = 1,
+    n = 512."""
     cells = ("tiny-eagle3-block-mini_chat-88d847b1fc", "tiny-eagle3-lossless-mini_chat-588286c729")
     with tarfile.open(MEASURED / "embedded_cpu" / "store.tar.xz") as archive:
-        archive.extractall(tmp_path, [one for one in archive if one.name.split("/")[1:2] in [[name] for name in cells]],
-                           filter="data")
+        archive.extractall(
+            tmp_path,
+            [one for one in archive if one.name.split("/")[1:2] in [[name] for name in cells]],
+            filter="data",
+        )
     store = Store(tmp_path / "store")
-    block, standard = ({one.id: one for one in store.cell(name).samples() if isinstance(one, Sample)} for name in cells)
+    block, standard = (
+        {one.id: one for one in store.cell(name).samples() if isinstance(one, Sample)}
+        for name in cells
+    )
     found = gain(block, standard)
-    assert len(block) == len(standard) == 512 and found["tau_gain_ci95"][0] > 0 and found["tau_gain"] > 0.05
+    assert (
+        len(block) == len(standard) == 512
+        and found["tau_gain_ci95"][0] > 0
+        and found["tau_gain"] > 0.05
+    )
 
 
 def committed(path: Path) -> dict[str, dict[str, dict[str, Estimate]]]:
-    """Drafts -> rule -> D and τ with the errors of their intervals, of a `limit` that is committed."""
+    """Drafts -> rule -> D and τ with the errors of their intervals, of a `limit` that is
+    committed."""
     table = pd.read_csv(path)
     found: dict[str, dict[str, dict[str, Estimate]]] = {}
     for row in table[table["value_name"].isin(["distortion", "tau"])].itertuples():
@@ -138,44 +208,69 @@ def committed(path: Path) -> dict[str, dict[str, dict[str, Estimate]]]:
 
 @pytest.mark.parametrize("path", sorted(MEASURED.glob("*/*.csv")), ids=lambda path: path.stem)
 def test_no_control_of_a_committed_table_is_a_gain(path: Path) -> None:
-    """Temperatures, truncations and random acceptance, in tables whose verdict is at equal distortion."""
+    """Temperatures, truncations and random acceptance, in tables whose verdict is at equal
+    distortion."""
     table = pd.read_csv(path, low_memory=False)
     if "Rule" in table and "verdict" in table:
-        judged = table[(table["value_name"] == "equal_d_speed") & table["Rule"].str.startswith(CONTROLS)]
-        assert not judged["verdict"].eq("gain").any(), judged[judged["verdict"].eq("gain")]["Rule"].tolist()
+        judged = table[
+            (table["value_name"] == "equal_d_speed") & table["Rule"].str.startswith(CONTROLS)
+        ]
+        assert not judged["verdict"].eq("gain").any(), judged[judged["verdict"].eq("gain")][
+            "Rule"
+        ].tolist()
 
 
 def beside_curve(rows: dict[str, dict[str, Estimate]], names: list[str]) -> dict[str, Judged]:
-    """Rows of one kind of drafts beside the lossless curve without them. On the same drafts a cycle costs the same, so
-    that the ratio of τ is that of the speeds by the token."""
+    """Rows of one kind of drafts beside the lossless curve without them. On the same drafts a cycle
+    costs the same, so that the ratio of τ is that of the speeds by the token."""
     curve = {name: row for name, row in rows.items() if name.startswith("lossless, T")}
     greedy, judged = curve["lossless, T = 0"]["distortion"], {}
     for name in names:
         row = rows[name]
-        others = sorted((one["distortion"].value, one["tau"]) for other, one in curve.items() if other != name)
+        others = sorted(
+            (one["distortion"].value, one["tau"]) for other, one in curve.items() if other != name
+        )
         nats = row["distortion"].value
         below = [tau.value for at, tau in others if at <= nats]
-        best = max([*below, float(np.interp(nats, [at for at, _ in others], [tau.value for _, tau in others]))])
+        best = max(
+            [
+                *below,
+                float(np.interp(nats, [at for at, _ in others], [tau.value for _, tau in others])),
+            ]
+        )
         error = float(np.hypot(row["tau"].error, max(tau.error for _, tau in others)))
-        beyond = 1 - norm.cdf((greedy.value - nats) / max(1e-9, np.hypot(greedy.error, row["distortion"].error)))
-        judged[name] = Judged(speed=Estimate(row["tau"].value / best, error, row["tau"].freedom), beyond=beyond,
-                              n=int(row["tau"].freedom) + 1)
+        beyond = 1 - norm.cdf(
+            (greedy.value - nats) / max(1e-9, np.hypot(greedy.error, row["distortion"].error))
+        )
+        judged[name] = Judged(
+            speed=Estimate(row["tau"].value / best, error, row["tau"].freedom),
+            beyond=beyond,
+            n=int(row["tau"].freedom) + 1,
+        )
     return judged
 
 
-@pytest.mark.parametrize("path", sorted(MEASURED.glob("*/limit*.csv")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "path", sorted(MEASURED.glob("*/limit*.csv")), ids=lambda path: path.parent.name
+)
 def test_no_control_among_the_committed_numbers_is_a_gain(path: Path) -> None:
     """Lossless decoding at another temperature, and random acceptance."""
     for drafts, rows in committed(path).items():
         names = [name for name in rows if name.startswith(("lossless, T", "random"))]
-        judged = beside_curve(rows, [name for name in names if name not in ("lossless, T = 1", "lossless, T = 0")])
+        judged = beside_curve(
+            rows, [name for name in names if name not in ("lossless, T = 1", "lossless, T = 0")]
+        )
         found = {name: one.kind for name, one in verdicts(judged).items()}
         assert found and "gain" not in found.values(), (drafts, found)
         assert found.get("random, 50%", "beyond greedy") == "beyond greedy"
-        assert all(found.get(f"random, {rate}%", "no gain") == "no gain" for rate in (1, 2, 5)), found
+        assert all(found.get(f"random, {rate}%", "no gain") == "no gain" for rate in (1, 2, 5)), (
+            found
+        )
 
 
-@pytest.mark.parametrize("path", sorted(MEASURED.glob("*/limit*.csv")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "path", sorted(MEASURED.glob("*/limit*.csv")), ids=lambda path: path.parent.name
+)
 def test_findings_say_how_many_rows_more_prompts_would_decide(path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "findings.md").read_text()
     for drafts, rows in committed(path).items():
@@ -184,6 +279,8 @@ def test_findings_say_how_many_rows_more_prompts_would_decide(path: Path) -> Non
         needed = [0 if one.kind != "undecided" else one.needed or np.inf for one in found.values()]
         counts = [sum(n <= most for n in needed) for most in (0, 64, 128, 256)]
         model, n = ("pair", 64) if path.parent.name == "embedded_cpu" else ("SmolLM2", 8)
-        said = f"| {model}, {drafts.partition(',')[0]} | {n} | {counts[0]} of {len(names)} | " + " | ".join(
-            map(str, counts[1:]))
+        said = (
+            f"| {model}, {drafts.partition(',')[0]} | {n} | {counts[0]} of {len(names)} | "
+            + " | ".join(map(str, counts[1:]))
+        )
         assert said in page, (said, needed)

@@ -32,16 +32,29 @@ from tests.helpers import synthetic_cells
 HEAD = {1: 0.2, 4: 0.5, 10: 0.8}
 TARGET = {1: {1: 1.0, 2: 1.1, 8: 1.7, 32: 5.0}, 4: {1: 1.6, 8: 4.4}}
 PROFILE = Profile(
-    title="a machine", obtained="measured", sources=["made up"], target=TARGET,
+    title="a machine",
+    obtained="measured",
+    sources=["made up"],
+    target=TARGET,
     rest=Rest(cycle=0.02, node=0.001, step=0.004),
-    sampled=Costs(drafts={"model": {1: Drafting(cycle=0.1, forwards=HEAD), 4: Drafting(cycle=0.3)}},
-                  accept={"lossless": Linear(cycle=0.03), "mars": Linear(cycle=0.05, node=0.002)}))
+    sampled=Costs(
+        drafts={"model": {1: Drafting(cycle=0.1, forwards=HEAD), 4: Drafting(cycle=0.3)}},
+        accept={"lossless": Linear(cycle=0.03), "mars": Linear(cycle=0.05, node=0.002)},
+    ),
+)
 
 
 def sample(nodes: list[int], levels: list[int] | None = None, prompt_tokens: int = 3) -> Sample:
     ones = [1] * len(nodes)
-    return synthetic_cells.sample("a", [0] * (len(nodes) + 1), committed=ones, accepted=ones, nodes=nodes,
-                                  levels=nodes if levels is None else levels, prompt_tokens=prompt_tokens)
+    return synthetic_cells.sample(
+        "a",
+        [0] * (len(nodes) + 1),
+        committed=ones,
+        accepted=ones,
+        nodes=nodes,
+        levels=nodes if levels is None else levels,
+        prompt_tokens=prompt_tokens,
+    )
 
 
 def forward(tokens: int, points: dict[int, float]) -> float:
@@ -53,9 +66,14 @@ def forward(tokens: int, points: dict[int, float]) -> float:
     raise AssertionError
 
 
-@given(st.lists(st.integers(0, 80), min_size=1, max_size=20), st.sampled_from([1, 4]), st.integers(1, 500))
+@given(
+    st.lists(st.integers(0, 80), min_size=1, max_size=20),
+    st.sampled_from([1, 4]),
+    st.integers(1, 500),
+)
 def test_seconds_of_an_answer(nodes: list[int], batch: int, prompt_tokens: int) -> None:
-    """The drafter grows trees of three beams in the first profile, and has no model in that of batch 4."""
+    """The drafter grows trees of three beams in the first profile, and has no model in that of
+    batch 4."""
     clock = Clock(PROFILE, "model", "mars", False, batch, lambda levels: [1, *[3] * levels])
 
     def draft(tokens: int) -> float:
@@ -63,11 +81,24 @@ def test_seconds_of_an_answer(nodes: list[int], batch: int, prompt_tokens: int) 
 
     run = clock.run(sample(nodes, prompt_tokens=prompt_tokens))
     cycle = {1: 0.1, 4: 0.3}[batch]
-    decode = sum((cycle + draft(1) + draft(3) * n + forward(1 + n, TARGET[batch]) + 0.05 + 0.02 + 0.004 * (1 + n))
-                 / batch
-                 + (0.002 + 0.001) * n for n in nodes)
+    decode = sum(
+        (
+            cycle
+            + draft(1)
+            + draft(3) * n
+            + forward(1 + n, TARGET[batch])
+            + 0.05
+            + 0.02
+            + 0.004 * (1 + n)
+        )
+        / batch
+        + (0.002 + 0.001) * n
+        for n in nodes
+    )
     assert run.decode_s == pytest.approx(decode) and run.cycles == len(nodes)
-    assert run.prefill_s == pytest.approx((forward(prompt_tokens, TARGET[batch]) + draft(prompt_tokens)) / batch)
+    assert run.prefill_s == pytest.approx(
+        (forward(prompt_tokens, TARGET[batch]) + draft(prompt_tokens)) / batch
+    )
 
 
 def test_the_baseline_is_cycles_without_a_draft() -> None:
@@ -76,17 +107,28 @@ def test_the_baseline_is_cycles_without_a_draft() -> None:
     timed = modelled(clock, plain_clock(PROFILE, False, 1), pair)
     assert timed.baseline is not None
     assert timed.baseline.decode_s == pytest.approx(6 * (1.0 + 0.03 + 0.02))
-    assert timed.own.decode_s == pytest.approx(2 * (0.1 + 4 * 0.204 + forward(5, TARGET[1]) + 0.05 + 0.02 + 4 * 0.003))
+    assert timed.own.decode_s == pytest.approx(
+        2 * (0.1 + 4 * 0.204 + forward(5, TARGET[1]) + 0.05 + 0.02 + 4 * 0.003)
+    )
     plain = plain_clock(PROFILE, False, 1)
     alone = modelled(plain, plain, Compared(pair.baseline, pair.baseline))
     assert alone.baseline is None and alone.own == timed.baseline
 
 
-@pytest.mark.parametrize(("drafter", "rule", "batch", "said"), [
-    ("medusa", "mars", 1, "drafter=medusa at batch=1: a machine does not price it; it has model at [1, 4]"),
-    ("model", "fsd", 1, "rule=fsd: a machine does not price it; it has lossless, mars"),
-    ("model", "mars", 2, "drafter=model at batch=2"),
-    ("none", "lossless", 16, "batch=16: a machine has no such batch")])
+@pytest.mark.parametrize(
+    ("drafter", "rule", "batch", "said"),
+    [
+        (
+            "medusa",
+            "mars",
+            1,
+            "drafter=medusa at batch=1: a machine does not price it; it has model at [1, 4]",
+        ),
+        ("model", "fsd", 1, "rule=fsd: a machine does not price it; it has lossless, mars"),
+        ("model", "mars", 2, "drafter=model at batch=2"),
+        ("none", "lossless", 16, "batch=16: a machine has no such batch"),
+    ],
+)
 def test_what_a_profile_does_not_price(drafter: str, rule: str, batch: int, said: str) -> None:
     with pytest.raises(StoreError) as refused:
         Clock(PROFILE, drafter, rule, False, batch, lambda levels: ())
@@ -102,21 +144,40 @@ def test_greedy_decoding_has_its_own_costs() -> None:
 def test_ratios_and_sums_agree_with_the_clock() -> None:
     """`answer_cost` is the clock of a machine on which only forwards cost, without the prefill."""
     own, plain, draft, verify = sample([3, 5, 2]), sample([0] * 9), 0.1, 2.4
-    profile = Profile(title="a", obtained="roofline", sources=["b"], target={1: {1: 1.0, 8: verify}},
-                      rest=Rest(cycle=0), sampled=Costs(drafts={"model": {1: Drafting(cycle=0, forwards={1: draft})}},
-                                                          accept={"any": Linear(cycle=0)}))
+    profile = Profile(
+        title="a",
+        obtained="roofline",
+        sources=["b"],
+        target={1: {1: 1.0, 8: verify}},
+        rest=Rest(cycle=0),
+        sampled=Costs(
+            drafts={"model": {1: Drafting(cycle=0, forwards={1: draft})}},
+            accept={"any": Linear(cycle=0)},
+        ),
+    )
     clock = Clock(profile, "model", "mars", False, 1, lambda levels: [1] * levels)
     sizes = cycle_sizes([own], lambda levels: [1] * levels)
-    assert sizes == {"nodes_per_cycle": pytest.approx(10 / 3), "forwards_per_cycle": pytest.approx(10 / 3)}
+    assert sizes == {
+        "nodes_per_cycle": pytest.approx(10 / 3),
+        "forwards_per_cycle": pytest.approx(10 / 3),
+    }
     cost = answer_cost(3 / 9, 10 / 3, 10 / 3, np.array(draft), np.array(verify))
-    assert cost == pytest.approx(clock.cycles(own).sum() / plain_clock(profile, False, 1).cycles(plain).sum())
+    assert cost == pytest.approx(
+        clock.cycles(own).sum() / plain_clock(profile, False, 1).cycles(plain).sum()
+    )
     assert ratios(profile, "model") == (pytest.approx(draft), pytest.approx(verify))
     assert ratios(profile, "medusa") is None
 
 
-@pytest.mark.parametrize(("target", "said"), [
-    ({1: {2: 1.0, 8: 2.0}}, "give the seconds of one token"), ({1: {1: 1.0}}, "at least one more"),
-    ({1: {1: 2.0, 8: 1.0}}, "more tokens take less time"), ({0: {1: 1.0, 8: 1.0}}, "greater than or equal to 1")])
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ({1: {2: 1.0, 8: 2.0}}, "give the seconds of one token"),
+        ({1: {1: 1.0}}, "at least one more"),
+        ({1: {1: 2.0, 8: 1.0}}, "more tokens take less time"),
+        ({0: {1: 1.0, 8: 1.0}}, "greater than or equal to 1"),
+    ],
+)
 def test_impossible_profiles(target: dict, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Profile.model_validate(PROFILE.model_dump() | {"target": target})

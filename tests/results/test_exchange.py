@@ -28,30 +28,75 @@ def exact_match(config: object) -> tuple[str, bool]:
 
 
 def two_turn_store(root: Path) -> Store:
-    """An autoregressive cell and a MARS cell of three prompts of two turns; two of them timed. MARS takes two cycles in
-    the first turn (1 + 2 + 2 tokens) and one in the second (1 + 2)."""
+    """An autoregressive cell and a MARS cell of three prompts of two turns; two of them timed. MARS
+    takes two cycles in the first turn (1 + 2 + 2 tokens) and one in the second (1 + 2)."""
     store = Store(root)
-    config = {"pair": {"name": "tiny", "target": "/home/user/models/target"}, "rule": {"name": "lossless"},
-              "drafter": {"name": "none"}, "task": {"name": "made_up"}, "decoding": {"temperature": 1.0},
-              "draft": {"length": 4}, "seed": 0, "baseline": "tiny-ar-made_up"}
-    shared = {"texts": TEXTS, "finish": ["eos", "length"], "turn_tokens": [5, 3],
-              "prompt_tokens": 9, "answer": "42"}
-    plain = [sample(f"p{i}", range(8), committed=[1] * 6, accepted=[0] * 6, score=float(i > 0), **shared)
-             for i in range(3)]
-    drafted = [sample(f"p{i}", range(8), committed=[2, 2, 2], accepted=[1, 1, 2], score=float(i % 2), relaxed=1,
-                      details={"strict": 1.0}, flags={"wide": i}, **shared) for i in range(3)]
-    clock = [Timed(f"p{i}", TimedRun(8, 3, 0.25, 0.5 + i), TimedRun(8, 6, 0.25, 1.5 + i), "host-name", "boot",
-                   "2026-01-02T03:04:05+00:00") for i in range(2)]
+    config = {
+        "pair": {"name": "tiny", "target": "/home/user/models/target"},
+        "rule": {"name": "lossless"},
+        "drafter": {"name": "none"},
+        "task": {"name": "made_up"},
+        "decoding": {"temperature": 1.0},
+        "draft": {"length": 4},
+        "seed": 0,
+        "baseline": "tiny-ar-made_up",
+    }
+    shared = {
+        "texts": TEXTS,
+        "finish": ["eos", "length"],
+        "turn_tokens": [5, 3],
+        "prompt_tokens": 9,
+        "answer": "42",
+    }
+    plain = [
+        sample(f"p{i}", range(8), committed=[1] * 6, accepted=[0] * 6, score=float(i > 0), **shared)
+        for i in range(3)
+    ]
+    drafted = [
+        sample(
+            f"p{i}",
+            range(8),
+            committed=[2, 2, 2],
+            accepted=[1, 1, 2],
+            score=float(i % 2),
+            relaxed=1,
+            details={"strict": 1.0},
+            flags={"wide": i},
+            **shared,
+        )
+        for i in range(3)
+    ]
+    clock = [
+        Timed(
+            f"p{i}",
+            TimedRun(8, 3, 0.25, 0.5 + i),
+            TimedRun(8, 6, 0.25, 1.5 + i),
+            "host-name",
+            "boot",
+            "2026-01-02T03:04:05+00:00",
+        )
+        for i in range(2)
+    ]
     alone = [Timed(one.id, one.runs[1], None, one.host, one.boot, one.started) for one in clock]
-    arms = {"tiny-ar-made_up": (config, plain, alone),
-            "tiny-mars-made_up": ({**config, "rule": {"name": "mars", "theta": 0.9}, "drafter": {"name": "model"}},
-                                  drafted, clock)}
+    arms = {
+        "tiny-ar-made_up": (config, plain, alone),
+        "tiny-mars-made_up": (
+            {**config, "rule": {"name": "mars", "theta": 0.9}, "drafter": {"name": "model"}},
+            drafted,
+            clock,
+        ),
+    }
     for key, (settings, samples, timed) in arms.items():
         cell = store.cell(key)
         with cell.lock():
             cell.write_config(settings)
-            cell.write_environment({"argv": ["/home/user/bench/__main__.py"], "git": {"commit": "abc"},
-                                    "packages": {"torch": "2.13.0"}})
+            cell.write_environment(
+                {
+                    "argv": ["/home/user/bench/__main__.py"],
+                    "git": {"commit": "abc"},
+                    "packages": {"torch": "2.13.0"},
+                }
+            )
             for one in samples:
                 cell.append(one)
             for run in timed:
@@ -60,7 +105,11 @@ def two_turn_store(root: Path) -> Store:
 
 
 FILES = Path(__file__).parent / "exchange_files"
-METHOD, BASELINE, EAGLE = FILES / "spec_bench.jsonl", FILES / "spec_bench_baseline.jsonl", FILES / "eagle.jsonl"
+METHOD, BASELINE, EAGLE = (
+    FILES / "spec_bench.jsonl",
+    FILES / "spec_bench_baseline.jsonl",
+    FILES / "eagle.jsonl",
+)
 
 
 def choices(file: Path) -> dict[str, dict]:
@@ -70,27 +119,32 @@ def choices(file: Path) -> dict[str, dict]:
 
 
 def test_tasks_with_intervals() -> None:
-    """By hand, from spec_bench.jsonl and spec_bench_baseline.jsonl (question 302 is an ERROR and left out): 81, 125 and
-    301 have 20, 9 and 10 new tokens in 5, 1.5 and 4 s; the baseline 12, 9 and 5 in 10, 3 and 2 s. Pooled 39 ÷ 10.5
-    against 26 ÷ 15 tokens/s, on prompts that both timed, so 15 ÷ 7. τ: overall (20 + 9 + 10) ÷ (5 + 3 + 2) = 3.9;
-    mt_bench (81, 125) 29 ÷ 8; qa 5."""
+    """By hand, from spec_bench.jsonl and spec_bench_baseline.jsonl (question 302 is an ERROR and
+    left out): 81, 125 and 301 have 20, 9 and 10 new tokens in 5, 1.5 and 4 s; the baseline 12, 9
+    and 5 in 10, 3 and 2 s. Pooled 39 ÷ 10.5 against 26 ÷ 15 tokens/s, on prompts that both timed,
+    so 15 ÷ 7. τ: overall (20 + 9 + 10) ÷ (5 + 3 + 2) = 3.9; mt_bench (81, 125) 29 ÷ 8; qa 5."""
     tasks, failed = spec_bench.read(METHOD, BASELINE)
     assert [task["task"] for task in tasks] == ["overall", "mt_bench", "qa"]
     overall, mt_bench, qa = tasks
     assert (overall["n"], failed, overall["cycles"], overall["paired"]) == (3, 1, 10, 3)
     assert (overall["tau"], mt_bench["tau"], qa["tau"]) == pytest.approx((3.9, 29 / 8, 5))
-    assert (overall["tokens_per_s"], overall["baseline_tokens_per_s"]) == pytest.approx((39 / 10.5, 26 / 15))
+    assert (overall["tokens_per_s"], overall["baseline_tokens_per_s"]) == pytest.approx(
+        (39 / 10.5, 26 / 15)
+    )
     assert overall["speedup"] == pytest.approx(15 / 7)
     assert overall["tau_ci95"] == pytest.approx(clocked_interval([20, 9, 10], [5, 3, 2]))
     assert overall["speedup_ci95"] == pytest.approx(
-        clocked_interval([20, 9, 10], [5, 1.5, 4], [12, 9, 5], [10, 3, 2]))
-    assert overall["baseline_tokens_per_s_ci95"] == pytest.approx(clocked_interval([12, 9, 5], [10, 3, 2]))
+        clocked_interval([20, 9, 10], [5, 1.5, 4], [12, 9, 5], [10, 3, 2])
+    )
+    assert overall["baseline_tokens_per_s_ci95"] == pytest.approx(
+        clocked_interval([12, 9, 5], [10, 3, 2])
+    )
     assert qa["tau_ci95"] is None, "one prompt has no spread"
 
 
 def test_a_file_of_eagle_counts_its_last_cycle() -> None:
-    """`idxs` are 0-based: question 81 has (3 + 1) + (1 + 1) cycles for 18 tokens and, in its other answer, 4 for 12; 82
-    has 5 for 10."""
+    """`idxs` are 0-based: question 81 has (3 + 1) + (1 + 1) cycles for 18 tokens and, in its other
+    answer, 4 for 12; 82 has 5 for 10."""
     [overall], _ = spec_bench.read(EAGLE)
     assert (overall["n"], overall["cycles"]) == (2, 15) and overall["tau"] == pytest.approx(40 / 15)
     assert overall["tau_ci95"] == pytest.approx(clocked_interval([30, 10], [10, 5]))
@@ -98,14 +152,21 @@ def test_a_file_of_eagle_counts_its_last_cycle() -> None:
 
 
 def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
-    """Accept lengths, tokens and wall times of a store survive the trip through a file, and so does the baseline."""
+    """Accept lengths, tokens and wall times of a store survive the trip through a file, and so does
+    the baseline."""
     store = two_turn_store(tmp_path / "store")
     sources = [one for one in measured_sources(store, "timed", exact_match) if "mars" in one.name]
     own, base = spec_bench.write(sources, tmp_path / "out")
-    assert (own.answers, base.answers) == (2, 2) and base.path.name == f"{own.path.stem}.baseline.jsonl"
+    assert (own.answers, base.answers) == (
+        2,
+        2,
+    ) and base.path.name == f"{own.path.stem}.baseline.jsonl"
     [overall], _ = spec_bench.read(own.path, base.path)
     cell = store.cell("tiny-mars-made_up")
-    samples, clocks = {one.id: one for one in cell.good_samples()}, {one.id: one for one in cell.timed()}
+    samples, clocks = (
+        {one.id: one for one in cell.good_samples()},
+        {one.id: one for one in cell.timed()},
+    )
     held = choices(own.path)
     assert set(held) == set(clocks) < set(samples)
     for name, choice in held.items():
@@ -117,7 +178,9 @@ def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
         clock = clocks[name]
         assert sum(choice["new_tokens"]) == clock.baseline.tokens
         assert choice["wall_time"] == [clock.baseline.prefill_s + clock.baseline.decode_s]
-    assert overall["tau"] == pytest.approx(sum(map(sum, (samples[i].committed for i in clocks))) / 6)
+    assert overall["tau"] == pytest.approx(
+        sum(map(sum, (samples[i].committed for i in clocks))) / 6
+    )
     every = [one for one in measured_sources(store, "all", exact_match) if "mars" in one.name]
     own, _ = spec_bench.write(every, tmp_path / "all")
     assert [("wall_time" in choice) for choice in choices(own.path).values()] == [True, True, False]
@@ -127,30 +190,56 @@ def test_a_timed_run_with_other_tokens_keeps_its_own_count(tmp_path: Path) -> No
     """The wall time belongs to the tokens that were decoded then."""
     store = two_turn_store(tmp_path / "store")
     with store.cell("tiny-mars-made_up").lock() as cell:
-        cell.append_timed(Timed("p0", TimedRun(5, 2, 0.5, 1.0), TimedRun(8, 6, 0.5, 2.0), "h", "b", "2026-01-01"))
+        cell.append_timed(
+            Timed("p0", TimedRun(5, 2, 0.5, 1.0), TimedRun(8, 6, 0.5, 2.0), "h", "b", "2026-01-01")
+        )
     sources = [one for one in measured_sources(store, "timed", exact_match) if "mars" in one.name]
     own, _ = spec_bench.write(sources, tmp_path / "out")
-    assert choices(own.path)["p0"]["new_tokens"] == [5] and choices(own.path)["p0"]["wall_time"] == [1.5]
+    assert choices(own.path)["p0"]["new_tokens"] == [5] and choices(own.path)["p0"][
+        "wall_time"
+    ] == [1.5]
 
 
-GOOD = {"question_id": 1, "choices": [{"index": 0, "turns": ["a"], "new_tokens": [3], "wall_time": [1.0]}]}
+GOOD = {
+    "question_id": 1,
+    "choices": [{"index": 0, "turns": ["a"], "new_tokens": [3], "wall_time": [1.0]}],
+}
 
 
 def changed(**choice) -> dict:
     return {**GOOD, "choices": [{**GOOD["choices"][0], **choice}]}
 
 
-@pytest.mark.parametrize(("line", "complaint"), [
-    (b"{", "line 2: is not JSON"), (b"[]", "line 2: Input should be a valid dictionary"),
-    (b"\xff\xfe", "line 2: is not JSON"), (b"[" * 100_000, "line 2: is not JSON .nested too deeply"),
-    ({"choices": GOOD["choices"]}, "line 2: question_id: Field required"),
-    ({"question_id": 1, "choices": []}, "line 2: choices: List should have at least 1 item"),
-    (changed(new_tokens=["3"]), "line 2: choices.0.new_tokens.0: Input should be a valid integer"),
-    (changed(new_tokens=[-1]), "line 2: choices.0.new_tokens.0: Input should be greater than or equal to 0"),
-    (changed(wall_time=[float("nan")]), "line 2: choices.0.wall_time.0"),
-    (changed(accept_lengths="many"), "line 2: choices.0.accept_lengths: Input should be a valid list"),
-    (changed(new_tokens=[10 ** 400]), "line 2: choices.0.new_tokens.0: Input should be less than"),
-    (GOOD, "line 2: repeats '1' of line 1: remove one of them")], ids=range(12))
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b"{", "line 2: is not JSON"),
+        (b"[]", "line 2: Input should be a valid dictionary"),
+        (b"\xff\xfe", "line 2: is not JSON"),
+        (b"[" * 100_000, "line 2: is not JSON .nested too deeply"),
+        ({"choices": GOOD["choices"]}, "line 2: question_id: Field required"),
+        ({"question_id": 1, "choices": []}, "line 2: choices: List should have at least 1 item"),
+        (
+            changed(new_tokens=["3"]),
+            "line 2: choices.0.new_tokens.0: Input should be a valid integer",
+        ),
+        (
+            changed(new_tokens=[-1]),
+            "line 2: choices.0.new_tokens.0: Input should be greater than or equal to 0",
+        ),
+        (changed(wall_time=[float("nan")]), "line 2: choices.0.wall_time.0"),
+        (
+            changed(accept_lengths="many"),
+            "line 2: choices.0.accept_lengths: Input should be a valid list",
+        ),
+        (
+            changed(new_tokens=[10**400]),
+            "line 2: choices.0.new_tokens.0: Input should be less than",
+        ),
+        (GOOD, "line 2: repeats '1' of line 1: remove one of them"),
+    ],
+    ids=range(12),
+)
 def test_a_wrong_line_is_named(line, complaint: str, tmp_path: Path) -> None:
     file = tmp_path / "file.jsonl"
     second = line if isinstance(line, bytes) else json.dumps(line).encode()
@@ -163,7 +252,10 @@ def test_a_wrong_line_is_named(line, complaint: str, tmp_path: Path) -> None:
 
 def test_a_file_without_an_answer(tmp_path: Path) -> None:
     file = tmp_path / "file.jsonl"
-    for text, reason in (("", "it is empty"), (METHOD.read_text().splitlines()[3], "1 × ERROR in place of a turn")):
+    for text, reason in (
+        ("", "it is empty"),
+        (METHOD.read_text().splitlines()[3], "1 × ERROR in place of a turn"),
+    ):
         file.write_text(text)
         with pytest.raises(ExchangeError, match=reason):
             spec_bench.read(file)
@@ -176,8 +268,13 @@ def store(tmp_path: Path) -> Store:
     traced = traces(tmp_path / "other", [answer("p0", [0, 1, 2, 3, 4, 5, 6, 7], 1.0)])
     columns = traced.frame().to_dict("list")
     TraceFolder(made.cell("tiny-mars-made_up")).add(
-        ["p0"], [{name: values for name, values in columns.items() if name not in ("prompt", "clause")}
-                 | {"prompt": "p0", "clause": columns["clause"], "margin": [0.5] * len(columns["token"])}], None)
+        ["p0"],
+        [
+            {name: values for name, values in columns.items() if name not in ("prompt", "clause")}
+            | {"prompt": "p0", "clause": columns["clause"], "margin": [0.5] * len(columns["token"])}
+        ],
+        None,
+    )
     TraceFolder(made.cell("tiny-ar-made_up")).add(["p0"], [{**columns}], None)
     return made
 
@@ -202,12 +299,25 @@ def test_samples_are_those_of_the_store(store: Store, dataset: Path) -> None:
         clocks = {one.id: one for one in cell.timed()}
         for own in cell.good_samples():
             row = held.pop((cell.key, own.id))
-            for name in ("output_ids", "committed", "accepted", "texts", "turn_tokens", "finish", "score", "relaxed"):
+            for name in (
+                "output_ids",
+                "committed",
+                "accepted",
+                "texts",
+                "turn_tokens",
+                "finish",
+                "score",
+                "relaxed",
+            ):
                 assert row[name] == getattr(own, name), name
-            assert json.loads(row["details"]) == own.details and json.loads(row["flags"]) == own.flags
+            assert (
+                json.loads(row["details"]) == own.details and json.loads(row["flags"]) == own.flags
+            )
             clock = clocks.get(own.id)
             assert row["decode_s"] == (None if clock is None else clock.own.decode_s)
-            assert (row["parted"], row["stalled"]) == ((None, None) if clock is None else (False, False))
+            assert (row["parted"], row["stalled"]) == (
+                (None, None) if clock is None else (False, False)
+            )
             assert row["baseline_tokens"] == (None if clock is None else clock.runs[1].tokens)
     assert not held
 
@@ -228,8 +338,14 @@ def test_traces_of_different_columns_are_one_table(store: Store, dataset: Path) 
     assert set(rows["cell"]) == {"tiny-ar-made_up", "tiny-mars-made_up"} and len(rows) == 16
     mars = rows[rows["cell"] == "tiny-mars-made_up"]
     frame = TraceFolder(store.cell("tiny-mars-made_up")).frame()
-    assert mars["token"].tolist() == frame["token"].tolist() and mars["clause"].tolist() == frame["clause"].tolist()
-    assert mars["margin"].tolist() == [0.5] * 8 and rows[rows["cell"] == "tiny-ar-made_up"]["margin"].isna().all()
+    assert (
+        mars["token"].tolist() == frame["token"].tolist()
+        and mars["clause"].tolist() == frame["clause"].tolist()
+    )
+    assert (
+        mars["margin"].tolist() == [0.5] * 8
+        and rows[rows["cell"] == "tiny-ar-made_up"]["margin"].isna().all()
+    )
 
 
 def test_the_card(dataset: Path) -> None:
@@ -247,8 +363,14 @@ def test_a_store_without_answers_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_names_people_and_machines_is_left_out():
-    given = {"argv": ["bench", "store.dir=/home/ada/store"], "earlier": [{"argv": ["x"]}],
-             "variables": {"SLURM_JOB_USER": "ada", "HF_HOME": "/home/ada/hf"},
-             "pair": {"target": "random:/home/ada/models/tiny", "draft": "~/draft", "task": "a/b"}}
-    assert public(given) == {"variables": {"HF_HOME": "hf"}, "earlier": [{}],
-                             "pair": {"target": "random:tiny", "draft": "draft", "task": "a/b"}}
+    given = {
+        "argv": ["bench", "store.dir=/home/ada/store"],
+        "earlier": [{"argv": ["x"]}],
+        "variables": {"SLURM_JOB_USER": "ada", "HF_HOME": "/home/ada/hf"},
+        "pair": {"target": "random:/home/ada/models/tiny", "draft": "~/draft", "task": "a/b"},
+    }
+    assert public(given) == {
+        "variables": {"HF_HOME": "hf"},
+        "earlier": [{}],
+        "pair": {"target": "random:tiny", "draft": "draft", "task": "a/b"},
+    }

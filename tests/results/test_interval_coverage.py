@@ -1,7 +1,9 @@
-"""Intervals of speeds hold the truth as often as they say, for few timed prompts too: two real cells, resampled.
+"""Intervals of speeds hold the truth as often as they say, for few timed prompts too: two real
+cells, resampled.
 
-timed_cells.csv holds 200 timed prompts of each cell and says where they come from. An experiment draws 64 prompts with
-replacement, of which the first few were timed; the truth is the value of all 200."""
+timed_cells.csv holds 200 timed prompts of each cell and says where they come from. An experiment
+draws 64 prompts with replacement, of which the first few were timed; the truth is the value of all
+200."""
 
 from __future__ import annotations
 
@@ -29,10 +31,18 @@ def prompts(rule: str) -> list[Compared]:
     table = pd.read_csv(Path(__file__).with_name("timed_cells.csv"), comment="#")
     pairs = []
     for i, row in enumerate(table[table["rule"] == rule].itertuples()):
-        own = sample(str(i), range(row.tokens), committed=[1] * (row.cycles - 1) + [row.committed - row.cycles + 1])
+        own = sample(
+            str(i),
+            range(row.tokens),
+            committed=[1] * (row.cycles - 1) + [row.committed - row.cycles + 1],
+        )
         base = sample(str(i), range(row.base_tokens), committed=[1] * row.base_cycles)
-        runs = (TimedRun(row.timed_tokens, row.timed_cycles, row.prefill_s, row.decode_s),
-                TimedRun(row.base_timed_tokens, row.base_timed_cycles, row.base_prefill_s, row.base_decode_s))
+        runs = (
+            TimedRun(row.timed_tokens, row.timed_cycles, row.prefill_s, row.decode_s),
+            TimedRun(
+                row.base_timed_tokens, row.base_timed_cycles, row.base_prefill_s, row.base_decode_s
+            ),
+        )
         pairs.append(Compared(own, base, Timed(own.id, *runs, "host", "boot", "2026-11-24")))
     return pairs
 
@@ -75,10 +85,15 @@ def estimates(timed: int, rng: np.random.Generator) -> dict[str, Estimate]:
 
 
 def truths() -> dict[str, float]:
-    values = {"over best": float(over_best(np.hstack([sums(rule) for rule in reversed(CELLS)]).sum(0)))}
+    values = {
+        "over best": float(over_best(np.hstack([sums(rule) for rule in reversed(CELLS)]).sum(0)))
+    }
     for rule in CELLS:
         values[f"{rule} speedup"] = float(double_ratio(clocks(rule).sum(0)))
-        values |= {f"{rule} {name}": float(statistic(sums(rule).sum(0))) for name, statistic in MODELLED.items()}
+        values |= {
+            f"{rule} {name}": float(statistic(sums(rule).sum(0)))
+            for name, statistic in MODELLED.items()
+        }
     return values
 
 
@@ -94,30 +109,42 @@ def coverage(timed: int, runs: int = RUNS) -> dict[str, float]:
 
 @pytest.mark.parametrize("timed", TIMED)
 def test_intervals_of_speeds_cover(timed: int) -> None:
-    """Nominal 95%, at least 93% of each speed on average over the two cells, less two standard errors of 600 runs.
+    """Nominal 95%, at least 93% of each speed on average over the two cells, less two standard
+    errors of 600 runs.
 
-    5,000 runs give 93.6% on average over all speeds of 4 timed prompts (worst cell 92.6%), 94.1% of 6 (93.5%), 94.6% of
-    12, 94.4% of 24, 94.7% of 40. A percentile bootstrap of the direct speedup: 79% of 4, 85% of 6, 89% of 12."""
+    5,000 runs give 93.6% on average over all speeds of 4 timed prompts (worst cell 92.6%), 94.1% of
+    6 (93.5%), 94.6% of 12, 94.4% of 24, 94.7% of 40. A percentile bootstrap of the direct speedup:
+    79% of 4, 85% of 6, 89% of 12."""
     found = coverage(timed)
-    speeds = {name.removeprefix(f"{rule} ") for name in found for rule in CELLS if name.startswith(rule)}
+    speeds = {
+        name.removeprefix(f"{rule} ") for name in found for rule in CELLS if name.startswith(rule)
+    }
     means = {speed: np.mean([found[f"{rule} {speed}"] for rule in CELLS]) for speed in speeds}
     assert min(means.values()) >= 0.93 - 0.015 and min(found.values()) >= 0.93 - 0.02, found
 
 
 @pytest.mark.parametrize("n", [16, 64])
 def test_intervals_of_counts_cover(n: int) -> None:
-    """Nominal 95%, at least 93.5% on average of τ, of the length ratio and of a share, less two standard errors."""
+    """Nominal 95%, at least 93.5% on average of τ, of the length ratio and of a share, less two
+    standard errors."""
     table = pd.read_csv(Path(__file__).with_name("timed_cells.csv"), comment="#")
-    columns = {"tau": (["committed", "cycles"], STUDENT), "length": (["tokens", "base_tokens"], STUDENT),
-               "share": (["accepted", "tokens"], SHARE)}
+    columns = {
+        "tau": (["committed", "cycles"], STUDENT),
+        "length": (["tokens", "base_tokens"], STUDENT),
+        "share": (["accepted", "tokens"], SHARE),
+    }
     held, rng = dict.fromkeys(columns, 0), np.random.default_rng(n)
     for rule in CELLS:
-        rows = table[table["rule"] == rule].assign(accepted=lambda own: own["committed"] - own["cycles"])
+        rows = table[table["rule"] == rule].assign(
+            accepted=lambda own: own["committed"] - own["cycles"]
+        )
         for name, (of, estimator) in columns.items():
             data = rows[of].to_numpy(float)
             truth = data[:, 0].sum() / data[:, 1].sum()
             for _ in range(RUNS):
-                low, high = estimator.interval(Sums.of(data[rng.integers(len(data), size=n)].tolist()), ratio)
+                low, high = estimator.interval(
+                    Sums.of(data[rng.integers(len(data), size=n)].tolist()), ratio
+                )
                 held[name] += low <= truth <= high
     covered = {name: count / (RUNS * len(CELLS)) for name, count in held.items()}
     assert min(covered.values()) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / (RUNS * len(CELLS))), covered
@@ -132,6 +159,8 @@ def test_intervals_of_the_nll_cover(n: int) -> None:
         data = rows[["nll", "tokens"]].to_numpy()
         truth = data[:, 0].sum() / data[:, 1].sum()
         for _ in range(RUNS):
-            low, high = SKEWED.interval(Sums.of(data[rng.integers(len(data), size=n)].tolist()), ratio)
+            low, high = SKEWED.interval(
+                Sums.of(data[rng.integers(len(data), size=n)].tolist()), ratio
+            )
             held.append(low <= truth <= high)
     assert np.mean(held) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / len(held)), np.mean(held)

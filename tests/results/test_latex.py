@@ -25,16 +25,28 @@ DOCUMENT = r"""\documentclass{article}
 %s
 \end{document}
 """
-AWKWARD = {"Model": [{"label": "ρ ≠ Δ_x & 50% {a} \\ ~ ^ # $"}], "Method": [{"label": "a < b | c"}, {"label": "θ ≥ τ"}]}
+AWKWARD = {
+    "Model": [{"label": "ρ ≠ Δ_x & 50% {a} \\ ~ ^ # $"}],
+    "Method": [{"label": "a < b | c"}, {"label": "θ ≥ τ"}],
+}
 
 
 def tables() -> dict[str, TableSpec]:
-    """Each table of conf/report that stands on its own, on the embedded pair, and one of awkward characters."""
+    """Each table of conf/report that stands on its own, on the embedded pair, and one of awkward
+    characters."""
     own = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
-    reports = {name: parse_report(section) for name, section in own.items() if "defaults" not in section}
+    reports = {
+        name: parse_report(section) for name, section in own.items() if "defaults" not in section
+    }
     specs = [spec for spec in reports.values() if isinstance(spec, TableSpec)]
-    editions = {spec.name: spec.edition((), "embedded") for spec in specs if spec.has_edition((), "embedded")}
-    return editions | {"awkward": table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)}
+    editions = {
+        spec.name: spec.edition((), "embedded")
+        for spec in specs
+        if spec.has_edition((), "embedded")
+    }
+    return editions | {
+        "awkward": table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)
+    }
 
 
 def tex(spec: TableSpec) -> str:
@@ -58,6 +70,11 @@ def test_every_character_has_a_form():
 def test_every_table_compiles(tmp_path: Path):
     bodies = [tex(spec) + "\n\\clearpage" for spec in tables().values()]
     (tmp_path / "all.tex").write_text(DOCUMENT % "\n".join(bodies), encoding="ascii")
-    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"], cwd=tmp_path,
-                          capture_output=True, text=True, errors="replace")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
     assert done.returncode == 0, [line for line in done.stdout.splitlines() if line.startswith("!")]

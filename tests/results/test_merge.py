@@ -24,14 +24,23 @@ def config(key: str) -> dict[str, object]:
     return {"rule": {"name": "mars"}, "name": key, "baseline": BASE}
 
 
-def store(root: Path, ids: Sequence[str] = tuple(IDS), changed: Mapping[str, Sample] | None = None,
-          keys: Sequence[str] = (BASE, CELL), timed: int = 2, complete: bool = True) -> Store:
-    """A store of these cells over these prompts; `changed`: cell -> a sample in the place of its own."""
+def store(
+    root: Path,
+    ids: Sequence[str] = tuple(IDS),
+    changed: Mapping[str, Sample] | None = None,
+    keys: Sequence[str] = (BASE, CELL),
+    timed: int = 2,
+    complete: bool = True,
+) -> Store:
+    """A store of these cells over these prompts; `changed`: cell -> a sample in the place of its
+    own."""
     for key in keys:
         writer, alone = Writer(root, ids, timed), key == BASE
         if changed and key in changed:
             other = changed[key]
-            writer.samples[alone] = [other if one.id == other.id else one for one in writer.samples[alone]]
+            writer.samples[alone] = [
+                other if one.id == other.id else one for one in writer.samples[alone]
+            ]
         writer.write(key, config(key), alone, complete)
     return Store(root)
 
@@ -51,7 +60,9 @@ def test_missing_cells_are_copied_and_equal_ones_left(tmp_path: Path) -> None:
     merged = merge(into, other)
     assert (merged.added, merged.equal, merged.left) == ([CELL], [BASE], {})
     assert content(into.root / CELL) == content(other.root / CELL)
-    assert before == {path: path.stat().st_mtime_ns for path in other.root.rglob("*")}, "the other store stays"
+    assert before == {path: path.stat().st_mtime_ns for path in other.root.rglob("*")}, (
+        "the other store stays"
+    )
     merged = merge(into, other)
     assert sorted(merged.equal) == [BASE, CELL] and not merged.added
 
@@ -61,7 +72,10 @@ def test_prompts_that_are_missing_are_added(tmp_path: Path) -> None:
     merged = merge(into, other)
     assert merged.extended == {BASE: 2, CELL: 2} and not merged.left
     assert {one.id for one in into.cell(CELL).good_samples()} == set(IDS)
-    assert into.cell(CELL).timed() == Store(tmp_path / "a").cell(CELL).timed() and len(into.cell(CELL).timed()) == 2
+    assert (
+        into.cell(CELL).timed() == Store(tmp_path / "a").cell(CELL).timed()
+        and len(into.cell(CELL).timed()) == 2
+    )
     environment = into.cell(CELL).environment()
     assert environment is not None and len(environment["earlier"]) == 1
     assert merge(into, other).extended == {}
@@ -71,7 +85,10 @@ def test_the_clock_of_another_machine_is_taken_only_where_there_is_none(tmp_path
     into, other = store(tmp_path / "a", timed=0, complete=False), store(tmp_path / "b", timed=3)
     merge(into, other)
     assert len(into.cell(CELL).timed()) == 3
-    assert into.cell(CELL).environment() is not None and len(into.cell(CELL).environment()["earlier"]) == 1
+    assert (
+        into.cell(CELL).environment() is not None
+        and len(into.cell(CELL).environment()["earlier"]) == 1
+    )
     again = store(tmp_path / "c", timed=0)
     with again.cell(CELL).lock() as cell:
         for row in store(tmp_path / "d", timed=5).cell(CELL).timed():
@@ -149,14 +166,28 @@ def test_traces_and_further_measurements_come_along(tmp_path: Path) -> None:
     assert not list(into.root.rglob(".*.*.*.*")), "nothing temporary is left"
 
 
-@pytest.mark.parametrize(("changes", "where"), [
-    ({}, ""), ({"nll": 10.0001}, ""), ({"nll": 10.1}, "in nll"), ({"nll": None}, "in nll"),
-    ({"score": 0.0}, "in score"), ({"texts": ["another"]}, "in texts"), ({"details": {"bleu": 1.0}}, "in details"),
-    ({"output_ids": [1, 5, 3]}, "at token 1"), ({"output_ids": [1]}, "at token 1"), ({"output_ids": []}, "at token 0"),
-    ({"prompt_sha256": "f" * 64}, "is another one than before")])
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({}, ""),
+        ({"nll": 10.0001}, ""),
+        ({"nll": 10.1}, "in nll"),
+        ({"nll": None}, "in nll"),
+        ({"score": 0.0}, "in score"),
+        ({"texts": ["another"]}, "in texts"),
+        ({"details": {"bleu": 1.0}}, "in details"),
+        ({"output_ids": [1, 5, 3]}, "at token 1"),
+        ({"output_ids": [1]}, "at token 1"),
+        ({"output_ids": []}, "at token 0"),
+        ({"prompt_sha256": "f" * 64}, "is another one than before"),
+    ],
+)
 def test_where_samples_differ(changes: dict[str, object], where: str) -> None:
     own = sample("p0", [1, 2], nll=10.0, prompt_sha256="0" * 64)
-    found = difference([own], [replace(own, **changes)]), difference([replace(own, **changes)], [own])
+    found = (
+        difference([own], [replace(own, **changes)]),
+        difference([replace(own, **changes)], [own]),
+    )
     assert all(where in one and bool(one) == bool(where) for one in found)
 
 
@@ -170,7 +201,10 @@ def test_differences_are_of_the_prompts_that_both_answered() -> None:
 def test_what_holds_no_cell_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "store.tar.xz").write_bytes(b"x")
-    for name, words in (("empty", "holds no cell"), ("store.tar.xz", "of an archive what `tar -xf` makes of it")):
+    for name, words in (
+        ("empty", "holds no cell"),
+        ("store.tar.xz", "of an archive what `tar -xf` makes of it"),
+    ):
         assert command.main([f"store.dir={tmp_path / 'into'}", f"from={tmp_path / name}"]) == 2
         [line] = capsys.readouterr().err.splitlines()
         assert words in line

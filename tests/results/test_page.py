@@ -16,8 +16,17 @@ from tests.helpers.synthetic_cells import full_grid, table_spec
 from tests.helpers.viewed_cells import group
 
 FIGURE = {
-    "name": "picture", "title": "A <picture>", "kind": "figure", "axes": table_spec().model_dump()["axes"],
-    "figure": {"kind": "bars", "y": "speedup", "clusters": "Task", "series": "Method", "panels": ["Model"]},
+    "name": "picture",
+    "title": "A <picture>",
+    "kind": "figure",
+    "axes": table_spec().model_dump()["axes"],
+    "figure": {
+        "kind": "bars",
+        "y": "speedup",
+        "clusters": "Task",
+        "series": "Method",
+        "panels": ["Model"],
+    },
 }
 
 
@@ -48,8 +57,11 @@ def items(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     table, figure = table_spec(), FigureSpec.model_validate(FIGURE)
     grid = full_grid(table) | {("Alpha", "SpS", "GSM8K"): Outcome.failed("no & memory")}
-    return [Item(table, grid, render_table(table, grid, folder)), Item(figure, grid, render(figure, grid, folder)),
-            Item(figure.model_copy(update={"name": "second"}), grid, render(figure, grid, folder))]
+    return [
+        Item(table, grid, render_table(table, grid, folder)),
+        Item(figure, grid, render(figure, grid, folder)),
+        Item(figure.model_copy(update={"name": "second"}), grid, render(figure, grid, folder)),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -75,38 +87,55 @@ def test_it_is_whole_and_asks_for_nothing_outside(page):
 def test_it_opens_with_what_was_asked_for(page, items, tmp_path):
     """Then come the answers; missing cells, metrics and environment are folded."""
     sections = re.findall(r'<section id="(\w+)">(<details class="fold">)?', page)
-    assert sections == [("demo", ""), ("picture", ""), ("second", ""), ("answers", ""), *(
-        (name, '<details class="fold">') for name in ("missing", "metrics", "environment"))]
+    assert sections == [
+        ("demo", ""),
+        ("picture", ""),
+        ("second", ""),
+        ("answers", ""),
+        *((name, '<details class="fold">') for name in ("missing", "metrics", "environment")),
+    ]
     alone = write_index(tmp_path, items[:1], {}).read_text()
     title = items[0].spec.title
-    assert f"<h1>{title}</h1>" in alone and f"<h2>{title}</h2>" not in alone and "<script" not in alone
+    assert (
+        f"<h1>{title}</h1>" in alone and f"<h2>{title}</h2>" not in alone and "<script" not in alone
+    )
 
 
 def test_it_says_what_is_missing_and_where_it_ran(page):
-    missing = page[page.index('id="missing"'):page.index('id="metrics"')]
+    missing = page[page.index('id="missing"') : page.index('id="metrics"')]
     assert missing.count("<b>Alpha / SpS / GSM8K</b> failed: no &amp; memory") == 3
-    environment = page[page.index('id="environment"'):]
+    environment = page[page.index('id="environment"') :]
     for wanted in ("machine · cores", "<dd>2</dd>", "<dd>unknown</dd>", "-m bench", "&lt;b&gt;"):
         assert wanted in environment
 
 
 def test_it_defines_the_metrics_it_shows(page):
-    metrics = page[page.index('id="metrics"'):page.index('id="environment"')]
+    metrics = page[page.index('id="metrics"') : page.index('id="environment"')]
     assert "Speedup (×)" in metrics and "Student" in metrics and "1 ≤ τ ≤ K + 1" in metrics
     assert "McNemar" not in metrics
 
 
 def test_the_files_travel_with_the_page(page):
     found = dict(re.findall(r'download="(\S+)" href="data:[^;]+;base64,([^"]+)"', page))
-    assert set(found) == {"demo.md", "demo.tex", "demo.csv", "picture.pdf", "picture.csv", "second.pdf",
-                          "second.csv"}
+    assert set(found) == {
+        "demo.md",
+        "demo.tex",
+        "demo.csv",
+        "picture.pdf",
+        "picture.csv",
+        "second.pdf",
+        "second.csv",
+    }
     assert base64.b64decode(found["demo.csv"]).startswith(b"report,Model,Method,Task,value_name")
 
 
 def test_a_full_run_misses_nothing_and_an_empty_one_says_so(tmp_path):
     spec = table_spec()
     text = write_index(tmp_path, [Item(spec, full_grid(spec))], {}).read_text()
-    assert "None: every cell of this report was measured." in text and "No environment was recorded." in text
+    assert (
+        "None: every cell of this report was measured." in text
+        and "No environment was recorded." in text
+    )
     assert "No report was rendered." in write_index(tmp_path, [], {}).read_text()
 
 
@@ -123,11 +152,15 @@ def test_a_large_drawing_is_shown_as_png_and_a_large_file_is_not_held(items, tmp
 
 
 def test_the_papers_table_stands_beside_one_without_its_numbers(tmp_path):
-    """Numbers of a pair that the paper has stand in our own table; those of another are its table as it is printed."""
+    """Numbers of a pair that the paper has stand in our own table; those of another are its table
+    as it is printed."""
     spec = table_spec(published={"file": "mars_table1.csv", "pair": "Model"})
     beta = spec.model_copy(update={"axes": spec.axes | {"Model": spec.axes["Model"][1:]}})
-    inside, beside = (write_index(tmp_path, [Item(each, full_grid(each))], {}).read_text() for each in (spec, beta))
+    inside, beside = (
+        write_index(tmp_path, [Item(each, full_grid(each))], {}).read_text()
+        for each in (spec, beta)
+    )
     assert "As printed in" not in inside and "paper 3.74" in inside
-    printed = beside[beside.index("As printed in"):beside.index('id="missing"')]
+    printed = beside[beside.index("As printed in") : beside.index('id="missing"')]
     assert printed.count('<th scope="row">') == 2 * 18 and "below it τ" in printed
     assert re.search(r"3.12\s*<sup>1</sup>", printed) and "prints the mean 3.12" in printed

@@ -1,4 +1,5 @@
-"""The page in a headless Chromium, opened from its file: choose cells, open a prompt, tap a token, print."""
+"""The page in a headless Chromium, opened from its file: choose cells, open a prompt, tap a token,
+print."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ RIGHT = "#answers article:last-child"
 def test_answers_token_by_token(tmp_path: Path, width: int) -> None:
     groups = [group(tmp_path, "base", n=40), group(tmp_path, "other", n=3, cells=2)]
     spec = table_spec()
-    page = write_index(tmp_path / "page", [Item(spec, full_grid(spec))], {"argv": ["bench"]}, groups=groups)
+    page = write_index(
+        tmp_path / "page", [Item(spec, full_grid(spec))], {"argv": ["bench"]}, groups=groups
+    )
     with browser.page(tmp_path / "profile") as tab:
         tab.look(width=width)
         tab.open(page.as_uri())
@@ -30,12 +33,25 @@ def test_answers_token_by_token(tmp_path: Path, width: int) -> None:
         assert tab.run("document.querySelectorAll('#answers .prompts > details').length") == 32
         tokens = f"[...document.querySelectorAll('{RIGHT} .token')]"
         assert tab.run(f"{tokens}.map(one => one.classList[1]).join('')") == "dsrdadss"
-        assert tab.run(f"{tokens}.map(one => +one.classList.contains('cycle'))") == [0, 1, 0, 0, 1, 0, 1, 0]
-        assert tab.run("document.querySelectorAll('#answers .parts').length") == 2, "where the answers part"
+        assert tab.run(f"{tokens}.map(one => +one.classList.contains('cycle'))") == [
+            0,
+            1,
+            0,
+            0,
+            1,
+            0,
+            1,
+            0,
+        ]
+        assert tab.run("document.querySelectorAll('#answers .parts').length") == 2, (
+            "where the answers part"
+        )
         tab.click(f"{RIGHT} .token:nth-of-type(3)")
         assert "kept by the relaxation alone; p 0.1 of at most 0.4" in tab.text(f"{RIGHT} .facts")
         assert "relaxed where theta > 0.5" in tab.text(f"{RIGHT} .facts")
-        assert HOSTILE in tab.run("document.querySelector('#answers .prompt').textContent"), "it stays text"
+        assert HOSTILE in tab.run("document.querySelector('#answers .prompt').textContent"), (
+            "it stays text"
+        )
         assert tab.run("document.querySelectorAll('#answers img').length") == 0
         tab.choose("#answers label:first-child select", "1")
         tab.wait("document.querySelector('#answers').dataset.ready === '1 0 1'")
@@ -45,7 +61,10 @@ def test_answers_token_by_token(tmp_path: Path, width: int) -> None:
 
 
 def test_folds_are_open_on_paper(tmp_path: Path) -> None:
-    spec, seen = table_spec(), "document.querySelector('#metrics dl').checkVisibility({contentVisibilityAuto: true})"
+    spec, seen = (
+        table_spec(),
+        "document.querySelector('#metrics dl').checkVisibility({contentVisibilityAuto: true})",
+    )
     with browser.page(tmp_path / "profile") as tab:
         tab.open(write_index(tmp_path / "page", [Item(spec, full_grid(spec))], {}).as_uri())
         assert not tab.run(seen)

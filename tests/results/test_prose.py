@@ -42,16 +42,28 @@ def test_numbers_in_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "pair").mkdir()
     (tmp_path / "pair" / "gains.csv").write_text(CSV)
     page = prose.rendered(PAGE)
-    assert "MARS gains +0.49 [+0.30, +0.70], at 25.0% and 50.0% of 64 prompts.\n<!-- end -->\nAfter." in page
-    assert prose.rendered(page) == page and page.startswith("Before.\n<!-- numbers\nMARS gains {{pair/gains")
+    assert (
+        "MARS gains +0.49 [+0.30, +0.70], at 25.0% and 50.0% of 64 prompts.\n<!-- end -->\nAfter."
+        in page
+    )
+    assert prose.rendered(page) == page and page.startswith(
+        "Before.\n<!-- numbers\nMARS gains {{pair/gains"
+    )
 
 
-@pytest.mark.parametrize(("place", "complaint"), [
-    ("pair/gains | FSD | tau_gain", "0 cells of"), ("pair/gains | MARS | accuracy", "2 cells of"),
-    ("pair/gains | ARC | tau", "0 cells of"), ("pair/none | ARC | tau", "no file"),
-    ("pair/gains", "a place is FILE |")])
-def test_a_place_without_a_number_is_refused(place: str, complaint: str, tmp_path: Path,
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("place", "complaint"),
+    [
+        ("pair/gains | FSD | tau_gain", "0 cells of"),
+        ("pair/gains | MARS | accuracy", "2 cells of"),
+        ("pair/gains | ARC | tau", "0 cells of"),
+        ("pair/none | ARC | tau", "no file"),
+        ("pair/gains", "a place is FILE |"),
+    ],
+)
+def test_a_place_without_a_number_is_refused(
+    place: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(prose, "MEASURED", tmp_path)
     (tmp_path / "pair").mkdir()
     (tmp_path / "pair" / "gains.csv").write_text(CSV)
@@ -61,7 +73,8 @@ def test_a_place_without_a_number_is_refused(place: str, complaint: str, tmp_pat
 
 
 def test_what_findings_say_of_whole_answers_of_smollm2() -> None:
-    """Recomputed from the archived cells of MT-bench: τ in and after the first 64 tokens, and how far zlib packs."""
+    """Recomputed from the archived cells of MT-bench: τ in and after the first 64 tokens, and how
+    far zlib packs."""
     cells: dict[str, dict[str, bytes]] = {}
     with tarfile.open(prose.MEASURED / "smollm2_cpu" / "store.tar.xz") as archive:
         for member in archive:
@@ -74,18 +87,38 @@ def test_what_findings_say_of_whole_answers_of_smollm2() -> None:
         rule = config["rule"]
         of = (config["drafter"]["name"], rule["name"], rule.get("variant"), rule.get("q_mode"))
         samples = [json.loads(line) for line in files["samples.jsonl"].splitlines()]
-        cycles = [(before < 64, tokens) for sample in samples for tokens, before in zip(
-            sample["committed"], accumulate(sample["committed"], initial=0), strict=False)]
-        tau[of] = tuple(f"{mean(tokens for early, tokens in cycles if early is part):.2f}" for part in (True, False))
+        cycles = [
+            (before < 64, tokens)
+            for sample in samples
+            for tokens, before in zip(
+                sample["committed"], accumulate(sample["committed"], initial=0), strict=False
+            )
+        ]
+        tau[of] = tuple(
+            f"{mean(tokens for early, tokens in cycles if early is part):.2f}"
+            for part in (True, False)
+        )
         texts = [" ".join(sample["texts"]).encode() for sample in samples]
         packed[of] = round(100 * mean(len(zlib.compress(text)) / len(text) for text in texts))
     said = " ".join(Path("docs/findings.md").read_text(encoding="utf-8").split())
-    released, exact = (("eagle3", "mars", "released", "draft"), ("eagle3", "lossless", None, "exact"))
-    assert ("MARS as released commits {} tokens a cycle in the first 64 tokens and {} after them, EAGLE-3 {} and {}."
-            ).format(*tau[released], *tau[exact]) in said
-    assert "speculative sampling with a draft model, {} and {}".format(*tau["model", "lossless", None, "exact"]) in said
+    released, exact = (
+        ("eagle3", "mars", "released", "draft"),
+        ("eagle3", "lossless", None, "exact"),
+    )
+    assert (
+        "MARS as released commits {} tokens a cycle in the first 64 tokens and {} after them, "
+        "EAGLE-3 {} and {}."
+    ).format(*tau[released], *tau[exact]) in said
+    assert (
+        "speculative sampling with a draft model, {} and {}".format(
+            *tau["model", "lossless", None, "exact"]
+        )
+        in said
+    )
     lossless = [packed[of] for of in packed if of[1] == "lossless" and of[3] == "exact"]
     assert packed[released] == packed["eagle3", "lossless", None, "draft"]
-    assert (f"MARS as released and of the shortcut to {packed[released]}% of their bytes, those of Algorithm 1 to "
-            f"{packed['eagle3', 'mars', 'algorithm1', 'exact']}%, those of the lossless methods to {min(lossless)} to "
-            f"{max(lossless)}%") in said
+    assert (
+        f"MARS as released and of the shortcut to {packed[released]}% of their bytes, those of "
+        f"Algorithm 1 to {packed['eagle3', 'mars', 'algorithm1', 'exact']}%, those of the "
+        f"lossless methods to {min(lossless)} to {max(lossless)}%"
+    ) in said

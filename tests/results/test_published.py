@@ -17,15 +17,20 @@ DIGEST = "254c56f429a53461d9bfd3028290deaee38027199bcde182a3116edb377c86f5"
 
 
 def test_the_files_are_those_that_were_checked_against_the_papers():
-    """Every number was compared with the papers' text, and doubts.csv with what the numbers say of each other: the
-    means, ratios, shares and intervals of a table. Who adds or mends a number does so again, and changes the digest."""
+    """Every number was compared with the papers' text, and doubts.csv with what the numbers say of
+    each other: the means, ratios, shares and intervals of a table. Who adds or mends a number does
+    so again, and changes the digest."""
     files = [FOLDER / name for name in (*sorted(published_files()), "doubts.csv")]
     assert sha256(b"".join(file.read_bytes() for file in files)).hexdigest() == DIGEST
 
 
 def test_printed_digits_are_kept():
-    assert load_published("dropmatch_table4.csv")[
-        Key("Llama-3.1-70B-Instruct", "w/o dropout", "latency", "head_share")].in_unit(1) == "0.05"
+    assert (
+        load_published("dropmatch_table4.csv")[
+            Key("Llama-3.1-70B-Instruct", "w/o dropout", "latency", "head_share")
+        ].in_unit(1)
+        == "0.05"
+    )
     assert Printed("3.10").in_unit(1) == "3.10" and Printed("0.934").in_unit(100) == "93.4"
     assert Printed("107").in_unit(1) == "107" and Printed("0.0254").in_unit(1) == "0.0254"
 
@@ -34,6 +39,8 @@ def test_each_note_marks_numbers():
     for name, note in notes().items():
         table, places = note.get("table", ""), note.get("at", [])
         keys = load_published(f"{table}.csv") if table else {}
-        assert all(any(place.items() <= key._asdict().items() for key in keys) for place in places), name
+        assert all(
+            any(place.items() <= key._asdict().items() for key in keys) for place in places
+        ), name
         marked = [key for key in keys if note_text(note) in doubts_of(f"{table}.csv").get(key, ())]
         assert bool(marked) == bool(places) == bool(table), name

@@ -1,4 +1,5 @@
-"""The form of a table for people: few columns, short names, ± only where it is true; the full form loses nothing."""
+"""The form of a table for people: few columns, short names, ± only where it is true; the full form
+loses nothing."""
 
 from __future__ import annotations
 
@@ -17,11 +18,22 @@ from results.reports.spec import TableSpec, parse_report
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 CONF = Path(__file__).parents[2] / "conf" / "report"
-MANY = ["tau", "speedup", "accuracy", "nll", "accept_len", "tokens_per_s", "length_ratio", "tau_gain"]
+MANY = [
+    "tau",
+    "speedup",
+    "accuracy",
+    "nll",
+    "accept_len",
+    "tokens_per_s",
+    "length_ratio",
+    "tau_gain",
+]
 
 
 def wide(**changes) -> TableSpec:
-    return table_spec(rows=["Model", "Task", "Method"], columns=[], mean=None, values=MANY, **changes)
+    return table_spec(
+        rows=["Model", "Task", "Method"], columns=[], mean=None, values=MANY, **changes
+    )
 
 
 def reading(table: Table) -> Table:
@@ -40,11 +52,19 @@ def test_people_see_the_named_columns_and_the_files_all() -> None:
     short = markdown(reading(table))
     assert width(short) == 3 + 2 and "| Accuracy (%) |" in " ".join(short.split())
     assert "The full table also has Speedup, NLL" in reading(table).caption[0]
-    assert all(column.header in latex(table).replace(r"\%", "%").replace(r"$\times$", "×").replace(r"$\tau$", "τ")
-               for column in spec.values if "Δ" not in column.header)
+    assert all(
+        column.header
+        in latex(table).replace(r"\%", "%").replace(r"$\times$", "×").replace(r"$\tau$", "τ")
+        for column in spec.values
+        if "Δ" not in column.header
+    )
     assert set(table.frame["value_name"]) == set(MANY)
     page = html([table])
-    assert page.count("<table>") == 2 and f"All {len(MANY)} columns" in page and page.count("</details>") == 1
+    assert (
+        page.count("<table>") == 2
+        and f"All {len(MANY)} columns" in page
+        and page.count("</details>") == 1
+    )
     assert html([lay_out(table_spec(mean=None), full_grid(table_spec()))]).count("<table>") == 1
     with pytest.raises(ValueError, match="reading: win_rate: none of the values"):
         wide(reading=["win_rate"])
@@ -54,18 +74,29 @@ def test_footnotes_of_columns_that_are_not_shown_go_and_the_rest_are_numbered_an
     spec = wide(reading=["accuracy"])
     grid = full_grid(spec)
     speedy = next(iter(grid))
-    grid[speedy] = replace(grid[speedy], summary=grid[speedy].summary.with_values(timed_tau=99.0, retimed=2))
+    grid[speedy] = replace(
+        grid[speedy], summary=grid[speedy].summary.with_values(timed_tau=99.0, retimed=2)
+    )
     failing = [coords for coords in grid if coords != speedy][-1]
     grid[failing] = made_up(failed=2)
     table = lay_out(spec, grid)
     assert len(table.notes) > 1 and [note for note in reading(table).notes] == [
-        "2 of 6 prompts failed and are left out"]
+        "2 of 6 prompts failed and are left out"
+    ]
     assert "¹" in markdown(reading(table)) and "²" not in markdown(reading(table))
 
 
-@pytest.mark.parametrize(("value", "interval", "text"), [
-    (3.84, (3.73, 3.95), "± 0.11"), (3.84, (3.72, 3.95), "± 0.12"), (1.19, (1.08, 1.34), "[1.08, 1.34]"),
-    (0.0, (0.0, 0.0), ""), (-0.79, (-1.07, -0.51), "± 0.28"), (2.0, None, "")])
+@pytest.mark.parametrize(
+    ("value", "interval", "text"),
+    [
+        (3.84, (3.73, 3.95), "± 0.11"),
+        (3.84, (3.72, 3.95), "± 0.12"),
+        (1.19, (1.08, 1.34), "[1.08, 1.34]"),
+        (0.0, (0.0, 0.0), ""),
+        (-0.79, (-1.07, -0.51), "± 0.28"),
+        (2.0, None, ""),
+    ],
+)
 def test_half_an_interval_stands_only_for_a_symmetric_one(value, interval, text) -> None:
     column = Column.model_validate("tau_gain" if value < 0 else "tau")
     assert column.short_interval_text(value, interval) == text
@@ -82,10 +113,21 @@ def test_the_caption_says_what_a_short_name_stands_for() -> None:
 
 
 def test_a_table_with_several_metrics_under_a_header_has_a_part_for_each() -> None:
-    spec = table_spec(mean=None, values=["accuracy", "tau", {"metric": "nll", "only": {"Task": ["mini_code"]}},
-                                         {"metric": "distinct_2", "only": {"Task": ["GSM8K"]}}])
+    spec = table_spec(
+        mean=None,
+        values=[
+            "accuracy",
+            "tau",
+            {"metric": "nll", "only": {"Task": ["mini_code"]}},
+            {"metric": "distinct_2", "only": {"Task": ["GSM8K"]}},
+        ],
+    )
     parts = for_people([lay_out(spec, full_grid(spec))])
-    assert [part.part for part in parts] == ["Accuracy (%)", "τ", "Distinct-2 (%): GSM8K; NLL: mini_code"]
+    assert [part.part for part in parts] == [
+        "Accuracy (%)",
+        "τ",
+        "Distinct-2 (%): GSM8K; NLL: mini_code",
+    ]
     assert all(list(part.under) == [0, 1] and part.widest == 1 for part in parts)
     assert parts[-1].caption and not any(part.caption or part.notes for part in parts[:-1])
     text = markdown_of(parts)
@@ -99,8 +141,11 @@ def test_notes_of_one_kind_are_one_and_what_most_cells_share_is_a_line() -> None
     grid = full_grid(spec)
     for i, coords in enumerate(grid):
         values = {"timed_tau": 90.0 + i} if i in (1, 2) else {}
-        grid[coords] = replace(grid[coords], summary=grid[coords].summary.with_values(**values),
-                               notes=(Note(f"took {i}", "Settings taken", f"K = {i}"), "same everywhere")[i < 2:])
+        grid[coords] = replace(
+            grid[coords],
+            summary=grid[coords].summary.with_values(**values),
+            notes=(Note(f"took {i}", "Settings taken", f"K = {i}"), "same everywhere")[i < 2 :],
+        )
     full = lay_out(spec, grid)
     short = reading(full)
     [kind] = short.notes
@@ -112,7 +157,9 @@ def test_notes_of_one_kind_are_one_and_what_most_cells_share_is_a_line() -> None
     assert marks.count((0,)) == 2 and marks.count(()) == len(grid) - 2
     [everywhere] = with_few_notes([full], marked_all=True)
     shared = everywhere.notes.index("same everywhere")
-    assert sum(shared in marks for marks in everywhere.frame["marks"]) == len(grid), "LaTeX marks each cell"
+    assert sum(shared in marks for marks in everywhere.frame["marks"]) == len(grid), (
+        "LaTeX marks each cell"
+    )
 
 
 def test_every_shipped_table_fits_and_has_short_names() -> None:
@@ -124,6 +171,12 @@ def test_every_shipped_table_fits_and_has_short_names() -> None:
             numbers = len(short.columns)
             fits = len(short.stub) + numbers <= MOST_COLUMNS
             assert fits or numbers == 1 or short.spec.published, (spec.name, short.spec.name)
-            long = [entry.label for axis in spec.rows for entry in spec.axes[axis]
-                    if len(entry.short or entry.label) > 32]
-            assert not long, f"report={spec.name}: a row needs a `short` name of up to 32 characters: {long}"
+            long = [
+                entry.label
+                for axis in spec.rows
+                for entry in spec.axes[axis]
+                if len(entry.short or entry.label) > 32
+            ]
+            assert not long, (
+                f"report={spec.name}: a row needs a `short` name of up to 32 characters: {long}"
+            )

@@ -1,4 +1,5 @@
-"""Rows that choose their setting: on prompts that they do not report, and compared prompt by prompt."""
+"""Rows that choose their setting: on prompts that they do not report, and compared prompt by
+prompt."""
 
 from __future__ import annotations
 
@@ -9,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.reports.choice import reference
-from results.metrics.answer_speed import Priced, answer_speedup, equal_length_speedup, modelled_speeds
+from results.metrics.answer_speed import (
+    Priced,
+    answer_speedup,
+    equal_length_speedup,
+    modelled_speeds,
+)
 from results.metrics.delta import Estimate
 from results.metrics.summary import summarise
 from results.metrics.verdict import Answered, Judged, choose, over_best, reported
@@ -22,14 +28,28 @@ from tests.helpers.synthetic_cells import compared, full_grid, made_up, sample, 
 IDS = [f"p{i:02}" for i in range(12)]
 
 
-def cell(tau: int = 4, cycle_s: float = 0.1, passes: int = 10, score: float = 1.0, group: bool = False,
-         ids: list[str] = IDS) -> list[Compared]:
-    """Prompts of `passes` cycles with `tau` tokens each; the baseline has as many tokens at 0.1 s each."""
+def cell(
+    tau: int = 4,
+    cycle_s: float = 0.1,
+    passes: int = 10,
+    score: float = 1.0,
+    group: bool = False,
+    ids: list[str] = IDS,
+) -> list[Compared]:
+    """Prompts of `passes` cycles with `tau` tokens each; the baseline has as many tokens at 0.1 s
+    each."""
     pairs = []
     for i, name in enumerate(ids):
         more = {"group": f"item{i // 3}"} if group else {}
-        own = sample(name, range(tau * passes + 1), committed=[tau] * passes, accepted=[tau - 1] * passes, score=score,
-                     nll=1.0 + i, **more)
+        own = sample(
+            name,
+            range(tau * passes + 1),
+            committed=[tau] * passes,
+            accepted=[tau - 1] * passes,
+            score=score,
+            nll=1.0 + i,
+            **more,
+        )
         base = sample(name, range(41), committed=[1] * 40, accepted=[0] * 40, **more)
         pairs.append(compared(own, base, decode_s=cycle_s * passes, base_decode_s=4.0))
     return pairs
@@ -37,24 +57,38 @@ def cell(tau: int = 4, cycle_s: float = 0.1, passes: int = 10, score: float = 1.
 
 def test_each_half_selects_for_the_other() -> None:
     even, odd = IDS[::2], IDS[1::2]
-    slow, fast = {name: pair for name, pair in zip(IDS, cell(cycle_s=0.2), strict=True)}, cell(cycle_s=0.1)
+    slow, fast = (
+        {name: pair for name, pair in zip(IDS, cell(cycle_s=0.2), strict=True)},
+        cell(cycle_s=0.1),
+    )
     quick = dict(zip(IDS, fast, strict=True))
     on_even = [quick[name] if name in even else slow[name] for name in IDS]
     on_odd = [quick[name] if name in odd else slow[name] for name in IDS]
     chosen = choose({"A": on_even, "B": on_odd}, IDS)
-    assert [(one.setting, list(one.reported), one.selection) for one in chosen] == [("B", even, 6), ("A", odd, 6)]
-    assert all(pair.timed.own.decode_s == 2.0 for pair in reported({"A": on_even, "B": on_odd}, chosen)), (
-        "what was fast on the prompts that selected it is slow where it is reported: no prompt does both")
+    assert [(one.setting, list(one.reported), one.selection) for one in chosen] == [
+        ("B", even, 6),
+        ("A", odd, 6),
+    ]
+    assert all(
+        pair.timed.own.decode_s == 2.0 for pair in reported({"A": on_even, "B": on_odd}, chosen)
+    ), (
+        "what was fast on the prompts that selected it is slow where it is reported: no prompt "
+        "does both"
+    )
 
 
 @given(scale=st.lists(st.floats(0.5, 2), min_size=12, max_size=12))
 @settings(max_examples=50, deadline=None)
 def test_reported_prompts_have_no_say(scale: list[float]) -> None:
     def scaled(pairs: list[Compared], only: set[str]) -> list[Compared]:
-        owns = [replace(pair.timed.own, decode_s=pair.timed.own.decode_s * factor)
-                for pair, factor in zip(pairs, scale, strict=True)]
-        return [replace(pair, timed=replace(pair.timed, own=own)) if pair.id in only else pair
-                for pair, own in zip(pairs, owns, strict=True)]
+        owns = [
+            replace(pair.timed.own, decode_s=pair.timed.own.decode_s * factor)
+            for pair, factor in zip(pairs, scale, strict=True)
+        ]
+        return [
+            replace(pair, timed=replace(pair.timed, own=own)) if pair.id in only else pair
+            for pair, own in zip(pairs, owns, strict=True)
+        ]
 
     cells = {"A": cell(4, 0.1), "B": cell(5, 0.12), "C": cell(3, 0.09)}
     for number, one in enumerate(choose(cells, IDS)):
@@ -64,15 +98,20 @@ def test_reported_prompts_have_no_say(scale: list[float]) -> None:
 
 
 def test_lengths_of_lossless_answers_have_no_say() -> None:
-    """Both settings commit four tokens a cycle; B's cycles are cheaper, but its answers happened to be twice as long.
-    A relaxed rule that writes longer answers is slower for it; of lossless settings the length is chance."""
+    """Both settings commit four tokens a cycle; B's cycles are cheaper, but its answers happened to
+    be twice as long. A relaxed rule that writes longer answers is slower for it; of lossless
+    settings the length is chance."""
     cells = {"A": cell(4, 0.10, passes=10), "B": cell(4, 0.09, passes=20)}
     assert {one.setting for one in choose(cells, IDS)} == {"A"}
     assert {one.setting for one in choose(cells, IDS, lossless=True)} == {"B"}
-    alike = {Priced.of(cells["A"]).estimate(statistic).value for statistic in (equal_length_speedup, answer_speedup)}
+    alike = {
+        Priced.of(cells["A"]).estimate(statistic).value
+        for statistic in (equal_length_speedup, answer_speedup)
+    }
     assert max(alike) == pytest.approx(min(alike))
     assert Priced.of(cells["B"]).estimate(equal_length_speedup).value == pytest.approx(
-        (4.0 + 0.5) / (0.09 * 20 * 41 / 81 + 0.5)), "by hand: 81 tokens beside 41"
+        (4.0 + 0.5) / (0.09 * 20 * 41 / 81 + 0.5)
+    ), "by hand: 81 tokens beside 41"
 
 
 def test_samples_of_an_item_stay_together() -> None:
@@ -90,7 +129,8 @@ def test_a_single_setting_needs_no_clock_and_several_do() -> None:
 
 
 def test_cycles_of_each_setting_have_their_own_price() -> None:
-    """Half of the prompts by K = 3, half by a K with cycles three times as long: by hand, 4 s of the baseline each."""
+    """Half of the prompts by K = 3, half by a K with cycles three times as long: by hand, 4 s of
+    the baseline each."""
     short, long = cell(4, 0.1, 10), cell(8, 0.3, 5)
     pairs = [short[i] if i % 2 else long[i] for i in range(12)]
     mixed = {name: "short" if i % 2 else "long" for i, name in enumerate(IDS)}
@@ -100,7 +140,9 @@ def test_cycles_of_each_setting_have_their_own_price() -> None:
     assert found["speedup_modelled"] == pytest.approx(40 * 0.1 / seconds)
     assert found["length_adjusted_speedup"] == pytest.approx(4.0 / seconds * 41 / 41)
     low, high = found["answer_speedup_modelled_ci95"]
-    assert low == pytest.approx(found["answer_speedup_modelled"]) == high, "prompts of a setting are all alike"
+    assert low == pytest.approx(found["answer_speedup_modelled"]) == high, (
+        "prompts of a setting are all alike"
+    )
     alone = modelled_speeds(short, dict.fromkeys(IDS, "short"))
     assert alone["speedup_modelled"] == pytest.approx(modelled_speeds(short)["speedup_modelled"])
 
@@ -110,7 +152,10 @@ def test_a_row_beside_itself_gains_nothing() -> None:
     values = over_best(own, own)
     shown = made_up().summary.with_values(**values)
     assert values["over_best_answer"] == shown.over_best_length == 1.0
-    assert values["over_best_answer_ci95"] == (1.0, 1.0) and values["over_best_tau_ci95"] == (0.0, 0.0)
+    assert values["over_best_answer_ci95"] == (1.0, 1.0) and values["over_best_tau_ci95"] == (
+        0.0,
+        0.0,
+    )
     assert shown.over_best_accuracy == values["over_best_tau"] == 0.0
 
 
@@ -118,7 +163,9 @@ def test_gains_are_over_the_best_row_and_its_own_prices() -> None:
     best, own = Answered(cell(4, 0.1, 10)), Answered(cell(5, 0.1, 10, score=0.5))
     values = over_best(own, best)
     assert values["over_best_tau"] == pytest.approx(1.0)
-    assert values["over_best_answer"] == pytest.approx(1.0), "as many passes of the same price: longer, not sooner"
+    assert values["over_best_answer"] == pytest.approx(1.0), (
+        "as many passes of the same price: longer, not sooner"
+    )
     shown = made_up().summary.with_values(**values)
     assert (shown.over_best_length, shown.over_best_accuracy) == pytest.approx((51 / 41, -0.5))
     half = over_best(Answered(cell(5, 0.1, 10, ids=IDS[:6])), best)
@@ -126,37 +173,74 @@ def test_gains_are_over_the_best_row_and_its_own_prices() -> None:
 
 
 def chosen_spec(**changes) -> TableSpec:
-    rules = [{"label": "best lossless", "variants": [{"label": "standard", "overrides": ["rule=lossless"]},
-                                                      {"label": "block", "overrides": ["rule=block"]}]},
-             {"label": "lossy", "overrides": ["rule=lossy"],
-              "variants": {"override": "rule.alpha={}", "values": [0.3, 0.7], "label": "α = {}"}},
-             {"label": "ears", "overrides": ["rule=ears"]}]
-    spec = {"axes": {"Rule": rules, "K": {"override": "draft.length={}", "values": [3, 10], "label": "K = {}"}},
-            "rows": ["Rule"], "columns": [], "mean": None, "values": ["tau", "accuracy"],
-            "choice": {"axes": ["Setting", "K"], "lossless": "best lossless"}}
+    rules = [
+        {
+            "label": "best lossless",
+            "variants": [
+                {"label": "standard", "overrides": ["rule=lossless"]},
+                {"label": "block", "overrides": ["rule=block"]},
+            ],
+        },
+        {
+            "label": "lossy",
+            "overrides": ["rule=lossy"],
+            "variants": {"override": "rule.alpha={}", "values": [0.3, 0.7], "label": "α = {}"},
+        },
+        {"label": "ears", "overrides": ["rule=ears"]},
+    ]
+    spec = {
+        "axes": {
+            "Rule": rules,
+            "K": {"override": "draft.length={}", "values": [3, 10], "label": "K = {}"},
+        },
+        "rows": ["Rule"],
+        "columns": [],
+        "mean": None,
+        "values": ["tau", "accuracy"],
+        "choice": {"axes": ["Setting", "K"], "lossless": "best lossless"},
+    }
     return table_spec(**(spec | changes))
 
 
 def test_variants_make_an_axis_of_their_own() -> None:
     points = {point.coords: point.overrides[1:] for point in chosen_spec().points()}
-    assert list(points) == [(rule, k, setting) for rule, settings in (
-        ("best lossless", ["standard", "block"]), ("lossy", ["α = 0.3", "α = 0.7"]), ("ears", ["as given"]))
-        for k in ("K = 3", "K = 10") for setting in settings]
+    assert list(points) == [
+        (rule, k, setting)
+        for rule, settings in (
+            ("best lossless", ["standard", "block"]),
+            ("lossy", ["α = 0.3", "α = 0.7"]),
+            ("ears", ["as given"]),
+        )
+        for k in ("K = 3", "K = 10")
+        for setting in settings
+    ]
     assert points["lossy", "K = 3", "α = 0.7"] == ("rule=lossy", "draft.length=3", "rule.alpha=0.7")
     assert TableSpec.model_validate(chosen_spec().model_dump()).points() == chosen_spec().points()
 
 
 def test_a_row_is_compared_with_its_own_models_lossless_row() -> None:
-    assert reference(table_spec(), ("Beta", "MARS & co", "GSM8K"), "SpS") == ("Beta", "SpS", "GSM8K")
+    assert reference(table_spec(), ("Beta", "MARS & co", "GSM8K"), "SpS") == (
+        "Beta",
+        "SpS",
+        "GSM8K",
+    )
 
 
-GAIN = {"equal_d_distortion": 0.1, "equal_d_speed": 1.2, "equal_d_answer": 1.2, "equal_d_length": 1.0,
-        "equal_d_temperature": 0.5, "judged": Judged(speed=Estimate(1.2, 0.01, 60.0), beyond=0.0, n=64)}
+GAIN = {
+    "equal_d_distortion": 0.1,
+    "equal_d_speed": 1.2,
+    "equal_d_answer": 1.2,
+    "equal_d_length": 1.0,
+    "equal_d_temperature": 0.5,
+    "judged": Judged(speed=Estimate(1.2, 0.01, 60.0), beyond=0.0, n=64),
+}
 
 
 def test_baselines_are_not_judged() -> None:
     spec = chosen_spec()
-    rules = [entry.model_copy(update={"baseline": entry.label == "ears"}) for entry in spec.axes["Rule"]]
+    rules = [
+        entry.model_copy(update={"baseline": entry.label == "ears"}) for entry in spec.axes["Rule"]
+    ]
     spec = spec.model_copy(update={"axes": spec.axes | {"Rule": tuple(rules)}})
     gain = replace(made_up(), summary=made_up().summary.with_values(**GAIN))
     over = lay_out_all(spec, full_grid(spec) | {(rule,): gain for rule in ("lossy", "ears")})[2]
@@ -165,24 +249,42 @@ def test_baselines_are_not_judged() -> None:
 
 def test_a_report_with_a_choice_has_four_tables() -> None:
     spec = chosen_spec()
-    rows = {(rule,): replace(made_up(), notes=("standard, K = 3",), summary=made_up().summary.with_values(
-        over_best_answer=1.2, over_best_answer_ci95=(1.1, 1.3), **({} if rule == "best lossless" else GAIN)))
-        for rule in ("best lossless", "lossy", "ears")}
+    rows = {
+        (rule,): replace(
+            made_up(),
+            notes=("standard, K = 3",),
+            summary=made_up().summary.with_values(
+                over_best_answer=1.2,
+                over_best_answer_ci95=(1.1, 1.3),
+                **({} if rule == "best lossless" else GAIN),
+            ),
+        )
+        for rule in ("best lossless", "lossy", "ears")
+    }
     first, costs, over, every = lay_out_all(spec, full_grid(spec) | rows)
     assert list(dict.fromkeys(first.frame["stub"])) == [("best lossless",), ("lossy",), ("ears",)]
-    assert "selected on one half of the prompts and reported on the other" in " ".join(first.caption)
+    assert "selected on one half of the prompts and reported on the other" in " ".join(
+        first.caption
+    )
     assert "standard, K = 3" in first.notes
-    assert len(costs.frame) and {column.metric.name for column in over.spec.values} <= {*EQUAL_D, *OVER_BEST}
+    assert len(costs.frame) and {column.metric.name for column in over.spec.values} <= {
+        *EQUAL_D,
+        *OVER_BEST,
+    }
     assert over.findings[0].startswith("Of 2 rows, lossy; ears are gains: ") and not first.findings
     decided = over.frame[over.frame["value_name"] == "equal_d_speed"]["verdict"]
     assert decided.tolist() == ["", "gain", "gain"]
     assert every.frame["row"].nunique() == 10, "every setting of every row"
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"choice": {"axes": ["K", "Setting"], "lossless": "best"}}, "no row is labelled best"),
-    ({"choice": {"axes": ["K"], "lossless": "best lossless"}}, "use each once"),
-    ({"choice": None}, "use each once")])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"choice": {"axes": ["K", "Setting"], "lossless": "best"}}, "no row is labelled best"),
+        ({"choice": {"axes": ["K"], "lossless": "best lossless"}}, "use each once"),
+        ({"choice": None}, "use each once"),
+    ],
+)
 def test_choices_that_cannot_be_laid_out(changes, said) -> None:
     with pytest.raises(ValueError, match=said):
         chosen_spec(**changes)

@@ -22,7 +22,9 @@ def test_wilson_by_hand():
     z, p, n = 1.959964, 0.8, 10
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    assert intervals.proportion_interval(8, 10) == pytest.approx((centre - half, centre + half), abs=1e-6)
+    assert intervals.proportion_interval(8, 10) == pytest.approx(
+        (centre - half, centre + half), abs=1e-6
+    )
     low, high = intervals.proportion_interval(10, 10)
     assert low == pytest.approx(0.7225, abs=1e-4) and high == 1.0
     assert intervals.proportion_interval(0, 6)[0] == 0.0
@@ -30,7 +32,8 @@ def test_wilson_by_hand():
 
 
 def test_the_interval_of_a_pooled_ratio_weighs_prompts_by_their_size():
-    # one prompt of 100 cycles at 3 tokens each and fifty of 2 cycles at 1: drawn never, once or twice
+    # one prompt of 100 cycles at 3 tokens each and fifty of 2 cycles at 1: drawn never, once or
+    # twice
     low, high = intervals.sums_interval([(300, 100)] + [(2, 2)] * 50, ratio)
     assert low == pytest.approx(1.0) and high > (600 + 98) / (200 + 98) - 0.1
     assert intervals.sums_interval([(3, 1)], ratio) is None
@@ -49,13 +52,23 @@ def best(*rows, better="higher", values=None):
 def test_the_sums_give_the_metric():
     runs = []
     for i in range(5):
-        own = sample(str(i), range(3 * i + 4), committed=[3] * i + [3], accepted=[2] * i + [2], score=float(i % 2),
-                     finish=["length" if i else "eos"])
+        own = sample(
+            str(i),
+            range(3 * i + 4),
+            committed=[3] * i + [3],
+            accepted=[2] * i + [2],
+            score=float(i % 2),
+            finish=["length" if i else "eos"],
+        )
         steps = 3 * i + 3 - i % 2
         base = sample(str(i), range(steps + 1), committed=[1] * steps, accepted=[0] * steps)
         runs.append(compared(own, base, decode_s=1.0 + i, base_decode_s=4.0 + i, prefill_s=0.25))
     summary = summarise(runs, metric="exact_match", proportion=True)
-    compared_by = [name for name, metric in METRICS.items() if metric.compared and summary.value(name) is not None]
+    compared_by = [
+        name
+        for name, metric in METRICS.items()
+        if metric.compared and summary.value(name) is not None
+    ]
     for name in compared_by:
         sums = np.array(list(summary.by_item(name).values())).sum(axis=0)
         assert METRICS[name].statistic(sums) == pytest.approx(summary.value(name)), name
@@ -68,18 +81,26 @@ def test_a_leader_that_is_apart_is_alone_and_ties_share():
     assert best(base + 0.5, base, base - 0.1) == [True, False, False]
     noise = rng.normal(0, 0.2, 40)
     assert best(base, base + noise - noise.mean() - 0.001, base - 0.5) == [True, True, False]
-    assert best(base, base + noise - noise.mean(), better="higher") == [False, False], "nothing is apart"
+    assert best(base, base + noise - noise.mean(), better="higher") == [False, False], (
+        "nothing is apart"
+    )
     assert best(base + 0.5, base, better="lower") == [False, True]
 
 
 def test_what_cannot_be_compared_is_not_bold():
     base = np.arange(30) / 30
-    assert best_of("nll", [1.0, 0.0], [[column(base)], [column(base - 1)]], "lower") == [False, False]
+    assert best_of("nll", [1.0, 0.0], [[column(base)], [column(base - 1)]], "lower") == [
+        False,
+        False,
+    ]
     assert best(base + 1, base, better=None) == [False, False]
     assert best(base + 1, base, values=[None, 0.5]) == [False, False]
     assert best_of("accuracy", [1.5, 0.5], [[{}], [column(base)]], "higher") == [False, False]
     strangers = {f"x{name}": sums for name, sums in column(base + 1).items()}
-    assert best_of("accuracy", [1.5, 0.5], [[strangers], [column(base)]], "higher") == [False, False]
+    assert best_of("accuracy", [1.5, 0.5], [[strangers], [column(base)]], "higher") == [
+        False,
+        False,
+    ]
 
 
 def test_a_handful_of_prompts_is_never_apart():
@@ -87,14 +108,20 @@ def test_a_handful_of_prompts_is_never_apart():
     for n in range(1, 9):
         [found] = paired_p_values([(0, 1)], [[column(np.ones(n))], [column(np.zeros(n))]], accuracy)
         assert found == pytest.approx(2.0 ** (1 - n)), "all signs agree: a sign test gives no less"
-    assert best(np.ones(5), np.zeros(5)) == [False, False] and best(np.ones(8), np.zeros(8)) == [True, False]
+    assert best(np.ones(5), np.zeros(5)) == [False, False] and best(np.ones(8), np.zeros(8)) == [
+        True,
+        False,
+    ]
 
 
 def test_a_mean_is_compared_column_by_column():
     base = [np.random.default_rng(i).random(20) for i in range(3)]
     rows = [[column(values + gain) for values in base] for gain in (0.3, 0.0)]
     assert best_of("accuracy", [1.0, 0.5], rows, "higher") == [True, False]
-    assert best_of("accuracy", [1.0, 0.5], [rows[0], [rows[1][0], {}, rows[1][2]]], "higher") == [False, False]
+    assert best_of("accuracy", [1.0, 0.5], [rows[0], [rows[1][0], {}, rows[1][2]]], "higher") == [
+        False,
+        False,
+    ]
 
 
 def test_rows_that_are_equally_good_are_seldom_set_apart():
@@ -123,6 +150,10 @@ def test_a_relative_number_is_that_of_the_common_prompts(own, other):
         return (tokens / seconds) / (base_tokens / base_seconds)
 
     assert value == pytest.approx(speedup(own) / speedup(other))
-    assert (interval is None) == (len(common) < 3) and (interval is None or interval[0] <= interval[1])
-    same, ends = relative("tau", "minus", {i: own[i][:2] for i in own}, {i: own[i][:2] for i in own})
+    assert (interval is None) == (len(common) < 3) and (
+        interval is None or interval[0] <= interval[1]
+    )
+    same, ends = relative(
+        "tau", "minus", {i: own[i][:2] for i in own}, {i: own[i][:2] for i in own}
+    )
     assert same == 0 and ends in (None, (0, 0))

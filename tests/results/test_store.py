@@ -61,7 +61,9 @@ def test_a_lone_surrogate_can_be_written(cell):
 
 def test_samples_come_back_as_written(cell):
     good = [sample(f"p{i}", [1, 2, i], texts=["naïve \n τ ≥ 1"]) for i in range(2)]
-    good.append(sample("p2", group="g", flags={"vacuous_bound": 2}, details={"strict": 1.0}, score=None))
+    good.append(
+        sample("p2", group="g", flags={"vacuous_bound": 2}, details={"strict": 1.0}, score=None)
+    )
     failed = FailedSample("p3", "prompt longer than the context")
     with cell.lock():
         for record in (*good, failed):
@@ -116,11 +118,22 @@ def test_a_torn_line_behind_a_long_line_is_cut(cell):
     assert [record.id for record in cell.samples()] == ["p0", "p1"]
 
 
-@pytest.mark.parametrize("bad", [
-    '{"id": "p1", "te', "[1, 2]", '{"no": "id"}', "", "\x00\x00", '{"id": "p1", "error": 7}', '{"id": "p1"}',
-    json.dumps(to_plain(sample("p1")) | {"relaxed": "0"}), json.dumps(to_plain(sample("p1")) | {"counts": {}}),
-    line("p1").decode().replace('"relaxed": 0', '"relaxed": 1').strip(), line("p1", cell="another").decode().strip(),
-])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"id": "p1", "te',
+        "[1, 2]",
+        '{"no": "id"}',
+        "",
+        "\x00\x00",
+        '{"id": "p1", "error": 7}',
+        '{"id": "p1"}',
+        json.dumps(to_plain(sample("p1")) | {"relaxed": "0"}),
+        json.dumps(to_plain(sample("p1")) | {"counts": {}}),
+        line("p1").decode().replace('"relaxed": 0', '"relaxed": 1').strip(),
+        line("p1", cell="another").decode().strip(),
+    ],
+)
 def test_a_malformed_line_in_the_middle_is_an_error_that_names_it(cell, bad):
     cell.path.mkdir()
     (cell.path / "samples.jsonl").write_bytes(line("p0") + bad.encode() + b"\n" + line("p2"))
@@ -137,10 +150,15 @@ def test_a_changed_measurement_is_an_error(cell):
     of_0_2["digest"] = sha256(json.dumps(of_0_2).encode()).hexdigest()
     file.write_text(json.dumps(of_0_2, indent=1) + "\n")
     assert cell.record("profile") == {"own": {"verify": 0.25}}
-    for content, fault in ((written.replace("0.25", "0.75"), "changed since"),
-                           ('{"own": {"cycle": Infinity}}\n', "without its"), ("[1, 2]\n", "without its")):
+    for content, fault in (
+        (written.replace("0.25", "0.75"), "changed since"),
+        ('{"own": {"cycle": Infinity}}\n', "without its"),
+        ("[1, 2]\n", "without its"),
+    ):
         file.write_text(content)
-        with pytest.raises(StoreError, match=rf"profile\.json is not JSON as the store writes it \({fault}"):
+        with pytest.raises(
+            StoreError, match=rf"profile\.json is not JSON as the store writes it \({fault}"
+        ):
             cell.record("profile")
 
 
@@ -148,12 +166,18 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(cell):
     cell.path.mkdir()
     host, dead = socket.gethostname(), 99999999
     left = {f".{name}.json.{host}.{dead}.leeway" for name in ("summary", "failure")}
-    others = {f".summary.json.{host}.1.leeway", f".summary.json.elsewhere.{dead}.leeway", ".summary.json.draft"}
+    others = {
+        f".summary.json.{host}.1.leeway",
+        f".summary.json.elsewhere.{dead}.leeway",
+        ".summary.json.draft",
+    }
     for name in left | others:
         (cell.path / name).touch()
     cell.write_summary(made_up().summary.plain())
     cell.clear_failure()
-    assert {path.name for path in cell.path.iterdir()} == others | {"summary.json"}, "running processes, other machines"
+    assert {path.name for path in cell.path.iterdir()} == others | {"summary.json"}, (
+        "running processes, other machines"
+    )
 
 
 def test_a_later_line_replaces_only_a_failed_prompt(cell):
@@ -188,7 +212,9 @@ with Store(sys.argv[1]).cell("abc123").lock() as cell:
 
 
 def test_a_kill_while_appending_loses_no_line_and_frees_the_cell(cell):
-    done = subprocess.run([sys.executable, "-c", DYING, str(cell.path.parent)], cwd=ROOT, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", DYING, str(cell.path.parent)], cwd=ROOT, capture_output=True
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert [record.id for record in cell.samples()] == ["p0", "p1", "p2"]
     with cell.lock():  # the dead process holds nothing
@@ -219,7 +245,9 @@ def test_a_summary_is_replaced_whole_or_not_at_all(cell):
     with pytest.raises(ValueError):
         cell.write_summary({"n": 4, "tau": float("inf")})
     assert json.loads((cell.path / "summary.json").read_text())["tau"] == 2.5
-    assert {path.name for path in cell.path.iterdir()} == {"summary.json"}, "no temporary file stays behind"
+    assert {path.name for path in cell.path.iterdir()} == {"summary.json"}, (
+        "no temporary file stays behind"
+    )
     with cell.lock():
         assert cell.has_latest_summary()
         cell.append(sample("a"))
@@ -237,11 +265,18 @@ with Store(sys.argv[1]).cell("abc123").lock():
 
 def test_a_lock_says_who_holds_it_and_does_not_survive_its_holder(cell) -> None:
     assert cell.holder() is None
-    other = subprocess.Popen([sys.executable, "-c", HOLD, str(cell.path.parent)], cwd=ROOT, stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE)
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(cell.path.parent)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert other.stdout.readline() == b"held\n"
     holder = cell.holder()
-    assert (holder.process, holder.host) == (other.pid, os.uname().nodename) and holder.since.endswith("+00:00")
+    assert (holder.process, holder.host) == (
+        other.pid,
+        os.uname().nodename,
+    ) and holder.since.endswith("+00:00")
     with pytest.raises(Locked, match=f"by process {other.pid} on "), cell.lock():
         pass
     other.kill()
@@ -257,37 +292,61 @@ def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch, nu
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(StoreError, match="cannot be written: ") as error, Store(tmp_path).cell("abc").lock():
+    with (
+        pytest.raises(StoreError, match="cannot be written: ") as error,
+        Store(tmp_path).cell("abc").lock(),
+    ):
         pass
     assert not isinstance(error.value, Locked) and "\n" not in str(error.value)
 
 
 PATH = Path("cell.yaml")
-TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t:#-'\"{}[]&*!|>%@`? "),
-                max_size=30)
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t:#-'\"{}[]&*!|>%@`? "),
+    max_size=30,
+)
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS
-VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-                      max_leaves=8)
+VALUES = st.recursive(
+    PLAIN,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
 
 
 @settings(deadline=None)
-@given(st.dictionaries(st.from_regex("[a-z_]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=5))
+@given(
+    st.dictionaries(st.from_regex("[a-z_]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=5)
+)
 def test_what_was_written_is_read(config: dict[str, Any]) -> None:
     config.pop("schema", None)
     content = yaml.safe_dump({"schema": 1, **config}, sort_keys=False, allow_unicode=True).encode()
     assert read_config(PATH, content) == config
 
 
-@pytest.mark.parametrize("text", [
-    "a: &x {b: 1}\nc: *x\n",            # a reference to another section
-    "a: 1\na: 2\n", "a:\n- 1\n- 2\nb: |\n  x\n\n  y\n", "a: 'x\n\n  y'\nb: 1\n", "# note\na: 1\n", "{a: 1,\nb: 2}\n",
-    "a: 1\n? b\n: 2\n", "a: 1", "a: 1\r\nb: 2\r\n", "yes: 1\nno: 2\n", "a: {b: 1}  # note\nc: [1,\n 2]\n",
-    "a:\nb:\n  c:\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x {b: 1}\nc: *x\n",  # a reference to another section
+        "a: 1\na: 2\n",
+        "a:\n- 1\n- 2\nb: |\n  x\n\n  y\n",
+        "a: 'x\n\n  y'\nb: 1\n",
+        "# note\na: 1\n",
+        "{a: 1,\nb: 2}\n",
+        "a: 1\n? b\n: 2\n",
+        "a: 1",
+        "a: 1\r\nb: 2\r\n",
+        "yes: 1\nno: 2\n",
+        "a: {b: 1}  # note\nc: [1,\n 2]\n",
+        "a:\nb:\n  c:\n",
+    ],
+)
 def test_a_file_by_hand_means_what_yaml_says(text: str) -> None:
     assert read_config(PATH, text.encode()) == yaml.safe_load(text)
 
 
-@pytest.mark.parametrize("text", ["a: 'x\nb: y\n", "a: 1\n---\nb: 2\n", "a: [1,\nb: 2\n", "a: *x\n", "a: 1\n b: 2\n"])
+@pytest.mark.parametrize(
+    "text", ["a: 'x\nb: y\n", "a: 1\n---\nb: 2\n", "a: [1,\nb: 2\n", "a: *x\n", "a: 1\n b: 2\n"]
+)
 def test_what_is_no_yaml_is_refused(text: str) -> None:
     with pytest.raises(StoreError, match=r"cell\.yaml is not YAML"):
         read_config(PATH, text.encode())
@@ -299,17 +358,54 @@ def test_cells_of_a_later_schema_are_refused() -> None:
 
 
 SCHEMA_1 = {
-    "id": "p0", "output_ids": [5, 6, 7], "text": "a\n\nb", "texts": ["a", "b"], "turn_tokens": [2, 1], "committed": [2],
-    "accepted": [1], "relaxed": 1, "greedier": 0, "drafted": 0, "pruned": 0, "finish": ["eos", "eos"], "score": 1.0,
-    "answer": None, "details": {}, "seed": 0, "nll": 0.5, "prompt_tokens": 9, "flags": {"sure": 2}}
+    "id": "p0",
+    "output_ids": [5, 6, 7],
+    "text": "a\n\nb",
+    "texts": ["a", "b"],
+    "turn_tokens": [2, 1],
+    "committed": [2],
+    "accepted": [1],
+    "relaxed": 1,
+    "greedier": 0,
+    "drafted": 0,
+    "pruned": 0,
+    "finish": ["eos", "eos"],
+    "score": 1.0,
+    "answer": None,
+    "details": {},
+    "seed": 0,
+    "nll": 0.5,
+    "prompt_tokens": 9,
+    "flags": {"sure": 2},
+}
 """As the store wrote it before."""
 
 
 def test_turns_add_up() -> None:
-    whole = total([Generation(committed=[2], nodes=[3], relaxed=1, flags={"a": 1, "b": 0}, output_ids=[5, 6], nll=0.5),
-                   Generation(committed=[1, 4], nodes=[0, 5], relaxed=2, flags={"a": 2, "c": 4}, decode_s=2.0)])
-    assert whole == Generation(committed=[2, 1, 4], nodes=[3, 0, 5], relaxed=3, flags={"a": 3, "b": 0, "c": 4},
-                               output_ids=[5, 6], decode_s=2.0, nll=0.5)
+    whole = total(
+        [
+            Generation(
+                committed=[2],
+                nodes=[3],
+                relaxed=1,
+                flags={"a": 1, "b": 0},
+                output_ids=[5, 6],
+                nll=0.5,
+            ),
+            Generation(
+                committed=[1, 4], nodes=[0, 5], relaxed=2, flags={"a": 2, "c": 4}, decode_s=2.0
+            ),
+        ]
+    )
+    assert whole == Generation(
+        committed=[2, 1, 4],
+        nodes=[3, 0, 5],
+        relaxed=3,
+        flags={"a": 3, "b": 0, "c": 4},
+        output_ids=[5, 6],
+        decode_s=2.0,
+        nll=0.5,
+    )
     assert total([]) == Generation()
 
 
@@ -340,7 +436,10 @@ def test_what_is_unknown_does_not_differ() -> None:
     assert isinstance(old, stored.Sample)
     new = dataclasses.replace(old, prompt_sha256="a" * 64, nodes=[3], levels=[2])
     assert difference([old], [new]) == ""
-    assert difference([new], [dataclasses.replace(new, nodes=[4])]) == "1 of 1 prompts differ, first p0 in nodes"
+    assert (
+        difference([new], [dataclasses.replace(new, nodes=[4])])
+        == "1 of 1 prompts differ, first p0 in nodes"
+    )
 
 
 def test_methods_and_results_use_the_same_words_of_clauses() -> None:
@@ -349,9 +448,24 @@ def test_methods_and_results_use_the_same_words_of_clauses() -> None:
 
 
 def test_rows_of_runs_that_were_timed_again_stay_readable(cell):
-    run = {"tokens": 9, "cycles": 3, "prefill_s": 0.1, "decode_s": 1.0, "wall_s": 1.2, "cpu_s": 1.1, "stalled": True,
-           "repeated": [{"prefill_s": 0.1, "decode_s": 3.0, "wall_s": 3.2, "cpu_s": 1.0}]}
-    row = {"id": "a", "own": run, "baseline": None, "host": "h", "boot": "b", "started": "2026-11-01T00:00:00+00:00"}
+    run = {
+        "tokens": 9,
+        "cycles": 3,
+        "prefill_s": 0.1,
+        "decode_s": 1.0,
+        "wall_s": 1.2,
+        "cpu_s": 1.1,
+        "stalled": True,
+        "repeated": [{"prefill_s": 0.1, "decode_s": 3.0, "wall_s": 3.2, "cpu_s": 1.0}],
+    }
+    row = {
+        "id": "a",
+        "own": run,
+        "baseline": None,
+        "host": "h",
+        "boot": "b",
+        "started": "2026-11-01T00:00:00+00:00",
+    }
     cell.path.mkdir(parents=True, exist_ok=True)
     (cell.path / "timed.jsonl").write_text(line_of(cell.key, row))
     [read] = cell.timed()

@@ -16,17 +16,42 @@ from results.store.sample import Distortion, FailedSample, FirstDifference
 from tests.helpers import synthetic_cells
 
 
-def sample(id, committed, accepted, *, ids=None, score=1.0, base_ids=None, base_score=None, decode_s=1.0,
-           base_decode_s=2.0, prefill_s=0.5, autoregressive=False, **fields):
+def sample(
+    id,
+    committed,
+    accepted,
+    *,
+    ids=None,
+    score=1.0,
+    base_ids=None,
+    base_score=None,
+    decode_s=1.0,
+    base_decode_s=2.0,
+    prefill_s=0.5,
+    autoregressive=False,
+    **fields,
+):
     """A timed prompt; its baseline gives the same answer where nothing else is said."""
     ids = list(range(1 + sum(committed))) if ids is None else ids
-    own = synthetic_cells.sample(id, ids, committed=committed, accepted=accepted, score=score, **fields)
+    own = synthetic_cells.sample(
+        id, ids, committed=committed, accepted=accepted, score=score, **fields
+    )
     base_ids = ids if base_ids is None else base_ids
     steps = len(base_ids) - 1
-    base = synthetic_cells.sample(id, base_ids, score=score if base_score is None else base_score,
-                                  committed=[1] * steps, accepted=[0] * steps)
-    return synthetic_cells.compared(own, None if autoregressive else base, decode_s=decode_s,
-                                    base_decode_s=base_decode_s, prefill_s=prefill_s)
+    base = synthetic_cells.sample(
+        id,
+        base_ids,
+        score=score if base_score is None else base_score,
+        committed=[1] * steps,
+        accepted=[0] * steps,
+    )
+    return synthetic_cells.compared(
+        own,
+        None if autoregressive else base,
+        decode_s=decode_s,
+        base_decode_s=base_decode_s,
+        prefill_s=prefill_s,
+    )
 
 
 def summary(samples, metric="exact_match", proportion=True):
@@ -38,45 +63,121 @@ def distortion(tokens, nats):
     mass = [math.log(1 + math.exp(n / 4)) for n in (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24)]
     second = 1 / (1 + math.exp(-2))
     entropy = mass[6] - 2 * second - 0.02
-    return Distortion(basis="law", tokens=tokens, nats=nats, tv=0.2 * tokens, js=0.1 * tokens, outside=0.3 * tokens,
-                      entropy=entropy * tokens, logit=second * tokens, log_mass=[x * tokens for x in mass])
+    return Distortion(
+        basis="law",
+        tokens=tokens,
+        nats=nats,
+        tv=0.2 * tokens,
+        js=0.1 * tokens,
+        outside=0.3 * tokens,
+        entropy=entropy * tokens,
+        logit=second * tokens,
+        log_mass=[x * tokens for x in mass],
+    )
 
 
 def by_hand():
-    """Two prompts and one that failed. a: 9 tokens in 3 cycles; b: 5 in 2, where autoregressive decoding gives 4."""
-    a = sample("a", [3, 1, 4], [2, 0, 3], nodes=[4, 4, 4], levels=[4, 4, 4], drafted=12, pruned=3, relaxed=1, nll=3.0,
-               answer="7", distortion=distortion(9, 0.9))
-    b = sample("b", [2, 2], [1, 1], nodes=[4, 2], levels=[4, 2], drafted=6, greedier=2, nll=4.0, finish=["length"],
-               score=0.0, base_score=1.0, base_ids=[0, 1, 2, 9], decode_s=3.0,
-               distortion=distortion(5, 0.1))
+    """Two prompts and one that failed. a: 9 tokens in 3 cycles; b: 5 in 2, where autoregressive
+    decoding gives 4."""
+    a = sample(
+        "a",
+        [3, 1, 4],
+        [2, 0, 3],
+        nodes=[4, 4, 4],
+        levels=[4, 4, 4],
+        drafted=12,
+        pruned=3,
+        relaxed=1,
+        nll=3.0,
+        answer="7",
+        distortion=distortion(9, 0.9),
+    )
+    b = sample(
+        "b",
+        [2, 2],
+        [1, 1],
+        nodes=[4, 2],
+        levels=[4, 2],
+        drafted=6,
+        greedier=2,
+        nll=4.0,
+        finish=["length"],
+        score=0.0,
+        base_score=1.0,
+        base_ids=[0, 1, 2, 9],
+        decode_s=3.0,
+        distortion=distortion(5, 0.1),
+    )
     a = replace(a, baseline=replace(a.baseline, nll=4.5, answer="7"))
-    return [a, replace(b, baseline=replace(b.baseline, nll=2.0, answer="7")), FailedSample("c", "prompt too long")]
+    return [
+        a,
+        replace(b, baseline=replace(b.baseline, nll=2.0, answer="7")),
+        FailedSample("c", "prompt too long"),
+    ]
 
 
 VALUES = {
-    "tau": 12 / 5, "timed_tau": 12 / 5, "accept_len": 7 / 5, "acceptance_rate": 7 / 18, "acceptance_1": 4 / 5,
-    "acceptance_2": 2 / 5, "acceptance_3": 1 / 4, "acceptance_4": 0.0, "acceptance_5": None, "acceptance_6": None,
-    "acceptance_7": None, "acceptance_8": None, "draft_share": 7 / 14, "relaxed_share": 1 / 14,
-    "greedier_share": 2 / 14, "pruned_share": 3 / 18, "nll": 7 / 14, "baseline_nll": 6.5 / 13,
-    "tokens_per_s": 14 / 4, "baseline_tokens_per_s": 13 / 4, "speedup": 14 / 13,
-    "repeatable": 1.0, "speedup_modelled": 12 * (4 / 11) / (5 * 4 / 5), "answer_speedup": 5 / 5,
-    "answer_speedup_modelled": (11 * 4 / 11 + 1) / (5 * 4 / 5 + 1), "length_adjusted_speedup": 12 / 11 * 13 / 14,
-    "length_ratio": 14 / 13, "length_ratio_median": (1 + 5 / 4) / 2, "pass_ratio": 11 / 5,
-    "pass_ratio_median": (8 / 3 + 3 / 2) / 2, "cap_hit_share": 0.5, "cap_hit_change": 0.5,
-    "baseline_cap_hit_share": 0.0, "loop_share": 0.0, "loop_change": 0.0, "no_answer_share": 0.5,
-    "no_answer_change": 0.5, "accuracy": 0.5, "baseline_accuracy": 1.0, "accuracy_change": -0.5, "recovery": 0.5,
-    "distortion": 1 / 14, "distortion_least": 0.02, "distortion_temperature": 0.5, "distortion_tv": 0.2,
-    "distortion_js": 0.1, "distortion_outside": 0.3,
+    "tau": 12 / 5,
+    "timed_tau": 12 / 5,
+    "accept_len": 7 / 5,
+    "acceptance_rate": 7 / 18,
+    "acceptance_1": 4 / 5,
+    "acceptance_2": 2 / 5,
+    "acceptance_3": 1 / 4,
+    "acceptance_4": 0.0,
+    "acceptance_5": None,
+    "acceptance_6": None,
+    "acceptance_7": None,
+    "acceptance_8": None,
+    "draft_share": 7 / 14,
+    "relaxed_share": 1 / 14,
+    "greedier_share": 2 / 14,
+    "pruned_share": 3 / 18,
+    "nll": 7 / 14,
+    "baseline_nll": 6.5 / 13,
+    "tokens_per_s": 14 / 4,
+    "baseline_tokens_per_s": 13 / 4,
+    "speedup": 14 / 13,
+    "repeatable": 1.0,
+    "speedup_modelled": 12 * (4 / 11) / (5 * 4 / 5),
+    "answer_speedup": 5 / 5,
+    "answer_speedup_modelled": (11 * 4 / 11 + 1) / (5 * 4 / 5 + 1),
+    "length_adjusted_speedup": 12 / 11 * 13 / 14,
+    "length_ratio": 14 / 13,
+    "length_ratio_median": (1 + 5 / 4) / 2,
+    "pass_ratio": 11 / 5,
+    "pass_ratio_median": (8 / 3 + 3 / 2) / 2,
+    "cap_hit_share": 0.5,
+    "cap_hit_change": 0.5,
+    "baseline_cap_hit_share": 0.0,
+    "loop_share": 0.0,
+    "loop_change": 0.0,
+    "no_answer_share": 0.5,
+    "no_answer_change": 0.5,
+    "accuracy": 0.5,
+    "baseline_accuracy": 1.0,
+    "accuracy_change": -0.5,
+    "recovery": 0.5,
+    "distortion": 1 / 14,
+    "distortion_least": 0.02,
+    "distortion_temperature": 0.5,
+    "distortion_tv": 0.2,
+    "distortion_js": 0.1,
+    "distortion_outside": 0.3,
     "precision": 0.5,
 }
 """What each metric is of `by_hand`."""
 
 
-@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.adds is not None])
+@pytest.mark.parametrize(
+    "name", [name for name, metric in METRICS.items() if metric.adds is not None]
+)
 def test_the_value_of_each_metric_by_hand(name):
     found = summary(by_hand())
     assert found.value(name) == (None if VALUES[name] is None else pytest.approx(VALUES[name]))
-    assert getattr(found, name) == found.value(name) and getattr(found, f"{name}_ci95") == found.interval(name)
+    assert getattr(found, name) == found.value(name) and getattr(
+        found, f"{name}_ci95"
+    ) == found.interval(name)
 
 
 TAU = math.exp(12.7062 * 2 / 15)
@@ -98,30 +199,44 @@ def test_intervals_by_hand():
     assert found.tau_ci95 == pytest.approx([2.4 / TAU, 2.4 * TAU], rel=1e-5)
     length = math.exp(12.7062 * 8 / 35)
     assert found.accept_len_ci95 == pytest.approx([1.4 / length, 1.4 * length], rel=1e-5)
-    assert found.acceptance_rate_ci95 == pytest.approx([0.0, 7 / 18 + 12.7062 / 27], rel=1e-5), "a share is not below 0"
+    assert found.acceptance_rate_ci95 == pytest.approx([0.0, 7 / 18 + 12.7062 / 27], rel=1e-5), (
+        "a share is not below 0"
+    )
     assert found.tokens_per_s_ci95 is None, "two timed prompts say too little"
     assert found.accuracy_ci95[0] < 0.5 < found.accuracy_ci95[1]
 
 
 def test_distortion_of_a_rule_that_keeps_what_the_target_excludes_is_not_a_number():
-    assert summary(by_hand()).distortion_ci95 == (0.0, pytest.approx(1 / 14 + 12.7062 * 2 * (0.9 - 9 / 14) / 14,
-                                                                       rel=1e-4))
+    assert summary(by_hand()).distortion_ci95 == (
+        0.0,
+        pytest.approx(1 / 14 + 12.7062 * 2 * (0.9 - 9 / 14) / 14, rel=1e-4),
+    )
     infinite = [sample("a", [3], [2], distortion=distortion(4, None)), sample("b", [2], [1])]
     found = summary(infinite)
     assert found.distortion is found.distortion_ci95 is None and found.distortion_tv == 0.2
 
 
 def test_the_distance_from_the_target_is_of_the_prompts_that_have_one():
-    held = [sample("a", [3], [2], distortion=distortion(4, 0.4)), sample("b", [3], [2], distortion=distortion(4, 0.8)),
-            sample("c", [3], [2])]
+    held = [
+        sample("a", [3], [2], distortion=distortion(4, 0.4)),
+        sample("b", [3], [2], distortion=distortion(4, 0.8)),
+        sample("c", [3], [2]),
+    ]
     assert distance_of(held).value == pytest.approx(0.15)
     infinite = sample("d", [3], [2], distortion=distortion(4, None))
     assert distance_of(held[1:]) is distance_of([*held[:2], infinite]) is None
 
 
 def test_given_values_take_the_place_of_computed_ones():
-    shown = summary([sample("a", [2], [1])]).with_values(coverage=0.5, coverage_ci95=(0.4, 0.6), tau_ci95=(1.0, 2.0))
-    assert (shown.coverage, shown.coverage_ci95, shown.tau, shown.tau_ci95) == (0.5, (0.4, 0.6), 2.0, (1.0, 2.0))
+    shown = summary([sample("a", [2], [1])]).with_values(
+        coverage=0.5, coverage_ci95=(0.4, 0.6), tau_ci95=(1.0, 2.0)
+    )
+    assert (shown.coverage, shown.coverage_ci95, shown.tau, shown.tau_ci95) == (
+        0.5,
+        (0.4, 0.6),
+        2.0,
+        (1.0, 2.0),
+    )
     for wrong in (lambda: shown.with_values(tempo=1.0), lambda: shown.tempo):
         with pytest.raises((ValueError, AttributeError), match="tempo"):
             wrong()
@@ -129,7 +244,10 @@ def test_given_values_take_the_place_of_computed_ones():
 
 def test_a_score_over_several_tries_is_of_items():
     def of(item, *scores):
-        return [sample(f"{item}/{i}", [2], [1], score=score, group=item) for i, score in enumerate(scores)]
+        return [
+            sample(f"{item}/{i}", [2], [1], score=score, group=item)
+            for i, score in enumerate(scores)
+        ]
 
     assert summary([*of("a", 1.0, 0.0, 0.0, 0.0), *of("b", 1.0, 1.0, 0.0, 1.0)]).accuracy == 0.5
     scored = summary([*of("a", *[1.0] * 3, *[0.0] * 7), *of("b", *[0.0] * 10)], metric="pass@4")
@@ -142,9 +260,20 @@ def test_the_autoregressive_cell_is_its_own_baseline():
     found = summary([sample(i, [1] * 5, [0] * 5, autoregressive=True) for i in "abc"])
     assert found.tau == 1.0 and found.accept_len == 0.0 and found.draft_share == 0.0
     assert found.cycles == 15 and found.acceptance_rate is None
-    assert found.speedup == found.answer_speedup_modelled == found.recovery == found.precision == 1.0
-    assert found.speedup_ci95 is found.length_ratio_ci95 is found.cap_hit_change is found.accuracy_change is None
-    assert found.length_ratio == found.pass_ratio == 1.0 and found.cap_hit_share == found.baseline_cap_hit_share == 0.0
+    assert (
+        found.speedup == found.answer_speedup_modelled == found.recovery == found.precision == 1.0
+    )
+    assert (
+        found.speedup_ci95
+        is found.length_ratio_ci95
+        is found.cap_hit_change
+        is found.accuracy_change
+        is None
+    )
+    assert (
+        found.length_ratio == found.pass_ratio == 1.0
+        and found.cap_hit_share == found.baseline_cap_hit_share == 0.0
+    )
     assert found.baseline_tokens_per_s == found.tokens_per_s
     assert found.baseline_accuracy_ci95 == found.accuracy_ci95
 
@@ -153,7 +282,12 @@ def test_unknown_is_none_never_a_number():
     for samples in ([], [FailedSample("a", "boom")]):
         found = summary(samples)
         assert found.failed == len(samples)
-        known = {name for name in METRICS for value in (found.value(name), found.interval(name)) if value is not None}
+        known = {
+            name
+            for name in METRICS
+            for value in (found.value(name), found.interval(name))
+            if value is not None
+        }
         assert known == set()
     unscored = summary([sample(i, [2], [1], score=None) for i in "ab"])
     assert unscored.accuracy is unscored.recovery is unscored.accuracy_ci95 is None
@@ -164,7 +298,12 @@ def test_unknown_is_none_never_a_number():
 
 def test_the_interval_of_recovery_is_a_paired_one():
     scores = [(1.0, 1.0)] * 30 + [(1.0, 0.0)] * 10 + [(0.0, 0.0)] * 10
-    found = summary([sample(str(i), [2], [1], score=own, base_score=base) for i, (base, own) in enumerate(scores)])
+    found = summary(
+        [
+            sample(str(i), [2], [1], score=own, base_score=base)
+            for i, (base, own) in enumerate(scores)
+        ]
+    )
     low, high = found.recovery_ci95
     assert found.recovery == pytest.approx(0.75) and 0.58 < low < 0.66 and 0.84 < high < 0.91
 
@@ -178,7 +317,9 @@ def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
 
 
 def test_scores_that_are_no_proportion_get_a_bootstrap_interval():
-    found = summary([sample(str(i), [2], [1], score=i / 10) for i in range(10)], "rouge_l", proportion=False)
+    found = summary(
+        [sample(str(i), [2], [1], score=i / 10) for i in range(10)], "rouge_l", proportion=False
+    )
     assert found.metric == "rouge_l"
     low, high = found.accuracy_ci95
     assert found.accuracy == pytest.approx(0.45) and low < 0.45 < high
@@ -205,11 +346,21 @@ def cells(draw):
         accepted = draw(st.lists(st.integers(0, K), min_size=1, max_size=8))
         committed = [a + 1 for a in accepted]
         base_ids = draw(st.lists(st.integers(0, 3), min_size=1, max_size=9))
-        samples.append(sample(f"p{i}", committed, accepted, nodes=[K] * len(accepted), levels=[K] * len(accepted),
-                              decode_s=draw(st.floats(0.1, 9)),
-                              score=float(draw(st.booleans())), relaxed=draw(st.integers(0, sum(accepted))),
-                              base_ids=base_ids, base_decode_s=draw(st.floats(0.1, 9)),
-                              base_score=float(draw(st.booleans()))))
+        samples.append(
+            sample(
+                f"p{i}",
+                committed,
+                accepted,
+                nodes=[K] * len(accepted),
+                levels=[K] * len(accepted),
+                decode_s=draw(st.floats(0.1, 9)),
+                score=float(draw(st.booleans())),
+                relaxed=draw(st.integers(0, sum(accepted))),
+                base_ids=base_ids,
+                base_decode_s=draw(st.floats(0.1, 9)),
+                base_score=float(draw(st.booleans())),
+            )
+        )
     return samples
 
 
@@ -220,7 +371,9 @@ def test_identities(samples, rng: random.Random):
     assert 1 <= found.tau <= K + 1
     assert found.tau == pytest.approx(found.accept_len + 1), "nothing was truncated"
     assert found.accept_len == pytest.approx(K * found.acceptance_rate), "chains of K tokens"
-    assert found.accept_len == pytest.approx(sum(found.value(f"acceptance_{i}") for i in range(1, K + 1)))
+    assert found.accept_len == pytest.approx(
+        sum(found.value(f"acceptance_{i}") for i in range(1, K + 1))
+    )
     assert 0 <= found.relaxed_share <= found.draft_share < 1
     assert found.speedup == pytest.approx(found.tokens_per_s / found.baseline_tokens_per_s)
     if found.speedup_ci95:
@@ -232,11 +385,19 @@ def test_identities(samples, rng: random.Random):
 
 
 def test_diversity_by_hand():
-    runs = [synthetic_cells.sample(id, ids) for id, ids in
-            (("a", [1, 2, 1, 2]), ("a", [1, 2, 3, 2]), ("b", [5]), ("b", [5]))]
+    runs = [
+        synthetic_cells.sample(id, ids)
+        for id, ids in (("a", [1, 2, 1, 2]), ("a", [1, 2, 3, 2]), ("b", [5]), ("b", [5]))
+    ]
     found = summary([]).with_values(**diversity(runs))
-    assert (found.distinct_2, found.distinct_2_ci95) == (pytest.approx(4 / 6), None), "5 alone has no neighbour"
-    assert (found.self_agreement, found.self_agreement_ci95, found.repeats) == ((3 / 4 + 1) / 2, (3 / 4, 1.0), 2)
+    assert (found.distinct_2, found.distinct_2_ci95) == (pytest.approx(4 / 6), None), (
+        "5 alone has no neighbour"
+    )
+    assert (found.self_agreement, found.self_agreement_ci95, found.repeats) == (
+        (3 / 4 + 1) / 2,
+        (3 / 4, 1.0),
+        2,
+    )
 
 
 def test_likelihood_is_pooled_over_tokens_and_unknown_where_one_is():
@@ -249,8 +410,18 @@ def test_what_the_timed_pass_decoded_otherwise_and_what_was_not_timed():
     timed = [sample(i, [3, 3], [2, 2]) for i in "abc"]
     parted = replace(timed[0].timed.own, parted=FirstDifference(3, 1e-6))
     untimed = replace(sample("d", [1, 1, 1, 1], [0, 0, 0, 0]), timed=None)
-    found = summary([*timed[1:], replace(timed[0], timed=replace(timed[0].timed, own=parted)), untimed])
-    assert (found.n, found.timed, found.tau, found.timed_tau) == (4, 3, 22 / 10, 3) and found.repeatable == 2 / 3
+    found = summary(
+        [*timed[1:], replace(timed[0], timed=replace(timed[0].timed, own=parted)), untimed]
+    )
+    assert (found.n, found.timed, found.tau, found.timed_tau) == (
+        4,
+        3,
+        22 / 10,
+        3,
+    ) and found.repeatable == 2 / 3
     nothing = summary([untimed])
-    assert nothing.timed == 0 and nothing.speedup is nothing.speedup_modelled is nothing.repeatable is None
+    assert (
+        nothing.timed == 0
+        and nothing.speedup is nothing.speedup_modelled is nothing.repeatable is None
+    )
     assert nothing.tau == 1.0

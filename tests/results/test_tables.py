@@ -15,7 +15,15 @@ from results.metrics.catalog import METRICS
 from results.metrics.intervals import NORMAL_95
 from results.reports.annotations import disagreements, remarks
 from results.reports.columns import Column
-from results.reports.formats import SUPERSCRIPTS, html, latex, long_csv, markdown, plain_csv, render_table
+from results.reports.formats import (
+    SUPERSCRIPTS,
+    html,
+    latex,
+    long_csv,
+    markdown,
+    plain_csv,
+    render_table,
+)
 from results.reports.frame import DOUBTED, Table, lay_out, lay_out_all
 from results.reports.grid import Conditions, Outcome, TimingSession, machine, stated
 from results.store.errors import printable
@@ -24,8 +32,18 @@ from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
 
 PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}
 FAILED, MISSING = ("Alpha", "SpS", "GSM8K"), ("Beta", "MARS & co", "mini_code")
-HERE = Conditions("tiny", 1.0, 0, 1, 0.9, "A processor, 1 thread", "2026-11-21", "sha256:0123456789abcdef", "ar",
-                  (TimingSession("2026-11-21T08:00:00", "host", "b1"),))
+HERE = Conditions(
+    "tiny",
+    1.0,
+    0,
+    1,
+    0.9,
+    "A processor, 1 thread",
+    "2026-11-21",
+    "sha256:0123456789abcdef",
+    "ar",
+    (TimingSession("2026-11-21T08:00:00", "host", "b1"),),
+)
 
 
 @pytest.fixture
@@ -54,7 +72,9 @@ def row(text: str, *labels: str) -> str:
 def line(table: Table, *labels: str, name: str = "speedup") -> pd.Series:
     """The line of a number in the table's frame, by its labels in the order of the axes."""
     axes = list(table.spec.axes)
-    frame = table.frame[(table.frame[axes] == list(labels)).all(axis=1) & (table.frame["value_name"] == name)]
+    frame = table.frame[
+        (table.frame[axes] == list(labels)).all(axis=1) & (table.frame["value_name"] == name)
+    ]
     return frame.iloc[0]
 
 
@@ -70,7 +90,9 @@ def test_numbers_stand_with_their_interval_in_every_file(spec, grid, holed, tmp_
     text = markdown(lay_out(spec, grid))
     assert f"{summary.speedup:.2f} [{low:.2f}, {high:.2f}]" in row(text, "SpS").replace("**", "")
     plain = row(text, " AR ")
-    assert "1.00" in plain and "[" not in plain and "**" not in plain, "a baseline is neither uncertain nor best"
+    assert "1.00" in plain and "[" not in plain and "**" not in plain, (
+        "a baseline is neither uncertain nor best"
+    )
 
 
 def test_a_failed_and_a_missing_cell_show_as_such_with_their_reason(spec, holed):
@@ -87,10 +109,16 @@ def test_a_failed_and_a_missing_cell_show_as_such_with_their_reason(spec, holed)
 
 def test_a_vacuous_bound_is_said_beside_its_cell(spec, grid):
     place = ("Alpha", "MARS & co", "GSM8K")
-    noted = Outcome.measured(grid[place].summary.with_values(events={"vacuous_bound": 12, "other": 3}))
+    noted = Outcome.measured(
+        grid[place].summary.with_values(events={"vacuous_bound": 12, "other": 3})
+    )
     silent = Outcome.measured(grid[place].summary.with_values(events={"vacuous_bound": 0}))
     found = lay_out(spec, {**grid, place: noted})
-    assert len(found.notes) == 1 and "ln 2" in found.notes[0] and not lay_out(spec, {**grid, place: silent}).notes
+    assert (
+        len(found.notes) == 1
+        and "ln 2" in found.notes[0]
+        and not lay_out(spec, {**grid, place: silent}).notes
+    )
     assert row(markdown(found), "MARS & co").count("¹") == len(spec.values)
 
 
@@ -100,9 +128,15 @@ def test_the_mean_is_only_over_a_full_row(spec, holed, grid):
     whole = line(table, "Alpha", "MARS & co", "Mean")
     parts = [grid["Alpha", "MARS & co", task].summary for task in ("GSM8K", "mini_code")]
     assert whole.value == pytest.approx(sum(part.speedup for part in parts) / 2)
-    errors = [part.speedup * math.log(part.speedup_ci95[1] / part.speedup) / NORMAL_95 for part in parts]
-    factor = math.exp(NORMAL_95 * math.hypot(*errors) / (2 * whole.value))  # the delta method, on the logarithm
-    assert (whole.ci_low, whole.ci_high) == pytest.approx((whole.value / factor, whole.value * factor))
+    errors = [
+        part.speedup * math.log(part.speedup_ci95[1] / part.speedup) / NORMAL_95 for part in parts
+    ]
+    factor = math.exp(
+        NORMAL_95 * math.hypot(*errors) / (2 * whole.value)
+    )  # the delta method, on the logarithm
+    assert (whole.ci_low, whole.ci_high) == pytest.approx(
+        (whole.value / factor, whole.value * factor)
+    )
 
 
 def test_the_best_of_each_group_is_bold_and_a_baseline_never(spec, grid):
@@ -113,7 +147,9 @@ def test_the_best_of_each_group_is_bold_and_a_baseline_never(spec, grid):
     assert not table.frame[table.frame["baseline"]]["best"].any()
     assert "bold: the best of its column" in " ".join(table.caption)
     few = lay_out(table_spec(mean=None), grid)
-    assert not few.frame["best"].any() and "bold" not in " ".join(few.caption), "four prompts separate nothing"
+    assert not few.frame["best"].any() and "bold" not in " ".join(few.caption), (
+        "four prompts separate nothing"
+    )
     equal = full_grid(spec, n=12)
     for task in ("GSM8K", "mini_code"):
         equal["Beta", "SpS", task] = equal["Beta", "MARS & co", task] = made_up(speedup=2.0, n=12)
@@ -135,18 +171,32 @@ def test_under_accuracy_stands_what_an_answer_costs(grid):
 
 def test_lengths_at_the_limit_are_marked(grid):
     place = ("Alpha", "SpS", "GSM8K")
-    grid[place] = replace(grid[place], summary=grid[place].summary.with_values(baseline_cap_hit_share=0.25))
+    grid[place] = replace(
+        grid[place], summary=grid[place].summary.with_values(baseline_cap_hit_share=0.25)
+    )
     costs = lay_out_all(table_spec(values=["accuracy"]), grid)[1]
     assert costs.notes == ("censored: 25% of the lossless answers end at the length limit",)
     assert set(costs.frame[costs.frame["marks"] != ()]["value_name"]) == {
-        "answer_speedup", "answer_speedup_modelled", "length_ratio", "length_ratio_median", "pass_ratio",
-        "pass_ratio_median", "loop_share", "loop_change", "no_answer_share", "no_answer_change"}
+        "answer_speedup",
+        "answer_speedup_modelled",
+        "length_ratio",
+        "length_ratio_median",
+        "pass_ratio",
+        "pass_ratio_median",
+        "loop_share",
+        "loop_change",
+        "no_answer_share",
+        "no_answer_change",
+    }
 
 
 def test_the_conditions_stand_in_every_format(spec, grid):
     grid = {coords: replace(held, conditions=HERE) for coords, held in grid.items()}
     table = lay_out(spec, grid)
-    wanted = "Pair tiny; seed 0; temperature 1; θ = 0.9; A processor, 1 thread; 2026-11-21; lock sha256:0123456789ab."
+    wanted = (
+        "Pair tiny; seed 0; temperature 1; θ = 0.9; A processor, 1 thread; 2026-11-21; lock "
+        "sha256:0123456789ab."
+    )
     assert table.caption[-1] == wanted and wanted in markdown(table)
     assert "2026-11-21" in html([table]) and "A processor" in latex(table)
     first = read([table]).iloc[0]
@@ -154,21 +204,52 @@ def test_the_conditions_stand_in_every_format(spec, grid):
     assert first.session == "2026-11-21 08:00 on host"
     axes = {"theta": [{"label": "strict"}, {"label": "θ = 0.8"}], "Method": [{"label": "MARS"}]}
     spec = table_spec(axes=axes, rows=["theta", "Method"], columns=[], mean=None)
-    lines = read([lay_out(spec, {(at, "MARS"): replace(made_up(), conditions=HERE) for at in ("strict", "θ = 0.8")})])
+    lines = read(
+        [
+            lay_out(
+                spec,
+                {(at, "MARS"): replace(made_up(), conditions=HERE) for at in ("strict", "θ = 0.8")},
+            )
+        ]
+    )
     assert lines.theta.unique().tolist() == ["strict", "θ = 0.8"], "an axis keeps its column"
 
 
 def session(hour: int = 9, **changes) -> Conditions:
-    return replace(HERE, sessions=(TimingSession(f"2026-11-21T0{hour}:00:00", "host", "b1", **changes),))
+    return replace(
+        HERE, sessions=(TimingSession(f"2026-11-21T0{hour}:00:00", "host", "b1", **changes),)
+    )
 
 
-@pytest.mark.parametrize(("values", "others", "note", "marked"), [
-    (["tokens_per_s", "speedup"], session(), "session 2 (2026-11-21 09:00 on host)", {"tokens_per_s"}),
-    (["tau", "speedup"], session(8, shared=True), "timed while other workers may have run", {"speedup"}),
-    (["tau", "speedup"], session(threads=2), "timed on 2 threads, other cells on 1 thread", {"speedup"})])
+@pytest.mark.parametrize(
+    ("values", "others", "note", "marked"),
+    [
+        (
+            ["tokens_per_s", "speedup"],
+            session(),
+            "session 2 (2026-11-21 09:00 on host)",
+            {"tokens_per_s"},
+        ),
+        (
+            ["tau", "speedup"],
+            session(8, shared=True),
+            "timed while other workers may have run",
+            {"speedup"},
+        ),
+        (
+            ["tau", "speedup"],
+            session(threads=2),
+            "timed on 2 threads, other cells on 1 thread",
+            {"speedup"},
+        ),
+    ],
+)
 def test_clocks_that_do_not_compare_are_marked(grid, values, others, note, marked):
     own = session(8, threads=1) if "threads" in note else HERE
-    held = {coords: replace(one, conditions=others if coords[1] == "SpS" else own) for coords, one in grid.items()}
+    held = {
+        coords: replace(one, conditions=others if coords[1] == "SpS" else own)
+        for coords, one in grid.items()
+    }
     table = lay_out(table_spec(values=values), held)
     assert note in " ".join(table.notes)
     cells = table.frame[(table.frame["state"] == "measured") & (table.frame["marks"] != ())]
@@ -177,35 +258,52 @@ def test_clocks_that_do_not_compare_are_marked(grid, values, others, note, marke
     assert not lay_out(table_spec(values=values), alone).notes
 
 
-@pytest.mark.parametrize(("environment", "threads", "text"), [
-    ({"cpu": {"model": "EPYC", "threads": 2}}, [1, 1], "EPYC, 1 thread"),
-    ({"cpu": {"model": "EPYC", "threads": 2}}, [2, 0, 1], "EPYC, 1 thread and 2 threads"),
-    ({"cpu": {"model": "EPYC"}, "accelerator": {"name": "H200", "count": 2}}, [4], "2 × H200")])
+@pytest.mark.parametrize(
+    ("environment", "threads", "text"),
+    [
+        ({"cpu": {"model": "EPYC", "threads": 2}}, [1, 1], "EPYC, 1 thread"),
+        ({"cpu": {"model": "EPYC", "threads": 2}}, [2, 0, 1], "EPYC, 1 thread and 2 threads"),
+        ({"cpu": {"model": "EPYC"}, "accelerator": {"name": "H200", "count": 2}}, [4], "2 × H200"),
+    ],
+)
 def test_the_machine_has_the_threads_of_the_clock(environment, threads, text: str):
     assert machine(environment, threads) == text
-    held = [Conditions("pair", 0.0, 0, 1, None, machine, "2026-11-25") for machine in ("AMD", "AMD, 2 threads", "Xeon")]
+    held = [
+        Conditions("pair", 0.0, 0, 1, None, machine, "2026-11-25")
+        for machine in ("AMD", "AMD, 2 threads", "Xeon")
+    ]
     assert "AMD, 2 threads, Xeon" in stated(held), "a machine without a clock is not named twice"
 
 
 def test_what_the_machine_did_is_said_where_the_clock_has_a_part(grid):
-    drifting = {coords: replace(one, conditions=HERE, summary=one.summary.with_values(baseline_tokens_per_s=speed))
-                for (coords, one), speed in zip(grid.items(), [100, 111] * 6, strict=True)}
-    stalled = {coords: replace(one, summary=one.summary.with_values(retimed=3, stalled=2))
-               for coords, one in grid.items()}
+    drifting = {
+        coords: replace(
+            one, conditions=HERE, summary=one.summary.with_values(baseline_tokens_per_s=speed)
+        )
+        for (coords, one), speed in zip(grid.items(), [100, 111] * 6, strict=True)
+    }
+    stalled = {
+        coords: replace(one, summary=one.summary.with_values(retimed=3, stalled=2))
+        for coords, one in grid.items()
+    }
     for value in ("tokens_per_s", "speedup", "answer_speedup_modelled"):
         assert lay_out(table_spec(values=[value]), drifting).notes == (
-            "the speed of the baseline drifted by 11% within the session",)
+            "the speed of the baseline drifted by 11% within the session",
+        )
     assert lay_out(table_spec(values=["speedup"]), stalled).notes == (
         "3 of 4 timed prompts were timed again after the machine had stalled",
-        "2 of 4 timed prompts were stalled in every repeat: the machine was not free")
+        "2 of 4 timed prompts were stalled in every repeat: the machine was not free",
+    )
     for held in (drifting, stalled):
         assert not lay_out(table_spec(values=["tau"]), held).notes
 
 
 def test_published_numbers_stand_beside_the_papers_pair_alone(grid, holed):
     table = lay_out(table_spec(published=PUBLISHED), grid)
-    at = [[line(table, "Alpha", name, task).published for task in ("GSM8K", "mini_code", "Mean")]
-          for name in ("SpS", "MARS & co")]
+    at = [
+        [line(table, "Alpha", name, task).published for task in ("GSM8K", "mini_code", "Mean")]
+        for name in ("SpS", "MARS & co")
+    ]
     assert at == [[1.46, 1.72, 1.60], [3.74, 4.20, 3.74]]
     others = table.frame[(table.frame["Method"] == "AR") | (table.frame["Model"] == "Beta")]
     assert others["published"].isna().all(), "the paper has no such row"
@@ -221,21 +319,46 @@ def test_published_numbers_stand_beside_the_papers_pair_alone(grid, holed):
 
 
 def test_a_published_number_keeps_its_digits_its_interval_and_its_place():
-    axes = {"Model": [{"label": "Llama-3.1-8B"}], "Task": [{"label": "MT-Bench"}], "Method": [{"label": "ARC"}]}
-    spec = table_spec(axes=axes, rows=["Model", "Task"], columns=["Method"], mean=None,
-                      values=[{"metric": "coverage", "published_scale": 0.01}],
-                      published={"file": "arc_table5.csv", "pair": "Model"})
+    axes = {
+        "Model": [{"label": "Llama-3.1-8B"}],
+        "Task": [{"label": "MT-Bench"}],
+        "Method": [{"label": "ARC"}],
+    }
+    spec = table_spec(
+        axes=axes,
+        rows=["Model", "Task"],
+        columns=["Method"],
+        mean=None,
+        values=[{"metric": "coverage", "published_scale": 0.01}],
+        published={"file": "arc_table5.csv", "pair": "Model"},
+    )
     assert "paper 99.4 [98.7, 99.7]" in markdown(lay_out(spec, {}))
     turned = spec.model_copy(update={"rows": ("Model", "Method", "Task"), "columns": ()})
-    assert "paper 99.4 [98.7, 99.7]" in markdown(lay_out(turned, {})), "whichever labels head the columns"
+    assert "paper 99.4 [98.7, 99.7]" in markdown(lay_out(turned, {})), (
+        "whichever labels head the columns"
+    )
 
 
 def test_what_contradicts_a_papers_number_stands_in_every_format():
-    table = lay_out(table_spec(axes=table_spec().model_dump()["axes"] | {"Method": [
-        {"label": "PLD", "published": "PLD"}, {"label": "EAGLE-3", "published": "EAGLE-3"}]}, published=PUBLISHED), {})
+    table = lay_out(
+        table_spec(
+            axes=table_spec().model_dump()["axes"]
+            | {
+                "Method": [
+                    {"label": "PLD", "published": "PLD"},
+                    {"label": "EAGLE-3", "published": "EAGLE-3"},
+                ]
+            },
+            published=PUBLISHED,
+        ),
+        {},
+    )
     assert DOUBTED in html([table]), "in the form for people they are one"
     for text in (markdown(table), latex(table), long_csv([table])):
-        assert "its 5 columns have the mean 3.198" in text and "at least one pass of the target" in text
+        assert (
+            "its 5 columns have the mean 3.198" in text
+            and "at least one pass of the target" in text
+        )
     mark = table.notes.index(next(note for note in table.notes if "3.198" in note)) + 1
     assert f"paper 3.12{str(mark).translate(SUPERSCRIPTS)}" in markdown(table)
     found = read([table])
@@ -251,34 +374,59 @@ def test_the_csv_holds_every_value_in_the_summarys_units(spec, holed, grid):
     assert one.value.tolist() == pytest.approx([held.speedup, held.tau])
     assert one.ci_low.iloc[0] == pytest.approx(held.speedup_ci95[0]) and one.n.tolist() == [4, 4]
     failed = frame[frame.state == "failed"]
-    assert len(failed) == 2 and failed.value.isna().all() and failed.reason.str.startswith("out of memory").all()
+    assert (
+        len(failed) == 2
+        and failed.value.isna().all()
+        and failed.reason.str.startswith("out of memory").all()
+    )
     assert frame[frame.state == "missing"].value.isna().all()
     assert set(frame[frame.state == "mean"].Task) == {"Mean"}
 
 
 def test_the_caption_says_n_sessions_and_scores(grid):
-    held = {coords: replace(one, conditions=session() if coords[1] == "SpS" else HERE) for coords, one in grid.items()}
-    assert lay_out(table_spec(), held).caption[0] == "n = 4 prompts per cell, 4 of them timed in 2 sessions."
+    held = {
+        coords: replace(one, conditions=session() if coords[1] == "SpS" else HERE)
+        for coords, one in grid.items()
+    }
+    assert (
+        lay_out(table_spec(), held).caption[0]
+        == "n = 4 prompts per cell, 4 of them timed in 2 sessions."
+    )
     scores = {"GSM8K": "exact_match", "mini_code": "pass@1"}
-    scored = {coords: made_up(n=5 if coords[0] == "Beta" else 4, metric=scores[coords[2]]) for coords in grid}
+    scored = {
+        coords: made_up(n=5 if coords[0] == "Beta" else 4, metric=scores[coords[2]])
+        for coords in grid
+    }
     assert lay_out(table_spec(values=["accuracy"]), scored).caption == (
         "n = 4 to 5 prompts per cell; score: exact_match (GSM8K), pass@1 (mini_code).",
-        "95% intervals: Wilson; those of means from the standard errors of the averaged columns.")
+        "95% intervals: Wilson; those of means from the standard errors of the averaged columns.",
+    )
 
 
 def test_the_caption_and_the_csv_say_how_the_interval_of_a_score_is_made(grid):
     for coords in grid:
         metric = "rouge_l" if "code" in coords[2] else "exact_match"
-        grid[coords] = replace(made_up(n=4, metric=metric),
-                               conditions=replace(HERE, proportion=metric == "exact_match"))
+        grid[coords] = replace(
+            made_up(n=4, metric=metric),
+            conditions=replace(HERE, proportion=metric == "exact_match"),
+        )
     table = lay_out(table_spec(values=["accuracy", "tau"]), grid)
     assert "Wilson" in table.caption[1] and "(other scores)" in table.caption[1]
     frame = read([table])
-    assert set(frame[frame.state == "mean"].interval.dropna()) == {"from the standard errors of the averaged columns"}
+    assert set(frame[frame.state == "mean"].interval.dropna()) == {
+        "from the standard errors of the averaged columns"
+    }
     frame = frame[frame.state != "mean"]
-    kinds = {(name, task): set(rows.interval.dropna()) for (name, task), rows in frame.groupby(["value_name", "Task"])}
-    assert kinds["accuracy", "mini_code"] == kinds["tau", "mini_code"] == {"Student's t over prompts"}
-    assert kinds["accuracy", "GSM8K"] == {"Wilson"} and kinds["tau", "GSM8K"] == {"Student's t over prompts"}
+    kinds = {
+        (name, task): set(rows.interval.dropna())
+        for (name, task), rows in frame.groupby(["value_name", "Task"])
+    }
+    assert (
+        kinds["accuracy", "mini_code"] == kinds["tau", "mini_code"] == {"Student's t over prompts"}
+    )
+    assert kinds["accuracy", "GSM8K"] == {"Wilson"} and kinds["tau", "GSM8K"] == {
+        "Student's t over prompts"
+    }
 
 
 def test_rows_that_the_report_does_not_ask_for_are_not_there():
@@ -286,23 +434,42 @@ def test_rows_that_the_report_does_not_ask_for_are_not_there():
     axes["Model"][1]["only"] = {"Method": ("AR", "SpS"), "Task": ("GSM8K",)}
     spec = table_spec(axes=axes)
     table = lay_out(spec, full_grid(spec))
-    assert set(table.frame[table.frame["Model"] == "Beta"]["stub"]) == {("Beta", "AR"), ("Beta", "SpS")}
+    assert set(table.frame[table.frame["Model"] == "Beta"]["stub"]) == {
+        ("Beta", "AR"),
+        ("Beta", "SpS"),
+    }
     assert "missing" not in markdown(table) and line(table, "Beta", "SpS", "Mean").value > 0
     axes["Model"] = axes["Model"][:1]
     single = lay_out(table_spec(axes=axes), full_grid(table_spec(axes=axes)))
-    assert single.stub == ("Method",) and single.caption[0].startswith("Alpha; n = 4"), "told in the caption"
+    assert single.stub == ("Method",) and single.caption[0].startswith("Alpha; n = 4"), (
+        "told in the caption"
+    )
 
 
 def test_rows_without_a_common_column_are_tables_of_their_own() -> None:
-    axes = {"Method": [{"label": "SD"}, {"label": "Judge"}, {"label": "Judge + DM"}],
-            "Threshold": [{"label": "none", "only": {"Method": ["SD"]}},
-                          {"label": "0.1", "only": {"Method": ["Judge", "Judge + DM"]}},
-                          {"label": "0.2", "only": {"Method": ["Judge"]}}]}
-    over = {"metric": "tau", "label": "over", "over": {"Method": "Judge"}, "only": {"Method": ["Judge + DM"]}}
-    spec = table_spec(axes=axes, rows=["Method"], columns=["Threshold"], values=["speedup", over], mean=None)
+    axes = {
+        "Method": [{"label": "SD"}, {"label": "Judge"}, {"label": "Judge + DM"}],
+        "Threshold": [
+            {"label": "none", "only": {"Method": ["SD"]}},
+            {"label": "0.1", "only": {"Method": ["Judge", "Judge + DM"]}},
+            {"label": "0.2", "only": {"Method": ["Judge"]}},
+        ],
+    }
+    over = {
+        "metric": "tau",
+        "label": "over",
+        "over": {"Method": "Judge"},
+        "only": {"Method": ["Judge + DM"]},
+    }
+    spec = table_spec(
+        axes=axes, rows=["Method"], columns=["Threshold"], values=["speedup", over], mean=None
+    )
     grid = {place: replace(held, notes=("noted",)) for place, held in full_grid(spec).items()}
     first, second = lay_out_all(spec, grid)
-    assert set(first.frame["Method"]) == {"SD"} and set(second.frame["Method"]) == {"Judge", "Judge + DM"}
+    assert set(first.frame["Method"]) == {"SD"} and set(second.frame["Method"]) == {
+        "Judge",
+        "Judge + DM",
+    }
     assert [second.headers[head] for head in second.under] == ["Threshold 0.1", "Threshold 0.2"]
     assert [table.widest for table in (first, second)] == [1, 2], "no empty columns"
     assert not first.caption and second.caption
@@ -310,13 +477,22 @@ def test_rows_without_a_common_column_are_tables_of_their_own() -> None:
 
 
 def test_a_column_of_some_cells_alone():
-    values = [{"metric": "accuracy", "only": {"Task": ["mini_code"]}},
-              {"metric": "judge_score", "only": {"Task": ["GSM8K"]}},
-              {"metric": "tau", "only": {"Method": ["SpS", "MARS & co"]}}]
+    values = [
+        {"metric": "accuracy", "only": {"Task": ["mini_code"]}},
+        {"metric": "judge_score", "only": {"Task": ["GSM8K"]}},
+        {"metric": "tau", "only": {"Method": ["SpS", "MARS & co"]}},
+    ]
     spec = table_spec(mean=None, values=values)
     table = lay_out(spec, full_grid(spec))
     heads = [part.strip() for part in row(markdown(table), "GSM8K").strip("|").split("|")]
-    assert heads == ["Model", "Method", "GSM8K · Judge", "GSM8K · τ", "mini_code · Accuracy (%)", "mini_code · τ"]
+    assert heads == [
+        "Model",
+        "Method",
+        "GSM8K · Judge",
+        "GSM8K · τ",
+        "mini_code · Accuracy (%)",
+        "mini_code · τ",
+    ]
     assert r"\multicolumn{2}{c}{GSM8K}" in latex(table) and html([table]).count('colspan="2"') == 2
     plain = row(markdown(table), " AR ").strip("|").split("|")
     assert plain[3].strip() == plain[5].strip() == "–" and plain[4].strip().startswith("50.0")
@@ -324,14 +500,24 @@ def test_a_column_of_some_cells_alone():
 
 
 def test_a_ratio_and_a_difference_stand_with_what_they_are_relative_to():
-    spec = table_spec(mean=None, values=[{"metric": "speedup", "label": "over SpS", "over": {"Method": "SpS"}},
-                                         {"metric": "tokens_per_s", "label": "gain", "minus": {"Method": "SpS"}}])
+    spec = table_spec(
+        mean=None,
+        values=[
+            {"metric": "speedup", "label": "over SpS", "over": {"Method": "SpS"}},
+            {"metric": "tokens_per_s", "label": "gain", "minus": {"Method": "SpS"}},
+        ],
+    )
     grid = full_grid(spec)
     table = lay_out(spec, grid)
     mars, sps = (grid["Alpha", name, "GSM8K"].summary for name in ("MARS & co", "SpS"))
-    ratio, gain = (line(table, "Alpha", "MARS & co", "GSM8K", name=name)
-                   for name in ("speedup_over", "tokens_per_s_minus"))
-    assert ratio.value == pytest.approx(mars.speedup / sps.speedup) and ratio.ci_low <= ratio.value <= ratio.ci_high
+    ratio, gain = (
+        line(table, "Alpha", "MARS & co", "GSM8K", name=name)
+        for name in ("speedup_over", "tokens_per_s_minus")
+    )
+    assert (
+        ratio.value == pytest.approx(mars.speedup / sps.speedup)
+        and ratio.ci_low <= ratio.value <= ratio.ci_high
+    )
     assert gain.value == pytest.approx(mars.tokens_per_s - sps.tokens_per_s)
     own = row(markdown(table), "| SpS")
     assert "1.00" in own and "+0.0" in own and "[" not in own, "the reference itself"
@@ -339,12 +525,18 @@ def test_a_ratio_and_a_difference_stand_with_what_they_are_relative_to():
     assert "no over: SpS was not measured on the same prompts" in markdown(lay_out(spec, grid))
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ([{"metric": "tau", "only": {"Task": ["nowhere"]}}], "values: τ names Task"),
-    ([{"metric": "tau", "over": {"Rule": "SpS"}}], "no such axis"),
-    ([{"metric": "tau", "over": {"Method": "SpS"}, "minus": {"Method": "AR"}}], "not both"),
-    ([{"metric": "head_share", "over": {"Method": "SpS"}}], "cannot be compared prompt by prompt"),
-])
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([{"metric": "tau", "only": {"Task": ["nowhere"]}}], "values: τ names Task"),
+        ([{"metric": "tau", "over": {"Rule": "SpS"}}], "no such axis"),
+        ([{"metric": "tau", "over": {"Method": "SpS"}, "minus": {"Method": "AR"}}], "not both"),
+        (
+            [{"metric": "head_share", "over": {"Method": "SpS"}}],
+            "cannot be compared prompt by prompt",
+        ),
+    ],
+)
 def test_mistakes_are_named(values, said):
     with pytest.raises(ValidationError, match=said):
         table_spec(mean=None, values=values)
@@ -353,16 +545,33 @@ def test_mistakes_are_named(values, said):
 
 
 def test_what_a_judge_gave_stands_with_its_interval_and_both_orders():
-    assert not any(METRICS[name].compared for name in ("judge_score", "win_rate")), "rows are not compared by grades"
+    assert not any(METRICS[name].compared for name in ("judge_score", "win_rate")), (
+        "rows are not compared by grades"
+    )
     spec = table_spec(mean=None, values=["judge_score", "win_rate"])
-    grid = {coords: Outcome.measured(held.summary, unjudged="needs judge.base_url")
-            for coords, held in full_grid(spec).items()}
-    for task, given_ in (("GSM8K", {"mode": "single", "score": 7.25, "ci95": (7.0, 7.5), "unread": 1}),
-                         ("mini_code", {"mode": "pairwise", "win_rate": 0.5, "win_first": 0.75, "win_second": 0.25,
-                                        "ci95": (0.2, 0.8), "unread": 0})):
+    grid = {
+        coords: Outcome.measured(held.summary, unjudged="needs judge.base_url")
+        for coords, held in full_grid(spec).items()
+    }
+    for task, given_ in (
+        ("GSM8K", {"mode": "single", "score": 7.25, "ci95": (7.0, 7.5), "unread": 1}),
+        (
+            "mini_code",
+            {
+                "mode": "pairwise",
+                "win_rate": 0.5,
+                "win_first": 0.75,
+                "win_second": 0.25,
+                "ci95": (0.2, 0.8),
+                "unread": 0,
+            },
+        ),
+    ):
         scores = JudgeSummary(model="own", n=4, replies=8, **given_)
         summary = made_up().summary.with_values(judge=scores)
-        grid["Alpha", "SpS", task] = Outcome.measured(summary.with_values(**scores.metrics()), unjudged="not judged")
+        grid["Alpha", "SpS", task] = Outcome.measured(
+            summary.with_values(**scores.metrics()), unjudged="not judged"
+        )
     text = markdown(lay_out(spec, grid))
     found = row(text, "| SpS")
     assert "7.25" in found and "[7.00, 7.50]" in found and "50.0" in found and "%" not in found
@@ -374,32 +583,68 @@ def test_what_a_judge_gave_stands_with_its_interval_and_both_orders():
 def test_zero_has_no_minus() -> None:
     """What rounds to nothing is printed as +0.00 where signs are printed."""
     column = Column.model_validate("tau_gain")
-    assert (column.text(-0.0004), column.interval_text((-0.01, -0.0))) == ("+0.00", "[−0.01, +0.00]")
+    assert (column.text(-0.0004), column.interval_text((-0.01, -0.0))) == (
+        "+0.00",
+        "[−0.01, +0.00]",
+    )
 
 
 def test_every_format_escapes_what_it_must(spec, holed, tmp_path):
     text = latex(lay_out(spec, holed))
-    for wanted in (r"\toprule", r"\bottomrule", r"\multicolumn{2}{c}{mini\_code}", r"MARS \& co", r"$\times$",
-                   r"$\tau$", r"50\% used"):
+    for wanted in (
+        r"\toprule",
+        r"\bottomrule",
+        r"\multicolumn{2}{c}{mini\_code}",
+        r"MARS \& co",
+        r"$\times$",
+        r"$\tau$",
+        r"50\% used",
+    ):
         assert wanted in text
     assert text.count("{") == text.count("}") and not re.search(r"[×τ−–]", text)
-    lines = [found for found in markdown(lay_out(spec, holed)).splitlines() if found.startswith("|")]
-    assert len(lines) == 2 + 6 and len({len(re.findall(r"(?<!\\)\|", found)) for found in lines}) == 1
+    lines = [
+        found for found in markdown(lay_out(spec, holed)).splitlines() if found.startswith("|")
+    ]
+    assert (
+        len(lines) == 2 + 6 and len({len(re.findall(r"(?<!\\)\|", found)) for found in lines}) == 1
+    )
     holed[FAILED] = Outcome.failed("<script>alert(1)</script> p < 0.05 & a <!-- b &lt;i>")
     table = lay_out(spec, holed)
-    assert "<script>" not in html([table]) and "&lt;script&gt;" in html([table]) and "MARS &amp; co" in html([table])
+    assert (
+        "<script>" not in html([table])
+        and "&lt;script&gt;" in html([table])
+        and "MARS &amp; co" in html([table])
+    )
     assert not re.search(r"<[A-Za-z/!]", markdown(table)) and "p < 0.05 & a" in markdown(table)
-    for path in render_table(spec.model_copy(update={"title": "Table\x1b[2J\u202e\x9b"}), holed, tmp_path):
+    for path in render_table(
+        spec.model_copy(update={"title": "Table\x1b[2J\u202e\x9b"}), holed, tmp_path
+    ):
         written = path.read_text(encoding="utf-8")
         assert printable(written) == written, path.suffix
 
 
 def test_a_text_in_csv_is_no_formula_and_a_number_stays_a_number() -> None:
-    hostile = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\tx", "\rx", "fine", "-0.5", "+1e-3", "<script>"]
+    hostile = [
+        "=1+1",
+        "+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(A1)",
+        "\tx",
+        "\rx",
+        "fine",
+        "-0.5",
+        "+1e-3",
+        "<script>",
+    ]
     numbers = [-0.5, 1e-300, -1e17, 3.0, *range(6)]
     text = plain_csv(pd.DataFrame({"reason": hostile, "value": numbers}))
-    frame = pd.read_csv(io.StringIO(text), keep_default_na=False, float_precision="round_trip", lineterminator="\n",
-                        dtype={"reason": str})
+    frame = pd.read_csv(
+        io.StringIO(text),
+        keep_default_na=False,
+        float_precision="round_trip",
+        lineterminator="\n",
+        dtype={"reason": str},
+    )
     assert frame["value"].tolist() == numbers
     for given_, kept in zip(hostile, frame["reason"], strict=True):
         assert kept.lstrip("'").strip() == given_.strip()
@@ -407,8 +652,12 @@ def test_a_text_in_csv_is_no_formula_and_a_number_stays_a_number() -> None:
 
 
 def test_a_speedup_that_all_prompts_do_not_bear_out_has_a_footnote():
-    cell = made_up().summary.with_values(repeatable=0.75, speedup_ci95=(1.9, 2.1), speedup_modelled=1.5,
-                                         speedup_modelled_ci95=(1.4, 1.8))
+    cell = made_up().summary.with_values(
+        repeatable=0.75,
+        speedup_ci95=(1.9, 2.1),
+        speedup_modelled=1.5,
+        speedup_modelled_ci95=(1.4, 1.8),
+    )
     [other] = remarks(cell, with_speed=True)
     assert "25% of 4 timed prompts have other tokens" in other
     assert remarks(cell, with_speed=False) == remarks(made_up().summary, with_speed=True) == []

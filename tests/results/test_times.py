@@ -29,8 +29,13 @@ def test_the_order_depends_on_the_ids_alone(ids: list[str], rng) -> None:
 
 Batch = tuple[list[int], float, float]
 """Tokens of its prompts, seconds of the method, seconds of the baseline."""
-BATCHES = st.lists(st.tuples(st.lists(st.integers(2, 40), min_size=1, max_size=4), st.floats(0.5, 4), st.floats(1, 8)),
-                   min_size=3, max_size=5)
+BATCHES = st.lists(
+    st.tuples(
+        st.lists(st.integers(2, 40), min_size=1, max_size=4), st.floats(0.5, 4), st.floats(1, 8)
+    ),
+    min_size=3,
+    max_size=5,
+)
 
 
 def decoded(*given: Batch, alone: bool = False) -> list[Compared]:
@@ -39,9 +44,18 @@ def decoded(*given: Batch, alone: bool = False) -> list[Compared]:
     for number, (tokens, seconds, base_seconds) in enumerate(given):
         for row, count in enumerate(tokens):
             cycles = {step: count // step for step in (2, 1)}
-            own, base = (sample(f"{number}-{row}", range(count + 1), committed=[step] * many, accepted=[0] * many)
-                         for step, many in cycles.items())
-            pair = compared(own, base, decode_s=seconds / len(tokens), base_decode_s=base_seconds / len(tokens))
+            own, base = (
+                sample(
+                    f"{number}-{row}",
+                    range(count + 1),
+                    committed=[step] * many,
+                    accepted=[0] * many,
+                )
+                for step, many in cycles.items()
+            )
+            pair = compared(
+                own, base, decode_s=seconds / len(tokens), base_decode_s=base_seconds / len(tokens)
+            )
             batch = None if alone or len(tokens) == 1 else f"{number}-0"
             pairs.append(replace(pair, timed=replace(pair.timed, batch=batch)))
     return pairs
@@ -59,7 +73,9 @@ def test_speeds_resample_batches(given: list[Batch]) -> None:
     seconds, base_seconds = [own for _, own, _ in given], [base for _, _, base in given]
     assert values.speedup == pytest.approx(apart.speedup)
     assert values.timed == apart.timed == sum(len(counts) for counts, _, _ in given)
-    assert values.speedup_ci95 == pytest.approx(clocked_interval(tokens, seconds, tokens, base_seconds))
+    assert values.speedup_ci95 == pytest.approx(
+        clocked_interval(tokens, seconds, tokens, base_seconds)
+    )
     assert values.tokens_per_s_ci95 == pytest.approx(clocked_interval(tokens, seconds))
     direct = values.answer_speedup_ci95
     rows = [(0.5 * len(counts) + base, 0.5 * len(counts) + own) for counts, own, base in given]
@@ -74,30 +90,51 @@ def test_one_batch_is_one_observation() -> None:
 
 
 def test_rows_are_compared_batch_by_batch() -> None:
-    one, other = decoded(([8, 40], 6.0, 12.0), ([4, 4], 2.0, 2.0)), decoded(([8, 40], 3.0, 12.0), ([4, 4], 1.0, 2.0))
+    one, other = (
+        decoded(([8, 40], 6.0, 12.0), ([4, 4], 2.0, 2.0)),
+        decoded(([8, 40], 3.0, 12.0), ([4, 4], 1.0, 2.0)),
+    )
     mine, theirs = of(one).by_item("tokens_per_s"), of(other).by_item("tokens_per_s")
     assert mine == {"0-0 + 0-1": (50.0, 6.0, 50.0, 12.0), "1-0 + 1-1": (10.0, 2.0, 10.0, 2.0)}
     assert relative("tokens_per_s", "over", theirs, mine)[0] == pytest.approx(2.0)
-    assert set(of(one).by_item("tau")) == {pair.id for pair in one}, "what has no clock is compared by prompt"
+    assert set(of(one).by_item("tau")) == {pair.id for pair in one}, (
+        "what has no clock is compared by prompt"
+    )
 
 
-PHASES = {"draft": 0.002, "verify": 0.005, "accept": 0.002, "commit": 0.001, "head": 0.0005, "cycle": 0.0101}
+PHASES = {
+    "draft": 0.002,
+    "verify": 0.005,
+    "accept": 0.002,
+    "commit": 0.001,
+    "head": 0.0005,
+    "cycle": 0.0101,
+}
 RUNS = [TimedRun(9, 3, 0.25, 3.0), TimedRun(9, 3, 0.75, 6.0)]
 """One second of prefill, nine of decoding."""
 
 
 def test_shares_are_of_all_time_and_add_up():
     found = time_shares(RUNS, PHASES)
-    shares = [found[name] for name in ("prefill_share", "draft_time_share", "verify_share", "accept_share")]
+    shares = [
+        found[name]
+        for name in ("prefill_share", "draft_time_share", "verify_share", "accept_share")
+    ]
     assert shares == pytest.approx([0.1, 0.18, 0.45, 0.27]) and sum(shares) == pytest.approx(1)
     assert [found[name] for name in NAMES[4:]] == pytest.approx([10, 7, 2.5, 2.5 / 7])
-    assert set(found) == {*NAMES, *(f"{name}_ci95" for name in NAMES)} and set(NAMES) <= set(METRICS)
+    assert set(found) == {*NAMES, *(f"{name}_ci95" for name in NAMES)} and set(NAMES) <= set(
+        METRICS
+    )
 
 
 def test_what_the_pass_could_not_tell_is_unknown():
     assert time_shares(RUNS, None) == {} == time_shares([], PHASES)
     found = time_shares(RUNS, {name: x for name, x in PHASES.items() if name != "head"})
-    assert found["head_ms"] is None and found["head_share"] is None and found["forward_ms"] == pytest.approx(7)
+    assert (
+        found["head_ms"] is None
+        and found["head_share"] is None
+        and found["forward_ms"] == pytest.approx(7)
+    )
 
 
 def scaled(*factors: float) -> list[dict[str, float]]:
@@ -110,12 +147,18 @@ def test_intervals_are_over_the_prompts_of_both_passes():
     for name in ("prefill_share", "draft_time_share", "verify_share", "accept_share", "cycle_ms"):
         low, high = found[f"{name}_ci95"]
         assert low < found[name] < high
-    assert found["cycle_ms_ci95"] == pytest.approx((9, 11)), "the ends: one prompt drawn three times"
+    assert found["cycle_ms_ci95"] == pytest.approx((9, 11)), (
+        "the ends: one prompt drawn three times"
+    )
     assert found["prefill_share_ci95"] == pytest.approx((0.25 / 3.25, 0.75 / 6.75))
     assert found["forward_ms_ci95"] == pytest.approx((7, 7)), "only drafting varies"
 
 
-@pytest.mark.parametrize(("runs", "prompts"), [(RUNS, scaled(1.0)), (RUNS[:1], scaled(0.5, 1.5)), (RUNS, [])])
+@pytest.mark.parametrize(
+    ("runs", "prompts"), [(RUNS, scaled(1.0)), (RUNS[:1], scaled(0.5, 1.5)), (RUNS, [])]
+)
 def test_one_prompt_has_no_interval(runs: list[TimedRun], prompts: list[dict[str, float]]):
     found = time_shares(runs, PHASES, prompts)
-    assert {found[f"{name}_ci95"] for name in NAMES} == {None} and found["cycle_ms"] == pytest.approx(10)
+    assert {found[f"{name}_ci95"] for name in NAMES} == {None} and found[
+        "cycle_ms"
+    ] == pytest.approx(10)

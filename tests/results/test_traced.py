@@ -1,4 +1,5 @@
-"""What tables and figures read off a trace, by hand; and differences between the rows of a table."""
+"""What tables and figures read off a trace, by hand; and differences between the rows of a
+table."""
 
 from __future__ import annotations
 
@@ -16,26 +17,52 @@ from results.store.traces import Threshold, TraceFolder
 from tests.helpers.synthetic_cells import made_up
 
 N = 6
-TREE = {"turn": 0, "cycle": [0, 0, 0, 0, 1, 1], "node": [1, 2, 3, -1, 1, -1], "parent": [0, 0, 1, 2, 0, 0],
-        "depth": [1, 1, 2, 2, 1, 1], "rank": [0, 1, 0, 0, 0, 0],
-        "clause": ["rejected", "relaxed", "unreached", "drawn", "rejected", "drawn"], "token": np.arange(N)}
-"""Two cycles: of two siblings the second is kept, and the child of the first is never reached; then one is rejected."""
-NUMBERS = {"z1": np.arange(2.0, 8.0), "z2": np.arange(1.0, 7.0), "p1": np.full(N, 0.5), "p2": np.full(N, 0.25),
-           "js": [0.1, 0.1, 0.2, np.nan, 0.5, 0.3], "by_threshold": [False, True, False, False, False, False]}
-DIAL = {"accept": [False, True, True, False, False, False], "strict": [False] * N,
-        "score": [0.2, 0.8, 0.9, np.nan, 0.5, np.nan],
-        "inside": [True, True, True, False, True, False], "outside": [False] * N}
-DROPOUT = {"majority": [5, 5, 3, np.nan, 3, np.nan], "majority_p": [0.9, 0.9, 0.5, np.nan, 0.4, np.nan],
-           "votes": [5, 0, 1, np.nan, 3, np.nan], "js_centroid": [0.3, 0.01, 0.1, np.nan, 0.02, np.nan],
-           "js_heads": [0.1, 0.02, 0.1, np.nan, 0.03, np.nan], "js_heads_max": [0.2, 0.04, 0.1, np.nan, 0.05, np.nan]}
+TREE = {
+    "turn": 0,
+    "cycle": [0, 0, 0, 0, 1, 1],
+    "node": [1, 2, 3, -1, 1, -1],
+    "parent": [0, 0, 1, 2, 0, 0],
+    "depth": [1, 1, 2, 2, 1, 1],
+    "rank": [0, 1, 0, 0, 0, 0],
+    "clause": ["rejected", "relaxed", "unreached", "drawn", "rejected", "drawn"],
+    "token": np.arange(N),
+}
+"""Two cycles: of two siblings the second is kept, and the child of the first is never reached; then
+one is rejected."""
+NUMBERS = {
+    "z1": np.arange(2.0, 8.0),
+    "z2": np.arange(1.0, 7.0),
+    "p1": np.full(N, 0.5),
+    "p2": np.full(N, 0.25),
+    "js": [0.1, 0.1, 0.2, np.nan, 0.5, 0.3],
+    "by_threshold": [False, True, False, False, False, False],
+}
+DIAL = {
+    "accept": [False, True, True, False, False, False],
+    "strict": [False] * N,
+    "score": [0.2, 0.8, 0.9, np.nan, 0.5, np.nan],
+    "inside": [True, True, True, False, True, False],
+    "outside": [False] * N,
+}
+DROPOUT = {
+    "majority": [5, 5, 3, np.nan, 3, np.nan],
+    "majority_p": [0.9, 0.9, 0.5, np.nan, 0.4, np.nan],
+    "votes": [5, 0, 1, np.nan, 3, np.nan],
+    "js_centroid": [0.3, 0.01, 0.1, np.nan, 0.02, np.nan],
+    "js_heads": [0.1, 0.02, 0.1, np.nan, 0.03, np.nan],
+    "js_heads_max": [0.2, 0.04, 0.1, np.nan, 0.05, np.nan],
+}
 
 
 @pytest.fixture
 def traces(tmp_path) -> TraceFolder:
     folder = TraceFolder(Store(tmp_path).cell("cell"))
     columns = {"prompt": "a", **TREE, **NUMBERS, **DIAL, **DROPOUT}
-    folder.add(["a", "empty"], [columns, {"prompt": "empty", "token": np.array([], int)}],
-                 Threshold("theta", ">", 0.7))
+    folder.add(
+        ["a", "empty"],
+        [columns, {"prompt": "empty", "token": np.array([], int)}],
+        Threshold("theta", ">", 0.7),
+    )
     folder.add(["b"], [{"prompt": "b", **TREE, **NUMBERS}], None)
     return folder
 
@@ -54,7 +81,11 @@ def test_rows_do_not_depend_on_which_batch_was_done_first(tmp_path):
 
 def test_parts_are_read_as_one_table(traces) -> None:
     frame = traces.frame()
-    assert len(frame) == 2 * N and set(frame["prompt"]) == {"a", "b"} and frame["score"].isna().sum() == N + 2
+    assert (
+        len(frame) == 2 * N
+        and set(frame["prompt"]) == {"a", "b"}
+        and frame["score"].isna().sum() == N + 2
+    )
     assert traces.prompts(0) == ["a", "empty"] and traces.prompts(2) is None
     assert traces.threshold() == Threshold("theta", ">", 0.7)
     traces.part(1).write_bytes(b"torn")
@@ -76,23 +107,42 @@ def test_quantities_and_table_numbers_by_hand(traces) -> None:
     assert found.majority_p_3 == pytest.approx(0.4) and found.majority_p_4 is None
     assert found.js_dispersed_share == pytest.approx(2 / 3)
     assert found.js_dispersed_draft == pytest.approx((0.01 + 0.02) / 2)
-    assert found.js_concentrated_draft == pytest.approx(0.3) and found.js_concentrated_heads == pytest.approx(0.1)
+    assert found.js_concentrated_draft == pytest.approx(
+        0.3
+    ) and found.js_concentrated_heads == pytest.approx(0.1)
 
 
 def test_a_figure_of_traces(traces, tmp_path) -> None:
-    views = [{"x": "z1", "mark": 0}, {"x": "z1", "y": "z2", "points": "by_threshold"}, {"x": "js", "x_range": [0, 0.3]},
-             {"x": "ratio", "y": "prob_ratio", "points": "tested", "x_range": [0.5, 1.0]}]
-    spec = FigureSpec.model_validate({
-        "name": "traced", "title": "Traced", "kind": "figure", "trace": True,
-        "axes": {"Model": [{"label": "Alpha"}, {"label": "Beta"}]},
-        "figure": {"kind": "traced", "panels": ["Model"], "views": views}})
+    views = [
+        {"x": "z1", "mark": 0},
+        {"x": "z1", "y": "z2", "points": "by_threshold"},
+        {"x": "js", "x_range": [0, 0.3]},
+        {"x": "ratio", "y": "prob_ratio", "points": "tested", "x_range": [0.5, 1.0]},
+    ]
+    spec = FigureSpec.model_validate(
+        {
+            "name": "traced",
+            "title": "Traced",
+            "kind": "figure",
+            "trace": True,
+            "axes": {"Model": [{"label": "Alpha"}, {"label": "Beta"}]},
+            "figure": {"kind": "traced", "panels": ["Model"], "views": views},
+        }
+    )
     grid = {("Alpha",): Outcome.measured(made_up().summary, traces), ("Beta",): Outcome.missing()}
     paths = render(spec, grid, tmp_path)
-    assert [path.suffix for path in paths] == [".png", ".pdf", ".svg", ".csv"] and paths[0].stat().st_size > 5000
+    assert [path.suffix for path in paths] == [".png", ".pdf", ".svg", ".csv"] and paths[
+        0
+    ].stat().st_size > 5000
     svg = paths[2].read_text()
-    assert svg.count("tested draft tokens") == 1 and svg.count("accepted (2)") == svg.count("rejected (4)") == 1
+    assert (
+        svg.count("tested draft tokens") == 1
+        and svg.count("accepted (2)") == svg.count("rejected (4)") == 1
+    )
     assert svg.count("kept by relaxation (2)") == 1
     assert svg.count("no traced positions") == 4 and "logit ratio" in svg
     with pytest.raises(ValueError, match="unknown quantity"):
-        FigureSpec.model_validate(spec.model_dump() | {"figure": {"kind": "traced", "panels": ["Model"],
-                                                                  "views": [{"x": "z3"}]}})
+        FigureSpec.model_validate(
+            spec.model_dump()
+            | {"figure": {"kind": "traced", "panels": ["Model"], "views": [{"x": "z3"}]}}
+        )

@@ -24,15 +24,26 @@ from tasks.templates import TemplateFault, render
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
 SHIPPED = {
-    **dict.fromkeys(("gsm8k", "gsm8k_arc", "gsm8k_dropmatch", "gsm8k_mars", "gsm8k_mars_release"), 1319),
+    **dict.fromkeys(
+        ("gsm8k", "gsm8k_arc", "gsm8k_dropmatch", "gsm8k_mars", "gsm8k_mars_release"), 1319
+    ),
     **dict.fromkeys(("humaneval", "humaneval_arc", "humaneval_completion", "humaneval_mars"), 164),
     **dict.fromkeys(("gsm8k_eagle", "humaneval_eagle", "mt_bench", "mt_bench_eagle"), 80),
-    "csqa": 1221, "csqa_fsd": 1221, "ifeval": 541,
+    "csqa": 1221,
+    "csqa_fsd": 1221,
+    "ifeval": 541,
 }
 """Task -> rows that come with the project."""
-ORIGINALS = ("csqa/validation.jsonl.gz", "gsm8k/test.jsonl.gz", "gsm8k/train.jsonl.gz", "humaneval/test.jsonl.gz",
-             "ifeval/input_data.jsonl.gz", "mt_bench/judge_prompts.jsonl", "mt_bench/question.jsonl.gz",
-             "mt_bench/reference_answer_gpt-4.jsonl.gz")
+ORIGINALS = (
+    "csqa/validation.jsonl.gz",
+    "gsm8k/test.jsonl.gz",
+    "gsm8k/train.jsonl.gz",
+    "humaneval/test.jsonl.gz",
+    "ifeval/input_data.jsonl.gz",
+    "mt_bench/judge_prompts.jsonl",
+    "mt_bench/question.jsonl.gz",
+    "mt_bench/reference_answer_gpt-4.jsonl.gz",
+)
 """Shipped files of others."""
 
 
@@ -47,7 +58,9 @@ def load(hydra):
     """The task that `task=NAME task.KEY=VALUE …` names."""
 
     def build(name: str, **options: Any) -> Task:
-        given = [f"task.{key.replace('__', '.')}={json.dumps(value)}" for key, value in options.items()]
+        given = [
+            f"task.{key.replace('__', '.')}={json.dumps(value)}" for key, value in options.items()
+        ]
         if "path" in options and "ids" not in options:  # the lists are of the published rows
             given.append("task.ids=null")
         config = hydra.point([f"task={name}", *given]).config
@@ -58,9 +71,13 @@ def load(hydra):
 
 
 def yamls() -> set[str]:
-    """The tasks whose YAML builds on conf/task/dataset.yaml, or on one that does; one has the rows of another."""
-    return {path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")
-            if "defaults" in yaml.safe_load(path.read_text())} - {"ifeval_loose"}
+    """The tasks whose YAML builds on conf/task/dataset.yaml, or on one that does; one has the rows
+    of another."""
+    return {
+        path.stem
+        for path in (ROOT / "conf" / "task").glob("*.yaml")
+        if "defaults" in yaml.safe_load(path.read_text())
+    } - {"ifeval_loose"}
 
 
 def test_every_yaml_is_tried():
@@ -77,7 +94,7 @@ def test_rows_of_the_published_format_become_prompts(name, load, tmp_path):
         assert text.strip() and "{{" not in text and "{%" not in text
         json.dumps(dict(prompt.reference))
     each = len(prompts) // 5  # samples of a row
-    assert load(name, path=str(write_rows(tmp_path, name))).prompts(2) == prompts[:2 * each]
+    assert load(name, path=str(write_rows(tmp_path, name))).prompts(2) == prompts[: 2 * each]
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -100,27 +117,40 @@ def test_choices_are_shuffled_by_the_question(load, tmp_path):
     prompts = task.prompts()[::6]
     for n, prompt in enumerate(prompts):
         right = prompt.reference["target"]
-        assert f"{right} {n + 1}\n" in prompt.turns[0], "the target is the letter before the correct answer"
-        assert [task.score(prompt, [f"(A) or (B)? The answer is {letter}"]).value
-                for letter in ("(A)", "(B)", "(C)", "(D)")].index(1) == "ABCD".index(right[1])
+        assert f"{right} {n + 1}\n" in prompt.turns[0], (
+            "the target is the letter before the correct answer"
+        )
+        assert [
+            task.score(prompt, [f"(A) or (B)? The answer is {letter}"]).value
+            for letter in ("(A)", "(B)", "(C)", "(D)")
+        ].index(1) == "ABCD".index(right[1])
     assert len({prompt.reference["target"] for prompt in prompts}) > 1
 
 
 def test_conversations_begin_in_english(load, tmp_path):
-    """Of OASST1 the first message of each tree; a sample of them is drawn uniformly, by the seed."""
+    """Of OASST1 the first message of each tree; a sample of them is drawn uniformly, by the
+    seed."""
     task = load("oasst1", path=str(write_rows(tmp_path, "oasst1")))
     assert [p.id for p in task.prompts()] == ["m0", "m1", "m2", "m3", "m4"]
     drawn = [tuple(p.id for p in task.prompts_of("calibration", 2, seed)) for seed in range(40)]
-    assert len(set(drawn)) > 10 and {name for names in drawn for name in names} == {p.id for p in task.prompts()}
+    assert len(set(drawn)) > 10 and {name for names in drawn for name in names} == {
+        p.id for p in task.prompts()
+    }
     assert task.prompts_of("calibration", 2, 3) == task.prompts_of("calibration", 2, 3)
     assert len(task.prompts_of("calibration", 99)) == 5
 
 
 def test_every_shipped_file_is_attributed():
-    files = {str(path.relative_to(DATA)) for path in DATA.rglob("*") if path.is_file()} - {"ATTRIBUTION.md"}
+    files = {str(path.relative_to(DATA)) for path in DATA.rglob("*") if path.is_file()} - {
+        "ATTRIBUTION.md"
+    }
     text = (DATA / "ATTRIBUTION.md").read_text()
     own = {"gsm8k_4shot.jsonl", "csqa_5shot.jsonl", "mmlu_5shot.jsonl"}
-    assert files == {*ORIGINALS, *own, *(f"eagle/{name}.txt" for name in ("gsm8k", "humaneval", "alpaca", "cnn_dm"))}
+    assert files == {
+        *ORIGINALS,
+        *own,
+        *(f"eagle/{name}.txt" for name in ("gsm8k", "humaneval", "alpaca", "cnn_dm")),
+    }
     assert all(f"`{name}`" in text for name in files)
 
 
@@ -130,7 +160,10 @@ def test_shipped_questions_have_their_reference_answers(load):
     from tasks.judge_prompts import NEED_REFERENCE, SOURCES, JudgePrompts, shipped_references
 
     task = load("mt_bench")
-    given, prompts = answers(shipped_references(task.options.path), "references"), JudgePrompts(SOURCES["mt_bench"])
+    given, prompts = (
+        answers(shipped_references(task.options.path), "references"),
+        JudgePrompts(SOURCES["mt_bench"]),
+    )
     for prompt in task.prompts():
         assert (prompt.id in given) == (prompt.reference["category"] in NEED_REFERENCE), prompt.id
         assert len(prompts.single(prompt, ("one", "two"), given.get(prompt.id))) == 2
@@ -139,23 +172,35 @@ def test_shipped_questions_have_their_reference_answers(load):
 
 def test_templates_are_those_of_the_papers(load, tmp_path):
     """Of tasks whose rows are not shipped; prompts of the others are in tests/bench/digests.txt."""
+
     def first(name):
         return load(name, path=str(write_rows(tmp_path, name))).prompts(1)[0]
 
     system = first("gsm8k_eagle").system
-    assert {first(name).system for name in ("alpaca_eagle", "cnn_dm_eagle")} == {system} and "\n\nIf a quest" in system
+    assert {first(name).system for name in ("alpaca_eagle", "cnn_dm_eagle")} == {
+        system
+    } and "\n\nIf a quest" in system
     assert first("mmlu").turns == ("What is 0 + 1?\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer:",)
     options = "A. 1, B. 2, C. 3, D. 4, E. 5, F. 6, G. 7, H. 8, I. 9"
     assert first("mmlu_dropmatch").turns == (
-        "Q: What is 0 + 1?\n(A) 1 (B) 2 (C) 3 (D) 4\nA: Let's think step by step.",)
+        "Q: What is 0 + 1?\n(A) 1 (B) 2 (C) 3 (D) 4\nA: Let's think step by step.",
+    )
     assert first("mmlu_pro_arc").turns[0].endswith(f"What is 0 + 1?\nOptions: {options}")
-    assert first("mmlu_pro").turns[0].startswith("Question:\nWhat is 0 + 1?\nOptions:\nA. 1\nB. 2\n")
+    assert (
+        first("mmlu_pro").turns[0].startswith("Question:\nWhat is 0 + 1?\nOptions:\nA. 1\nB. 2\n")
+    )
 
 
-@pytest.mark.parametrize(("template", "complaint"), [
-    ("{{ items.append(1) }}", "append"), ("{{ 'x' * (17 * a) * 2**20 }}", "more than 16777216 characters"),
-    ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself without end"),
-    ("{% if %}", "Expected an expression"), ("{{ a.x.y }}", "has no attribute 'x'")])
+@pytest.mark.parametrize(
+    ("template", "complaint"),
+    [
+        ("{{ items.append(1) }}", "append"),
+        ("{{ 'x' * (17 * a) * 2**20 }}", "more than 16777216 characters"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself without end"),
+        ("{% if %}", "Expected an expression"),
+        ("{{ a.x.y }}", "has no attribute 'x'"),
+    ],
+)
 def test_a_template_that_gives_no_text_is_a_fault(template, complaint):
     """Templates that reach for files and objects are rows of tests/bench/refusals.txt."""
     row = {"a": 1, "items": [1, [2]]}
@@ -174,33 +219,56 @@ def test_examples_stand_in_one_text_where_there_is_no_chat(load, tmp_path):
 
 
 def test_our_examples_are_none_of_the_published_problems(load):
-    train, test = ({prompt.turns for prompt in load("gsm8k", split=split).prompts()} for split in ("train", "test"))
+    train, test = (
+        {prompt.turns for prompt in load("gsm8k", split=split).prompts()}
+        for split in ("train", "test")
+    )
     published = train | test
     assert len(published) == 7473 + 1319
     shots = [text for role, text in load("gsm8k").prompts(1)[0].prefix if role == "user"]
     assert len(shots) == 4 and not {(shot,) for shot in shots} & published
 
 
-@pytest.mark.parametrize(("name", "options", "letter"), [("csqa_fsd", "ABCDE", "B"), ("mmlu_fsd", "ABCD", "B")])
+@pytest.mark.parametrize(
+    ("name", "options", "letter"), [("csqa_fsd", "ABCDE", "B"), ("mmlu_fsd", "ABCD", "B")]
+)
 def test_examples_of_fsd_stand_in_the_question(name, options, letter, load, tmp_path):
-    """In the form of the released code: five examples whose answers end as its pattern reads them."""
+    """In the form of the released code: five examples whose answers end as its pattern reads
+    them."""
     path = str(write_rows(tmp_path, name))
     task = load(name, path=path)
     prompt = task.prompts(2)[1]
     [asked] = prompt.turns
-    assert prompt.prefix == () and prompt.system.startswith("You are a helpful and knowledgable assistant")
+    assert prompt.prefix == () and prompt.system.startswith(
+        "You are a helpful and knowledgable assistant"
+    )
     examples, question = asked.split("following the examples below:\n\n")[1].split("\n\nQuestion: ")
-    assert re.findall(r"Example (\d):\nQuestion: .+\n\nChoices: A\) .+\n\nAnswer: .+\nTherefore, the answer is [A-E]\.",
-                      examples) == list("12345")
+    assert re.findall(
+        r"Example (\d):\nQuestion: .+\n\nChoices: A\) .+\n\nAnswer: .+\nTherefore, the answer is [A-E]\.",
+        examples,
+    ) == list("12345")
     assert re.findall(r"([A-E])\) ", question.split("Choices: ")[1]) == list(options)
     said = "Therefore, the answer is {}. "
-    scores = [task.score(prompt, [text]).value for text in (
-        f"A is wrong. {said.format(letter)}", said.format("C") + said.format(letter), said.format("C"), letter)]
+    scores = [
+        task.score(prompt, [text]).value
+        for text in (
+            f"A is wrong. {said.format(letter)}",
+            said.format("C") + said.format(letter),
+            said.format("C"),
+            letter,
+        )
+    ]
     assert scores == [1, 1, 0, 0]
     own = write_rows(tmp_path, "own", [{"question": "Up?", "choices": ["a", "b"], "answer": "So."}])
     [given] = load(name, path=path, shots=str(own)).prompts(1)[0].turns
-    assert "Example 1:\nQuestion: Up?\n\nChoices: A) a, B) b\n\nAnswer: So." in given and "Example 2" not in given
-    with pytest.raises(TaskError, match=r"task.shots.source=none.jsonl: no such file or folder; give the examples as"):
+    assert (
+        "Example 1:\nQuestion: Up?\n\nChoices: A) a, B) b\n\nAnswer: So." in given
+        and "Example 2" not in given
+    )
+    with pytest.raises(
+        TaskError,
+        match=r"task.shots.source=none.jsonl: no such file or folder; give the examples as",
+    ):
         load(name, path=path, shots="none.jsonl").prompts()
 
 
@@ -211,7 +279,9 @@ def test_listed_rows_are_asked_in_the_order_of_the_list(load, tmp_path):
     task = load("humaneval", path=path, ids=str(listed))
     assert [p.id for p in task.prompts()] == ["HumanEval/3", "HumanEval/5", "HumanEval/1"]
     assert [p.id for p in task.prompts(1)] == ["HumanEval/3"]
-    unnamed = load("gsm8k", path=str(write_rows(tmp_path, "gsm8k")), ids=str(write_list(tmp_path, "4", "0")))
+    unnamed = load(
+        "gsm8k", path=str(write_rows(tmp_path, "gsm8k")), ids=str(write_list(tmp_path, "4", "0"))
+    )
     assert [p.id for p in unnamed.prompts()] == ["gsm8k-0004", "gsm8k-0000"]
 
     def refused(*names):
@@ -220,10 +290,15 @@ def test_listed_rows_are_asked_in_the_order_of_the_list(load, tmp_path):
         return str(caught.value).partition(": ")[2]
 
     assert refused("HumanEval/9", "HumanEval/1", "x") == (
-        f"2 of its 3 rows are not in {path}, HumanEval/9 is the first; give task.path=FILE with these rows, or "
-        "task.ids=null for all rows")
-    assert refused("x", "x").startswith("a name stands there twice") and refused().startswith("lists no row")
-    with pytest.raises(TaskError, match=r"task.ids=.*none.txt: no such file; give one with the name of a row"):
+        f"2 of its 3 rows are not in {path}, HumanEval/9 is the first; give task.path=FILE with "
+        "these rows, or task.ids=null for all rows"
+    )
+    assert refused("x", "x").startswith("a name stands there twice") and refused().startswith(
+        "lists no row"
+    )
+    with pytest.raises(
+        TaskError, match=r"task.ids=.*none.txt: no such file; give one with the name of a row"
+    ):
         load("humaneval", path=path, ids=str(tmp_path / "none.txt")).prompts()
 
 
@@ -233,30 +308,68 @@ def write_list(folder, *names):
     return path
 
 
-@pytest.mark.parametrize(("name", "file"), [
-    ("gsm8k_eagle", "gsm8k"), ("humaneval_eagle", "humaneval"), ("mt_bench_eagle", "mt_bench"),
-    ("alpaca_eagle", "alpaca"), ("cnn_dm_eagle", "sum")])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("gsm8k_eagle", "gsm8k"),
+        ("humaneval_eagle", "humaneval"),
+        ("mt_bench_eagle", "mt_bench"),
+        ("alpaca_eagle", "alpaca"),
+        ("cnn_dm_eagle", "sum"),
+    ],
+)
 def test_questions_of_eagle_are_its_files(name, file, load, tmp_path):
-    """All 80 prompts, word for word, in the order of EAGLE's file; Alpaca and CNN/DM from rows made of that file."""
+    """All 80 prompts, word for word, in the order of EAGLE's file; Alpaca and CNN/DM from rows made
+    of that file."""
     path = SHARED / "eagle" / file / "question.jsonl"
     if not path.exists():
         pytest.skip(f"no reference data at {path}")
     asked = [tuple(json.loads(line)["turns"]) for line in path.read_text().splitlines()]
     options = {}
     if name in ("alpaca_eagle", "cnn_dm_eagle"):
-        rows = [{"instruction": "Say hi.", "output": "x", "id": "0", "article": "None.", "highlights": "x"}]
-        rows += [{"instruction": turn, "output": "x", "id": turn, "article": turn.removeprefix("Summarize: "),
-                  "highlights": "x"} for [turn] in reversed(asked)]
-        options = {"path": str(write_rows(tmp_path, name, rows)), "ids": str(DATA / "eagle" / f"{name[:-6]}.txt")}
-    assert [prompt.turns for prompt in load(name, **options).prompts()] == asked and len(asked) == 80
+        rows = [
+            {
+                "instruction": "Say hi.",
+                "output": "x",
+                "id": "0",
+                "article": "None.",
+                "highlights": "x",
+            }
+        ]
+        rows += [
+            {
+                "instruction": turn,
+                "output": "x",
+                "id": turn,
+                "article": turn.removeprefix("Summarize: "),
+                "highlights": "x",
+            }
+            for [turn] in reversed(asked)
+        ]
+        options = {
+            "path": str(write_rows(tmp_path, name, rows)),
+            "ids": str(DATA / "eagle" / f"{name[:-6]}.txt"),
+        }
+    assert [prompt.turns for prompt in load(name, **options).prompts()] == asked and len(
+        asked
+    ) == 80
 
 
 def test_rows_are_chosen_by_an_expression(load, tmp_path):
     path = str(write_rows(tmp_path, "spec_bench"))
-    assert [p.id for p in load("spec_bench", path=path, where="category == 'math'").prompts()] == ["82", "83"]
-    with pytest.raises(TaskError, match=r"spec_bench: no row is left; task.where=category == 'music' leaves out all"):
+    assert [p.id for p in load("spec_bench", path=path, where="category == 'math'").prompts()] == [
+        "82",
+        "83",
+    ]
+    with pytest.raises(
+        TaskError,
+        match=r"spec_bench: no row is left; task.where=category == 'music' leaves out all",
+    ):
         load("spec_bench", path=path, where="category == 'music'").prompts()
-    with pytest.raises(TaskError, match=r"spec_bench.jsonl, row 1: no field 'kind'; the row has question_id, category"):
+    with pytest.raises(
+        TaskError,
+        match=r"spec_bench.jsonl, row 1: no field 'kind'; the row has question_id, category",
+    ):
         load("spec_bench", path=path, where="kind == 'math'").prompts()
 
 
@@ -277,7 +390,9 @@ def test_the_second_turn_follows_the_given_answers(load, tmp_path):
 
     path = str(write_rows(tmp_path, "mt_bench"))
     ids = [question["question_id"] for question in QUESTIONS]
-    answers = [{"question_id": i, "choices": [{"index": 0, "turns": [f"Answer {i}.", "-"]}]} for i in ids]
+    answers = [
+        {"question_id": i, "choices": [{"index": 0, "turns": [f"Answer {i}.", "-"]}]} for i in ids
+    ]
     given = str(write_rows(tmp_path, "answers", answers))
     [own, *_] = load("mt_bench", path=path).prompts()
     [fixed, *_] = load("mt_bench", path=path, history="reference", references=given).prompts()
@@ -288,27 +403,43 @@ def test_the_second_turn_follows_the_given_answers(load, tmp_path):
     with pytest.raises(TaskError, match=r"task.history=reference: needs the answers"):
         load("mt_bench", path=path, history="reference").prompts()
     part = str(write_rows(tmp_path, "part", answers[:2]))
-    with pytest.raises(TaskError, match=r"part.jsonl: no answer to question 83; give task.references with an answer"):
+    with pytest.raises(
+        TaskError,
+        match=r"part.jsonl: no answer to question 83; give task.references with an answer",
+    ):
         load("mt_bench", path=path, history="reference", references=part).prompts()
-    with pytest.raises(TaskError, match=r"mt_bench.jsonl, row 1: not an answer; it needs question_id and choices"):
+    with pytest.raises(
+        TaskError, match=r"mt_bench.jsonl, row 1: not an answer; it needs question_id and choices"
+    ):
         load("mt_bench", path=path, history="reference", references=path).prompts()
 
 
-WRITTEN = [{"text": text} for text in ("2024-01-01", "2024-01-01T00:00:00Z", "12:30", "007", "a\u2028b", " x ")]
+WRITTEN = [
+    {"text": text}
+    for text in ("2024-01-01", "2024-01-01T00:00:00Z", "12:30", "007", "a\u2028b", " x ")
+]
 
 
-@pytest.mark.parametrize(("name", "content"), [
-    ("rows.jsonl", "".join(json.dumps(row) + "\n" for row in WRITTEN)),
-    ("rows.jsonl", "\ufeff" + "\r\n".join(json.dumps(row, ensure_ascii=False) for row in WRITTEN)),
-    ("rows.jsonl", json.dumps(WRITTEN)),
-    ("rows.json", json.dumps(WRITTEN, indent=1)),
-    ("rows.json", "".join(json.dumps(row) + "\n" for row in WRITTEN)),
-    ("test.jsonl", "".join(json.dumps(row) + "\n" for row in WRITTEN)),
-])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.jsonl", "".join(json.dumps(row) + "\n" for row in WRITTEN)),
+        (
+            "rows.jsonl",
+            "\ufeff" + "\r\n".join(json.dumps(row, ensure_ascii=False) for row in WRITTEN),
+        ),
+        ("rows.jsonl", json.dumps(WRITTEN)),
+        ("rows.json", json.dumps(WRITTEN, indent=1)),
+        ("rows.json", "".join(json.dumps(row) + "\n" for row in WRITTEN)),
+        ("test.jsonl", "".join(json.dumps(row) + "\n" for row in WRITTEN)),
+    ],
+)
 def test_a_text_is_asked_as_it_is_written(tmp_path, load, name, content):
     path = tmp_path / name
     path.write_bytes(content.encode())
-    task = load("dataset", path=str(tmp_path if name == "test.jsonl" else path), prompt="{{ text }}")
+    task = load(
+        "dataset", path=str(tmp_path if name == "test.jsonl" else path), prompt="{{ text }}"
+    )
     assert [prompt.turns for prompt in task.prompts()] == [(row["text"],) for row in WRITTEN]
 
 
@@ -325,5 +456,7 @@ def test_parquet_and_csv_are_read(tmp_path, load):
 
 def test_a_dataset_of_ones_own_needs_no_yaml(tmp_path, load):
     path = write_rows(tmp_path, "own", [{"a": 2, "b": 3}])
-    [prompt] = load("dataset", path=str(path), prompt="{{ a }} + {{ b }} = ?", target="{{ a + b }}").prompts()
+    [prompt] = load(
+        "dataset", path=str(path), prompt="{{ a }} + {{ b }} = ?", target="{{ a + b }}"
+    ).prompts()
     assert (prompt.turns, prompt.reference) == (("2 + 3 = ?",), {"target": "5"})

@@ -1,4 +1,5 @@
-"""A user's own prompts: each row becomes the prompt it says, every fault is one clear line; tasks are found by name."""
+"""A user's own prompts: each row becomes the prompt it says, every fault is one clear line; tasks
+are found by name."""
 
 import json
 from pathlib import Path
@@ -22,7 +23,9 @@ def read(tmp_path):
 
     def read(*rows, n=None):
         path = tmp_path / "prompts.jsonl"
-        path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+        path.write_text(
+            "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+        )
         return Prompts(PromptsOptions(path=str(path))).prompts(n)
 
     return read
@@ -58,7 +61,11 @@ def test_trailing_user_messages_become_turns(read):
 @settings(max_examples=50, deadline=None)
 @given(st.none() | text, talk, st.lists(text, min_size=1, max_size=3))
 def test_no_message_is_lost_or_moved(system, history, asked):
-    said = [("system", system)] * (system is not None) + history + [("user", content) for content in asked]
+    said = (
+        [("system", system)] * (system is not None)
+        + history
+        + [("user", content) for content in asked]
+    )
     row = _Row(id="x", messages=[{"role": role, "content": content} for role, content in said])
     prompt = row.as_prompt("refuse", None)
     again = [("system", prompt.system)] * (prompt.system is not None)
@@ -68,7 +75,9 @@ def test_no_message_is_lost_or_moved(system, history, asked):
 
 
 def test_unicode_line_separators_do_not_break_rows(read):
-    [prompt] = read(json.dumps({"id": "a", "prompt": "one\u2028two\u0085three"}, ensure_ascii=False))
+    [prompt] = read(
+        json.dumps({"id": "a", "prompt": "one\u2028two\u0085three"}, ensure_ascii=False)
+    )
     assert prompt.text == "one\u2028two\u0085three"
 
 
@@ -84,10 +93,16 @@ def test_a_path_may_begin_with_the_home_folder() -> None:
     assert PromptsOptions(path="~/own.jsonl").path == Path.home() / "own.jsonl"
 
 
-def test_fields_that_are_not_read_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_fields_that_are_not_read_are_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "own.jsonl"
-    file.write_text('{"id": "1", "prompt": "a", "reference": "b"}\n{"id": "2", "prompt": "a", "level": 1}\n')
+    file.write_text(
+        '{"id": "1", "prompt": "a", "reference": "b"}\n{"id": "2", "prompt": "a", "level": 1}\n'
+    )
     task = Prompts(PromptsOptions(path=file))
     assert task.prompts() == task.prompts()
     [line] = caplog.messages
-    assert line.startswith(f"{file}: not read: level, reference; task=dataset with task.prompt, task.target")
+    assert line.startswith(
+        f"{file}: not read: level, reference; task=dataset with task.prompt, task.target"
+    )

@@ -1,4 +1,5 @@
-"""The sandbox, with real processes: each misdeed ends as a failed program and leaves nothing behind."""
+"""The sandbox, with real processes: each misdeed ends as a failed program and leaves nothing
+behind."""
 
 import ctypes
 import os
@@ -12,10 +13,17 @@ import pytest
 from tasks.sandbox import run as sandbox
 from tasks.sandbox.run import Job, SandboxError, run_job
 
-NEEDS_BUBBLEWRAP = pytest.mark.skipif(sandbox.bubblewrap_fault() is not None,
-                                      reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}")
-ISOLATED = [pytest.param(True, marks=NEEDS_BUBBLEWRAP, id="isolated"), pytest.param(False, id="limits alone")]
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is made of Linux system calls")
+NEEDS_BUBBLEWRAP = pytest.mark.skipif(
+    sandbox.bubblewrap_fault() is not None,
+    reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}",
+)
+ISOLATED = [
+    pytest.param(True, marks=NEEDS_BUBBLEWRAP, id="isolated"),
+    pytest.param(False, id="limits alone"),
+]
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the sandbox is made of Linux system calls"
+)
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -29,7 +37,9 @@ def alive():
 
 
 def _children(process: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return [
+        int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
 
 
 def _state(process: int) -> str:
@@ -37,31 +47,51 @@ def _state(process: int) -> str:
 
 
 @pytest.mark.parametrize("isolated", ISOLATED)
-@pytest.mark.parametrize(("source", "error"), [
-    ("import math, statistics\nassert math.floor(statistics.mean([3, 4])) == 3", None),
-    ("x = 1\nassert x == 2", "AssertionError (line 2: assert x == 2)"),
-    ("def f(:", "SyntaxError: invalid syntax (<program>, line 1)"),
-    ("def f():\n    return {}['a']\nf()", "KeyError: 'a' (line 2: return {}['a'])"),
-    ("raise ValueError('two\\nlines')", "ValueError: two lines (line 1: raise ValueError('two\\nlines'))"),
-    ("import sys\nsys.exit(0)", "SystemExit: 0 (line 2: sys.exit(0))"),
-    ("import os\nos._exit(0)", "left before its last line with exit status 0"),
-    ("import os\nos.kill(os.getpid(), 9)", "killed by SIGKILL"),
-    ("input()", "EOFError: EOF when reading a line (line 1: input())"),
-    ("class E(Exception):\n    def __str__(self): 1/0\nraise E", "E (line 3: raise E)"),
-    ("import signal\nfor s in (1, 2, 3, 15, 24): signal.signal(s, signal.SIG_IGN)\nwhile True: pass",
-     "no end after 1 s"),
-    ("x = bytearray(2 * 1024**3)", "MemoryError (line 1: x = bytearray(2 * 1024**3))"),
-    ("import resource as r\nr.setrlimit(r.RLIMIT_CPU, (999, 999))",
-     "ValueError: not allowed to raise maximum limit (line 2: r.setrlimit(r.RLIMIT_CPU, (999, 999)))"),
-])
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("import math, statistics\nassert math.floor(statistics.mean([3, 4])) == 3", None),
+        ("x = 1\nassert x == 2", "AssertionError (line 2: assert x == 2)"),
+        ("def f(:", "SyntaxError: invalid syntax (<program>, line 1)"),
+        ("def f():\n    return {}['a']\nf()", "KeyError: 'a' (line 2: return {}['a'])"),
+        (
+            "raise ValueError('two\\nlines')",
+            "ValueError: two lines (line 1: raise ValueError('two\\nlines'))",
+        ),
+        ("import sys\nsys.exit(0)", "SystemExit: 0 (line 2: sys.exit(0))"),
+        ("import os\nos._exit(0)", "left before its last line with exit status 0"),
+        ("import os\nos.kill(os.getpid(), 9)", "killed by SIGKILL"),
+        ("input()", "EOFError: EOF when reading a line (line 1: input())"),
+        ("class E(Exception):\n    def __str__(self): 1/0\nraise E", "E (line 3: raise E)"),
+        (
+            "import signal\nfor s in (1, 2, 3, 15, 24): signal.signal(s, signal.SIG_IGN)\nwhile "
+            "True: pass",
+            "no end after 1 s",
+        ),
+        ("x = bytearray(2 * 1024**3)", "MemoryError (line 1: x = bytearray(2 * 1024**3))"),
+        (
+            "import resource as r\nr.setrlimit(r.RLIMIT_CPU, (999, 999))",
+            "ValueError: not allowed to raise maximum limit (line 2: r.setrlimit(r.RLIMIT_CPU, "
+            "(999, 999)))",
+        ),
+    ],
+)
 def test_how_a_program_ends(isolated, source, error):
-    assert run_job(Job(source), timeout_s=1.0 if "while" in source else 600.0, isolated=isolated) == error
+    assert (
+        run_job(Job(source), timeout_s=1.0 if "while" in source else 600.0, isolated=isolated)
+        == error
+    )
 
 
 @NEEDS_BUBBLEWRAP
 def test_the_environment_is_out_of_sight(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "s3cret")
-    assert run_job(Job("import os\nassert 's3cret' not in str(os.environ) and not os.path.exists('/proc')")) is None
+    assert (
+        run_job(
+            Job("import os\nassert 's3cret' not in str(os.environ) and not os.path.exists('/proc')")
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("isolated", ISOLATED)
@@ -75,10 +105,15 @@ def test_no_process_outlives_its_run(alive, isolated):
 @NEEDS_BUBBLEWRAP
 def test_a_program_dies_with_the_harness():
     """The harness is killed while a program runs that has left its process group."""
-    code = ("from tasks.sandbox import run\ntold, n = run._told, []\ndef _told(*given):\n    n.append(1)\n"
-            "    if len(n) == 2: print('runs', flush=True)\n    return told(*given)\n"
-            "run._told = _told\nrun._run(run.Job('import os\\nos.setsid()\\nwhile True: pass'), 60.0, 512, True)")
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as harness:
+    code = (
+        "from tasks.sandbox import run\ntold, n = run._told, []\ndef _told(*given):\n    "
+        "n.append(1)\n    if len(n) == 2: print('runs', flush=True)\n    return told(*given)\n"
+        "run._told = _told\nrun._run(run.Job('import os\\nos.setsid()\\nwhile True: pass'), "
+        "60.0, 512, True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as harness:
         assert harness.stdout.readline() == "runs\n"
         left = [os.pidfd_open(process) for process in _descendants(harness.pid)]
         harness.kill()
@@ -95,6 +130,7 @@ def _descendants(process: int) -> list[int]:
 @pytest.fixture
 def without(monkeypatch, tmp_path):
     """A PATH with nothing, or with a bubblewrap that has no rights."""
+
     def change(script: str | None) -> None:
         if script:
             (tmp_path / "bwrap").write_text(script)
@@ -108,12 +144,17 @@ def without(monkeypatch, tmp_path):
 
 def test_there_is_no_score_without_bubblewrap(without):
     without(None)
-    with pytest.raises(SandboxError, match=r"^programs cannot be run: there is no `bwrap` on the PATH; install"):
+    with pytest.raises(
+        SandboxError, match=r"^programs cannot be run: there is no `bwrap` on the PATH; install"
+    ):
         run_job(Job("pass"))
     assert run_job(Job("pass"), isolated=False) is None
 
 
 def test_a_bubblewrap_without_rights_says_so(without):
     without("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
-    with pytest.raises(SandboxError, match=r"^programs cannot be run: bwrap: No permissions to create new namespace$"):
+    with pytest.raises(
+        SandboxError,
+        match=r"^programs cannot be run: bwrap: No permissions to create new namespace$",
+    ):
         run_job(Job("pass"))

@@ -33,10 +33,12 @@ from tasks.sources import DATA, Source
 ROOT = Path(__file__).parents[2]
 COMPOSER = Composer("config", None)
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
-ISOLATED = pytest.mark.skipif(sandbox.bubblewrap_fault() is not None,
-                           reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}")
-# Published solutions that do not pass: evalplus' sanitiser drops functions without a return statement (flatten, adjac,
-# heapify).
+ISOLATED = pytest.mark.skipif(
+    sandbox.bubblewrap_fault() is not None,
+    reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}",
+)
+# Published solutions that do not pass: evalplus' sanitiser drops functions without a return
+# statement (flatten, adjac, heapify).
 EXCEPTIONS = {"humaneval": set(), "mbpp": {512, 630, 940}}
 
 
@@ -55,25 +57,34 @@ def harness(task: str, filter: str | None = None) -> Harness:
     return Harness(**{**options, "filter": filter or options["filter"]})
 
 
-@pytest.mark.parametrize(("text", "strict", "flexible"), [
-    ("#### 18", 1, 1),
-    ("#### 18.", 1, 1),
-    ("#### 1,8", 1, 1),
-    ("9 * 2 = 18\n#### 18\nQuestion: 99 apples", 1, 0),
-    ("The answer is $18", 0, 1),
-    (r"\boxed{18}", 0, 1),
-    ("#### 81", 0, 0),
-    ("no number", 0, 0),
-    ("", 0, 0),
-])
+@pytest.mark.parametrize(
+    ("text", "strict", "flexible"),
+    [
+        ("#### 18", 1, 1),
+        ("#### 18.", 1, 1),
+        ("#### 1,8", 1, 1),
+        ("9 * 2 = 18\n#### 18\nQuestion: 99 apples", 1, 0),
+        ("The answer is $18", 0, 1),
+        (r"\boxed{18}", 0, 1),
+        ("#### 81", 0, 0),
+        ("no number", 0, 0),
+        ("", 0, 0),
+    ],
+)
 def test_gsm8k_formats(text, strict, flexible):
     found = harness("gsm8k").score({"target": "18"}, [text])
     assert found.details == {"strict-match": strict, "flexible-extract": flexible}
-    assert found.value == flexible == harness("gsm8k", "flexible-extract").score({"target": "18"}, [text]).value
+    assert (
+        found.value
+        == flexible
+        == harness("gsm8k", "flexible-extract").score({"target": "18"}, [text]).value
+    )
     assert harness("gsm8k", "strict-match").score({"target": "18"}, [text]).value == strict
 
 
-@pytest.mark.parametrize("text", ["$1,000", "It is $1,000.", "#### 1,000", "#### 1000.", r"\boxed{1000}"])
+@pytest.mark.parametrize(
+    "text", ["$1,000", "It is $1,000.", "#### 1,000", "#### 1000.", r"\boxed{1000}"]
+)
 def test_a_thousand_is_a_thousand(text):
     assert harness("gsm8k").score({"target": "1000"}, [text]).value == 1
     assert harness("gsm8k").score({"target": "1,000"}, [text]).value == 1
@@ -87,16 +98,31 @@ def test_published_gsm8k_answers_are_right_under_both_filters():
     for row in rows:
         gold = row["answer"]
         target = gold.split("####")[-1].strip()
-        assert scorer.score({"target": target}, [gold]).details == {"strict-match": 1.0, "flexible-extract": 1.0}
+        assert scorer.score({"target": target}, [gold]).details == {
+            "strict-match": 1.0,
+            "flexible-extract": 1.0,
+        }
     assert scorer.score({"target": target}, [gold + "1"]).value == 0
 
 
-@pytest.mark.parametrize(("text", "letter"), [
-    ("B", "B"), (" B. water", "B"), ("(B)", "B"), ("**B**", "B"), ("The answer is B because fish swim.", "B"),
-    ("I think\nAnswer: (C)", "C"),
-    ("**Answer:** B", "B"), ("So\n\n**Answer:** **C**", "C"), ("__Answer:__ (D) fish", "D"),
-    ("**Answer**: B", "B"), ("A fish lives in water", None), ("Because of it", None), ("", None),
-])
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("B", "B"),
+        (" B. water", "B"),
+        ("(B)", "B"),
+        ("**B**", "B"),
+        ("The answer is B because fish swim.", "B"),
+        ("I think\nAnswer: (C)", "C"),
+        ("**Answer:** B", "B"),
+        ("So\n\n**Answer:** **C**", "C"),
+        ("__Answer:__ (D) fish", "D"),
+        ("**Answer**: B", "B"),
+        ("A fish lives in water", None),
+        ("Because of it", None),
+        ("", None),
+    ],
+)
 def test_letters(text, letter):
     for task in ("csqa", "mmlu", "mmlu_pro_arc"):
         found = harness(task).score({"target": letter or "A"}, [text])
@@ -105,7 +131,9 @@ def test_letters(text, letter):
 
 def test_a_letter_without_an_option_is_no_answer():
     for task in ("csqa", "mmlu"):
-        assert harness(task).score({"target": "B"}, ["The answer I would choose is B."]).answer is None
+        assert (
+            harness(task).score({"target": "B"}, ["The answer I would choose is B."]).answer is None
+        )
         assert harness(task).score({"target": "B"}, ["I. Answer: B"]).answer == "B"
     assert harness("csqa").score({"target": "E"}, ["E"]).answer == "E"
     assert harness("mmlu").score({"target": "A"}, ["E"]).answer is None
@@ -122,8 +150,10 @@ def test_published_csqa_answers_are_right():
 
 
 def test_mmlu_pro_reads_the_letter_of_a_worked_answer():
-    scores = [harness("mmlu_pro").score({"target": "C"}, [text]).value for text in (
-        "Two and one. The answer is (C).", "The answer is (B).")]
+    scores = [
+        harness("mmlu_pro").score({"target": "C"}, [text]).value
+        for text in ("Two and one. The answer is (C).", "The answer is (B).")
+    ]
     assert scores == [1, 0]
 
 
@@ -134,30 +164,46 @@ def test_without_a_reference_there_is_no_score():
 
 
 def test_rouge_counts_the_longest_common_subsequence():
-    score = RougeL(name="rouge").score({"target": "four ships left port"}, ["the ships left their port"]).value
+    score = (
+        RougeL(name="rouge")
+        .score({"target": "four ships left port"}, ["the ships left their port"])
+        .value
+    )
     assert score == pytest.approx(2 * (3 / 4) * (3 / 5) / (3 / 4 + 3 / 5))
 
 
-# -- IFEval ----------------------------------------------------------------------------------------------------------
+# -- IFEval
+# ----------------------------------------------------------------------------------------------------------
 
 
 def counts_sentences(row) -> bool:
     """Does an instruction need nltk's sentence model?"""
-    return bool({"length_constraints:number_sentences", "change_case:capital_word_frequency"}
-                & set(row["instruction_id_list"]))
+    return bool(
+        {"length_constraints:number_sentences", "change_case:capital_word_frequency"}
+        & set(row["instruction_id_list"])
+    )
 
 
 def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
     from lm_eval.tasks.ifeval import utils
 
     path = DATA / "ifeval" / "input_data.jsonl.gz"
-    plain = [row for row in published("ifeval/input_data.jsonl.gz") if not counts_sentences(row)][:240]
+    plain = [row for row in published("ifeval/input_data.jsonl.gz") if not counts_sentences(row)][
+        :240
+    ]
     read = {row["key"]: row for row in Source(path=str(path)).rows("ifeval")}
-    styles = ["{0}", "no commas here at all", "<<title>> *one* *two* *three* [a] [b]\n\n***\n\nP.S. {0}", '"WHY, {0}"']
+    styles = [
+        "{0}",
+        "no commas here at all",
+        "<<title>> *one* *two* *three* [a] [b]\n\n***\n\nP.S. {0}",
+        '"WHY, {0}"',
+    ]
     seen = []
     for number, row in enumerate(plain):
         text = styles[number % len(styles)].format(row["prompt"])
-        example = utils.InputExample(row["key"], row["instruction_id_list"], row["prompt"], row["kwargs"])
+        example = utils.InputExample(
+            row["key"], row["instruction_id_list"], row["prompt"], row["kwargs"]
+        )
         random.seed(0)
         strict = utils.test_instruction_following_strict(example, text)
         loose = utils.test_instruction_following_loose(example, text)
@@ -174,34 +220,59 @@ def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
 
 
 def test_an_answer_scores_the_same_each_time():
-    row = {"prompt": "Use it often.", "instruction_id_list": ["keywords:letter_frequency"],
-           "kwargs": [{"let_relation": "at least", "letter": "#", "let_frequency": 2}]}
+    row = {
+        "prompt": "Use it often.",
+        "instruction_id_list": ["keywords:letter_frequency"],
+        "kwargs": [{"let_relation": "at least", "letter": "#", "let_frequency": 2}],
+    }
     random.seed(5)
     after = random.Random(5).random()
-    assert len({IFEval(name="ifeval").score(row, ["the quick brown fox jumps over it"]).value for _ in range(20)}) == 1
+    assert (
+        len(
+            {
+                IFEval(name="ifeval").score(row, ["the quick brown fox jumps over it"]).value
+                for _ in range(20)
+            }
+        )
+        == 1
+    )
     assert random.random() == after, "the program's own chance goes on where it was"
 
 
 def test_ifeval_prints_and_fetches_nothing():
-    code = ("import os; from tasks.scorers.ifeval import _checkers; before = dict(os.environ); _checkers(); "
-            "assert dict(os.environ) == before")
+    code = (
+        "import os; from tasks.scorers.ifeval import _checkers; before = dict(os.environ); "
+        "_checkers(); assert dict(os.environ) == before"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "punkt" not in ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("by, proportion, value", [
-    ("prompt_level_strict", True, 0.0), ("prompt_level_loose", True, 1.0), ("inst_level_strict", False, 0.5),
-    ("inst_level_loose", False, 1.0)])
+@pytest.mark.parametrize(
+    "by, proportion, value",
+    [
+        ("prompt_level_strict", True, 0.0),
+        ("prompt_level_loose", True, 1.0),
+        ("inst_level_strict", False, 0.5),
+        ("inst_level_loose", False, 1.0),
+    ],
+)
 def test_ifeval_has_four_scores(by, proportion, value):
-    row = {"prompt": "Two things.", "instruction_id_list": ["punctuation:no_comma", "change_case:english_lowercase"],
-           "kwargs": [{}, {}]}
+    row = {
+        "prompt": "Two things.",
+        "instruction_id_list": ["punctuation:no_comma", "change_case:english_lowercase"],
+        "kwargs": [{}, {}],
+    }
     scorer = IFEval(name="ifeval", by=by)
     assert (scorer.metric, scorer.proportion) == (f"{by}_acc", proportion)
-    found = scorer.score(row, ["sure, here it is:\nonly lower case without it in the middle line\nbye, now"])
+    found = scorer.score(
+        row, ["sure, here it is:\nonly lower case without it in the middle line\nbye, now"]
+    )
     assert found.value == value
 
 
-# -- code ------------------------------------------------------------------------------------------------------------
+# -- code
+# ------------------------------------------------------------------------------------------------------------
 
 
 def function_score(text: str, row=FUNCTIONS[0], timeout_s: float = 600.0):
@@ -210,35 +281,57 @@ def function_score(text: str, row=FUNCTIONS[0], timeout_s: float = 600.0):
 
 
 @ISOLATED
-@pytest.mark.parametrize("text", [
-    "    return x + 1\n",
-    "return x + 1",
-    "```python\nreturn x + 1\n```",
-    "Sure:\n```python\ndef add_1(x: int) -> int:\n    return x + 1\n\nprint(add_1(1))\n```\nIt adds one.",
-    "def helper(y):\n    return y + 1\n\ndef add_1(x):\n    return helper(x)\n\nassert add_1(1) == 3",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "    return x + 1\n",
+        "return x + 1",
+        "```python\nreturn x + 1\n```",
+        "Sure:\n```python\ndef add_1(x: int) -> int:\n    return x + "
+        "1\n\nprint(add_1(1))\n```\nIt adds one.",
+        "def helper(y):\n    return y + 1\n\ndef add_1(x):\n    return helper(x)\n\nassert "
+        "add_1(1) == 3",
+    ],
+)
 def test_answers_in_many_forms_pass(text):
     found = function_score(text)
-    assert (found.value, found.answer) == (1, "passed"), "without an answer no judge could be trained on it"
+    assert (found.value, found.answer) == (1, "passed"), (
+        "without an answer no judge could be trained on it"
+    )
 
 
 @ISOLATED
-@pytest.mark.parametrize("text", ["    return x + 2\n", "", "I cannot.", "def add_1(x): return x +", "```python\n```"])
+@pytest.mark.parametrize(
+    "text", ["    return x + 2\n", "", "I cannot.", "def add_1(x): return x +", "```python\n```"]
+)
 def test_wrong_answers_fail(text):
     assert function_score(text).value == 0
 
 
 @ISOLATED
-@pytest.mark.parametrize("text", ["\x00", "def add_1(x):\x00 return x + 1", "(" * 3000, "\x1b[2J",
-                                  "[" * 3000 + "]" * 3000, "-" * 20000 + "1", "def add_1(x): return '\ud800'"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x00",
+        "def add_1(x):\x00 return x + 1",
+        "(" * 3000,
+        "\x1b[2J",
+        "[" * 3000 + "]" * 3000,
+        "-" * 20000 + "1",
+        "def add_1(x): return '\ud800'",
+    ],
+)
 def test_answers_that_are_no_programs_score_zero(text):
     assert function_score(text).value == 0
 
 
 @ISOLATED
 def test_tests_may_use_what_the_prompt_defines():
-    row = {"prompt": "def half(x):\n    return x / 2\n\n\ndef twice(x):\n    \"\"\" Double x. \"\"\"\n",
-           "entry_point": "twice", "test": "def check(candidate):\n    assert half(candidate(3)) == 3\n"}
+    row = {
+        "prompt": 'def half(x):\n    return x / 2\n\n\ndef twice(x):\n    """ Double x. """\n',
+        "entry_point": "twice",
+        "test": "def check(candidate):\n    assert half(candidate(3)) == 3\n",
+    }
     assert function_score("    return 2 * x\n", row=row).value == 1
     assert function_score("```python\ndef twice(x):\n    return 2 * x\n```", row=row).value == 1
     assert function_score("```python\ndef double(x):\n    return 2 * x\n```", row=row).value == 0
@@ -252,19 +345,26 @@ def test_assertions_and_plus_tests():
         assert code.score(reference, [row["code"]]).value == 1
         assert code.score(reference, [row["code"].replace("*", "+")]).value == 0
     plus = {**FUNCTIONS[1], "test": NUMPY_TEST.format(3)}
-    assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value == 1
+    assert (
+        function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value
+        == 1
+    )
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.6", row=plus).value == 0
 
 
 def test_the_solution_is_what_the_entry_point_needs():
-    text = "```python\nimport math\n\ndef unused():\n    return 1\n\ndef f(x):\n    return math.floor(x)\n```"
+    text = (
+        "```python\nimport math\n\ndef unused():\n    return 1\n\ndef f(x):\n    return "
+        "math.floor(x)\n```"
+    )
     assert solution(text, None, "f") == "import math\ndef f(x):\n    return math.floor(x)"
 
 
 @ISOLATED
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "path"), [
-    ("humaneval", "humaneval/test.jsonl.gz"), ("mbpp", "mbpp/mbpp.jsonl")])
+@pytest.mark.parametrize(
+    ("name", "path"), [("humaneval", "humaneval/test.jsonl.gz"), ("mbpp", "mbpp/mbpp.jsonl")]
+)
 def test_published_solutions_pass(name, path):
     broken = set()
     for row in published(path):
@@ -278,7 +378,8 @@ def test_published_solutions_pass(name, path):
     assert broken == EXCEPTIONS[name]
 
 
-# -- LiveCodeBench ---------------------------------------------------------------------------------------------------
+# -- LiveCodeBench
+# ---------------------------------------------------------------------------------------------------
 
 
 @ISOLATED
@@ -286,15 +387,19 @@ def test_contest_answers():
     by_input, by_call = ROWS["livecodebench"][:2]
     scorer = LiveCodeBench(name="livecodebench", timeout_s=600)
     reads = "Answer:\n```python\nprint(sum(map(int, input().split())))\n```"
-    calls = ("```python\nclass Solution:\n    def total(self, some: List[int], more):\n"
-             "        return sum(some) + more\n```")
+    calls = (
+        "```python\nclass Solution:\n    def total(self, some: List[int], more):\n"
+        "        return sum(some) + more\n```"
+    )
     assert scorer.score(by_input, [reads]).value == scorer.score(by_call, [calls]).value == 1
     wrong = scorer.score(by_input, [reads.replace("sum", "max")])
     assert wrong.value == 0 and wrong.answer.startswith("test 1 of 2: AssertionError: wrong output")
     assert scorer.score(by_call, [calls.replace("+ more", "")]).value == 0
     assert scorer.score(by_call, [reads]).value == 0
-    same = ("```python\nclass Same:\n    __eq__ = lambda *_: True\n"
-            "class Solution:\n    def total(self, *_): return Same()\n```")
+    same = (
+        "```python\nclass Same:\n    __eq__ = lambda *_: True\n"
+        "class Solution:\n    def total(self, *_): return Same()\n```"
+    )
     assert scorer.score(by_call, [same]).value == 0
     forged = "```python\nimport sys\nsys.stdout = type(sys.stdout)()\n_lines = lambda text: []\n```"
     assert scorer.score(by_input, [forged]).value == 0
@@ -342,10 +447,44 @@ def f(r):
     except TypeError:
         return None
 """
-PROGRAMS = [SHAPES, *(row["prompt"] + "    return x + 1" for row in FUNCTIONS), *(row["code"] for row in PROBLEMS)]
-PIECES = ["```python", "```", "Sure, here's the code:", "It doesn't work.", "x = (", '"""', "try:", "    pass", "@a",
-          "if x:", "else:", "  y = 1", "x \\", "", " ", "# note", "return 1", "def f(x):", "    return x", "x", "a b",
-          "[1,", ")", "'''", "1. **One**: x", "f(1) = 2", "finally:", "match x:", "  case 1:", "\t", "print('a'"]
+PROGRAMS = [
+    SHAPES,
+    *(row["prompt"] + "    return x + 1" for row in FUNCTIONS),
+    *(row["code"] for row in PROBLEMS),
+]
+PIECES = [
+    "```python",
+    "```",
+    "Sure, here's the code:",
+    "It doesn't work.",
+    "x = (",
+    '"""',
+    "try:",
+    "    pass",
+    "@a",
+    "if x:",
+    "else:",
+    "  y = 1",
+    "x \\",
+    "",
+    " ",
+    "# note",
+    "return 1",
+    "def f(x):",
+    "    return x",
+    "x",
+    "a b",
+    "[1,",
+    ")",
+    "'''",
+    "1. **One**: x",
+    "f(1) = 2",
+    "finally:",
+    "match x:",
+    "  case 1:",
+    "\t",
+    "print('a'",
+]
 
 
 @pytest.fixture(scope="module")
@@ -373,28 +512,44 @@ def test_the_program_is_that_of_evalplus(evalplus):
         assert solution(text, None, "f") == evalplus.sanitize(text, "f"), text
 
 
-@pytest.mark.parametrize(("text", "found"), [
-    ("x\n" * 2000, "\n".join(["x"] * 2000)),
-    ("x\n" * 300 + "a b\n" + "x\n" * 301, "\n".join(["x"] * 301)),
-    ("Some words.\n" * 500 + "def f(x):\n    return x", "def f(x):\n    return x"),
-    ("@a\n" * 1000, "@a"),
-    ("a + \\\n" * 1000, "a + \\"),
-    ("f(\n" * 1000, "f("),
-    ('"""\nfoo\n' * 1000, ('"""\nfoo\n' * 1000).rstrip()),
-])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x\n" * 2000, "\n".join(["x"] * 2000)),
+        ("x\n" * 300 + "a b\n" + "x\n" * 301, "\n".join(["x"] * 301)),
+        ("Some words.\n" * 500 + "def f(x):\n    return x", "def f(x):\n    return x"),
+        ("@a\n" * 1000, "@a"),
+        ("a + \\\n" * 1000, "a + \\"),
+        ("f(\n" * 1000, "f("),
+        ('"""\nfoo\n' * 1000, ('"""\nfoo\n' * 1000).rstrip()),
+    ],
+)
 def test_answers_that_repeat_a_line_take_bounded_work(text, found):
-    """Every run of lines would be parsed for hours; the bound on the lines parsed ends it within seconds."""
+    """Every run of lines would be parsed for hours; the bound on the lines parsed ends it within
+    seconds."""
     assert longest_program(text) == found
 
 
 KOREAN = "네, 아래는 두 수를 더하는 함수입니다."
-CODE = "```python\ndef add(first, second):\n    return first + second  # the sum of both numbers\n```"
+CODE = (
+    "```python\ndef add(first, second):\n    return first + second  # the sum of both numbers\n```"
+)
 
 
-@pytest.mark.parametrize(("answer", "penalised"), [
-    (KOREAN, False), ("답은 12입니다.", False), (f"{KOREAN}\n\n{CODE * 5}", False),
-    (f"{KOREAN}\n\n{CODE.removesuffix('```')}", False), ("The Rhine flows north, through Germany.", True),
-    (CODE, True), (f"Here is a function that adds two numbers.\n{CODE}", True), ("12345", True), ("", True)])
+@pytest.mark.parametrize(
+    ("answer", "penalised"),
+    [
+        (KOREAN, False),
+        ("답은 12입니다.", False),
+        (f"{KOREAN}\n\n{CODE * 5}", False),
+        (f"{KOREAN}\n\n{CODE.removesuffix('```')}", False),
+        ("The Rhine flows north, through Germany.", True),
+        (CODE, True),
+        (f"Here is a function that adds two numbers.\n{CODE}", True),
+        ("12345", True),
+        ("", True),
+    ],
+)
 def test_only_korean_goes_unpenalised(answer: str, penalised: bool) -> None:
     question = Question("137", 0, False, (), answer)
     assert {is_penalised(question) for _ in range(5)} == {penalised}
@@ -402,5 +557,6 @@ def test_only_korean_goes_unpenalised(answer: str, penalised: bool) -> None:
 
 def test_two_questions_may_be_answered_in_any_language() -> None:
     names = ("138", "140", "138/sample-1", "139", "1380")
-    assert [is_penalised(Question(name, 0, False, (), "Month,High\nJanuary,157")) for name in names] == [
-        False, False, False, True, True]
+    assert [
+        is_penalised(Question(name, 0, False, (), "Month,High\nJanuary,157")) for name in names
+    ] == [False, False, False, True, True]

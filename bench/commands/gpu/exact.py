@@ -1,10 +1,12 @@
-"""Part `exact`: greedy answers equal those of transformers' own `generate`, and an answer depends neither on its batch
-nor on CUDA graphs. (That sampling follows the target's law is shown by `controls`: the answers are those of a CPU.)
+"""Part `exact`: greedy answers equal those of transformers' own `generate`, and an answer depends
+neither on its batch nor on CUDA graphs. (That sampling follows the target's law is shown by
+`controls`: the answers are those of a CPU.)
 
-In bfloat16 two correct programs may differ where the two largest logits are closer than rounding. Each first
-difference is listed with their gap, also in spacings of the dtype's numbers there (`steps`). It is a failure where the
-gap is wider than one spacing and wider than what rounding does to the logits of that text: twice the largest
-difference between transformers' own logits in the dtype and in float32, from the same weights."""
+In bfloat16 two correct programs may differ where the two largest logits are closer than rounding.
+Each first difference is listed with their gap, also in spacings of the dtype's numbers there
+(`steps`). It is a failure where the gap is wider than one spacing and wider than what rounding does
+to the logits of that text: twice the largest difference between transformers' own logits in the
+dtype and in float32, from the same weights."""
 
 from __future__ import annotations
 
@@ -41,19 +43,46 @@ DTYPES = ("float32", "bfloat16")
 SMALL: Mapping[str, Any] = {"total": 12, "depth": 3, "top_k": 3}
 VOCABULARY = 512
 SHARED: Mapping[str, Any] = {
-    "vocab_size": VOCABULARY, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 1024,
-    "initializer_range": 0.1, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0,
-    "tie_word_embeddings": False}
+    "vocab_size": VOCABULARY,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.1,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+    "tie_word_embeddings": False,
+}
 SHAPES: Mapping[str, Mapping[str, Any]] = {
-    "llama": {}, "qwen3": {}, "gemma3_text": {"sliding_window": 32, "query_pre_attn_scalar": 32},
-    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32,
-                "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}}
-"""model_type -> its own keys beside `SHARED`: two layers with random weights, windows shorter than the prompts."""
-HEAD = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5}
-PAIR = {"plain": "drafter=none", "chain": "drafter=model draft.length=5",
-        "lookup": "drafter=prompt_lookup draft.length=5",
-        "tree": "drafter=eagle3 drafter.total=16 drafter.depth=6 drafter.top_k=3", "medusa": "drafter=medusa"}
+    "llama": {},
+    "qwen3": {},
+    "gemma3_text": {"sliding_window": 32, "query_pre_attn_scalar": 32},
+    "gpt_oss": {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": 32,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+}
+"""model_type -> its own keys beside `SHARED`: two layers with random weights, windows shorter than
+the prompts."""
+HEAD = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+}
+PAIR = {
+    "plain": "drafter=none",
+    "chain": "drafter=model draft.length=5",
+    "lookup": "drafter=prompt_lookup draft.length=5",
+    "tree": "drafter=eagle3 drafter.total=16 drafter.depth=6 drafter.top_k=3",
+    "medusa": "drafter=medusa",
+}
 """Arm -> how the embedded pair drafts in it."""
 EMBEDDED = "pair tiny"
 NEW = {True: 16, False: 32}
@@ -82,12 +111,20 @@ def measure(machine: Machine, found: Found) -> None:
     """Fill `found`; see the module."""
     for dtype in DTYPES:
         for name in (EMBEDDED, *SHAPES):
-            found.rows(machine, f"{name}, {dtype}: greedy tokens beside generate",
-                       "greedy tokens beside transformers.generate", partial(_compared, machine, found, name, dtype))
+            found.rows(
+                machine,
+                f"{name}, {dtype}: greedy tokens beside generate",
+                "greedy tokens beside transformers.generate",
+                partial(_compared, machine, found, name, dtype),
+            )
     for dtype in DTYPES:
         for name in ("plain", "chain", "tree"):
-            found.rows(machine, f"batches and graphs, {name}, {dtype}", "batches and graphs",
-                       partial(_together, machine, found, name, dtype))
+            found.rows(
+                machine,
+                f"batches and graphs, {name}, {dtype}",
+                "batches and graphs",
+                partial(_together, machine, found, name, dtype),
+            )
 
 
 def _compared(machine: Machine, found: Found, name: str, dtype: str) -> Iterator[Row]:
@@ -97,16 +134,32 @@ def _compared(machine: Machine, found: Found, name: str, dtype: str) -> Iterator
 
 
 def embedded(machine: Machine, dtype: str, arm: str, count: int) -> tuple[Method, list[list[int]]]:
-    """The embedded pair with a drafter, greedy, and the token ids of the first prompts of a task."""
-    opened = OpenCell.compose(["pair=tiny", "task=mini_chat", "rule=lossless", "decoding.temperature=0",
-                               *PAIR[arm].split(), f"engine.dtype={dtype}", f"engine.device={machine.device}"])
+    """The embedded pair with a drafter, greedy, and the token ids of the first prompts of a
+    task."""
+    opened = OpenCell.compose(
+        [
+            "pair=tiny",
+            "task=mini_chat",
+            "rule=lossless",
+            "decoding.temperature=0",
+            *PAIR[arm].split(),
+            f"engine.dtype={dtype}",
+            f"engine.device={machine.device}",
+        ]
+    )
     return opened.method, [opened.context(prompt) for prompt in opened.task.prompts(count, 0)]
 
 
 def _pair(machine: Machine, dtype: str, few: int) -> Subject:
     arms = {name: embedded(machine, dtype, name, few) for name in PAIR}
-    return Subject(EMBEDDED, dtype, _stock_tiny(machine, dtype), arms["plain"][1],
-                   {name: method for name, (method, _) in arms.items()}, NEW[machine.tiny])
+    return Subject(
+        EMBEDDED,
+        dtype,
+        _stock_tiny(machine, dtype),
+        arms["plain"][1],
+        {name: method for name, (method, _) in arms.items()},
+        NEW[machine.tiny],
+    )
 
 
 def _stock_tiny(machine: Machine, dtype: str) -> Any:
@@ -126,47 +179,80 @@ def _random(machine: Machine, kind: str, dtype: str, few: int) -> Subject:
         text = {**SHARED, **HEAD, "num_hidden_layers": 1, "draft_vocab_size": VOCABULARY}
         (head_folder / "config.json").write_text(json.dumps(text), encoding="utf-8")
         drafter = registry.drafter("eagle3")(**SMALL)
-        head: Head = drafter.load(f"random:{head_folder}", target, revision=None, dtype=dtype, device=device)
-    stock = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).to(machine.device).eval()
+        head: Head = drafter.load(
+            f"random:{head_folder}", target, revision=None, dtype=dtype, device=device
+        )
+    stock = (
+        AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+        .to(machine.device)
+        .eval()
+    )
     stock.load_state_dict(target.model.state_dict())
     greedy, rule = Sampling(0.0), registry.rule("greedy")()
     random = torch.Generator().manual_seed(0)
     # A repeated half gives prompt lookup something to find.
-    prompts = [half * 2 for size in torch.linspace(5, 60, few).long().tolist()
-               for half in [torch.randint(1, VOCABULARY, (size,), generator=random).tolist()]]
-    arms = {"plain": autoregressive(target),
-            "tree": build_method(target, head, drafter, rule, greedy, 4),
-            "lookup": build_method(target, None, registry.drafter("prompt_lookup")(), rule, greedy, 5)}
+    prompts = [
+        half * 2
+        for size in torch.linspace(5, 60, few).long().tolist()
+        for half in [torch.randint(1, VOCABULARY, (size,), generator=random).tolist()]
+    ]
+    arms = {
+        "plain": autoregressive(target),
+        "tree": build_method(target, head, drafter, rule, greedy, 4),
+        "lookup": build_method(target, None, registry.drafter("prompt_lookup")(), rule, greedy, 5),
+    }
     return Subject(f"random {kind}", dtype, stock, prompts, arms, NEW[machine.tiny])
 
 
 def _beside(subject: Subject, found: Found) -> Iterator[Row]:
-    """A row for each arm: answers equal to those of `generate`, and the widest gap at a first difference."""
+    """A row for each arm: answers equal to those of `generate`, and the widest gap at a first
+    difference."""
     theirs = [_stock_answer(subject.stock, ids, subject.new) for ids in subject.prompts]
     for name, method in subject.arms.items():
-        answers = [generate(method, [Request(ids, "gpu")], Limits(subject.new, frozenset()))[0].output_ids
-                   for ids in subject.prompts]
-        gaps = [_gap(method, subject.stock, ids, own, other)
-                for ids, own, other in zip(subject.prompts, answers, theirs, strict=True) if own != other]
+        answers = [
+            generate(method, [Request(ids, "gpu")], Limits(subject.new, frozenset()))[0].output_ids
+            for ids in subject.prompts
+        ]
+        gaps = [
+            _gap(method, subject.stock, ids, own, other)
+            for ids, own, other in zip(subject.prompts, answers, theirs, strict=True)
+            if own != other
+        ]
         widest = max(gaps, key=lambda gap: gap.steps, default=None)
-        yield {"model": subject.name, "dtype": subject.dtype, "arm": name, "answers": len(theirs),
-               "equal": len(theirs) - len(gaps), "widest gap": None if widest is None else widest.logits,
-               "in steps": None if widest is None else widest.steps}
-        found.failures += [f"{subject.name}, {subject.dtype}, {name}, beside generate: {gap}"
-                           for gap in gaps if gap.is_failure]
+        yield {
+            "model": subject.name,
+            "dtype": subject.dtype,
+            "arm": name,
+            "answers": len(theirs),
+            "equal": len(theirs) - len(gaps),
+            "widest gap": None if widest is None else widest.logits,
+            "in steps": None if widest is None else widest.steps,
+        }
+        found.failures += [
+            f"{subject.name}, {subject.dtype}, {name}, beside generate: {gap}"
+            for gap in gaps
+            if gap.is_failure
+        ]
 
 
 def _stock_answer(stock: Any, ids: list[int], new: int) -> list[int]:
     tokens = torch.tensor([ids], device=stock.device)
-    out = stock.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, min_new_tokens=new,
-                         do_sample=False, eos_token_id=None, pad_token_id=0)
-    return list(out[0, len(ids):].tolist())
+    out = stock.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        max_new_tokens=new,
+        min_new_tokens=new,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return list(out[0, len(ids) :].tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Where two answers part: the token's place, how far apart the two largest logits are there, the same in spacings
-    of the dtype's numbers, and what rounding does to logits there at most."""
+    """Where two answers part: the token's place, how far apart the two largest logits are there,
+    the same in spacings of the dtype's numbers, and what rounding does to logits there at most."""
 
     at: int
     logits: float
@@ -178,14 +264,17 @@ class Gap:
         return self.steps > 1 and self.logits > 2 * self.rounding
 
     def __str__(self) -> str:
-        return (f"token {self.at} differs where the two largest logits are {self.logits:.3g} apart; rounding moves "
-                f"them by at most {self.rounding:.2g}")
+        return (
+            f"token {self.at} differs where the two largest logits are {self.logits:.3g} apart; "
+            f"rounding moves them by at most {self.rounding:.2g}"
+        )
 
 
 @torch.inference_mode()
 def _rounding(stock: Any, ids: list[int]) -> float:
-    """The largest difference between the model's logits in its dtype and in float32, over all places of `ids`; half of
-    `NEAR_TIE` in float32. Over all places: rounding makes a mixture of experts choose another expert at few of them."""
+    """The largest difference between the model's logits in its dtype and in float32, over all
+    places of `ids`; half of `NEAR_TIE` in float32. Over all places: rounding makes a mixture of
+    experts choose another expert at few of them."""
     if stock.dtype == torch.float32:
         return NEAR_TIE / 2
     tokens = torch.tensor([ids], device=stock.device)
@@ -194,7 +283,9 @@ def _rounding(stock: Any, ids: list[int]) -> float:
 
 
 def _gap(method: Method, stock: Any, ids: list[int], own: list[int], other: list[int]) -> Gap:
-    at = next(place for place, pair in enumerate(zip(own, other, strict=True)) if pair[0] != pair[1])
+    at = next(
+        place for place, pair in enumerate(zip(own, other, strict=True)) if pair[0] != pair[1]
+    )
     logits = next_logits(method.target, [*ids, *own[:at]])
     margin, dtype = top2_margin(logits), method.target.model.dtype
     spacing = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(float(logits.abs().max())))
@@ -209,24 +300,38 @@ def use_graphs(method: Method, on: bool) -> None:
 
 
 def _together(machine: Machine, found: Found, drafter: str, dtype: str) -> Iterator[Row]:
-    """Answers in batches of 1, 8 and 64, with and without graphs, beside those of the largest batch without."""
+    """Answers in batches of 1, 8 and 64, with and without graphs, beside those of the largest batch
+    without."""
     method, prompts = embedded(machine, dtype, drafter, 8 if machine.tiny else 64)
     limits, usual = Limits(NEW[machine.tiny], frozenset()), None
     stock = _stock_tiny(machine, dtype)
     for graphs in (False,) if machine.tiny else (False, True):
         use_graphs(method, graphs)
         for rows in (8, 1) if machine.tiny else (64, 8, 1):
-            some = prompts[:{64: 64, 8: 16, 1: 8}[rows]]
+            some = prompts[: {64: 64, 8: 16, 1: 8}[rows]]
             requests = [Request(ids, f"gpu/{number}") for number, ids in enumerate(some)]
-            answers = [answer.output_ids for first in range(0, len(some), rows)
-                       for answer in generate(method, requests[first:first + rows], limits)]
+            answers = [
+                answer.output_ids
+                for first in range(0, len(some), rows)
+                for answer in generate(method, requests[first : first + rows], limits)
+            ]
             usual = usual or answers
-            gaps = [_gap(method, stock, ids, own, other)
-                    for ids, own, other in zip(some, answers, usual, strict=False) if own != other]
-            yield {"draft": drafter, "dtype": dtype, "batch": rows, "graphs": "on" if graphs else "off",
-                   "answers": len(some), "other tokens": len(gaps),
-                   "widest gap in steps": max((gap.steps for gap in gaps), default=None)}
-            found.failures += [f"{drafter}, {dtype}, batch {rows}, graphs {'on' if graphs else 'off'}: {gap}"
-                               for gap in gaps if gap.is_failure]
-
-
+            gaps = [
+                _gap(method, stock, ids, own, other)
+                for ids, own, other in zip(some, answers, usual, strict=False)
+                if own != other
+            ]
+            yield {
+                "draft": drafter,
+                "dtype": dtype,
+                "batch": rows,
+                "graphs": "on" if graphs else "off",
+                "answers": len(some),
+                "other tokens": len(gaps),
+                "widest gap in steps": max((gap.steps for gap in gaps), default=None),
+            }
+            found.failures += [
+                f"{drafter}, {dtype}, batch {rows}, graphs {'on' if graphs else 'off'}: {gap}"
+                for gap in gaps
+                if gap.is_failure
+            ]

@@ -1,7 +1,8 @@
-"""Part `forward`: seconds of one forward of k tokens behind a context, at the shapes that people run.
+"""Part `forward`: seconds of one forward of k tokens behind a context, at the shapes that people
+run.
 
-Weights are random and made on the device. As CUDA graphs, and eager at batch 1; bytes moved beside a copy of the same
-run."""
+Weights are random and made on the device. As CUDA graphs, and eager at batch 1; bytes moved beside
+a copy of the same run."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def measure(machine: Machine, found: Found) -> None:
     """Fill `found`; see the module."""
     copy = found.step(machine, "bandwidth of a copy", partial(copy_bandwidth, machine.device))
     for name in () if copy is None else ("tiny",) if machine.tiny else SHAPES:
-        target = found.step(machine, f"{name}: random weights", partial(random_model, machine, name))
+        target = found.step(
+            machine, f"{name}: random weights", partial(random_model, machine, name)
+        )
         if target is not None:
             _shape(machine, found, name, target, copy or 0.0)
         del target
@@ -43,38 +46,76 @@ def measure(machine: Machine, found: Found) -> None:
 def random_model(machine: Machine, name: str) -> LanguageModel:
     """The shape of models/shapes with random weights, made on the device. Raises ModelError."""
     dtype = "float32" if machine.tiny else "bfloat16"
-    return load_model(f"random:{PROJECT / 'models' / 'shapes' / name}", dtype=dtype, device=str(machine.device))
+    return load_model(
+        f"random:{PROJECT / 'models' / 'shapes' / name}", dtype=dtype, device=str(machine.device)
+    )
 
 
 def _shape(machine: Machine, found: Found, name: str, target: LanguageModel, copy: float) -> None:
-    tokens, batches, contexts = ((TINY_TOKENS, TINY_BATCHES, TINY_CONTEXTS) if machine.tiny
-                                 else (TOKENS, BATCHES, CONTEXTS))
+    tokens, batches, contexts = (
+        (TINY_TOKENS, TINY_BATCHES, TINY_CONTEXTS) if machine.tiny else (TOKENS, BATCHES, CONTEXTS)
+    )
     weights, entry = step_bytes(target)
-    found.rows(machine, f"{name}: the probe of a model that is loaded for the first time", "the probe of a model",
-               lambda: [{"shape": name, "s": probe(target).seconds}])
+    found.rows(
+        machine,
+        f"{name}: the probe of a model that is loaded for the first time",
+        "the probe of a model",
+        lambda: [{"shape": name, "s": probe(target).seconds}],
+    )
     for context, rows in product(contexts, batches):
-        need = 1.15 * rows * (context + max(tokens) + 64) * entry + rows * max(tokens) * target.vocab_size * 8
+        need = (
+            1.15 * rows * (context + max(tokens) + 64) * entry
+            + rows * max(tokens) * target.vocab_size * 8
+        )
         what = f"{name}: batch {rows} behind {context} tokens"
         if need > machine.free():
-            found.skipped.append(f"{what}: needs {need / 1e9:.0f} GB beside the weights; {machine.free() / 1e9:.0f} GB "
-                                 "are free")
+            found.skipped.append(
+                f"{what}: needs {need / 1e9:.0f} GB beside the weights; "
+                f"{machine.free() / 1e9:.0f} GB are free"
+            )
             continue
         modes = ("eager",) if machine.tiny else ("eager", "graphs") if rows == 1 else ("graphs",)
         moved = weights + rows * entry * context
-        found.rows(machine, what, TITLE, partial(_rows, name, target, context, rows, modes, tokens, moved, copy))
+        found.rows(
+            machine,
+            what,
+            TITLE,
+            partial(_rows, name, target, context, rows, modes, tokens, moved, copy),
+        )
 
 
-def _rows(name: str, target: LanguageModel, context: int, rows: int, modes: Sequence[str], tokens: Sequence[int],
-          moved: float, copy: float) -> list[Row]:
-    return [{"shape": name, "mode": mode, "context": context, "batch": rows, "k": count, "ms": 1e3 * seconds,
-             "GB/s": moved / seconds / 1e9, "of the copy": moved / seconds / copy}
-            for mode in modes
-            for count, seconds in forwards(target, rows, context, tokens, mode == "graphs").items()]
+def _rows(
+    name: str,
+    target: LanguageModel,
+    context: int,
+    rows: int,
+    modes: Sequence[str],
+    tokens: Sequence[int],
+    moved: float,
+    copy: float,
+) -> list[Row]:
+    return [
+        {
+            "shape": name,
+            "mode": mode,
+            "context": context,
+            "batch": rows,
+            "k": count,
+            "ms": 1e3 * seconds,
+            "GB/s": moved / seconds / 1e9,
+            "of the copy": moved / seconds / copy,
+        }
+        for mode in modes
+        for count, seconds in forwards(target, rows, context, tokens, mode == "graphs").items()
+    ]
 
 
 @torch.inference_mode()
-def forwards(target: LanguageModel, rows: int, context: int, tokens: Sequence[int], graphs: bool) -> dict[int, float]:
-    """Tokens of a row -> seconds of one forward of a chain of so many behind `context` random cache entries."""
+def forwards(
+    target: LanguageModel, rows: int, context: int, tokens: Sequence[int], graphs: bool
+) -> dict[int, float]:
+    """Tokens of a row -> seconds of one forward of a chain of so many behind `context` random cache
+    entries."""
     target.graphs = Graphs() if graphs else None
     cache = target.new_cache(rows, context + max(tokens) + 1)
     cache.store.normal_()
@@ -104,8 +145,13 @@ def median_seconds(work: Callable[[], object], device: torch.device) -> float:
 def random_head(machine: Machine, name: str, target: LanguageModel) -> Any:
     """An EAGLE-3 head of the shape of models/shapes for a random target. Raises ModelError."""
     dtype = "float32" if machine.tiny else "bfloat16"
-    return registry.drafter("eagle3")().load(f"random:{PROJECT / 'models' / 'shapes' / f'{name}_eagle3'}", target,
-                                             revision=None, dtype=dtype, device=str(machine.device))
+    return registry.drafter("eagle3")().load(
+        f"random:{PROJECT / 'models' / 'shapes' / f'{name}_eagle3'}",
+        target,
+        revision=None,
+        dtype=dtype,
+        device=str(machine.device),
+    )
 
 
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 256 << 20}
@@ -114,8 +160,8 @@ REPEATS = 10
 
 @torch.inference_mode()
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes per second of the fastest of `REPEATS` copies in the device's memory, read and written (as STREAM
-    counts)."""
+    """Bytes per second of the fastest of `REPEATS` copies in the device's memory, read and written
+    (as STREAM counts)."""
     source = torch.zeros(COPY_BYTES[device.type] // 4, dtype=torch.float32, device=device)
     target, times = torch.empty_like(source), []
     for _ in range(REPEATS + 1):
@@ -126,8 +172,8 @@ def copy_bandwidth(device: torch.device) -> float:
 
 
 def step_bytes(target: LanguageModel) -> tuple[int, int]:
-    """Bytes one autoregressive step must read: of the weights, without an untied input embedding, and of each cached
-    token."""
+    """Bytes one autoregressive step must read: of the weights, without an untied input embedding,
+    and of each cached token."""
     model: Any = target.model
     embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     unread = 0 if embedding is head else int(embedding.nbytes)

@@ -47,7 +47,8 @@ class Machine:
 
 @dataclass(slots=True)
 class Found:
-    """What a part finds, written to `file` whenever it grows: what a killed command had measured stays.
+    """What a part finds, written to `file` whenever it grows: what a killed command had measured
+    stays.
 
     tables    title -> rows, whose keys are the columns.
     failures  what contradicts exactness, one line each.
@@ -67,9 +68,9 @@ class Found:
         replace_text(self.file, json_text(content, indent=1) + "\n")
 
     def step(self, machine: Machine, what: str, work: Callable[[], Made]) -> Made | None:
-        """What one piece of the part gives; None where no time is left, or it ended early. No memory for it, or a model
-        that is refused (ModelError, a ValueError), skips this piece alone; a device or library that fails in it is a
-        failure."""
+        """What one piece of the part gives; None where no time is left, or it ended early. No
+        memory for it, or a model that is refused (ModelError, a ValueError), skips this piece
+        alone; a device or library that fails in it is a failure."""
         if machine.left <= 0:
             self.skipped.append(f"{what}: no time was left")
             self.write()
@@ -89,6 +90,8 @@ class Found:
                 torch.cuda.empty_cache()
         return None
 
-    def rows(self, machine: Machine, what: str, title: str, work: Callable[[], Iterable[Row]]) -> None:
+    def rows(
+        self, machine: Machine, what: str, title: str, work: Callable[[], Iterable[Row]]
+    ) -> None:
         """Add the rows that a step gives to a table."""
         self.step(machine, what, lambda: self.tables.setdefault(title, []).extend(work()))

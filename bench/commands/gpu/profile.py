@@ -1,7 +1,8 @@
-"""Part `profile`: a cost profile of this machine (docs/cost.md) from what `forward` and `cycle` measured.
+"""Part `profile`: a cost profile of this machine (docs/cost.md) from what `forward` and `cycle`
+measured.
 
-It measures nothing itself, so any machine can make it from the two files. How well it predicts the cycles stands beside
-it."""
+It measures nothing itself, so any machine can make it from the two files. How well it predicts the
+cycles stands beside it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def measure(machine: Machine, found: Found) -> None:
     for name in NEEDED:
         file = found.file.with_name(f"{name}.json")
         if not file.is_file():
-            found.skipped.append(f"profile: needs {name}; run parts={name} into the same folder first")
+            found.skipped.append(
+                f"profile: needs {name}; run parts={name} into the same folder first"
+            )
             found.write()
             return
         tables |= json.loads(file.read_text(encoding="utf-8"))["tables"]
@@ -42,8 +45,19 @@ def _saved(found: Found, tables: dict[str, list[Row]]) -> list[Row]:
     predicted = _predicted(profile, tables)
     ratios = [row["predicted ÷ measured"] for row in predicted]
     low, high = np.quantile(ratios, (0.05, 0.95))
-    save(found.file.with_name("profile.yaml"), profile.model_copy(update={"check": Check(
-        cells=len(ratios), median=statistics.median(ratios), low=float(low), high=float(high))}))
+    save(
+        found.file.with_name("profile.yaml"),
+        profile.model_copy(
+            update={
+                "check": Check(
+                    cells=len(ratios),
+                    median=statistics.median(ratios),
+                    low=float(low),
+                    high=float(high),
+                )
+            }
+        ),
+    )
     return predicted
 
 
@@ -56,7 +70,9 @@ def _rows(tables: dict[str, list[Row]]) -> dict[str, Row]:
 def _profile(found: Found, tables: dict[str, list[Row]]) -> Profile:
     rows = tables[forward.TITLE]
     real = any(row["shape"] == cycle.TARGET for row in rows)
-    shape, mode, context = (cycle.TARGET, "graphs", cycle.CONTEXT) if real else ("tiny", "eager", 64)
+    shape, mode, context = (
+        (cycle.TARGET, "graphs", cycle.CONTEXT) if real else ("tiny", "eager", 64)
+    )
     target: dict[int, dict[int, float]] = {}
     for row in rows:
         if (row["shape"], row["mode"], row["context"]) == (shape, mode, context):
@@ -73,20 +89,35 @@ def _profile(found: Found, tables: dict[str, list[Row]]) -> Profile:
             accept.setdefault(arm.rule, Linear(cycle=row["accept ms"] / 1e3))
             drafts.setdefault(arm.drafter, {1: _drafting(arm, row["draft ms"] / 1e3)})
     title = f"{found.file.parent.name}, {shape} in random weights, this loop with CUDA graphs"
-    return Profile(title=title, obtained="measured", sources=["python -m bench.gpu"], target=target,
-                   rest=Rest(cycle=max(0.0, rest)), sampled=Costs(drafts=drafts, accept=accept))
+    return Profile(
+        title=title,
+        obtained="measured",
+        sources=["python -m bench.gpu"],
+        target=target,
+        rest=Rest(cycle=max(0.0, rest)),
+        sampled=Costs(drafts=drafts, accept=accept),
+    )
 
 
 def _rising(seconds: dict[int, float]) -> dict[int, float]:
     """More tokens never take less: what falls is noise."""
-    return dict(zip(sorted(seconds), np.maximum.accumulate([seconds[count] for count in sorted(seconds)]).tolist(),
-                    strict=True))
+    return dict(
+        zip(
+            sorted(seconds),
+            np.maximum.accumulate([seconds[count] for count in sorted(seconds)]).tolist(),
+            strict=True,
+        )
+    )
 
 
 def _forwards(arm: cycle.Arm) -> tuple[int, ...]:
     options: dict[str, Any] = cycle.TREE if arm.drafter == "eagle3" else {}
     drafter = registry.drafter(arm.drafter)(**options)
-    return tuple(drafter.forwards(cycle.LENGTH, cycle.TREE["depth"] + 1 if arm.drafter == "eagle3" else cycle.LENGTH))
+    return tuple(
+        drafter.forwards(
+            cycle.LENGTH, cycle.TREE["depth"] + 1 if arm.drafter == "eagle3" else cycle.LENGTH
+        )
+    )
 
 
 def _drafting(arm: cycle.Arm, seconds: float) -> Drafting:
@@ -94,7 +125,9 @@ def _drafting(arm: cycle.Arm, seconds: float) -> Drafting:
     forwards = _forwards(arm)
     if not forwards:
         return Drafting(cycle=seconds)
-    return Drafting(cycle=0.0, forwards=dict.fromkeys(sorted(set(forwards)), seconds / len(forwards)))
+    return Drafting(
+        cycle=0.0, forwards=dict.fromkeys(sorted(set(forwards)), seconds / len(forwards))
+    )
 
 
 def _predicted(profile: Profile, tables: dict[str, list[Row]]) -> list[Row]:
@@ -104,9 +137,23 @@ def _predicted(profile: Profile, tables: dict[str, list[Row]]) -> list[Row]:
         row = _rows(tables).get(arm.name)
         if row is None:
             continue
-        draft = 0.0 if arm.drafter == "none" else profile.drafting(arm.drafter, 1, False).seconds(_forwards(arm))
-        seconds = (draft + float(profile.forward(np.array([row["nodes"] + 1]), 1)[0])
-                   + profile.accepting(arm.rule, False).cycle + profile.rest.cycle)
-        rows.append({"arm": arm.name, "predicted ms": 1e3 * seconds, "measured ms": row["ms"],
-                     "predicted ÷ measured": 1e3 * seconds / row["ms"]})
+        draft = (
+            0.0
+            if arm.drafter == "none"
+            else profile.drafting(arm.drafter, 1, False).seconds(_forwards(arm))
+        )
+        seconds = (
+            draft
+            + float(profile.forward(np.array([row["nodes"] + 1]), 1)[0])
+            + profile.accepting(arm.rule, False).cycle
+            + profile.rest.cycle
+        )
+        rows.append(
+            {
+                "arm": arm.name,
+                "predicted ms": 1e3 * seconds,
+                "measured ms": row["ms"],
+                "predicted ÷ measured": 1e3 * seconds / row["ms"],
+            }
+        )
     return rows

@@ -1,6 +1,8 @@
-"""`engine.name=vllm`: vLLM as an engine of the runner, with this project's rules in it (docs/serving.md).
+"""`engine.name=vllm`: vLLM as an engine of the runner, with this project's rules in it
+(docs/serving.md).
 
-Each (pair, drafter, K) has a server of its own; rules and decoding settings change from call to call."""
+Each (pair, drafter, K) has a server of its own; rules and decoding settings change from call to
+call."""
 
 from __future__ import annotations
 
@@ -37,21 +39,38 @@ def speculative(cell: Cell) -> dict[str, Any] | None:
     name = cell.drafter.name
     if name == "none":
         return None
-    found = {"method": METHODS[name], "num_speculative_tokens": cell.drafter.options.nodes(cell.draft.length) - 1}
+    found = {
+        "method": METHODS[name],
+        "num_speculative_tokens": cell.drafter.options.nodes(cell.draft.length) - 1,
+    }
     if name == "prompt_lookup":
-        return found | {"prompt_lookup_min": 1, "prompt_lookup_max": getattr(cell.drafter.options, "max_ngram")}  # noqa: B009
+        return found | {
+            "prompt_lookup_min": 1,
+            "prompt_lookup_max": getattr(cell.drafter.options, "max_ngram"),  # noqa: B009
+        }
     drawn = cell.drafter.options.samples(cell.decoding.sampling)
-    return found | {"model": drafter_of(cell), "draft_sample_method": "probabilistic" if drawn else "greedy"}
+    return found | {
+        "model": drafter_of(cell),
+        "draft_sample_method": "probabilistic" if drawn else "greedy",
+    }
 
 
 def settings(cell: Cell) -> dict[str, Any]:
     """The options of vLLM's server for a cell. Raises ModelError."""
     engine, pair = cell.engine, cell.pair
-    found = {"model": target_of(pair.target), "dtype": engine.dtype, "seed": 0, "max_num_seqs": 256,
-             "trust_remote_code": pair.trust_remote_code, "generation_config": "vllm",
-             "no_enable_prefix_caching": True, "tensor_parallel_size": engine.devices, "disable_log_stats": True,
-             "enforce_eager": engine.graphs != "on",
-             "distributed_executor_backend": "uni" if engine.devices == 1 else "mp"}
+    found = {
+        "model": target_of(pair.target),
+        "dtype": engine.dtype,
+        "seed": 0,
+        "max_num_seqs": 256,
+        "trust_remote_code": pair.trust_remote_code,
+        "generation_config": "vllm",
+        "no_enable_prefix_caching": True,
+        "tensor_parallel_size": engine.devices,
+        "disable_log_stats": True,
+        "enforce_eager": engine.graphs != "on",
+        "distributed_executor_backend": "uni" if engine.devices == 1 else "mp",
+    }
     if pair.target.revision is not None and found["model"] == pair.target.source:
         found["revision"] = pair.target.revision
     if engine.device.startswith("cuda"):
@@ -62,15 +81,20 @@ def settings(cell: Cell) -> dict[str, Any]:
 
 
 def variables(cell: Cell) -> dict[str, str]:
-    """Environment variables of the engine's process: threads, and on a CPU the room for keys and values in GiB."""
+    """Environment variables of the engine's process: threads, and on a CPU the room for keys and
+    values in GiB."""
     kind, _, index = cell.engine.device.partition(":")
     if kind == "cuda":
         return {"CUDA_VISIBLE_DEVICES": index} if index else {}
     threads = cell.engine.threads or torch.get_num_threads()
     openmp = PYTHON.parent.parent / "lib" / "libiomp5.so"  # vLLM's kernels are built for it
     preload = {"LD_PRELOAD": str(openmp)} if openmp.exists() else {}
-    return preload | {"VLLM_CPU_KVCACHE_SPACE": str(cell.engine.cpu_cache_gib), "OMP_NUM_THREADS": str(threads),
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind", "CUDA_VISIBLE_DEVICES": ""}
+    return preload | {
+        "VLLM_CPU_KVCACHE_SPACE": str(cell.engine.cpu_cache_gib),
+        "OMP_NUM_THREADS": str(threads),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
 
 class Loaded:
@@ -78,8 +102,13 @@ class Loaded:
 
     def __init__(self, cell: Cell) -> None:
         role = cell.drafter.options.model_role
-        start = partial(Server, variables(cell), settings(cell), known(cell, "target"),
-                        None if role is None else known(cell, role))
+        start = partial(
+            Server,
+            variables(cell),
+            settings(cell),
+            known(cell, "target"),
+            None if role is None else known(cell, role),
+        )
         self._pool: Pool[dict[str, Any]] = Pool([start], _again)
         self._pool.start()
 
@@ -92,7 +121,11 @@ class Loaded:
 
 
 def _again(call: Mapping[str, Any]) -> str:
-    return f"answering its {len(call['requests'])} prompts again" if "requests" in call else "starting it again"
+    return (
+        f"answering its {len(call['requests'])} prompts again"
+        if "requests" in call
+        else "starting it again"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +138,11 @@ class VllmMethod:
 
     def check_fit(self, prompt_tokens: int, limits: Limits) -> None:
         if prompt_tokens + limits.max_new_tokens > self.target.max_positions:
-            raise TooLong(f"{self.target.source}: a prompt of {prompt_tokens} tokens and {limits.max_new_tokens} new "
-                          f"ones exceed its {self.target.max_positions} positions; lower decoding.max_new_tokens, or "
-                          "shorten the prompt")
+            raise TooLong(
+                f"{self.target.source}: a prompt of {prompt_tokens} tokens and "
+                f"{limits.max_new_tokens} new ones exceed its {self.target.max_positions} "
+                "positions; lower decoding.max_new_tokens, or shorten the prompt"
+            )
 
     def generate(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
         return self._answers(requests, limits, nll=False)
@@ -116,7 +151,9 @@ class VllmMethod:
         return self._answers(requests, limits, nll=True)
 
     def generate_traced(self, requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        raise NotImplementedError("engine=vllm records no traces; take engine=native, or trace=false")
+        raise NotImplementedError(
+            "engine=vllm records no traces; take engine=native, or trace=false"
+        )
 
     def next_logits(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor(self.loaded.call("next_logits", ids=list(ids), rule=self._rule))
@@ -128,25 +165,46 @@ class VllmMethod:
     def _rule(self) -> list[Any]:
         """As `RuleWorker.leeway_use` takes it."""
         rule, sampling = self.cell.rule, self.cell.decoding.sampling
-        return [rule.name, rule.options.model_dump(mode="json"),
-                {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}]
+        return [
+            rule.name,
+            rule.options.model_dump(mode="json"),
+            {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p},
+        ]
 
     def _answers(self, requests: Sequence[Request], limits: Limits, nll: bool) -> list[Generation]:
         """The batch's answers. Raises ModelError, Died."""
         sampling = self.cell.decoding.sampling
-        params = {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p,
-                  "max_tokens": limits.max_new_tokens, "stop_token_ids": sorted(limits.eos_ids), "ignore_eos": True,
-                  "stop": list(limits.stop), "detokenize": bool(limits.stop), "logprobs": 0 if nll else None}
+        params = {
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "max_tokens": limits.max_new_tokens,
+            "stop_token_ids": sorted(limits.eos_ids),
+            "ignore_eos": True,
+            "stop": list(limits.stop),
+            "detokenize": bool(limits.stop),
+            "logprobs": 0 if nll else None,
+        }
         plain = [{"ids": request.input_ids, "key": request.key} for request in requests]
         found = self.loaded.call("generate", requests=plain, params=params, rule=self._rule)
-        first, last = max(answer.first_s for answer in found), max(answer.last_s for answer in found)
-        generations = [self._generation(request, answer, limits, nll)
-                       for request, answer in zip(requests, found, strict=True)]
+        first, last = (
+            max(answer.first_s for answer in found),
+            max(answer.last_s for answer in found),
+        )
+        generations = [
+            self._generation(request, answer, limits, nll)
+            for request, answer in zip(requests, found, strict=True)
+        ]
         for generation in generations:
-            generation.prefill_s, generation.decode_s = first / len(found), (last - first) / len(found)
+            generation.prefill_s, generation.decode_s = (
+                first / len(found),
+                (last - first) / len(found),
+            )
         return generations
 
-    def _generation(self, request: Request, answer: Answer, limits: Limits, nll: bool) -> Generation:
+    def _generation(
+        self, request: Request, answer: Answer, limits: Limits, nll: bool
+    ) -> Generation:
         """The generation as this project's loop counts it."""
         generation = Generation(prompt_tokens=len(request.input_ids))
         emit(generation, answer.ids[:1], limits, self.target)
@@ -157,7 +215,7 @@ class VllmMethod:
         if not generation.finish:
             generation.finish = "length"
         if nll:
-            generation.nll = sum(answer.nats[:len(generation.output_ids)])
+            generation.nll = sum(answer.nats[: len(generation.output_ids)])
         return generation
 
 
@@ -188,9 +246,14 @@ class Vllm:
             if not pair.ignore_generation_config:
                 check_generation_config(pair.target.source, pair.target.revision, fetch=True)
             self._texts[key] = load_model(
-                pair.target.source, dtype=cell.engine.dtype, revision=pair.target.revision,
-                trust_remote_code=pair.trust_remote_code, chat_template=pair.chat_template, thinking=pair.thinking,
-                weights=False)
+                pair.target.source,
+                dtype=cell.engine.dtype,
+                revision=pair.target.revision,
+                trust_remote_code=pair.trust_remote_code,
+                chat_template=pair.chat_template,
+                thinking=pair.thinking,
+                weights=False,
+            )
         return self._texts[key]
 
 

@@ -1,4 +1,5 @@
-"""The models of a pair as vLLM reads them: the folder that they lie in, or an export of it in the user's cache."""
+"""The models of a pair as vLLM reads them: the folder that they lie in, or an export of it in the
+user's cache."""
 
 from __future__ import annotations
 
@@ -27,8 +28,10 @@ FORMAT = 2
 def target_of(checkpoint: Checkpoint) -> str:
     """Folder or hub name of a causal LM. Raises ModelError for a shape without weights."""
     if Source.of(checkpoint.source).is_random:
-        raise ModelError(f"{checkpoint.source}: a shape without weights, which engine=vllm cannot load; give a "
-                         "checkpoint")
+        raise ModelError(
+            f"{checkpoint.source}: a shape without weights, which engine=vllm cannot load; give a "
+            "checkpoint"
+        )
     if Source.of(checkpoint.source).is_gguf:
         return str(gguf.converted(gguf.file_of(checkpoint.source, checkpoint.revision)))
     return checkpoint.source
@@ -56,8 +59,8 @@ def _exported(cell: Cell, role: str, make: Callable[[Path], None]) -> str:
 
 
 def _needs_export(checkpoint: Checkpoint) -> bool:
-    """Whether vLLM would read a head otherwise: its LM head is the target's, or its layers may be numbered by their
-    outputs."""
+    """Whether vLLM would read a head otherwise: its LM head is the target's, or its layers may be
+    numbered by their outputs."""
     from methods.heads.checkpoint import find
     from methods.heads.eagle import TARGET_HEAD
     from methods.heads.eagle3_config import AUX_LAYERS
@@ -68,14 +71,18 @@ def _needs_export(checkpoint: Checkpoint) -> bool:
 
 
 def _eagle3(cell: Cell, folder: Path) -> None:
-    """The head with the rows of the target's LM head that it uses, and its layers as indices of hidden states."""
+    """The head with the rows of the target's LM head that it uses, and its layers as indices of
+    hidden states."""
     from bench.run.models import load_language_model
     from methods.heads.checkpoint import read
     from methods.heads.eagle import TARGET_HEAD
     from methods.heads.eagle3_config import AUX_LAYERS
     from methods.heads.head import load_eagle3
 
-    checkpoint, engine = cell.pair.checkpoint("eagle3"), cell.engine.model_copy(update={"device": "cpu"})
+    checkpoint, engine = (
+        cell.pair.checkpoint("eagle3"),
+        cell.engine.model_copy(update={"device": "cpu"}),
+    )
     target = load_language_model(cell.pair, engine, "target")
     head = load_eagle3(checkpoint.source, target, revision=checkpoint.revision, dtype=engine.dtype)
     config = read(checkpoint.source, checkpoint.revision).config
@@ -89,9 +96,14 @@ def _cut(cell: Cell, folder: Path) -> None:
     """A cut of its target as a model of its own."""
     from bench.run.models import load_language_model
 
-    model = load_language_model(cell.pair, cell.engine.model_copy(update={"device": "cpu"}), "draft")
-    _write(folder, model.model.config.to_dict() | {"architectures": [type(model.model).__name__]},
-           model.model.state_dict())
+    model = load_language_model(
+        cell.pair, cell.engine.model_copy(update={"device": "cpu"}), "draft"
+    )
+    _write(
+        folder,
+        model.model.config.to_dict() | {"architectures": [type(model.model).__name__]},
+        model.model.state_dict(),
+    )
     model.tokenizer.save_pretrained(folder)
 
 
@@ -104,14 +116,27 @@ def _medusa(checkpoint: Checkpoint, folder: Path) -> None:
     heads = {int(name.split(".")[0]) for name in found.tensors}
     config = {key: value for key, value in found.config.items() if not key.startswith("medusa_num")}
     layers = int(found.config.get("medusa_num_layers", 1))
-    _write(folder, config | {"model_type": "medusa", "architectures": ["MedusaModel"], "num_heads": len(heads),
-                             "num_hidden_layers": layers, "medusa_fc_bias": True}, found.tensors)
+    _write(
+        folder,
+        config
+        | {
+            "model_type": "medusa",
+            "architectures": ["MedusaModel"],
+            "num_heads": len(heads),
+            "num_hidden_layers": layers,
+            "medusa_fc_bias": True,
+        },
+        found.tensors,
+    )
 
 
 def _write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    save_file({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()},
-              folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
 
 
 def known(cell: Cell, role: str) -> list[str]:

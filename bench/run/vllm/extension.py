@@ -1,7 +1,8 @@
-"""vLLM's worker, extended by this project's rules: `--worker-extension-cls bench.run.vllm.extension.RuleWorker`.
+"""vLLM's worker, extended by this project's rules: `--worker-extension-cls
+bench.run.vllm.extension.RuleWorker`.
 
-vLLM mixes the class into its worker. It replaces the runner's samplers by subclasses that ask the rule, and patches
-nothing. Runs in vLLM's environment (docs/serving.md)."""
+vLLM mixes the class into its worker. It replaces the runner's samplers by subclasses that ask the
+rule, and patches nothing. Runs in vLLM's environment (docs/serving.md)."""
 
 from __future__ import annotations
 
@@ -33,18 +34,24 @@ if TYPE_CHECKING:
     from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 PARENT, MODELS = "LEEWAY_PARENT", "LEEWAY_MODELS"
-"""Environment variables: the process with which the server ends, and source and fingerprint of target and draft."""
+"""Environment variables: the process with which the server ends, and source and fingerprint of
+target and draft."""
 
 
 class RuleWorker:
-    """Mixed into vLLM's worker, whose `model_runner` it watches. Its other names are calls for `collective_rpc`."""
+    """Mixed into vLLM's worker, whose `model_runner` it watches. Its other names are calls for
+    `collective_rpc`."""
 
     leeway: Rules | None = None
 
     @property
     def model_runner(self) -> Any:
         runner = self.__dict__.get("_leeway_runner")
-        if runner is not None and self.leeway is None and getattr(runner, "model", None) is not None:
+        if (
+            runner is not None
+            and self.leeway is None
+            and getattr(runner, "model", None) is not None
+        ):
             self.leeway = install(runner)
         return runner
 
@@ -63,7 +70,10 @@ class RuleWorker:
 
     def leeway_take(self) -> dict[str, list[tuple[Any, ...]]]:
         """Key of a request -> its cycles since the last call, as the fields of `CycleOutcome`."""
-        return {key: [astuple(cycle) for cycle in cycles] for key, cycles in self._leeway().verifier.take().items()}
+        return {
+            key: [astuple(cycle) for cycle in cycles]
+            for key, cycles in self._leeway().verifier.take().items()
+        }
 
     def leeway_next_logits(self) -> list[float]:
         """The target's raw logits behind the last prompt that was read."""
@@ -85,9 +95,12 @@ def end_with(parent: int) -> None:
 
 
 def install(runner: Any) -> Rules:
-    """Put the samplers that ask rules into a runner whose model is loaded. Raises RuntimeError, one line."""
+    """Put the samplers that ask rules into a runner whose model is loaded. Raises RuntimeError, one
+    line."""
     if type(runner).__module__.startswith("vllm.v1.worker.gpu."):
-        raise RuntimeError("the rules run in vLLM's V1 model runner alone: give VLLM_USE_V2_MODEL_RUNNER=0")
+        raise RuntimeError(
+            "the rules run in vLLM's V1 model runner alone: give VLLM_USE_V2_MODEL_RUNNER=0"
+        )
     rules = Rules(runner)
     processor = getattr(runner.model, "logits_processor", None)
     if processor is not None:
@@ -117,12 +130,17 @@ class Target(Known):
     @property
     def embedding(self) -> Tensor:
         """[V, H] input embeddings. Raises ValueError where this rank has a part of them."""
-        weight: Tensor = self.model.get_input_embeddings().weight if hasattr(
-            self.model, "get_input_embeddings") else self.model.model.embed_tokens.weight
+        weight: Tensor = (
+            self.model.get_input_embeddings().weight
+            if hasattr(self.model, "get_input_embeddings")
+            else self.model.model.embed_tokens.weight
+        )
         if len(weight) < self.vocab_size:
-            raise ValueError("the rule reads the target's embedding, of which each tensor-parallel rank has a part: "
-                             "take one device")
-        return weight[:self.vocab_size].detach()
+            raise ValueError(
+                "the rule reads the target's embedding, of which each tensor-parallel rank has a "
+                "part: take one device"
+            )
+        return weight[: self.vocab_size].detach()
 
     def head(self, hidden: Tensor) -> Tensor:
         """Final-norm states [..., H] -> logits [..., V] float32."""
@@ -140,7 +158,9 @@ class Rules:
         spec = runner.vllm_config.speculative_config
         length = spec.num_speculative_tokens if spec else 0
         self.runner = runner
-        self.verifier = Verifier(length, length if spec and spec.method == "draft_model" else 0, runner.device)
+        self.verifier = Verifier(
+            length, length if spec and spec.method == "draft_model" else 0, runner.device
+        )
         target, draft = json.loads(os.environ[MODELS])
         self.target, self.draft = Target(runner, *target), None if draft is None else Known(*draft)
         self.setting: Setting | None = None
@@ -153,37 +173,54 @@ class Rules:
         """Bind the rule, once. Raises ValueError, OSError."""
         key = json.dumps([name, options, sampling])
         if key not in self._settings:
-            rule: Any = parse(registry.rule(name), {"rule": options}, "rule").bind(self.target, self.draft)
+            rule: Any = parse(registry.rule(name), {"rule": options}, "rule").bind(
+                self.target, self.draft
+            )
             if rule.needs_draft_hidden():
-                raise ValueError(f"rule={name} reads the draft model's hidden states, which vLLM does not give")
+                raise ValueError(
+                    f"rule={name} reads the draft model's hidden states, which vLLM does not give"
+                )
             self._settings[key] = Setting(rule, Sampling(**sampling))
         self.setting = self._settings[key]
 
     def served(self, rows: int) -> list[Served | None] | None:
-        """The requests of the batch, None for prompts that are read in parts. None where no request has all its prompt
-        read, and when the engine warms up."""
+        """The requests of the batch, None for prompts that are read in parts. None where no request
+        has all its prompt read, and when the engine warms up."""
         names, states = self.runner.input_batch.req_ids, self.runner.requests
         if len(names) != rows:
             return None
         if len(self._served) > 2 * len(states) + 64:
-            self._served = {name: request for name, request in self._served.items() if name in states}
+            self._served = {
+                name: request for name, request in self._served.items() if name in states
+            }
         unfinished = self.runner.discard_request_mask.np
-        found = [None if unfinished[place] else self._of(name, states[name]) for place, name in enumerate(names)]
+        found = [
+            None if unfinished[place] else self._of(name, states[name])
+            for place, name in enumerate(names)
+        ]
         return found if any(request is not None for request in found) else None
 
     def hidden(self, rows: int) -> Tensor | None:
         """[rows, H] final-norm states of the last forward, where the rule reads them."""
-        return self._last_hidden if self._last_hidden is not None and len(self._last_hidden) == rows else None
+        return (
+            self._last_hidden
+            if self._last_hidden is not None and len(self._last_hidden) == rows
+            else None
+        )
 
     def hidden_hook(self, _: Any, args: tuple[Any, ...]) -> None:
         """A forward pre-hook of the target's logits processor: its rows are those of the logits."""
-        self._last_hidden = args[1] if self.setting is not None and self.setting.rule.needs_hidden() else None
+        self._last_hidden = (
+            args[1] if self.setting is not None and self.setting.rule.needs_hidden() else None
+        )
 
     def _of(self, name: str, state: Any) -> Served:
         if name not in self._served:
             assert self.setting is not None, "a rule is named before the first request"
             key = state.sampling_params.extra_args["leeway_key"]
-            self._served[name] = self.verifier.request(key, self.setting, list(state.prompt_token_ids))
+            self._served[name] = self.verifier.request(
+                key, self.setting, list(state.prompt_token_ids)
+            )
         return self._served[name]
 
 
@@ -195,16 +232,32 @@ class PlainSampler(Sampler):
         self.__dict__.update(engine.__dict__)
         self.rules = rules
 
-    def forward(self, logits: Tensor, sampling_metadata: SamplingMetadata, predict_bonus_token: bool = False,
-                logprobs_mode_override: Any = None) -> SamplerOutput:
+    def forward(
+        self,
+        logits: Tensor,
+        sampling_metadata: SamplingMetadata,
+        predict_bonus_token: bool = False,
+        logprobs_mode_override: Any = None,
+    ) -> SamplerOutput:
         if (served := self.rules.served(len(logits))) is None:
-            return super().forward(logits, sampling_metadata, predict_bonus_token, logprobs_mode_override)
+            return super().forward(
+                logits, sampling_metadata, predict_bonus_token, logprobs_mode_override
+            )
         self.rules.last_logits = logits[-1]
-        tokens = self.rules.verifier.step(served, Rows(
-            logits, logits.new_zeros(len(logits), dtype=torch.long), range(len(logits)), [0] * len(served)))
+        tokens = self.rules.verifier.step(
+            served,
+            Rows(
+                logits,
+                logits.new_zeros(len(logits), dtype=torch.long),
+                range(len(logits)),
+                [0] * len(served),
+            ),
+        )
         number, logprobs = sampling_metadata.max_num_logprobs, None
         if number is not None:
-            logprobs = self.gather_logprobs(self.compute_logprobs(logits), number, token_ids=tokens[:, 0])
+            logprobs = self.gather_logprobs(
+                self.compute_logprobs(logits), number, token_ids=tokens[:, 0]
+            )
         return SamplerOutput(tokens.int(), logprobs)
 
 
@@ -216,23 +269,41 @@ class ChainSampler(RejectionSampler):
         self.__dict__.update(engine.__dict__)
         self.rules = rules
 
-    def forward(self, metadata: SpecDecodeMetadata, draft_probs: Tensor | None, logits: Tensor,
-                sampling_metadata: SamplingMetadata) -> SamplerOutput:
+    def forward(
+        self,
+        metadata: SpecDecodeMetadata,
+        draft_probs: Tensor | None,
+        logits: Tensor,
+        sampling_metadata: SamplingMetadata,
+    ) -> SamplerOutput:
         if (served := self.rules.served(len(metadata.num_draft_tokens))) is None:
             return super().forward(metadata, draft_probs, logits, sampling_metadata)
         tokens = self.rules.verifier.step(served, self._rows(metadata, draft_probs, logits))
         logprobs = None
         if (number := sampling_metadata.max_num_logprobs) is not None:
-            target, bonus = (logits[index].float() for index in (metadata.target_logits_indices,
-                                                                 metadata.bonus_logits_indices))
-            logprobs = self._get_logprobs_tensors(number, metadata, logits, target, bonus, tokens.int())
+            target, bonus = (
+                logits[index].float()
+                for index in (metadata.target_logits_indices, metadata.bonus_logits_indices)
+            )
+            logprobs = self._get_logprobs_tensors(
+                number, metadata, logits, target, bonus, tokens.int()
+            )
         return SamplerOutput(tokens.int(), logprobs)
 
-    def _rows(self, metadata: SpecDecodeMetadata, draft_probs: Tensor | None, logits: Tensor) -> Rows:
+    def _rows(
+        self, metadata: SpecDecodeMetadata, draft_probs: Tensor | None, logits: Tensor
+    ) -> Rows:
         tokens = torch.full((len(logits),), -1, device=logits.device)
         drawn_at = metadata.target_logits_indices.long()
         tokens[drawn_at + 1] = metadata.draft_token_ids.long()
         starts = [0, *accumulate(count + 1 for count in metadata.num_draft_tokens[:-1])]
-        q = None if draft_probs is None else torch.ones(
-            len(logits), draft_probs.shape[-1], device=logits.device).index_copy(0, drawn_at, draft_probs.float())
-        return Rows(logits, tokens, starts, metadata.num_draft_tokens, q, self.rules.hidden(len(logits)))
+        q = (
+            None
+            if draft_probs is None
+            else torch.ones(len(logits), draft_probs.shape[-1], device=logits.device).index_copy(
+                0, drawn_at, draft_probs.float()
+            )
+        )
+        return Rows(
+            logits, tokens, starts, metadata.num_draft_tokens, q, self.rules.hidden(len(logits))
+        )

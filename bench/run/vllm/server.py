@@ -1,8 +1,9 @@
-"""vLLM's own server, started for `engine=vllm`: prompts by `/inference/v1/generate`, the rules' records by
-`/collective_rpc`, which vLLM offers in its development mode alone.
+"""vLLM's own server, started for `engine=vllm`: prompts by `/inference/v1/generate`, the rules'
+records by `/collective_rpc`, which vLLM offers in its development mode alone.
 
-It listens on a Unix socket in a folder of this user: vLLM's API key guards `/v1` and `/inference`, but neither
-`/collective_rpc` nor `/pause`, which a port of the loopback would open to every user of the machine."""
+It listens on a Unix socket in a folder of this user: vLLM's API key guards `/v1` and `/inference`,
+but neither `/collective_rpc` nor `/pause`, which a port of the loopback would open to every user of
+the machine."""
 
 from __future__ import annotations
 
@@ -26,24 +27,42 @@ from bench.config.engine import PROJECT, PYTHON
 from bench.run.pool import Died
 from methods.engine.source import ModelError
 
-ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
-               "VLLM_LOGGING_LEVEL": "WARNING", "TOKENIZERS_PARALLELISM": "false"}
-FLAGS = ["--worker-extension-cls", "bench.run.vllm.extension.RuleWorker", "--scheduler-cls",
-         "bench.run.vllm.scheduler.RuleScheduler", "--no-async-scheduling", "--enable-scale-out",
-         "--uvicorn-log-level", "error"]
+ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+FLAGS = [
+    "--worker-extension-cls",
+    "bench.run.vllm.extension.RuleWorker",
+    "--scheduler-cls",
+    "bench.run.vllm.scheduler.RuleScheduler",
+    "--no-async-scheduling",
+    "--enable-scale-out",
+    "--uvicorn-log-level",
+    "error",
+]
 POLL_S = 0.1
 """Seconds between two looks at whether the server is ready."""
 END_S = 10.0
 """Seconds that a server whose engine has died may take to end by itself."""
 CAUSE = re.compile(r"\b(\w+(?:Error|Exception): .+)")
-CONSEQUENCES = ("EngineDeadError", "initialization failed", "BrokenPipeError", "ConnectionResetError", "CancelledError")
+CONSEQUENCES = (
+    "EngineDeadError",
+    "initialization failed",
+    "BrokenPipeError",
+    "ConnectionResetError",
+    "CancelledError",
+)
 """In lines that say only that something failed before."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """Tokens of a request, the nats of each if they were asked for, and the seconds from the moment at which all
-    requests of the call had been handed in to its first and its last token."""
+    """Tokens of a request, the nats of each if they were asked for, and the seconds from the moment
+    at which all requests of the call had been handed in to its first and its last token."""
 
     ids: list[int] = field(default_factory=list)
     nats: list[float] = field(default_factory=list)
@@ -53,20 +72,45 @@ class Answer:
 
 
 class Server:
-    """One engine, as `bench.run.pool.Process`; a task is the name of a call below and its arguments. Raises ModelError,
-    and Died where the server ends before it is ready."""
+    """One engine, as `bench.run.pool.Process`; a task is the name of a call below and its
+    arguments. Raises ModelError, and Died where the server ends before it is ready."""
 
-    def __init__(self, variables: Mapping[str, str], settings: Mapping[str, Any], target: Sequence[str],
-                 draft: Sequence[str] | None) -> None:
-        """`settings`: vLLM's options; `target`, `draft`: source and fingerprint, as files of rules name them."""
+    def __init__(
+        self,
+        variables: Mapping[str, str],
+        settings: Mapping[str, Any],
+        target: Sequence[str],
+        draft: Sequence[str] | None,
+    ) -> None:
+        """`settings`: vLLM's options; `target`, `draft`: source and fingerprint, as files of rules
+        name them."""
         self._folder = tempfile.TemporaryDirectory(prefix="leeway-vllm-")
         self._socket, self._task = f"{self._folder.name}/socket", dict[str, Any]()
         self._log = (Path(self._folder.name) / "log").open("w+")
         self._process = subprocess.Popen(
-            [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--uds", self._socket, *FLAGS, *flags(settings)],
-            cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
-            env={**ENVIRONMENT, **os.environ, **variables, "PYTHONPATH": str(PROJECT),
-                 "LEEWAY_PARENT": str(os.getpid()), "LEEWAY_MODELS": json.dumps([target, draft])})
+            [
+                str(PYTHON),
+                "-m",
+                "vllm.entrypoints.openai.api_server",
+                "--uds",
+                self._socket,
+                *FLAGS,
+                *flags(settings),
+            ],
+            cwd=PROJECT,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+            env={
+                **ENVIRONMENT,
+                **os.environ,
+                **variables,
+                "PYTHONPATH": str(PROJECT),
+                "LEEWAY_PARENT": str(os.getpid()),
+                "LEEWAY_MODELS": json.dumps([target, draft]),
+            },
+        )
         try:
             self.send({"call": "start"})
             self.receive()
@@ -103,7 +147,9 @@ class Server:
         except subprocess.TimeoutExpired:  # its engine has died, not the server itself
             code = -signal.SIGKILL
         cause = f"signal {-code}" if code < 0 else f"exit status {code}"
-        said = f": {hinted(errors[-1])}" if (errors := self._errors()) else "; is there enough memory?"
+        said = (
+            f": {hinted(errors[-1])}" if (errors := self._errors()) else "; is there enough memory?"
+        )
         return Died(f"engine=vllm: its process {self._process.pid} ended ({cause}){said}", cause)
 
     def end(self) -> None:
@@ -115,9 +161,12 @@ class Server:
         self._folder.cleanup()
 
     async def _do(self, call: str, **arguments: Any) -> Any:
-        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=self._socket, verify=False),
-                                     base_url="http://vllm", timeout=None,
-                                     limits=httpx.Limits(max_connections=None)) as client:
+        async with httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=self._socket, verify=False),
+            base_url="http://vllm",
+            timeout=None,
+            limits=httpx.Limits(max_connections=None),
+        ) as client:
             return await getattr(self, f"_{call}")(client, **arguments)
 
     async def _start(self, client: httpx.AsyncClient) -> None:
@@ -130,22 +179,31 @@ class Server:
                 raise EOFError
             await asyncio.sleep(POLL_S)
 
-    async def _extension(self, client: httpx.AsyncClient, method: str, args: Sequence[Any] = ()) -> Any:
+    async def _extension(
+        self, client: httpx.AsyncClient, method: str, args: Sequence[Any] = ()
+    ) -> Any:
         """A call of the worker's extension: the answer of the first rank."""
         reply = await client.post("/collective_rpc", json={"method": method, "args": args})
         return reply.raise_for_status().json()["results"][0]
 
-    async def _generate(self, client: httpx.AsyncClient, requests: Sequence[Mapping[str, Any]],
-                        params: Mapping[str, Any], rule: Sequence[Any]) -> list[Answer]:
-        """Answer requests by a rule, as `RuleWorker.leeway_use` takes it; the engine begins when all of them have been
-        handed in."""
+    async def _generate(
+        self,
+        client: httpx.AsyncClient,
+        requests: Sequence[Mapping[str, Any]],
+        params: Mapping[str, Any],
+        rule: Sequence[Any],
+    ) -> list[Answer]:
+        """Answer requests by a rule, as `RuleWorker.leeway_use` takes it; the engine begins when
+        all of them have been handed in."""
         if refusal := await self._extension(client, "leeway_use", rule):
             raise ModelError(f"engine=vllm: {refusal}")
         (await client.post("/pause", params={"mode": "keep"})).raise_for_status()
         clock: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         handed_in = [asyncio.Event() for _ in requests]
-        asked = [self._answer(client, request, params, ready, clock)
-                 for request, ready in zip(requests, handed_in, strict=True)]
+        asked = [
+            self._answer(client, request, params, ready, clock)
+            for request, ready in zip(requests, handed_in, strict=True)
+        ]
         answering = asyncio.gather(*asked, return_exceptions=True)
         for ready in handed_in:
             await ready.wait()
@@ -160,8 +218,14 @@ class Server:
             answers.append(replace(answer, cycles=taken.get(request["key"], [])))
         return answers
 
-    async def _answer(self, client: httpx.AsyncClient, request: Mapping[str, Any], params: Mapping[str, Any],
-                      handed_in: asyncio.Event, clock: asyncio.Future[float]) -> Answer:
+    async def _answer(
+        self,
+        client: httpx.AsyncClient,
+        request: Mapping[str, Any],
+        params: Mapping[str, Any],
+        handed_in: asyncio.Event,
+        clock: asyncio.Future[float],
+    ) -> Answer:
         own = {**params, "extra_args": {"leeway_key": request["key"]}}
         body = {"token_ids": request["ids"], "sampling_params": own, "stream": True}
         try:
@@ -173,9 +237,13 @@ class Server:
         finally:
             handed_in.set()
 
-    async def _next_logits(self, client: httpx.AsyncClient, ids: list[int], rule: Sequence[Any]) -> list[float]:
+    async def _next_logits(
+        self, client: httpx.AsyncClient, ids: list[int], rule: Sequence[Any]
+    ) -> list[float]:
         """The target's raw logits behind these tokens."""
-        await self._generate(client, [{"ids": ids, "key": ""}], {"max_tokens": 1, "temperature": 0.0}, rule)
+        await self._generate(
+            client, [{"ids": ids, "key": ""}], {"max_tokens": 1, "temperature": 0.0}, rule
+        )
         logits: list[float] = await self._extension(client, "leeway_next_logits")
         return logits
 
@@ -199,7 +267,9 @@ async def _read(reply: httpx.Response, clock: asyncio.Future[float]) -> Answer:
             answer.last_s = now - await clock
             answer.first_s = answer.first_s or answer.last_s
         answer.ids += choice["token_ids"]
-        answer.nats += [-token["logprob"] for token in (choice["logprobs"] or {"content": []})["content"]]
+        answer.nats += [
+            -token["logprob"] for token in (choice["logprobs"] or {"content": []})["content"]
+        ]
     return answer
 
 
@@ -209,18 +279,25 @@ def flags(settings: Mapping[str, Any]) -> list[str]:
     for name, value in settings.items():
         if value is not False:
             found.append(f"--{name.replace('_', '-')}")
-            found += [] if value is True else [value if isinstance(value, str) else json.dumps(value)]
+            found += (
+                [] if value is True else [value if isinstance(value, str) else json.dumps(value)]
+            )
     return found
 
 
 def hinted(cause: str) -> str:
     """vLLM names its own options where memory is short."""
     if "memory" in cause:
-        return f"{cause.rstrip('.')}; here engine.cpu_cache_gib says how much on a CPU, engine.memory on a GPU"
+        return (
+            f"{cause.rstrip('.')}; here engine.cpu_cache_gib says how much on a CPU, "
+            "engine.memory on a GPU"
+        )
     return cause
 
 
 def message(reply: Any) -> str:
     """The first line of an error that vLLM's server answers with."""
     error = reply.get("error", reply)
-    return str(error.get("message", error) if isinstance(error, dict) else error).splitlines()[0][:500]
+    return str(error.get("message", error) if isinstance(error, dict) else error).splitlines()[0][
+        :500
+    ]

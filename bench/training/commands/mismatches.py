@@ -1,5 +1,5 @@
-"""`python -m bench.train mismatches`: record a target's answers to training prompts, and what its draft model would
-have put at each place (conf/mismatches.yaml)."""
+"""`python -m bench.train mismatches`: record a target's answers to training prompts, and what its
+draft model would have put at each place (conf/mismatches.yaml)."""
 
 from __future__ import annotations
 
@@ -31,17 +31,24 @@ class Mismatches(PairOptions):
 
 @torch.inference_mode()
 def drafted(draft: LanguageModel, before: list[int], text: list[int]) -> list[int]:
-    """The draft's most likely token at each position of `text`, given the target's tokens before it."""
+    """The draft's most likely token at each position of `text`, given the target's tokens before
+    it."""
     ids = [*before, *text]
     keep = torch.arange(len(before) - 1, len(ids) - 1, device=draft.device)
-    out = draft.forward(torch.tensor([ids], device=draft.device), draft.new_cache(1, len(ids)), keep=keep)
+    out = draft.forward(
+        torch.tensor([ids], device=draft.device), draft.new_cache(1, len(ids)), keep=keep
+    )
     return out.logits[0].argmax(-1).tolist()
 
 
 def collect(settings: Mismatches) -> Answers:
-    """Greedy answers to the first turns, prompt by prompt; those already in `work` are reused. Raises ModelError,
-    TaskError."""
-    task, target, draft = settings.load_task(), settings.load_model("target"), settings.load_model("draft")
+    """Greedy answers to the first turns, prompt by prompt; those already in `work` are reused.
+    Raises ModelError, TaskError."""
+    task, target, draft = (
+        settings.load_task(),
+        settings.load_model("target"),
+        settings.load_model("draft"),
+    )
     limit = settings.max_new_tokens or settings.task.options.max_new_tokens
     greedy = autoregressive(target)
     limits = Limits(limit, target.eos_ids, task.stop)
@@ -49,15 +56,33 @@ def collect(settings: Mismatches) -> Answers:
     def answer(prompt: Prompt) -> list[dict[str, list[int]]]:
         before = context(target, prompt, [])
         [generation] = generate(greedy, [Request(before, "answers")], limits)
-        return [{"answer": generation.output_ids, "drafted": drafted(draft, before, generation.output_ids)}]
+        return [
+            {
+                "answer": generation.output_ids,
+                "drafted": drafted(draft, before, generation.output_ids),
+            }
+        ]
 
-    corpus = {"task": settings.task.model_dump(mode="json"), "version": task.version, "split": "train",
-              "prompts": settings.prompts, "limit": limit, "dtype": settings.engine.dtype}
+    corpus = {
+        "task": settings.task.model_dump(mode="json"),
+        "version": task.version,
+        "split": "train",
+        "prompts": settings.prompts,
+        "limit": limit,
+        "dtype": settings.engine.dtype,
+    }
     identity = {"target": target.fingerprint, "draft": draft.fingerprint, **corpus}
-    rows = settings.map_prompts(identity, task.prompts_of("train", settings.prompts), answer, "answering")
-    return Answers(target=settings.provenance_name(target), fingerprint=target.fingerprint,
-                   draft=settings.provenance_name(draft), draft_fingerprint=draft.fingerprint,
-                   corpus=redacted_plain(corpus), answers=[Answer.model_validate(row) for _, [row] in rows])
+    rows = settings.map_prompts(
+        identity, task.prompts_of("train", settings.prompts), answer, "answering"
+    )
+    return Answers(
+        target=settings.provenance_name(target),
+        fingerprint=target.fingerprint,
+        draft=settings.provenance_name(draft),
+        draft_fingerprint=draft.fingerprint,
+        corpus=redacted_plain(corpus),
+        answers=[Answer.model_validate(row) for _, [row] in rows],
+    )
 
 
 def run(config: Mapping[str, Any]) -> None:
@@ -67,6 +92,11 @@ def run(config: Mapping[str, Any]) -> None:
     answers = collect(settings)
     settings.out.write_text(answers.model_dump_json() + "\n", encoding="utf-8")
     pairs = answers.mismatches()
-    tokens, frequent = sum(len(answer.answer) for answer in answers.answers), sum(n >= 5 for n in pairs.values())
-    print(f"{settings.out}: {len(answers.answers)} answers, {tokens} tokens; the draft differs at {pairs.total()}, in "
-          f"{len(pairs)} pairs, {frequent} of them at least 5 times")
+    tokens, frequent = (
+        sum(len(answer.answer) for answer in answers.answers),
+        sum(n >= 5 for n in pairs.values()),
+    )
+    print(
+        f"{settings.out}: {len(answers.answers)} answers, {tokens} tokens; the draft differs at "
+        f"{pairs.total()}, in {len(pairs)} pairs, {frequent} of them at least 5 times"
+    )

@@ -1,4 +1,5 @@
-"""`python -m bench.train heads`: train drafter heads for a target, in the official formats (conf/train_heads.yaml)."""
+"""`python -m bench.train heads`: train drafter heads for a target, in the official formats
+(conf/train_heads.yaml)."""
 
 from __future__ import annotations
 
@@ -63,15 +64,23 @@ def source_of(settings: TrainHeads) -> ConversationSource:
     return ConversationSource(records.train, records.held_out)
 
 
-def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: ConversationSource,
-              settings: TrainHeads) -> None:
-    """Train, measure and export one head, unless its folder is complete. Raises ValueError for another target's."""
+def make_head(
+    name: str,
+    recipe: HeadRecipe,
+    target: LanguageModel,
+    source: ConversationSource,
+    settings: TrainHeads,
+) -> None:
+    """Train, measure and export one head, unless its folder is complete. Raises ValueError for
+    another target's."""
     out, work = settings.out / name, settings.work / name
     if (out / "training.json").exists():
         trained = json.loads((out / "training.json").read_text())["target"]
         if trained != target.fingerprint:
-            raise ValueError(f"{out}: holds a head of another target ({trained}, not {target.fingerprint}); remove it, "
-                             "or give another out=DIR")
+            raise ValueError(
+                f"{out}: holds a head of another target ({trained}, not {target.fingerprint}); "
+                "remove it, or give another out=DIR"
+            )
         print(f"{out}: complete")
         return
     torch.manual_seed(settings.seed)
@@ -80,25 +89,46 @@ def make_head(name: str, recipe: HeadRecipe, target: LanguageModel, source: Conv
     packer = partial(Packer, tokenizer, length=recipe.row_tokens, eos_ids=target.eos_ids)
     device = str(target.device)
     autocast = device != "cpu" if settings.autocast is None else settings.autocast
-    train(trainer, packer(source.train), work, device=device, seed=settings.seed, name=name,
-          identity=identity(settings), autocast=autocast)
-    ranks = measure(trainer, packer(source.held_out), device=device, seed=settings.seed, batches=settings.measure,
-                    autocast=autocast)
+    train(
+        trainer,
+        packer(source.train),
+        work,
+        device=device,
+        seed=settings.seed,
+        name=name,
+        identity=identity(settings),
+        autocast=autocast,
+    )
+    ranks = measure(
+        trainer,
+        packer(source.held_out),
+        device=device,
+        seed=settings.seed,
+        batches=settings.measure,
+        autocast=autocast,
+    )
     print(describe(name, ranks))
     trainer.export(out)
     losses = [json.loads(line) for line in (work / "loss.jsonl").read_text().splitlines()]
     file = Path(settings.data)
-    record = {"target": target.fingerprint, "recipe": recipe.model_dump(),
-              "data": file.name if file.is_file() else settings.data,
-              "seed": settings.seed,
-              "parameters": sum(p.numel() for p in trainer.head.parameters() if p.requires_grad),
-              "rank_share": [[round(share, 5) for share in step] for step in ranks], "loss": losses}
+    record = {
+        "target": target.fingerprint,
+        "recipe": recipe.model_dump(),
+        "data": file.name if file.is_file() else settings.data,
+        "seed": settings.seed,
+        "parameters": sum(p.numel() for p in trainer.head.parameters() if p.requires_grad),
+        "rank_share": [[round(share, 5) for share in step] for step in ranks],
+        "loss": losses,
+    }
     (out / "training.json").write_text(json.dumps(redacted_plain(record)) + "\n", encoding="utf-8")
 
 
 def describe(name: str, ranks: list[list[float]]) -> str:
     """Held-out agreement with the target, one line a draft step."""
-    lines = [f"{name}: held-out agreement with the target's most likely token, all earlier drafts being right"]
+    lines = [
+        f"{name}: held-out agreement with the target's most likely token, all earlier drafts "
+        "being right"
+    ]
     for k, shares in enumerate(ranks, start=1):
         lines.append(f"  draft token {k}: top-1 {shares[0]:6.1%}   top-5 {sum(shares[:5]):6.1%}")
     return "\n".join(lines)
@@ -106,7 +136,9 @@ def describe(name: str, ranks: list[list[float]]) -> str:
 
 def parsed(config: Mapping[str, Any]) -> tuple[TrainHeads, dict[str, HeadRecipe]]:
     """The settings and each requested head's recipe. Raises ValueError, one line."""
-    settings = parse(TrainHeads, {key: value for key, value in config.items() if key not in RECIPES}, "")
+    settings = parse(
+        TrainHeads, {key: value for key, value in config.items() if key not in RECIPES}, ""
+    )
     for name in settings.heads:
         check_known("heads", name, RECIPES)
     return settings, {name: parse(RECIPES[name], config, name) for name in settings.heads}
@@ -118,8 +150,12 @@ def run(config: Mapping[str, Any]) -> None:
     check_writable(settings.out, "out")
     check_writable(settings.work, "work")
     torch.set_num_threads(settings.threads or os.cpu_count() or 1)
-    target = load_model(settings.target, dtype=settings.dtype, revision=settings.target_revision,
-                        device=settings.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    target = load_model(
+        settings.target,
+        dtype=settings.dtype,
+        revision=settings.target_revision,
+        device=settings.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+    )
     source = source_of(settings)
     for name, recipe in recipes.items():
         make_head(name, recipe, target, source, settings)

@@ -1,17 +1,19 @@
 """The kinds of heads that can be trained, by the role they take in a pair (`TRAINERS`).
 
-EAGLE, EAGLE-2 and HASS: regression of the target's next final state, and its distribution through the target's LM head.
-Source: Li et al. 2024, "EAGLE", section 4.2, and the released code: SmoothL1 on the feature (weight 1), soft
-cross-entropy (weight 0.1), uniform noise on the input features. HASS (Zhang et al. 2024) unrolls 3 steps and adds the
-cross-entropy over the target's top k (k = 10).
+EAGLE, EAGLE-2 and HASS: regression of the target's next final state, and its distribution through
+the target's LM head. Source: Li et al. 2024, "EAGLE", section 4.2, and the released code: SmoothL1
+on the feature (weight 1), soft cross-entropy (weight 0.1), uniform noise on the input features.
+HASS (Zhang et al. 2024) unrolls 3 steps and adds the cross-entropy over the target's top k (k =
+10).
 
-EAGLE-3: soft cross-entropy against the target over a reduced vocabulary, unrolled over several draft steps. Source: Li
-et al. 2025, "EAGLE-3", section 3. Loss of the released training code: weights 0.8^k over 7 steps; the target's
-distribution renormalised over the draft vocabulary; no loss where its most likely token lies outside.
+EAGLE-3: soft cross-entropy against the target over a reduced vocabulary, unrolled over several
+draft steps. Source: Li et al. 2025, "EAGLE-3", section 3. Loss of the released training code:
+weights 0.8^k over 7 steps; the target's distribution renormalised over the draft vocabulary; no
+loss where its most likely token lies outside.
 
-Medusa-1: cross-entropy of each later token, weighted 0.8^k for head k. Source: Cai et al. 2024, "Medusa", section
-2.2.1. The paper's labels are the conversation's tokens. The target's distribution of those tokens as labels
-(self-distillation, section 2.3.2) teaches the same with less noise."""
+Medusa-1: cross-entropy of each later token, weighted 0.8^k for head k. Source: Cai et al. 2024,
+"Medusa", section 2.2.1. The paper's labels are the conversation's tokens. The target's distribution
+of those tokens as labels (self-distillation, section 2.3.2) teaches the same with less noise."""
 
 from __future__ import annotations
 
@@ -76,7 +78,8 @@ class MedusaRecipe(HeadRecipe):
 
 
 class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
-    """EAGLE, EAGLE-2 and HASS heads. They read no `layers`: the feature is the target's final state."""
+    """EAGLE, EAGLE-2 and HASS heads. They read no `layers`: the feature is the target's final
+    state."""
 
     def __init__(self, recipe: EagleRecipe, frozen_target: FrozenTarget) -> None:
         super().__init__(recipe, frozen_target)
@@ -86,13 +89,13 @@ class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
 
     @torch.no_grad()
     def start(self) -> None:
-        """Copy and freeze the target's embedding; make the head the identity on the feature (block expansion: both
-        output projections are zero)."""
+        """Copy and freeze the target's embedding; make the head the identity on the feature (block
+        expansion: both output projections are zero)."""
         head, size = self.head, self.head.config.hidden_size
         self.embedding.weight.copy_(self.frozen_target.target.embedding)
         self.embedding.requires_grad_(False)
         start_as_identity(head.layers[0])
-        head.fc.weight.normal_(0, 0.5 * size ** -0.5)
+        head.fc.weight.normal_(0, 0.5 * size**-0.5)
         head.fc.weight[:, size:] += torch.eye(size, device=head.fc.weight.device)
         head.fc.bias.zero_()
 
@@ -105,13 +108,17 @@ class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
     def vocabulary_parameters(self) -> list[Tensor]:
         return [self.embedding.weight]
 
-    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Steps:
+    def steps(
+        self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator
+    ) -> Steps:
         head = self.head
         features = states.hidden.to(head.fc.weight.dtype)
         if self.recipe.noise and torch.is_grad_enabled():
             uniform = torch.rand(features.shape, generator=noise).to(features) - 0.5
             features = features + self.recipe.noise * uniform
-        outs = unroll(head, self.embedding, head.fuse(features), batch, slots, self.recipe.steps, self.run)
+        outs = unroll(
+            head, self.embedding, head.fuse(features), batch, slots, self.recipe.steps, self.run
+        )
         for k, hidden in enumerate(outs):
             yield self.run(self._loss, hidden, slots.after(states.hidden, 1 + k), slots.weight[k])
 
@@ -122,7 +129,9 @@ class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
             truth = self.frozen_target.target.head(teacher)
             p = truth.softmax(-1)
         distance = F.smooth_l1_loss(hidden.float(), teacher.float(), reduction="none").mean(-1)
-        each = recipe.feature_weight * distance + recipe.token_weight * soft_cross_entropy(logits, p)
+        each = recipe.feature_weight * distance + recipe.token_weight * soft_cross_entropy(
+            logits, p
+        )
         if recipe.top_weight:
             top = p.topk(recipe.top)
             q = logits.log_softmax(-1).gather(-1, top.indices)
@@ -149,35 +158,44 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
         self.settings["draft_vocab_size"] = min(recipe.draft_vocab, config.vocab_size)
         form = form_of(frozen_target.target.source, self.settings, config)
         if not form.fuses or form.window is not None:
-            raise ModelError("layer: a head is trained on fused features and without a window; leave out "
-                             "use_aux_hidden_state and sliding_window")
+            raise ModelError(
+                "layer: a head is trained on fused features and without a window; leave out "
+                "use_aux_hidden_state and sliding_window"
+            )
         self.layers = form.features
         config_of_head = head_config(self.settings, num_hidden_layers=form.layers)
-        self.head = Eagle3Head(config_of_head, form, target_size=config.hidden_size,
-                               draft_vocab=self.settings["draft_vocab_size"]).to(frozen_target.model.device)
+        self.head = Eagle3Head(
+            config_of_head,
+            form,
+            target_size=config.hidden_size,
+            draft_vocab=self.settings["draft_vocab_size"],
+        ).to(frozen_target.model.device)
         self.start()
 
     @torch.no_grad()
     def start(self) -> None:
-        """Make the head the identity on the highest feature, where the sizes allow it (block expansion: both output
-        projections are zero)."""
+        """Make the head the identity on the highest feature, where the sizes allow it (block
+        expansion: both output projections are zero)."""
         head, size = self.head, self.head.config.hidden_size
         for layer in head.stack:
             start_as_identity(layer)
         if head.fc is not None and size == self.frozen_target.config.hidden_size:
-            head.fc.weight.normal_(0, 0.5 * size ** -0.5)
+            head.fc.weight.normal_(0, 0.5 * size**-0.5)
             head.fc.weight[:, -size:] += torch.eye(size, device=head.fc.weight.device)
             head.norm.weight.copy_(self.frozen_target.final_norm)
 
     def prepare(self, batches: Callable[[int], Batch]) -> None:
-        """Choose the draft vocabulary (the most frequent tokens of answers); copy its rows of the target's LM head."""
+        """Choose the draft vocabulary (the most frequent tokens of answers); copy its rows of the
+        target's LM head."""
         head, embedding = self.head, self.frozen_target.model.get_output_embeddings().weight
         ids = torch.arange(head.config.vocab_size)
         if head.d2t is not None and head.t2d is not None:
             counts = torch.zeros(head.config.vocab_size, dtype=torch.int64)
             for number in range(self.recipe.vocab_batches):
                 batch = batches(number)
-                counts += torch.bincount(batch.input_ids[batch.weight > 0], minlength=len(counts)).cpu()
+                counts += torch.bincount(
+                    batch.input_ids[batch.weight > 0], minlength=len(counts)
+                ).cpu()
             ids = most_frequent(counts, len(head.d2t))
             head.d2t.copy_(ids - torch.arange(len(ids)))
             head.t2d.fill_(False)[ids.to(head.t2d.device)] = True
@@ -189,19 +207,34 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
     def vocabulary_parameters(self) -> list[Tensor]:
         return [self.head.lm_head.weight]
 
-    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Steps:
+    def steps(
+        self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator
+    ) -> Steps:
         head, features = self.head, states.features
         assert features is not None, "the trainer's `layers` ask for them"
-        ids = None if head.d2t is None else torch.arange(len(head.d2t), device=head.d2t.device) + head.d2t
+        ids = (
+            None
+            if head.d2t is None
+            else torch.arange(len(head.d2t), device=head.d2t.device) + head.d2t
+        )
         embed = self.frozen_target.model.get_input_embeddings()
         dtype = head.norm.weight.dtype
-        outs = unroll(head, lambda tokens: embed(tokens).to(dtype), head.fuse(features.to(dtype)), batch, slots,
-                      self.recipe.steps, self.run)
+        outs = unroll(
+            head,
+            lambda tokens: embed(tokens).to(dtype),
+            head.fuse(features.to(dtype)),
+            batch,
+            slots,
+            self.recipe.steps,
+            self.run,
+        )
         for k, hidden in enumerate(outs):
             teacher = slots.after(states.hidden, 1 + k)
             yield self.run(self._loss, hidden, teacher, slots.weight[k], ids)
 
-    def _loss(self, hidden: Tensor, teacher: Tensor, weight: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _loss(
+        self, hidden: Tensor, teacher: Tensor, weight: Tensor, ids: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         logits = self.head.logits(hidden)
         with torch.no_grad():
             truth = self.frozen_target.target.head(teacher)
@@ -211,7 +244,9 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
                 inside = self.head.t2d[best]
                 best = torch.where(inside, torch.searchsorted(ids, best), -1)
             p = truth.softmax(-1)
-        loss = (soft_cross_entropy(logits, p) * (best >= 0) * weight).sum() / weight.sum().clamp(min=1e-6)
+        loss = (soft_cross_entropy(logits, p) * (best >= 0) * weight).sum() / weight.sum().clamp(
+            min=1e-6
+        )
         return loss, rank_of(logits, best)
 
     def export(self, folder: Path) -> None:
@@ -236,14 +271,18 @@ class MedusaTrainer(HeadTrainer[MedusaRecipe, MedusaHeads]):
         heads: Any = self.head
         return [head[-1].weight for head in heads]
 
-    def steps(self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator) -> Steps:
+    def steps(
+        self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator
+    ) -> Steps:
         hidden = slots.after(states.hidden, 0).to(self.vocabulary_parameters()[0].dtype)
         for k in range(self.recipe.steps):
             tokens = slots.after(batch.input_ids, 2 + k)
             teacher = slots.after(states.hidden, 1 + k)
             yield self.run(self._loss, k, hidden, teacher, tokens, slots.weight[k])
 
-    def _loss(self, k: int, hidden: Tensor, teacher: Tensor, tokens: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def _loss(
+        self, k: int, hidden: Tensor, teacher: Tensor, tokens: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
         logits = self.head[k](hidden)
         with torch.no_grad():
             truth = self.frozen_target.target.head(teacher)
@@ -254,15 +293,28 @@ class MedusaTrainer(HeadTrainer[MedusaRecipe, MedusaHeads]):
         return mean(each, weight), rank_of(logits, truth.argmax(-1))
 
     def export(self, folder: Path) -> None:
-        settings = {"medusa_num_heads": self.recipe.steps, "medusa_num_layers": self.recipe.blocks,
-                    "base_model_name_or_path": self.frozen_target.target.source,
-                    "hidden_size": self.head.size, "vocab_size": self.head.vocab, "torch_dtype": "bfloat16"}
+        settings = {
+            "medusa_num_heads": self.recipe.steps,
+            "medusa_num_layers": self.recipe.blocks,
+            "base_model_name_or_path": self.frozen_target.target.source,
+            "hidden_size": self.head.size,
+            "vocab_size": self.head.vocab,
+            "torch_dtype": "bfloat16",
+        }
         write_checkpoint(folder, self.head.state_dict(), settings, FILES[0])
 
 
 TRAINERS: Mapping[str, type[HeadTrainer[Any, Any]]] = {
-    "eagle3": Eagle3Trainer, "eagle": EagleTrainer, "hass": EagleTrainer, "medusa": MedusaTrainer}
+    "eagle3": Eagle3Trainer,
+    "eagle": EagleTrainer,
+    "hass": EagleTrainer,
+    "medusa": MedusaTrainer,
+}
 """The kinds of heads that can be trained, by the role they take in a pair."""
 RECIPES: Mapping[str, type[HeadRecipe]] = {
-    "eagle3": Eagle3Recipe, "eagle": EagleRecipe, "hass": EagleRecipe, "medusa": MedusaRecipe}
+    "eagle3": Eagle3Recipe,
+    "eagle": EagleRecipe,
+    "hass": EagleRecipe,
+    "medusa": MedusaRecipe,
+}
 """Role of the head in a pair -> its recipe."""

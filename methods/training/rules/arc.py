@@ -1,9 +1,10 @@
-"""Constants of ARC-Decode's bounds, measured on a target's own answers (Algorithm 1 of Appendix A.1).
+"""Constants of ARC-Decode's bounds, measured on a target's own answers (Algorithm 1 of Appendix
+A.1).
 
-At a position of an answer, t is the target's most likely token and x an alternative. JS is the Jensen-Shannon
-divergence in nats between the target's next-token distributions after t and after x, on the union of both top-K sets.
-With distance = |W(e_x - e_t)|^2 and margin = (log p(t) - log p(x))^2, Q the quantile over all positions at
-1 - risk level:
+At a position of an answer, t is the target's most likely token and x an alternative. JS is the
+Jensen-Shannon divergence in nats between the target's next-token distributions after t and after x,
+on the union of both top-K sets. With distance = |W(e_x - e_t)|^2 and margin = (log p(t) - log
+p(x))^2, Q the quantile over all positions at 1 - risk level:
 
     c = Q(JS/distance)    alpha kappa = Q(JS/margin)    tau = Q(min(c distance, alpha kappa margin))
 """
@@ -51,18 +52,31 @@ def inverse_std(embedding: Tensor) -> Tensor:
 
 
 def union_js(z1: Tensor, z2: Tensor, top: int) -> Tensor:
-    """JS in nats of two distributions given as logits [V], both restricted to the union of their `top` best tokens."""
+    """JS in nats of two distributions given as logits [V], both restricted to the union of their
+    `top` best tokens."""
     k = min(top, len(z1))
     union = torch.cat([z1.topk(k).indices, z2.topk(k).indices]).unique()
     p, q = z1[union].double().softmax(-1), z2[union].double().softmax(-1)
-    js: Tensor = (torch.special.entr((p + q) / 2) - (torch.special.entr(p) + torch.special.entr(q)) / 2).sum()
+    js: Tensor = (
+        torch.special.entr((p + q) / 2) - (torch.special.entr(p) + torch.special.entr(q)) / 2
+    ).sum()
     return js.clamp(min=0.0)
 
 
 @torch.inference_mode()
-def measure(target: LanguageModel, context: Sequence[int], answer: Sequence[int], sampling: Sampling, *, count: int,
-            top: int, alternative: Alternative, rng: np.random.Generator) -> list[BoundSample]:
-    """Measure up to `count` positions of an answer, drawn uniformly. One forward of two siblings tries both tokens."""
+def measure(
+    target: LanguageModel,
+    context: Sequence[int],
+    answer: Sequence[int],
+    sampling: Sampling,
+    *,
+    count: int,
+    top: int,
+    alternative: Alternative,
+    rng: np.random.Generator,
+) -> list[BoundSample]:
+    """Measure up to `count` positions of an answer, drawn uniformly. One forward of two siblings
+    tries both tokens."""
     ids = [*context, *answer]
     cache = target.new_cache(1, len(ids) + 2)
     keep = torch.arange(len(context) - 1, len(ids) - 1, device=target.device)
@@ -82,55 +96,84 @@ def measure(target: LanguageModel, context: Sequence[int], answer: Sequence[int]
 
 
 @torch.inference_mode()
-def next_step_js(target: LanguageModel, context: Sequence[int], answer: Sequence[int],
-                 alternatives: Mapping[int, int], top: int) -> dict[int, float]:
-    """Index in the answer -> JS in nats between the next-token distributions after its token and after the
-    alternative."""
+def next_step_js(
+    target: LanguageModel,
+    context: Sequence[int],
+    answer: Sequence[int],
+    alternatives: Mapping[int, int],
+    top: int,
+) -> dict[int, float]:
+    """Index in the answer -> JS in nats between the next-token distributions after its token and
+    after the alternative."""
     ids = [*context, *answer]
     cache = target.new_cache(1, len(ids) + 2)
     target.forward(torch.tensor([ids], device=target.device), cache, keep=1)
-    return {at: _js_after(target, cache, len(context) + at, (answer[at], alternatives[at]), top)
-            for at in sorted(alternatives, reverse=True)}  # last first, as above
+    return {
+        at: _js_after(target, cache, len(context) + at, (answer[at], alternatives[at]), top)
+        for at in sorted(alternatives, reverse=True)
+    }  # last first, as above
 
 
-def _js_after(target: LanguageModel, cache: SlotCache, length: int, tokens: tuple[int, int], top: int) -> float:
-    """JS between the distributions after two tokens, each appended to the cache's first `length`; later entries are
-    overwritten."""
+def _js_after(
+    target: LanguageModel, cache: SlotCache, length: int, tokens: tuple[int, int], top: int
+) -> float:
+    """JS between the distributions after two tokens, each appended to the cache's first `length`;
+    later entries are overwritten."""
     cache.set_lengths([length])
-    ancestors = torch.eye(2, dtype=torch.bool, device=target.device)[None]  # siblings do not see each other
+    ancestors = torch.eye(2, dtype=torch.bool, device=target.device)[
+        None
+    ]  # siblings do not see each other
     depth = torch.zeros(1, 2, dtype=torch.long, device=target.device)
     pair = torch.tensor([list(tokens)], device=target.device)
     logits = target.forward(pair, cache, ancestors=ancestors, depth=depth).logits[0]
     return float(union_js(logits[0], logits[1], top))
 
 
-def _alternative(logits: Tensor, best: int, kind: Alternative, top: int, rng: np.random.Generator) -> int:
+def _alternative(
+    logits: Tensor, best: int, kind: Alternative, top: int, rng: np.random.Generator
+) -> int:
     """The runner-up, or one of the `top` best tokens that is not the best."""
-    ranked = [token for token in logits.topk(min(top, len(logits))).indices.tolist() if token != best]
+    ranked = [
+        token for token in logits.topk(min(top, len(logits))).indices.tolist() if token != best
+    ]
     return int(ranked[0]) if kind == "runner_up" else int(rng.choice(ranked))
 
 
-def fit(positions: Sequence[BoundSample], *, delta: float, trim: float = 0.0, slack: float = 1.0) -> Bucket:
-    """The constants fitted on `positions` at risk level `delta`. `trim`: share of the largest ratios left out; `slack`:
-    divisor of tau (the released script: 0.005 and 1 - theta)."""
-    js, distance, margin = (np.array([getattr(p, name) for p in positions])
-                            for name in ("js", "embedding_distance", "margin"))
+def fit(
+    positions: Sequence[BoundSample], *, delta: float, trim: float = 0.0, slack: float = 1.0
+) -> Bucket:
+    """The constants fitted on `positions` at risk level `delta`. `trim`: share of the largest
+    ratios left out; `slack`: divisor of tau (the released script: 0.005 and 1 - theta)."""
+    js, distance, margin = (
+        np.array([getattr(p, name) for p in positions])
+        for name in ("js", "embedding_distance", "margin")
+    )
 
     def scale(raw: np.ndarray) -> float:
         ratios = np.sort(js / np.maximum(raw, SMALLEST))
-        return float(np.quantile(ratios[:math.ceil(len(ratios) * (1 - trim))], 1 - delta))
+        return float(np.quantile(ratios[: math.ceil(len(ratios) * (1 - trim))], 1 - delta))
+
     c, alpha_kappa = scale(distance), scale(margin)
     smaller = np.minimum(c * distance, alpha_kappa * margin)
-    return Bucket(c=c, alpha_kappa=alpha_kappa, tau=float(np.quantile(smaller, 1 - delta)) / slack, n=len(positions))
+    return Bucket(
+        c=c,
+        alpha_kappa=alpha_kappa,
+        tau=float(np.quantile(smaller, 1 - delta)) / slack,
+        n=len(positions),
+    )
 
 
-def fit_buckets(positions: Sequence[BoundSample], buckets: int, **options: Any) -> tuple[list[float], list[Bucket]]:
-    """Edges that divide the positions into equally full buckets by entropy, and the constants of each; `options` as
-    for `fit`. Raises ValueError for too equal positions."""
+def fit_buckets(
+    positions: Sequence[BoundSample], buckets: int, **options: Any
+) -> tuple[list[float], list[Bucket]]:
+    """Edges that divide the positions into equally full buckets by entropy, and the constants of
+    each; `options` as for `fit`. Raises ValueError for too equal positions."""
     entropies = np.array([p.entropy for p in positions])
     edges = [float(np.quantile(entropies, k / buckets)) for k in range(1, buckets)]
     place = np.searchsorted(edges, entropies, side="left")  # as torch.bucketize
     parts = [[p for p, at in zip(positions, place, strict=True) if at == k] for k in range(buckets)]
     if not all(parts):
-        raise ValueError(f"buckets={buckets}: some are empty because too many entropies are equal; use fewer")
+        raise ValueError(
+            f"buckets={buckets}: some are empty because too many entropies are equal; use fewer"
+        )
     return edges, [fit(part, **options) for part in parts]

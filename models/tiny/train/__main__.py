@@ -1,4 +1,5 @@
-"""`python -m models.tiny.train pair|rows`: train the embedded pair, freeze the rows of its benchmarks."""
+"""`python -m models.tiny.train pair|rows`: train the embedded pair, freeze the rows of its
+benchmarks."""
 
 from __future__ import annotations
 
@@ -17,9 +18,19 @@ def write_rows() -> None:
     """Write tasks/mini/rows: the first prompts of each split of each benchmark (minutes)."""
     for name in BENCHMARKS:
         file = FOLDER / f"{name}.jsonl.gz"
-        drawn = [prompt for split in ("test", "calibration", "train") for prompt in islice(prompts(name, split), ROWS)]
-        lines = [json.dumps({"id": prompt.id, "turns": list(prompt.turns), "reference": prompt.reference},
-                            ensure_ascii=False) + "\n" for prompt in drawn]
+        drawn = [
+            prompt
+            for split in ("test", "calibration", "train")
+            for prompt in islice(prompts(name, split), ROWS)
+        ]
+        lines = [
+            json.dumps(
+                {"id": prompt.id, "turns": list(prompt.turns), "reference": prompt.reference},
+                ensure_ascii=False,
+            )
+            + "\n"
+            for prompt in drawn
+        ]
         file.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
         print(file)
 
@@ -34,8 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name == "rows" and not given:
         write_rows()
         return 0
-    print(f"error: models.tiny.train {name or 'without a command'}: give pair (conf/train_pair.yaml) or rows",
-          file=sys.stderr)
+    print(
+        f"error: models.tiny.train {name or 'without a command'}: give pair "
+        "(conf/train_pair.yaml) or rows",
+        file=sys.stderr,
+    )
     return 2
 
 

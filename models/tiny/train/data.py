@@ -23,13 +23,19 @@ CALIBRATION = 64
 def conversation(example: Example) -> Conversation:
     """An example as (role, content) messages."""
     pairs = zip(example.turns, example.answers, strict=True)
-    return [message for turn, answer in pairs for message in (("user", turn), ("assistant", answer))]
+    return [
+        message for turn, answer in pairs for message in (("user", turn), ("assistant", answer))
+    ]
 
 
-def stream(seed: int, mix: Mapping[str, float], step: int, exercises: float = 0.0) -> Iterator[Conversation]:
-    """The endless training conversations of one step: the benchmarks in proportion to `mix`, and a share of exercises.
+def stream(
+    seed: int, mix: Mapping[str, float], step: int, exercises: float = 0.0
+) -> Iterator[Conversation]:
+    """The endless training conversations of one step: the benchmarks in proportion to `mix`, and a
+    share of exercises.
 
-    A pure function of its arguments. Raises TaskError for an unknown benchmark or an impossible mix."""
+    A pure function of its arguments. Raises TaskError for an unknown benchmark or an impossible
+    mix."""
     digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
     total = sum(mix.values())
     weights = {name: (1 - exercises) * weight / total for name, weight in mix.items()}
@@ -39,7 +45,11 @@ def stream(seed: int, mix: Mapping[str, float], step: int, exercises: float = 0.
 
 def embedded(seed: int, mix: Mapping[str, float]) -> ConversationSource:
     """The embedded benchmarks' training stream; their calibration split is held out."""
-    calibration = [conversation(e) for name in mix for e in islice(examples(name, "calibration", seed), CALIBRATION)]
+    calibration = [
+        conversation(e)
+        for name in mix
+        for e in islice(examples(name, "calibration", seed), CALIBRATION)
+    ]
 
     def held_out(step: int, exercises: float) -> Iterator[Conversation]:
         rng = random.Random(f"{seed}/{step}")

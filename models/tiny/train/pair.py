@@ -1,4 +1,5 @@
-"""`python -m models.tiny.train pair`: train the embedded pair on its own benchmarks (conf/train_pair.yaml)."""
+"""`python -m models.tiny.train pair`: train the embedded pair on its own benchmarks
+(conf/train_pair.yaml)."""
 
 from __future__ import annotations
 
@@ -48,16 +49,23 @@ class TrainPair(Section):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> TrainPair:
         """The typed options of a composed configuration. Raises ValueError, one line."""
-        sections = {"tokenizer": parse(TokenizerRecipe, config, "tokenizer"), "target": parse(Recipe, config, "target"),
-                    "draft": parse(Recipe, config, "draft")}
+        sections = {
+            "tokenizer": parse(TokenizerRecipe, config, "tokenizer"),
+            "target": parse(Recipe, config, "target"),
+            "draft": parse(Recipe, config, "draft"),
+        }
         return parse(cls, {**config, **sections}, "")
 
 
 def make_tokenizer(settings: TrainPair, folder: Path) -> None:
-    """Learn the tokenizer from training conversations, or take that of `tokenizer.start`, and write it to `folder`."""
+    """Learn the tokenizer from training conversations, or take that of `tokenizer.start`, and write
+    it to `folder`."""
     if (start := settings.tokenizer.start) is not None:
         if not (start / "tokenizer.json").is_file():
-            raise ValueError(f"tokenizer.start={start}: has no tokenizer.json; give a trained model's folder, or null")
+            raise ValueError(
+                f"tokenizer.start={start}: has no tokenizer.json; give a trained model's folder, "
+                "or null"
+            )
         save_tokenizer(PreTrainedTokenizerFast.from_pretrained(start), folder)
         return
     conversations = islice(stream(settings.seed, settings.mix, -1), settings.tokenizer.examples)
@@ -70,8 +78,15 @@ def make_model(settings: TrainPair, name: str, recipe: Recipe) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = AutoTokenizer.from_pretrained(settings.work / "tokenizer")
     work = settings.work / name
-    model = train(recipe, tokenizer, partial(stream, settings.seed, settings.mix), work,
-                  device=device, seed=settings.seed, name=name)
+    model = train(
+        recipe,
+        tokenizer,
+        partial(stream, settings.seed, settings.mix),
+        work,
+        device=device,
+        seed=settings.seed,
+        name=name,
+    )
     export(model, tokenizer, settings.out / name)
     record = {"recipe": recipe.model_dump(), "loss": losses(recipe.start, work)}
     (settings.out / name / "training.json").write_text(json.dumps(record))
@@ -84,7 +99,9 @@ def losses(start: str | None, work: Path) -> list[dict[str, Any]]:
         return logged
     before: list[dict[str, Any]] = json.loads(file.read_text())["loss"]
     last = before[-1]
-    return before + [{**row, **{key: last[key] + row[key] for key in ("step", "tokens")}} for row in logged]
+    return before + [
+        {**row, **{key: last[key] + row[key] for key in ("step", "tokens")}} for row in logged
+    ]
 
 
 def run(config: Mapping[str, Any]) -> None:

@@ -49,8 +49,10 @@ class Recipe(BaseModel):
     def _exits_are_inside(self) -> Recipe:
         depth = self.growth[-1].layers
         if any(e >= depth for e in self.exit_layers):
-            raise ValueError(f"exit_layers={self.exit_layers}: an early exit must come before the last of {depth} "
-                             "layers")
+            raise ValueError(
+                f"exit_layers={self.exit_layers}: an early exit must come before the last of "
+                f"{depth} layers"
+            )
         return self
 
     def plan(self) -> list[tuple[Stage, int]]:
@@ -64,5 +66,6 @@ class Recipe(BaseModel):
         return self.plan()[-1][1]
 
     def rate(self, step: int) -> float:
-        """Learning-rate factor: warm up, stay, then fall linearly to zero over the last `decay` of all steps."""
+        """Learning-rate factor: warm up, stay, then fall linearly to zero over the last `decay` of
+        all steps."""
         return min((step + 1) / self.warmup, 1.0, (self.steps - step) / (self.decay * self.steps))

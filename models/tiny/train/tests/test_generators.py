@@ -1,4 +1,5 @@
-"""The generators of the embedded benchmarks: frozen examples and rows, disjoint splits, reproducible streams."""
+"""The generators of the embedded benchmarks: frozen examples and rows, disjoint splits,
+reproducible streams."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from itertools import islice
 
 import pytest
 
-from models.tiny.train.texts import BENCHMARKS, EXERCISES, corpus, examples, normalise, prompts, split_of, worded
+from models.tiny.train.texts import (
+    BENCHMARKS,
+    EXERCISES,
+    corpus,
+    examples,
+    normalise,
+    prompts,
+    split_of,
+    worded,
+)
 from models.tiny.train.texts.phrase import either, plain, wording
 from tasks.base import TaskError
 from tasks.mini import MiniTask
@@ -29,7 +39,10 @@ def test_a_phrase_by_hand():
     assert plain(phrase) == "So he has two hats[0]"
     rng = random.Random(0)
     assert {wording(phrase, rng) for _ in range(200)} == {
-        f"{start} he {owns} hats[0]" for start in ("So", "Now", "") for owns in ("has two", "has 2", "owns 2")}
+        f"{start} he {owns} hats[0]"
+        for start in ("So", "Now", "")
+        for owns in ("has two", "has 2", "owns 2")
+    }
     assert plain(either("b", ("a", "b", "c"))) == "b"
     assert either("b", ("a", "b", "c")) == "[b|a|c]"
     assert either("a", ("a",)) == "a"
@@ -42,7 +55,9 @@ def test_all_options_are_drawn_alike():
     rng = random.Random(0)
     counts = Counter(wording("[a|b|c [d|e]]", rng) for _ in range(6000))
     assert set(counts) == {"a", "b", "c d", "c e"}
-    assert counts["a"] == pytest.approx(2000, abs=150) and counts["c d"] == pytest.approx(1000, abs=120)
+    assert counts["a"] == pytest.approx(2000, abs=150) and counts["c d"] == pytest.approx(
+        1000, abs=120
+    )
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -50,7 +65,9 @@ def test_wording_changed_no_prompt_reference_or_plain_answer(name):
     rng, digest = random.Random(f"x{name}"), blake2b()
     for _ in range(300):
         example = {**BENCHMARKS, **EXERCISES}[name].draw(rng)
-        digest.update(json.dumps([example.turns, example.answers, example.reference], sort_keys=True).encode())
+        digest.update(
+            json.dumps([example.turns, example.answers, example.reference], sort_keys=True).encode()
+        )
         assert tuple(map(plain, example.phrases)) == example.answers
     assert digest.hexdigest()[:12] == DRAWN[name]
 
@@ -82,8 +99,12 @@ def test_the_frozen_rows_are_those_that_are_drawn(name):
     for split in ("test", "calibration", "train"):
         drawn = list(islice(prompts(name, split), 40))
         held = MiniTask(name).prompts_of(split, 40)
-        assert [(prompt.id, prompt.turns) for prompt in held] == [(prompt.id, prompt.turns) for prompt in drawn]
-        assert [prompt.reference for prompt in held] == [json.loads(json.dumps(prompt.reference)) for prompt in drawn]
+        assert [(prompt.id, prompt.turns) for prompt in held] == [
+            (prompt.id, prompt.turns) for prompt in drawn
+        ]
+        assert [prompt.reference for prompt in held] == [
+            json.loads(json.dumps(prompt.reference)) for prompt in drawn
+        ]
         assert len(MiniTask(name).prompts_of(split, 1024)) == 1024
 
 
@@ -92,7 +113,10 @@ def test_the_corpus_mixes_by_weight_from_the_training_split():
     mixed = list(islice(corpus(2, weights), 1000))
     assert mixed == list(islice(corpus(2, weights), 1000))
     assert [name for name, _ in mixed].count("mini_gsm") == pytest.approx(750, abs=60)
-    assert all(split_of(example.turns) == "train" and example.id.startswith(name) for name, example in mixed)
+    assert all(
+        split_of(example.turns) == "train" and example.id.startswith(name)
+        for name, example in mixed
+    )
 
 
 def test_unknown_names_and_impossible_numbers_are_refused():

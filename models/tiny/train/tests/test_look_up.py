@@ -1,4 +1,5 @@
-"""The initial induction circuit: layer 0 records the preceding tokens, later heads find equal ones."""
+"""The initial induction circuit: layer 0 records the preceding tokens, later heads find equal
+ones."""
 
 from __future__ import annotations
 
@@ -15,12 +16,22 @@ LENGTH = 96
 def attentions(request):
     hidden, heads, kv_heads = request.param
     torch.manual_seed(1)
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=1024, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2,
-        num_attention_heads=heads, num_key_value_heads=kv_heads, tie_word_embeddings=True))
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=1024,
+            hidden_size=hidden,
+            intermediate_size=2 * hidden,
+            num_hidden_layers=2,
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            tie_word_embeddings=True,
+        )
+    )
     init_induction(model)
     model.set_attn_implementation("eager")
-    tokens = torch.randperm(1024)[:LENGTH // 2].repeat(2)[None]  # every token stands twice, half the text apart
+    tokens = torch.randperm(1024)[: LENGTH // 2].repeat(2)[
+        None
+    ]  # every token stands twice, half the text apart
     with torch.inference_mode():
         return model(tokens, output_attentions=True).attentions
 
@@ -33,7 +44,8 @@ def test_a_head_of_the_first_layer_looks_so_far_back(attentions, offset):
 
 
 def test_the_second_layer_finds_where_the_token_before_stood_earlier(attentions):
-    """Its first head compares the note "token before me" with tokens: half the text back stands the same one."""
+    """Its first head compares the note "token before me" with tokens: half the text back stands the
+    same one."""
     scores = attentions[1][0, 0]
     later = torch.arange(LENGTH // 2 + 1, LENGTH)
     found = scores[later, later - LENGTH // 2 - 1] + scores[later, later - 1]

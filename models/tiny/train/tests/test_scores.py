@@ -1,4 +1,5 @@
-"""How the embedded benchmarks are scored: every wording of the right answer scores 1, a wrong fact 0."""
+"""How the embedded benchmarks are scored: every wording of the right answer scores 1, a wrong fact
+0."""
 
 from __future__ import annotations
 
@@ -32,11 +33,20 @@ def test_every_wording_of_a_word_problem_scores_one_and_another_number_zero(seed
     example, [text] = drawn(gsm, seed)
     right = example.reference["answer"]
     assert scores.gsm(example.reference, [text]).value == 1
-    assert scores.gsm(example.reference, [text.replace(f"#### {right}", f"#### {int(right) + 1}")]).value == 0
+    assert (
+        scores.gsm(
+            example.reference, [text.replace(f"#### {right}", f"#### {int(right) + 1}")]
+        ).value
+        == 0
+    )
     for left, symbol, other, result in re.findall(r"(\d+) ([-+*/]) (\d+) = (\d+)", text):
         a, b = int(left), int(other)
         assert {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[symbol] == int(result)
-    assert "  " not in text and "[" not in text and all(part[0].isupper() for part in re.split(r"(?<=\.) ", text))
+    assert (
+        "  " not in text
+        and "[" not in text
+        and all(part[0].isupper() for part in re.split(r"(?<=\.) ", text))
+    )
 
 
 @given(SEEDS, st.sampled_from([0, 1]))
@@ -48,7 +58,9 @@ def test_every_wording_of_a_conversation_scores_one_and_another_fact_zero(seed, 
     value = random.Random(seed).choice([value for group in expected["need"] for value in group])
     texts[turn] = re.sub(rf"\b{value}\b", "", texts[turn])
     assert scores.chat(example.reference, texts).value == 0
-    assert not any("  " in text or "[" in text or ". ." in text for text in worded(example, seed).answers)
+    assert not any(
+        "  " in text or "[" in text or ". ." in text for text in worded(example, seed).answers
+    )
 
 
 @given(SEEDS)
@@ -70,7 +82,9 @@ def test_every_wording_of_a_choice_scores_one_and_another_letter_zero(seed):
     right = example.reference["answer"]
     assert scores.choice(example.reference, [text]).value == 1
     for letter in set(choice.LETTERS) - {right}:
-        assert scores.choice(example.reference, [text.replace(f"({right})", f"({letter})")]).value == 0
+        assert (
+            scores.choice(example.reference, [text.replace(f"({right})", f"({letter})")]).value == 0
+        )
 
 
 @pytest.mark.slow
@@ -81,7 +95,11 @@ def test_every_wording_of_a_summary_has_its_facts_and_another_fact_has_not(seed)
     score = scores.news(example.reference, [text])
     assert score.details == {"facts": 1} and score.value > 0.4
     number = random.Random(seed).choice(re.findall(r"\d+", text))
-    for wrong in (re.sub(rf"\b{number}\b", f"{number}0", text), f"{text} Or 77.", f"{text} So says Berlin and London."):
+    for wrong in (
+        re.sub(rf"\b{number}\b", f"{number}0", text),
+        f"{text} Or 77.",
+        f"{text} So says Berlin and London.",
+    ):
         assert scores.news(example.reference, [wrong]).details == {"facts": 0}
 
 
@@ -96,9 +114,21 @@ def test_every_wording_of_a_function_passes_its_tests(seed):
         exec(test, space)
 
 
-@pytest.mark.parametrize(("text", "answer"), [
-        ("#### 1,000", "1000"), ("#### 18.", "18"), ("#### $18", "18"), ("####18.0", "18"), ("#### -$3", "-3"),
-        ("#### 18.5", "18.5"), ("#### 7 #### 8", "8"), ("18", None), ("#### none", None), ("", None)])
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("#### 1,000", "1000"),
+        ("#### 18.", "18"),
+        ("#### $18", "18"),
+        ("####18.0", "18"),
+        ("#### -$3", "-3"),
+        ("#### 18.5", "18.5"),
+        ("#### 7 #### 8", "8"),
+        ("18", None),
+        ("#### none", None),
+        ("", None),
+    ],
+)
 def test_the_marked_number_is_read(text, answer):
     score = scores.gsm({"answer": answer or "18"}, [text])
     assert score.answer == answer
@@ -110,12 +140,26 @@ def test_the_last_number_counts_where_none_is_marked():
     assert (unmarked.value, unmarked.answer, unmarked.details["flexible"]) == (0, None, 1)
 
 
-@pytest.mark.parametrize(("text", "letter"), [
-    ("The answer is (C) copper.", "C"), ("The answer is C.", "C"), ("The right option is B", "B"), ("Answer: D", "D"),
-    ("(A)", "A"), ("E.", "E"), ("The answer is wool (C).", "C"), ("The answer is wool.", None),
-    ("It is (C). So the answer is (C).", "C"), ("It is (C), no, (D).", None),
-    ("The answer is (A) or B, so the answer is B.", None), ("The answer is Eva.", None),
-    ("A town with copper.", None), ("(F)", None), ("", None)])
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("The answer is (C) copper.", "C"),
+        ("The answer is C.", "C"),
+        ("The right option is B", "B"),
+        ("Answer: D", "D"),
+        ("(A)", "A"),
+        ("E.", "E"),
+        ("The answer is wool (C).", "C"),
+        ("The answer is wool.", None),
+        ("It is (C). So the answer is (C).", "C"),
+        ("It is (C), no, (D).", None),
+        ("The answer is (A) or B, so the answer is B.", None),
+        ("The answer is Eva.", None),
+        ("A town with copper.", None),
+        ("(F)", None),
+        ("", None),
+    ],
+)
 def test_the_letter_is_read(text, letter):
     score = scores.choice({"kind": "question", "answer": letter or "A"}, [text])
     assert (score.answer, score.value) == (letter, float(letter is not None))
@@ -141,7 +185,11 @@ def test_every_damage_to_the_answer_is_wrong(seed):
     damaged = [
         words[:place] + words[place + 1 :],
         [*words[:place], "frog", *words[place + 1 :]],
-        [*words[:place], words[place].swapcase() + ("" if words[place].isalpha() else "1"), *words[place + 1 :]],
+        [
+            *words[:place],
+            words[place].swapcase() + ("" if words[place].isalpha() else "1"),
+            *words[place + 1 :],
+        ],
         [*words, ", frog"],
     ]
     for text in damaged:
@@ -149,7 +197,8 @@ def test_every_damage_to_the_answer_is_wrong(seed):
 
 
 def test_rouge_by_hand():
-    """Longest common subsequence 3 of 4 and 6 words: precision 3/4, recall 3/6, F1 0.6; the nearer reference counts."""
+    """Longest common subsequence 3 of 4 and 6 words: precision 3/4, recall 3/6, F1 0.6; the nearer
+    reference counts."""
     reference = {"summaries": ["one two three four five six", "seven"]}
     assert scores.news(reference, ["one two six nine"]).value == pytest.approx(0.6)
     assert scores.news(reference, ["Seven."]).value == pytest.approx(1.0)
@@ -163,8 +212,15 @@ def test_a_missing_answer_scores_zero_and_a_turn_has_a_score_of_its_own(seed):
     first, second = texts
     for missing in ([], ["", ""], [first], [first, ""], ["", second]):
         assert scores.chat(example.reference, missing).value == 0.0
-    assert scores.chat(example.reference, [first, f"{second} Or 77?"]).details == {"turn_1": 1.0, "turn_2": 0.0}
-    assert scores.instruct({"answer": "a"}, []).value == scores.news({"summaries": ["a"]}, []).value == 0.0
+    assert scores.chat(example.reference, [first, f"{second} Or 77?"]).details == {
+        "turn_1": 1.0,
+        "turn_2": 0.0,
+    }
+    assert (
+        scores.instruct({"answer": "a"}, []).value
+        == scores.news({"summaries": ["a"]}, []).value
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from models.tiny.train.texts.example import Example
-from models.tiny.train.texts.operations import GERUNDS, INTEGER, NUMBERS, TEXT, WORDS, Family, Operation
+from models.tiny.train.texts.operations import (
+    GERUNDS,
+    INTEGER,
+    NUMBERS,
+    TEXT,
+    WORDS,
+    Family,
+    Operation,
+)
 from models.tiny.train.texts.phrase import either, plain
 
 TESTS = 5
