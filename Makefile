@@ -22,7 +22,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables rehearse every reports measured pictures plots test test-fast test-all attack lint structure engine-speed gpu models heads derived offline-kit measured-real lock clean
+.PHONY: help setup vllm demo tables rehearse every reports measured pictures plots test test-fast test-all attack lint engine-speed gpu models heads derived offline-kit measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,13 +73,11 @@ attack: $(READY)  ## attack store, files and sandbox, about ten minutes (docs/sa
 gpu: $(READY)  ## on a GPU, in about eight minutes: exactness, speed, the price of a cycle (docs/gpu.md; WITH=parts=exact,forward)
 	$(RUN) -m bench.gpu $(WITH)
 
-lint: $(READY)  ## ruff and mypy
+lint: $(READY)  ## ruff, import-linter and mypy
 	$(RUN) -m ruff format --check --quiet .
 	$(RUN) -m ruff check .
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 	$(RUN) -m mypy
-
-structure: $(READY)  ## check sizes of files and functions, import order, import cycles
-	$(RUN) -m tests.structure
 
 engine-speed: $(READY)  ## compare with transformers; SmolLM2 also with llama.cpp
 	$(RUN) -m bench.speed

@@ -1,0 +1,1 @@
+"""Command line and YAMLs -> a typed cell."""

@@ -1,0 +1,1 @@
+"""What a command would run, how long, with how much memory."""

@@ -1,0 +1,1 @@
+"""`report=NAME`: many cells -> one table, figure or page."""

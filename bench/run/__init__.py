@@ -1,0 +1,1 @@
+"""A cell -> its samples: models loaded, prompts decoded, scored, timed and stored."""

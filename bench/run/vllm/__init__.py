@@ -1,0 +1,1 @@
+"""`engine=vllm`: rules inside vLLM, in an environment of their own."""

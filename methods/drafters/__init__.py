@@ -1,0 +1,1 @@
+"""Drafters, each a class; a class in a file of this folder is an option `drafter=`."""

@@ -1,0 +1,1 @@
+"""Models: checkpoints, forwards, caches. The one place that touches transformers."""

@@ -1,0 +1,1 @@
+"""Trained drafter heads: EAGLE and Medusa."""

@@ -1,0 +1,1 @@
+"""Draft trees: their shapes and how they grow."""

@@ -1,0 +1,1 @@
+"""Numbers from samples: one definition a metric."""

@@ -1,0 +1,1 @@
+"""Files on disk, written so that a kill loses at most the prompts in flight."""
