@@ -74,9 +74,9 @@ def in_top(v: Verification, count: int) -> Tensor:
 class ThinkingRule(Rule):
     """A rule that may relax inside a thinking span alone.
 
-    span   everywhere or thinking. A request starts inside a span if its prompt holds the token
-           `begin` (an `end` behind it is overlooked). Of the answer's first token and of the tokens
-           of each block, begin opens the span and end closes it, from the next block on.
+    span   everywhere or thinking. A request starts inside a span if the last token `begin` of its
+           prompt stands behind the last `end`. Of the answer's first token and of the tokens of
+           each block, begin opens the span and end closes it, from the next block on.
     begin  token id that opens a thinking span; only for span=thinking.
     end    token id that closes it.
     """
@@ -107,10 +107,9 @@ class ThinkingRule(Rule):
         """thinking: [B] bool, the request is inside a thinking span."""
         if self.span == "everywhere":
             return {}
-        inside = [
-            row[-1] == self.begin or (self.begin in row and row[-1] != self.end) for row in rows
-        ]
-        return {"thinking": torch.tensor(inside, device=device)}
+        markers = (self.begin, self.end)
+        last = [next((token for token in reversed(row) if token in markers), None) for row in rows]
+        return {"thinking": torch.tensor([token == self.begin for token in last], device=device)}
 
     def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
         if self.span == "everywhere":
@@ -216,7 +215,7 @@ class RelaxedTopk(ThinkingRule):
     span
       everywhere  for every token, as ROCm ATOM does.
       thinking    `delta` inside a thinking span (`ThinkingRule`), 0 outside, as TensorRT-LLM and
-                  MAX do.
+                  MAX do. TensorRT-LLM overlooks an `end` in the prompt, behind its `begin`.
 
     delta = 0 keeps the argmax and exact ties with it among the top N; top_n = 1 is greedy matching.
     No setting is lossless above temperature 0. Chains only.

@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy import stats
 
+from methods import registry
 from methods.rules import fsd
 from methods.rules.base import Rule
 from methods.rules.dropmatch import words
@@ -245,3 +246,23 @@ def test_what_top_k_removed_is_in_no_set() -> None:
     )
     assert float(processed.accept[0, 3]) < 1e-6 < 1.0 == float(paper.accept[0, 3])
     torch.testing.assert_close(processed.emitted, processed.p, atol=2e-4, rtol=0.0)
+
+
+@pytest.mark.parametrize("name", ["near_top", "relaxed_topk"])
+def test_a_prompt_opens_a_span_by_its_last_marker(name: str) -> None:
+    """vLLM's state holder: inside where the last `begin` stands behind the last `end`."""
+    rule = registry.rule(name)(span="thinking", begin=7, end=9)
+    inside = {
+        (1, 2): False,
+        (7,): True,
+        (7, 1): True,
+        (9, 7): True,
+        (7, 9): False,
+        (7, 1, 9, 1, 2): False,
+        (1, 9): False,
+        (7, 9, 1, 7, 1): True,
+        (7, 7, 9): False,
+        (9, 9, 7, 9, 1): False,
+    }
+    state = rule.start(list(inside), torch.device("cpu"))
+    assert state["thinking"].tolist() == list(inside.values())
