@@ -7,16 +7,15 @@ import hashlib
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from bench.config.paths import PROJECT, command_line, shown
+from methods.engine.processor import described, product_library
 from results.store.errors import redacted, redacted_word
 
 PACKAGES = (
@@ -113,8 +112,9 @@ def environment(
         "lock": _lock(),
         "packages": {name: found for name in PACKAGES if (found := _version(name)) is not None},
         "cpu": {
-            "model": _cpu("model name") or platform.processor() or platform.machine(),
+            "model": described("model name") or platform.processor() or platform.machine(),
             "family": _family(),
+            "products": product_library(described("vendor_id")),
             "cores": len(os.sched_getaffinity(0)),
             "threads": torch.get_num_threads(),
         },
@@ -156,18 +156,9 @@ def _code() -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _cpu(key: str) -> str:
-    """What Linux says of the first processor; empty where it does not."""
-    info = Path("/proc/cpuinfo")
-    match = (
-        re.search(rf"^{key}\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
-    )
-    return match[1] if match else ""
-
-
 def _family() -> str:
     """`family 25, model 17`: the microarchitecture, which processors of one name do not share."""
-    known = {name: _cpu(key) for name, key in (("family", "cpu family"), ("model", "model"))}
+    known = {name: described(key) for name, key in (("family", "cpu family"), ("model", "model"))}
     return (
         ", ".join(f"{name} {value}" for name, value in known.items() if value)
         or "microarchitecture unknown"

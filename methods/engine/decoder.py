@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from methods.engine.cache import SlotCache
+from methods.engine.processor import described, product_library
 from methods.engine.products import Matrix, Products
 
 
@@ -85,14 +86,18 @@ class Rotary:
         return cos[:, :, None], torch.cat([-sin[..., :half], sin[..., half:]], -1)[:, :, None]
 
 
+BY_ONEDNN = torch.backends.mkldnn.is_available() and (
+    product_library(described("vendor_id")) == "oneDNN"
+)
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [..., in], weight [out, in] -> [..., out], as F.linear.
 
-    On the CPU in float32 oneDNN multiplies: up to twice as fast as the BLAS behind F.linear on
-    processors that are not its maker's. A single token is left to F.linear, which reads the weights
-    faster."""
+    On the CPU in float32 oneDNN multiplies where `product_library` names it. A single token is left
+    to F.linear, which reads the weights faster."""
     fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > x.shape[-1]
-    if fits and torch.backends.mkldnn.is_available() and not torch.is_grad_enabled():
+    if fits and BY_ONEDNN and not torch.is_grad_enabled():
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
     return F.linear(x, weight, bias)
