@@ -90,7 +90,7 @@ def write(settings: Exchange, name: str) -> None:
     if not files:
         raise ValueError(
             f"store.dir={store.root}: no cell with answers matches cells={settings.cells}; "
-            "python -m bench.status shows what the store holds"
+            "`ls` of it shows the names of its cells"
         )
 
 

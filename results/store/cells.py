@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from results.store.errors import StoreError, one_line
-from results.store.files import Holder, append_line, content_of, held, holder, remove, replace_text
+from results.store.files import append_line, content_of, held, remove, replace_text
 from results.store.records import (
     KEY,
     RECORDS,
@@ -153,10 +153,6 @@ class CellFolder:
                 yield self
             finally:
                 self._locked = False
-
-    def holder(self) -> Holder | None:
-        """The process that writes the cell now."""
-        return holder(self.path / ".lock")
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write cell.yaml: the schema of the cell's files, plain data in the order given, and their

@@ -8,7 +8,6 @@ A file system that refuses them is an error."""
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import json
 import logging
@@ -264,16 +263,3 @@ def held(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def holder(path: Path) -> Holder | None:
-    """The process that holds the lock file now; the file need not be there, nor be writable. Raises
-    StoreError for a file system without locks."""
-    if not path.exists():
-        return None
-    with writing(path), open(path, encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return Holder.of(path)
-    return None

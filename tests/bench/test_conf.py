@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from contextlib import nullcontext
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
 
 from bench.config.cell import Cell
 from bench.config.command import check_effects
@@ -27,7 +25,6 @@ from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import ALL, EVERY, LIST, load_report
 from bench.reports.steps import KINDS
 from bench.reports.sweep import plan_of_sweep
-from bench.schema import FOLDER, schemas
 from methods import registry
 from results.reports.spec import parse_report
 from tasks import registry as task_registry
@@ -42,7 +39,6 @@ OWN_COMMANDS = {
     "merge.yaml",
     "mismatches.yaml",
     "offline_kit.yaml",
-    "status.yaml",
     "train_heads.yaml",
     "train_judge.yaml",
     "train_pair.yaml",
@@ -344,50 +340,6 @@ def test_a_classifier_that_people_label_is_left_out(hydra) -> None:
         for coords in (point.coords for point in plan.spec.points())
         if "judge" in coords
     }
-
-
-MADE = schemas()
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_a_schema_is_current(name: str) -> None:
-    held = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    assert held == json.loads(json.dumps(MADE[name])), "run `python -m bench.schema`"
-
-
-@pytest.mark.parametrize(
-    "path",
-    [path for name in MADE for path in sorted((CONF / name).glob("*.yaml"))],
-    ids=lambda path: f"{path.parent.name}/{path.stem}",
-)
-def test_a_yaml_keeps_to_its_schema(path: Path) -> None:
-    made = Draft202012Validator(MADE[path.parent.name])
-    assert not [
-        error.message
-        for error in made.iter_errors(yaml.safe_load(path.read_text(encoding="utf-8")))
-    ]
-
-
-def test_editors_know_the_schemas() -> None:
-    settings = json.loads((CONF.parent / ".vscode" / "settings.json").read_text(encoding="utf-8"))
-    assert settings["yaml.schemas"] == {
-        f"conf/schema/{name}.json": f"**/{name}/*.yaml" for name in sorted(MADE)
-    }
-
-
-@pytest.mark.parametrize(
-    ("kind", "section"),
-    [
-        ("report", {"name": "x", "kind": "table", "values": ["speedupp"]}),
-        ("report", {"name": "x", "rowz": ["A"]}),
-        ("report", {"name": "x", "kind": "table", "axes": {"A": [{"labell": "a"}]}}),
-        ("pair", {"nodes": "many"}),
-        ("rule", {"name": "mars", "thetta": 0.9}),
-        ("drafter", {"name": "eagle3", "total": -1}),
-    ],
-)
-def test_a_mistake_does_not_keep_to_it(kind: str, section: dict) -> None:
-    assert not Draft202012Validator(MADE[kind]).is_valid(section)
 
 
 PAGE = (PROJECT / "docs" / "papers.md").read_text(encoding="utf-8")

@@ -1,107 +1,19 @@
-"""Commands over a store: its status, its page, and files for other programs."""
+"""Commands over a store: its page, and files for other programs."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import json
-import os
 import shutil
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import exchange, status, view
+from bench import exchange, view
 from results.store.cells import Store
 from tests.helpers.commands import run
-from tests.helpers.generated_store import Writer
-
-IDS = [f"p{i}" for i in range(8)]
-BASE = "tiny-ar"
-CONFIG = {
-    "pair": {"name": "tiny"},
-    "task": {"name": "mini_gsm"},
-    "decoding": {"temperature": 0.5},
-    "baseline": BASE,
-}
-
-
-def write(
-    root: Path, key: str, answered: int = 8, complete: bool = True, timed: int = 2, **config: object
-) -> None:
-    Writer(root, IDS[:answered], min(timed, answered)).write(
-        key, {**CONFIG, "name": key, **config}, key == BASE, complete
-    )
-
-
-def began(store: Store, key: str, **run: int) -> None:
-    """Write the environment record that a run writes before the first prompt."""
-    store.cell(key).write_environment({"run": run})
-
-
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
-    assert status.main(words) == 0
-    return capsys.readouterr().out.splitlines()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    """Cells of one group: a baseline, one complete, one failed, one left open."""
-    root = tmp_path / "store"
-    write(root, BASE, timed=0)
-    write(root, "tiny-mars-1")
-    write(root, "tiny-mars-2", answered=3, complete=False)
-    write(root, "tiny-mars-3", answered=2, complete=False, timed=0)
-    Store(root).cell("tiny-mars-3").write_failure("CUDA out of memory")
-    return Store(root)
-
-
-def test_what_is_done_failed_and_open(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    first, *rest = shown(capsys, f"store.dir={store.root}")
-    assert first == f"{store.root}: 4 cells in 1 group: 2 complete, 1 failed, 1 open"
-    assert "failed: tiny-mars-3: CUDA out of memory" in rest
-    [row] = [line for line in rest if "tiny, mini_gsm, T = 0.5" in line]
-    assert [word for word in row.split() if word.isdigit()] == [
-        "4",
-        "2",
-        "1",
-        "1",
-        "21",
-        "23",
-        "4",
-        "4",
-    ]
-
-
-def test_a_group_that_is_done_has_no_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path / "store", BASE, timed=0)
-    write(tmp_path / "store", "tiny-mars-1")
-    assert shown(capsys, f"store.dir={tmp_path / 'store'}") == [
-        f"{tmp_path / 'store'}: 2 cells in 1 group: 2 complete"
-    ]
-
-
-def test_who_works_on_a_group(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    with ExitStack() as locks:
-        for key in ("tiny-mars-2", "tiny-mars-9"):
-            locks.enter_context(store.cell(key).lock())
-        began(store, "tiny-mars-2", prompts=8, timed=4)
-        row, other = map(json.loads, shown(capsys, f"store.dir={store.root}", "summary=json"))
-    assert (other["group"], other["not begun"], other["held by"].split()[1]) == (
-        "not begun",
-        1,
-        str(os.getpid()),
-    )
-    assert row["running"] == 1 and row["complete"] == 2 and row["failed"] == 1
-    assert row["held by"].startswith("process ") and " since " in row["held by"]
-    assert (row["answers"], row["of"]) == (21, 27) and (row["timed"], row["of timed"]) == (4, 6)
-    assert (
-        json.loads(shown(capsys, f"store.dir={store.root}", "summary=json")[0])["held by"] is None
-    )
 
 
 @pytest.fixture(scope="module")
