@@ -4,9 +4,8 @@ A row is a verified position: every node of a draft, and after the last kept one
 drawn. Positions past the end of an answer are left out. Columns:
 
   cycle               number of the cycle in the answer, from 0
-  node, parent, depth place in the cycle's tree; the root is node 0 and has no row. The drawn token
-  is node -1, its
-                      parent the last kept node
+  node, parent, depth place in the cycle's tree; the root is node 0 and has no row. The drawn
+                      token is node -1, its parent the last kept node
   rank                siblings before the node
   token               token id
   top1 … top5, p1 … p5   the target's likeliest tokens in the context and their raw probabilities;

@@ -101,8 +101,7 @@ class CellWork:
 
     good     id -> sample on disk.
     answered the prompts of samples on disk whose hash is known, those of the baseline included:
-    they are checked
-             before a prompt of this cell is decoded.
+             they are checked before a prompt of this cell is decoded.
     traces   None where none are asked for.
     covered  ids of the prompts that are traced or need not be.
     open     prompts not yet handed out.

@@ -18,14 +18,11 @@ class Decision:
     """A rule's local decisions, all nodes at once.
 
     accept           [B, N] bool  the node is kept if it is tested, i.e. if its parent was kept and
-                     its earlier siblings
-                                  were not. The root's entry is ignored.
+                                  its earlier siblings were not. The root's entry is ignored.
     lossless_accept  [B, N] bool  what the lossless test (greedy matching at T=0) decides with the
-                     same random numbers;
-                                  None for a rule that is lossless itself.
+                                  same random numbers; None for a rule that is lossless itself.
     flags            name -> [B, N] bool per context: events worth counting, such as a threshold
-                     that has no meaning
-                                  there. Any name is allowed.
+                     that has no meaning there. Any name is allowed.
     """
 
     accept: Tensor
@@ -46,11 +43,9 @@ class Walk:
     last      [B] int64    its deepest node.
     length    [B] int64    accepted draft tokens, the root not counted.
     relaxed   [B, N] bool  kept nodes that the lossless test rejects and whose token is not the
-              target's argmax; None
-                           for a rule that is lossless itself.
+                           target's argmax; None for a rule that is lossless itself.
     greedier  [B, N] bool  kept nodes that the lossless test rejects although their token is the
-              target's argmax; None
-                           likewise.
+                           target's argmax; None likewise.
     flags     name -> [B, N] bool  the rule's flags in the contexts of the path.
     """
 

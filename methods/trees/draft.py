@@ -23,8 +23,7 @@ class Draft:
 
     tokens     [B, N] int64    node 0 is the root: the last committed token, not yet in the cache.
     parents    [B, N] int64    -1 for the root; a parent's index is smaller than its children's.
-               Siblings are in
-                               draft order, best first.
+                               Siblings are in draft order, best first.
     ancestors  [B, N, N] bool  ancestors[b, i, j]: j is i or an ancestor of i (the attention mask
                among nodes).
     depth      [B, N] int64    root 0.
@@ -37,9 +36,8 @@ class Draft:
                rows of nodes that the drafter did not expand are unspecified. None for drafters
                without a distribution.
     q          [B, N] float32  draft probability of the node's own token given its parent (root: 1).
-                               For sampled
-               candidates under the processed draft distribution, otherwise under the raw softmax.
-               None as above.
+                               For sampled candidates under the processed draft distribution,
+                               otherwise under the raw softmax. None as above.
     hidden     [B, N, H] the draft model's final-norm hidden states behind each node's own token, or
                None.
     chain      every node has one child: accepted nodes are a prefix, nothing has to be compacted.
@@ -48,8 +46,8 @@ class Draft:
     sizes      the number of nodes at each depth, the root's 1 first, if all rows share it and nodes
                are ordered by depth; None where the drafter does not know it.
     extra_nodes  number of trailing nodes that the target processes but that are not candidates:
-                 rules do not see them,
-               and the target's argmax after each goes to `Proposer.on_extra_outputs`.
+                 rules do not see them, and the target's argmax after each goes to
+                 `Proposer.on_extra_outputs`.
 
     `parents`, `ancestors`, `depth` may have a leading dimension of 1 when all rows share the shape.
     """
