@@ -22,7 +22,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables rehearse every reports measured pictures plots test test-fast test-all attack lint engine-speed gpu models heads derived offline-kit measured-real lock clean
+.PHONY: help setup vllm demo tables rehearse every reports measured pictures plots test test-fast test-all attack lint engine-speed gpu models heads derived measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -94,9 +94,6 @@ derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJud
 	$(RUN) -m bench.train judge out=models/tiny/autojudge.json
 	$(RUN) -m bench.train judge task=mini_code prompts=60 out=models/tiny/autojudge_code.json
 	$(RUN) -m bench.train mismatches out=models/tiny/answers.json
-
-offline-kit: $(READY)  ## all that a machine without a network needs, in outputs/offline_kit (WITH='python=3.11 have=FILE'; docs/gpu.md)
-	$(RUN) -m bench.offline_kit $(WITH)
 
 measured-real: $(READY)  ## measure SmolLM2's reports (many hours; resumable; WITH=dry_run=true: how long), keep their files
 	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 store.dir=outputs/measured_real/store output.dir=outputs/measured_real output.keep=results/measured/smollm2_cpu $(WITH)

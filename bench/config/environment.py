@@ -4,7 +4,6 @@ keeps it."""
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import subprocess
@@ -86,8 +85,6 @@ VARIABLES = frozenset(
 """Environment variables that matter to a measurement; no others are recorded."""
 LOCK = PROJECT / "requirements.lock"
 DECIDE = ("bench", "methods", "tasks", "conf")
-COMMIT = PROJECT / "commit.json"
-"""In a checkout that an offline kit has installed: the commit that the kit was made of."""
 
 
 def environment(
@@ -184,11 +181,8 @@ def _accelerator(device: str) -> dict[str, Any] | None:
 
 @cache
 def checked_out() -> dict[str, Any] | None:
-    """The commit of the project and whether tracked files differ from it, or differed when the
-    offline kit was made that this checkout comes from; None outside a repository. Kept results
-    (`output.keep`) are no difference."""
-    if COMMIT.is_file():
-        return dict(json.loads(COMMIT.read_text(encoding="utf-8")))
+    """The commit of the project and whether tracked files differ from it; None outside a
+    repository. Kept results (`output.keep`) are no difference."""
     commit = _output("git", "-C", str(PROJECT), "rev-parse", "HEAD")
     if commit is None:
         return None

@@ -38,7 +38,6 @@ OWN_COMMANDS = {
     "gpu.yaml",
     "merge.yaml",
     "mismatches.yaml",
-    "offline_kit.yaml",
     "train_heads.yaml",
     "train_judge.yaml",
     "train_pair.yaml",
