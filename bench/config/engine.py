@@ -95,12 +95,6 @@ class Engine(Section):
     memory: float = Field(0.4, gt=0, le=0.95, exclude_if=lambda share: share == 0.4)
     cpu_cache_gib: int = Field(1, ge=1, exclude_if=lambda size: size == 1)
 
-    @field_validator("name", mode="before")
-    @classmethod
-    def _renamed(cls, name: Any) -> Any:
-        """Cells of older stores call this project's engine `lab`."""
-        return "native" if name == "lab" else name
-
     @field_validator("decoder")
     @classmethod
     def _divisible(cls, decoder: DecoderName, info: ValidationInfo) -> DecoderName:

@@ -130,11 +130,7 @@ class CellWork:
         traces = None if tracing == "none" else TraceFolder(claim.folder)
         good = {sample.id: sample for sample in claim.folder.good_samples()}
         covered = traces.covered() if traces is not None and tracing == "all" else set(good)
-        hashes = {
-            sample.id: sample.prompt_sha256
-            for sample in (*baseline, *good.values())
-            if sample.prompt_sha256
-        }
+        hashes = {sample.id: sample.prompt_sha256 for sample in (*baseline, *good.values())}
         answered = tuple((prompt, hashes[prompt.id]) for prompt in prompts if prompt.id in hashes)
         work = cls(claim, prompts, good, traces, covered, [], answered)
         work.open = [prompt for prompt in work.prompts if work.lacks(prompt)]

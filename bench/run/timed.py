@@ -249,7 +249,7 @@ class Rotation:
         timed, known = {}, [prompt for prompt in chunk if prompt.id in expected]
         check_prompts(
             method.target,
-            [(prompt, before) for prompt in known if (before := expected[prompt.id].prompt_sha256)],
+            [(prompt, expected[prompt.id].prompt_sha256) for prompt in known],
         )
         answers = answer(method, known, self.limits, self._stream)
         for prompt in known:

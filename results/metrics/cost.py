@@ -277,8 +277,8 @@ class Clock:
         recorded."""
         if len(sample.nodes) != len(sample.committed):
             raise StoreError(
-                f"prompt {sample.id}: recorded before cycles had their number of nodes, which a "
-                "cost profile needs; decode the cell anew into another store (store.dir=FOLDER)"
+                f"prompt {sample.id}: its engine does not record the nodes of each cycle, which a "
+                "cost profile needs; decode with engine=native"
             )
         nodes, rest = np.array(sample.nodes, dtype=int), self.profile.rest
         steps = {levels: self._forwards(levels) for levels in set(sample.levels)}

@@ -44,8 +44,6 @@ class Summary:
     is_baseline          the autoregressive cell, which is its own baseline
     asked                prompts that the command asked for; None: all of the task
     timed                prompts timed
-    retimed, stalled     of these, prompts timed again after a stall of the machine, in the cell or
-                         its baseline; those whose last repeat was stalled too
     unscored             answers that the machine could not score, of the cell and of its baseline:
                          no accuracy is known
     tokens, cycles       emitted tokens, draft–verify cycles
@@ -69,8 +67,6 @@ class Summary:
     is_baseline: bool = False
     asked: int | None = None
     timed: int = 0
-    retimed: int = 0
-    stalled: int = 0
     unscored: int = 0
     tokens: int = 0
     cycles: int = 0
@@ -264,11 +260,9 @@ def _counted(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _timed(rows: Sequence[Timed]) -> dict[str, Any]:
-    """How much was timed, and how many prompts the machine stalled."""
+    """How much was timed."""
     return {
         "timed": len(rows),
-        "retimed": sum(any(run.repeated for run in row.runs) for row in rows),
-        "stalled": sum(any(run.stalled for run in row.runs) for row in rows),
         "prefill_s": float(sum(row.own.prefill_s for row in rows)),
         "decode_s": float(sum(row.own.decode_s for row in rows)),
     }

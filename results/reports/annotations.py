@@ -92,7 +92,6 @@ class Annotator:
                 self._drift(result.conditions),
                 shared(result.conditions),
             ]
-            notes += stalls(summary)
             if (
                 metric.estimator.clocked
                 and 0 < summary.timed <= LEAST_FREEDOM
@@ -209,20 +208,6 @@ def shared(held: Conditions | None) -> str:
     """That workers of a launcher shared the machine with the timed pass."""
     beside = held is not None and any(session.shared for session in held.sessions)
     return "timed while other workers may have run on the machine" if beside else ""
-
-
-def stalls(summary: Summary) -> list[str]:
-    """What the machine did to the timed prompts of a cell and its baseline."""
-    notes = [
-        Note(f"{count} of {summary.timed} timed prompts {said}", f"some timed prompts {said}")
-        for count, said in (
-            (summary.retimed, "were timed again after the machine had stalled"),
-            (summary.stalled, "were stalled in every repeat: the machine was not free"),
-        )
-    ]
-    return [
-        note for count, note in zip((summary.retimed, summary.stalled), notes, strict=True) if count
-    ]
 
 
 def remarks(summary: Summary, with_speed: bool) -> list[str]:

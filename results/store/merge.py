@@ -11,7 +11,7 @@ from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
 from results.store.files import check_writable, copy_file, copy_files
 from results.store.records import TRACE, files_of
-from results.store.sample import TREES, FailedSample, Record, Sample, Timed, changed_prompt
+from results.store.sample import FailedSample, Record, Sample, Timed, changed_prompt
 
 NATS = 1e-3
 """Relative tolerance of likelihoods: batches and processors differ in how they round sums."""
@@ -137,8 +137,8 @@ def difference(own: Iterable[Record], other: Iterable[Record]) -> str:
 
 def _difference(own: Sample, other: Sample) -> str:
     """How two samples of a prompt differ: in the prompt, the token or the field that does first;
-    likelihoods by more than `NATS`. Distortion, whose last digits depend on the batch, and what a
-    sample of an earlier schema does not know are equal."""
+    likelihoods by more than `NATS`. Distortion, whose last digits depend on the batch, is not
+    compared."""
     if reason := changed_prompt(own, other):
         return reason
     if own.output_ids != other.output_ids:
@@ -153,12 +153,7 @@ def _difference(own: Sample, other: Sample) -> str:
     ):
         return f"{own.id} in nll"
     scores = ("score", "answer", "details", "unscored") if own.unscored or other.unscored else ()
-    unknown = [
-        name
-        for name in (*TREES, "prompt_sha256")
-        if not (getattr(own, name) and getattr(other, name))
-    ]
-    skipped = {"nll", "distortion", *scores, *unknown}
+    skipped = {"nll", "distortion", *scores}
     return next(
         (
             f"{own.id} in {field.name}"

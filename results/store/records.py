@@ -40,9 +40,7 @@ FILES = frozenset(
 TRACE = "trace"
 _TRACE_FILE = re.compile(r"\d{5,}\.parquet|failure\.json")
 SCHEMA = 2
-"""Version of the files of a cell. Raise it when the meaning of a file changes, and keep reading
-older versions; cells without a schema have version 1. Since 2 a sample has its prompt's hash and
-what each cycle's tree held."""
+"""Version of the files of a cell. Raise it when the meaning of a file changes."""
 NESTING, LARGEST = (b"[", b"{", b"- ", b"? "), 1 << 20
 """Tokens that begin a level of nesting, except indentation, which takes many bytes; size of a large
 file in bytes."""
@@ -114,7 +112,7 @@ def settings_digest(key: str, config: Mapping[str, Any]) -> str:
 
 def read_config(path: Path, content: bytes) -> dict[str, Any] | None:
     """The configuration of a cell.yaml with this content, without its schema and digest; None for
-    an empty file. Raises StoreError for anything else, for a later schema, and where it was changed
+    an empty file. Raises StoreError for anything else, for another schema, and where it was changed
     since it was written."""
     try:
         config = _load(content)
@@ -126,10 +124,10 @@ def read_config(path: Path, content: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(config, dict):
         raise StoreError(f"{path} is no configuration: remove it to write it again")
-    if (schema := config.pop("schema", 1)) not in range(1, SCHEMA + 1):
+    if (schema := config.pop("schema", None)) != SCHEMA:
         raise StoreError(
-            f"{path}: schema {schema}: this version reads schemas up to {SCHEMA}; use the "
-            "version that wrote it, or a later one"
+            f"{path}: schema {schema}: this version reads schema {SCHEMA}; use the version that "
+            "wrote it"
         )
     digest = config.pop("digest", None)
     try:

@@ -5,7 +5,7 @@ an LLM judge."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -18,8 +18,6 @@ from results.store.records import whole_lines
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 OMITTED: dict[str, Any] = {"flags": {}, "group": None, "unscored": False, "distortion": None}
 """Fields that a line leaves out at these values."""
-TREES = ("nodes", "levels")
-"""Counts that lines of schema 1 do not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +59,7 @@ class Sample(Counts):
     """One decoded prompt. Lists are one entry per turn, or per draft–verify cycle over all turns.
 
     id             the prompt's id, unique within its cell
-    prompt_sha256  hash of what the task gives, as token ids (`bench.run.answer.prompt_sha256`);
-                   None in a line of schema 1
+    prompt_sha256  hash of what the task gives, as token ids (`bench.run.answer.prompt_sha256`)
     output_ids     emitted tokens, all turns, cut behind the end
     texts          the answer of each turn
     turn_tokens    emitted tokens of each turn
@@ -77,14 +74,11 @@ class Sample(Counts):
     unscored       the machine that decoded it could not score it; a later line gives the score
     distortion     how far the rule's law is from the target's; None where it is not known or was
                    not computed
-
-    A line of schema 1 does not say what each cycle's tree held: `nodes` and `levels` are then
-    empty.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     id: str
-    prompt_sha256: str | None
+    prompt_sha256: str
     output_ids: list[int]
     texts: list[str]
     turn_tokens: list[int]
@@ -113,31 +107,15 @@ class FailedSample:
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Schema1(Sample):
-    """A line of schema 1, which also held the joined texts and the cell's seed."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    prompt_sha256: str | None = None
-    nodes: list[int] = field(default_factory=list)
-    levels: list[int] = field(default_factory=list)
-    text: str
-    seed: int
-
-
 Record = Sample | FailedSample
-_SAMPLE, _SCHEMA_1, _FAILED = TypeAdapter(Sample), TypeAdapter(_Schema1), TypeAdapter(FailedSample)
+_SAMPLE, _FAILED = TypeAdapter(Sample), TypeAdapter(FailedSample)
 
 
 def changed_prompt(before: Sample, now: Sample) -> str:
-    """How to say that two samples answer different prompts; empty where they do not, as far as
-    their hashes are known."""
-    hashes = before.prompt_sha256, now.prompt_sha256
-    return (
-        ""
-        if None in hashes or hashes[0] == hashes[1]
-        else another_prompt(now.id, str(hashes[0]), str(hashes[1]))
-    )
+    """How to say that two samples answer different prompts; empty where they do not."""
+    if before.prompt_sha256 == now.prompt_sha256:
+        return ""
+    return another_prompt(now.id, before.prompt_sha256, now.prompt_sha256)
 
 
 def another_prompt(prompt: str, before: str, now: str) -> str:
@@ -162,17 +140,10 @@ def from_json(text: bytes) -> Record:
     try:
         return _SAMPLE.validate_json(text)
     except ValidationError as invalid:
-        for older in (_SCHEMA_1, _FAILED):
-            try:
-                record = older.validate_json(text)
-            except ValidationError:
-                continue
-            return (
-                record
-                if isinstance(record, FailedSample)
-                else Sample(**{one.name: getattr(record, one.name) for one in fields(Sample)})
-            )
-        raise ValueError(first_fault(invalid)) from None
+        try:
+            return _FAILED.validate_json(text)
+        except ValidationError:
+            raise ValueError(first_fault(invalid)) from None
 
 
 def read_records(path: Path, content: bytes) -> list[Record]:
@@ -197,25 +168,13 @@ class FirstDifference:
     at       index of the first differing token, all turns
     margin   difference of the target's two largest raw logits in the context before it, float32
     between  probability, under the target, of the ids strictly between the two tokens; None at
-             temperature 0, where one answer ends, and in older records
+             temperature 0 and where one answer ends
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     at: int
     margin: float
     between: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stalled:
-    """A run that the machine stalled and that was timed again, of records that watched stalls;
-    fields as in `TimedRun`."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    prefill_s: float
-    decode_s: float
-    wall_s: float
-    cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +187,6 @@ class TimedRun:
     decode_s   seconds of decoding, prefill and tokenisation excluded; in a batch, the batch's
                divided by its rows
     parted     None where its tokens equal those of the quality pass
-    wall_s, cpu_s, stalled, repeated  of records that watched stalls, by CPU time over wall time:
-                                      seconds of the whole
-               answer, CPU seconds of all threads meanwhile, whether the machine stalled this run
-               too, and the runs before it that it stalled
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -240,10 +195,6 @@ class TimedRun:
     prefill_s: float
     decode_s: float
     parted: FirstDifference | None = None
-    wall_s: float | None = None
-    cpu_s: float | None = None
-    stalled: bool = False
-    repeated: tuple[Stalled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

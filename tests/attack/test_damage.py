@@ -30,8 +30,6 @@ CLOCK = (
     "accept_share",
     "prefill_share",
     "head_share",
-    "retimed",
-    "stalled",
 )
 """Parts of the names of what differs from run to run: what the clock said, and the digest of the
 samples file."""

@@ -27,6 +27,7 @@ from methods.engine import user_cache
 from methods.engine.fingerprints import fingerprint, unhashed
 from methods.engine.source import ModelError
 from tasks.base import TaskError
+from tests.helpers.old_archives import renamed
 
 
 @pytest.fixture
@@ -219,7 +220,7 @@ def committed() -> dict[str, dict[str, Any]]:
                         file.extractfile(member),
                         Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
                     )
-                    found[Path(member.name).parent.name] = config
+                    found[Path(member.name).parent.name] = renamed(config)
     return found
 
 

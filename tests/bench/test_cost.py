@@ -3,7 +3,6 @@ cells."""
 
 from __future__ import annotations
 
-import tarfile
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from bench.run import cost_profile
 from bench.run.cost_profile import Size, Times, costs_of, drafting, rising, verification
 from bench.run.session import Session
 from results.metrics.cost import Check, Clock, Rest, check_of, stated
-from results.store.cells import Store
 from results.store.errors import one_line
 from tests.bench.conftest import Command
 from tests.helpers import synthetic_cells
+from tests.helpers.old_archives import unpacked
 from tests.helpers.summaries import written
 
 FILES = sorted((CONF / "cost").glob("*.yaml"))
@@ -289,10 +288,9 @@ def test_a_report_of_another_machine_needs_no_clock(command: Command) -> None:
 
 @pytest.mark.slow
 def test_a_check_is_that_of_the_archives(tmp_path: Path) -> None:
-    for path in (CONF.parent / "results" / "measured" / "embedded_cpu").glob("store*.tar.xz"):
-        with tarfile.open(path) as archive:
-            archive.extractall(tmp_path, filter="data")
+    archives = CONF.parent / "results" / "measured" / "embedded_cpu"
+    store = unpacked(archives, tmp_path / "store")
     profile = load(CONF / "cost" / "epyc_tiny.yaml")
-    found = check_of(list(cost.predictions(Store(tmp_path / "store"), profile, "tiny")))
+    found = check_of(list(cost.predictions(store, profile, "tiny")))
     assert found is not None and profile.check is not None and found.cells == profile.check.cells
     assert found.model_dump() == pytest.approx(profile.check.model_dump(), abs=6e-4)

@@ -3,7 +3,6 @@ found."""
 
 from __future__ import annotations
 
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from results.metrics.delta import Estimate, between
 from results.metrics.frontier import Point, beside_frontier
 from results.metrics.tau_gain import gain
 from results.metrics.verdict import Answered, Judged, verdicts
-from results.store.cells import Store
 from results.store.sample import Compared, Sample, Timed, TimedRun
+from tests.helpers.old_archives import unpacked
 from tests.helpers.synthetic_cells import sample
 
 CURVE = {0.0: (5.3, 0.322), 0.4: (5.0, 0.050), 0.7: (4.9, 0.010), 1.0: (4.5, 0.0), 1.3: (3.6, 0.04)}
@@ -173,13 +172,7 @@ def test_block_verification_commits_more_of_drawn_chains(tmp_path: Path) -> None
     """A theorem (Sun et al. 2024), seen in the archive: EAGLE-3, chains of seven, mini_chat, T = 1,
     n = 512."""
     cells = ("tiny-eagle3-block-mini_chat-88d847b1fc", "tiny-eagle3-lossless-mini_chat-588286c729")
-    with tarfile.open(MEASURED / "embedded_cpu" / "store.tar.xz") as archive:
-        archive.extractall(
-            tmp_path,
-            [one for one in archive if one.name.split("/")[1:2] in [[name] for name in cells]],
-            filter="data",
-        )
-    store = Store(tmp_path / "store")
+    store = unpacked(MEASURED / "embedded_cpu", tmp_path / "store", cells)
     block, standard = (
         {one.id: one for one in store.cell(name).samples() if isinstance(one, Sample)}
         for name in cells

@@ -74,9 +74,7 @@ def test_footnotes_of_columns_that_are_not_shown_go_and_the_rest_are_numbered_an
     spec = wide(reading=["accuracy"])
     grid = full_grid(spec)
     speedy = next(iter(grid))
-    grid[speedy] = replace(
-        grid[speedy], summary=grid[speedy].summary.with_values(timed_tau=99.0, retimed=2)
-    )
+    grid[speedy] = replace(grid[speedy], summary=grid[speedy].summary.with_values(timed_tau=99.0))
     failing = [coords for coords in grid if coords != speedy][-1]
     grid[failing] = made_up(failed=2)
     table = lay_out(spec, grid)

@@ -282,20 +282,11 @@ def test_what_the_machine_did_is_said_where_the_clock_has_a_part(grid):
         )
         for (coords, one), speed in zip(grid.items(), [100, 111] * 6, strict=True)
     }
-    stalled = {
-        coords: replace(one, summary=one.summary.with_values(retimed=3, stalled=2))
-        for coords, one in grid.items()
-    }
     for value in ("tokens_per_s", "speedup", "answer_speedup_modelled"):
         assert lay_out(table_spec(values=[value]), drifting).notes == (
             "the speed of the baseline drifted by 11% within the session",
         )
-    assert lay_out(table_spec(values=["speedup"]), stalled).notes == (
-        "3 of 4 timed prompts were timed again after the machine had stalled",
-        "2 of 4 timed prompts were stalled in every repeat: the machine was not free",
-    )
-    for held in (drifting, stalled):
-        assert not lay_out(table_spec(values=["tau"]), held).notes
+    assert not lay_out(table_spec(values=["tau"]), drifting).notes
 
 
 def test_published_numbers_stand_beside_the_papers_pair_alone(grid, holed):
