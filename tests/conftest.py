@@ -14,9 +14,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from models.tiny.train.texts import corpus
-from models.tiny.train.texts.phrase import plain
-from models.tiny.train.tokenizer import save_tokenizer, train_tokenizer
+from models.train.pair.tokenizer import save_tokenizer, train_tokenizer
+from models.train.texts import corpus
+from models.train.texts.phrase import plain
 
 pytest_plugins = ("tests.helpers.ci",)
 torch.set_num_threads(1)

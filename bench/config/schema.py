@@ -204,7 +204,7 @@ class Pair(Section):
             if Path(source).is_relative_to(MODELS):
                 raise NotHere(
                     f"pair.{role}={Path(source).relative_to(PROJECT)}: not in this checkout; give "
-                    f"pair.{role}=FOLDER, or train it (python -m bench.train heads)"
+                    f"pair.{role}=FOLDER, or train it (python -m models.train heads)"
                 )
             raise ConfigError(
                 f"pair.{role}={source}: no such folder; give a checkpoint or a hub name org/model"

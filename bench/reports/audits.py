@@ -26,7 +26,7 @@ import numpy as np
 from bench.reports.plan import AGREEMENT, COVERAGE, Plan, of_meanings
 from bench.run.answer import context, limits_of, stream_name
 from methods.decode import Request, generate
-from methods.training.rules.arc import next_step_js
+from methods.divergence import next_step_js
 from results.metrics.intervals import proportion_interval
 from results.store.errors import StoreError, format_exception, one_line
 from results.store.traces import EMITTED, KEPT, Clause, TraceFolder

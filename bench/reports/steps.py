@@ -43,18 +43,18 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "arc": Kind(
-        "bench.train calibrate",
+        "models.train calibrate",
         "calibration/{}.json",
         ("task=oasst1", "min_new_tokens=32", "max_new_tokens=256"),
     ),
     "autojudge": Kind(
-        "bench.train judge",
+        "models.train judge",
         "judge/{}_autojudge.json",
         ("task=gsm8k_dropmatch", "task.split=train", "prompts=4000"),
         {"livecodebench_v5": ("task=livecodebench", "prompts=175")},
     ),
     "answers": Kind(
-        "bench.train mismatches",
+        "models.train mismatches",
         "answers/{}.json",
         ("task=gsm8k_dropmatch", "task.split=train", "prompts=2000"),
     ),
@@ -67,8 +67,8 @@ TUNED: Mapping[str, str] = {
     "tuned_medium": "Med.",
     "tuned_high": "High",
 }
-"""Value of an override in a report -> which of the numbers that `bench.train thresholds` chooses it
-stands for."""
+"""Value of an override in a report -> which of the numbers that `models.train thresholds` chooses
+it stands for."""
 FEW = 32
 """Prompts that choose the draft length and the first threshold, at most."""
 
@@ -148,7 +148,7 @@ def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | 
             chosen = {key: numbers[TUNED[value]] for key, value in asked.items()}
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise ValueError(
-                f"{file}: is not what bench.train thresholds writes; remove it to measure anew"
+                f"{file}: is not what models.train thresholds writes; remove it to measure anew"
             ) from error
         note = ", ".join(f"{key.rpartition('.')[2]} {number:g}" for key, number in chosen.items())
         return (
@@ -165,7 +165,7 @@ def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | 
     ]
     few = () if n is None else (f"prompts={min(FEW, n)}", f"scored={n}")
     argv = (
-        "bench.train",
+        "models.train",
         "thresholds",
         *own,
         *kept,

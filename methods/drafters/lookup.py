@@ -130,8 +130,8 @@ class Suffix(Drafter):
     the longest suffix; of equally frequent tokens the one with the smallest id.
 
     The places are those of the row itself (its prompt and its answer so far) and, with `corpus`,
-    those of the recorded answers of `python -m bench.train mismatches`; the better draft of the two
-    is taken, the row's own if they are equal. The source remembers the answers of the requests
+    those of the recorded answers of `python -m models.train mismatches`; the better draft of the
+    two is taken, the row's own if they are equal. The source remembers the answers of the requests
     served before instead, which makes a draft depend on order and workers.
 
     Source: Oliaro et al. 2024, "SuffixDecoding" (arXiv 2411.04975), chains;
@@ -148,7 +148,7 @@ class Suffix(Drafter):
     max_depth: PositiveInt = 24
     factor: PositiveFloat = 1.0
     min_probability: float = Field(0.1, ge=0.0, le=1.0)
-    corpus: Annotated[Path, made_by("bench.train mismatches")] | None = None
+    corpus: Annotated[Path, made_by("models.train mismatches")] | None = None
 
     def is_chain(self) -> bool:
         return True

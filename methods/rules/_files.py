@@ -1,4 +1,4 @@
-"""Files that `bench.train` writes for rules and drafters; the answers that csd and suffix read."""
+"""Files that `models.train` writes for rules and drafters; the answers that csd and suffix read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FileMissing(ValueError):
 
 
 def made_by(command: str) -> AfterValidator:
-    """For `Annotated[Path, made_by("bench.train calibrate")]`: the file must exist; `command`
+    """For `Annotated[Path, made_by("models.train calibrate")]`: the file must exist; `command`
     writes it."""
 
     def existing(path: Path) -> Path:
@@ -95,10 +95,10 @@ class Answers(BaseModel):
     @classmethod
     def read(cls, path: Path, target: Any, option: str) -> Answers:
         """The file `option`=`path` for this target. Raises ValueError, one line."""
-        answers = read_json(cls, path, "answers of bench.train mismatches")
+        answers = read_json(cls, path, "answers of models.train mismatches")
         check_model(
             f"{option}={path}",
-            "bench.train mismatches",
+            "models.train mismatches",
             "target",
             answers.target,
             answers.fingerprint,

@@ -11,7 +11,7 @@ embedding dimension), section 3.3:
                                 lossless test decides
 
 c, a (the paper's alpha kappa) and tol (its tau_delta; `tau` in a file of constants) are quantiles
-measured for one target and belong to it: `python -m bench.train calibrate` writes them (Algorithm
+measured for one target and belong to it: `python -m models.train calibrate` writes them (Algorithm
 1), and those of another model are refused. They may depend on the entropy of p (buckets, Appendix
 A.1). U is meant to bound the Jensen-Shannon divergence (nats) between what follows x and what
 follows t. No such divergence exceeds ln 2: with tol >= ln 2 the certified bound says nothing, which
@@ -88,7 +88,7 @@ class Bucket(BaseModel):
 
 
 class Constants(BaseModel):
-    """The file that `bench.train calibrate` writes.
+    """The file that `models.train calibrate` writes.
 
     target       the model they were measured on.
     fingerprint  its weights' fingerprint; constants of another model are refused.
@@ -114,11 +114,11 @@ class Constants(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Constants:
         """Raises ValueError, one line."""
-        constants = read_json(cls, path, "constants of bench.train calibrate")
+        constants = read_json(cls, path, "constants of models.train calibrate")
         if len(constants.buckets) != len(constants.edges) + 1:
             raise ValueError(
                 f"{path}: {len(constants.edges)} edges cannot separate {len(constants.buckets)} "
-                "buckets; write the file again with `python -m bench.train calibrate`"
+                "buckets; write the file again with `python -m models.train calibrate`"
             )
         return constants
 
@@ -169,13 +169,13 @@ class Bounds:
 
 
 class Arc(Rule):
-    """theta: smallest accepted score; the paper's run has 0.3. constants: what `bench.train
+    """theta: smallest accepted score; the paper's run has 0.3. constants: what `models.train
     calibrate` wrote for this target. keep, floor: of the released variant, how far it raises the
     probability of acceptance, and the smallest target probability for which it does."""
 
     variant: Literal["paper", "released"] = "paper"
     theta: float = Field(0.3, le=1.0)
-    constants: Annotated[Path, made_by("bench.train calibrate")] | None = None
+    constants: Annotated[Path, made_by("models.train calibrate")] | None = None
     q_mode: QMode = "exact"
     keep: float = Field(0.25, ge=0.0, le=1.0)
     floor: float = Field(0.05, ge=0.0, le=1.0)
@@ -193,7 +193,7 @@ class Arc(Rule):
             raise FileMissing(
                 "arc",
                 "rule=arc needs constants of its target: make them with `python -m "
-                "bench.train calibrate pair=...` and give rule.constants=FILE",
+                "models.train calibrate pair=...` and give rule.constants=FILE",
             )
 
     def bind(self, target: Target, model: Model | None) -> Arc:
@@ -201,7 +201,7 @@ class Arc(Rule):
         constants = Constants.read(self.constants)
         check_model(
             f"rule.constants={self.constants}",
-            "bench.train calibrate",
+            "models.train calibrate",
             "target",
             constants.target,
             constants.fingerprint,

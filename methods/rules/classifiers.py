@@ -1,4 +1,4 @@
-"""Rules that a linear classifier on hidden states decides; `python -m bench.train judge` trains
+"""Rules that a linear classifier on hidden states decides; `python -m models.train judge` trains
 it."""
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ class Classifier(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Classifier:
         """Raises ValueError, one line."""
-        classifier = read_json(cls, path, "a classifier of bench.train judge")
+        classifier = read_json(cls, path, "a classifier of models.train judge")
         if not len(classifier.mean) == len(classifier.scale) == len(classifier.coef):
             raise ValueError(
                 f"{path}: mean, scale and coef have {len(classifier.mean)}, "
                 f"{len(classifier.scale)} and {len(classifier.coef)} entries, not equally many; "
-                "write the file again with `python -m bench.train judge`"
+                "write the file again with `python -m models.train judge`"
             )
         return classifier
 
 
 class ClassifierRule(Rule):
-    """A rule that a classifier decides, which `python -m bench.train judge` trains."""
+    """A rule that a classifier decides, which `python -m models.train judge` trains."""
 
-    training: ClassVar[str] = "bench.train judge pair=..."
+    training: ClassVar[str] = "models.train judge pair=..."
     """The command that makes the rule's file."""
-    classifier: Annotated[Path, made_by("bench.train judge")] | None = None
+    classifier: Annotated[Path, made_by("models.train judge")] | None = None
     _features: Features = PrivateAttr("target")
     _weight: Tensor | None = PrivateAttr(None)  # [F], and the bias []: scaling included
     _bias: Tensor | None = PrivateAttr(None)
@@ -90,12 +90,17 @@ class ClassifierRule(Rule):
                 f"{option}: a classifier for rule={classifier.kind}, not rule={self.name}"
             )
         check_model(
-            option, "bench.train judge", "target", classifier.target, classifier.fingerprint, target
+            option,
+            "models.train judge",
+            "target",
+            classifier.target,
+            classifier.fingerprint,
+            target,
         )
         if classifier.features == "both":
             check_model(
                 option,
-                "bench.train judge",
+                "models.train judge",
                 "draft",
                 classifier.draft,
                 classifier.draft_fingerprint,
@@ -135,8 +140,8 @@ class Autojudge(ClassifierRule):
 
     z are the target's logits in the context of x's parent. P comes from logistic regression on
     hidden states at x's own position trained without human labels: x is important if replacing the
-    target's token by it changes the final answer (`python -m bench.train judge`). If the argmax and
-    an unimportant token are siblings, the argmax wins. Threshold 0 is greedy matching at every
+    target's token by it changes the final answer (`python -m models.train judge`). If the argmax
+    and an unimportant token are siblings, the argmax wins. Threshold 0 is greedy matching at every
     temperature; the thresholds to try are in the classifier's file. Garipov et al. 2025;
     garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
 
@@ -169,13 +174,13 @@ class Judge(ClassifierRule, ThresholdRule):
                   temperature 0)
 
     The head reads the target's final-norm state at x's own position and was trained on tokens that
-    people marked as wrong (weighted cross-entropy; `python -m bench.train judge kind=judge
+    people marked as wrong (weighted cross-entropy; `python -m models.train judge kind=judge
     labels=FILE`). Correction and bonus as in `lossless`. Source: Judge decoding (Bachmann et al.
     2025), as ARC-Decode's Appendix A.3.3 compares with it.
 
     threshold: probability of being right above which a token is kept; 1 is `lossless`."""
 
-    training = "bench.train judge kind=judge labels=FILE pair=..."
+    training = "models.train judge kind=judge labels=FILE pair=..."
     threshold: float = Field(0.5, ge=0.0, le=1.0)
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:

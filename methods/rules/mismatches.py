@@ -139,8 +139,8 @@ class Csd(ThresholdRule):
 
     z are the target's raw logits in the context of x. N(x, m) is how often the draft put x where
     the target put m, in a frozen table of the mismatches in `answers`, a file of `python -m
-    bench.train mismatches`. The paper's table grows while prompts are decoded, so that tokens would
-    depend on the order of prompts, on batches, workers and restarts.
+    models.train mismatches`. The paper's table grows while prompts are decoded, so that tokens
+    would depend on the order of prompts, on batches, workers and restarts.
 
     tau = 1 keeps the argmax and exact ties with it. Temperature 0 and chains only, as in the paper.
     Without a table the rule is `near_top` with threshold=tau. Source: arXiv 2604.13634 (ACL 2026):
@@ -151,7 +151,7 @@ class Csd(ThresholdRule):
 
     chain_only = True
     greedy_only = True
-    answers: Annotated[Path, made_by("bench.train mismatches")] | None = None
+    answers: Annotated[Path, made_by("models.train mismatches")] | None = None
     count: PositiveInt = 5
     tau: float = Field(0.01, gt=0.0, le=1.0)
     _pairs: Tensor | None = PrivateAttr(None)
@@ -162,7 +162,7 @@ class Csd(ThresholdRule):
             raise FileMissing(
                 "answers",
                 "rule=csd needs the mismatches of its pair: collect them with `python -m "
-                "bench.train mismatches pair=...` and give rule.answers=FILE",
+                "models.train mismatches pair=...` and give rule.answers=FILE",
             )
 
     def bind(self, target: Target, model: Model | None) -> Csd:

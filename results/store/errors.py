@@ -114,7 +114,7 @@ def _part(match: re.Match[str]) -> str:
 
 USAGE_ERROR = 2
 """Exit status of a wrong command."""
-OWN_PACKAGES = ("bench", "methods", "tasks", "results", "plots")
+OWN_PACKAGES = ("bench", "methods", "models", "tasks", "results", "plots")
 _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )

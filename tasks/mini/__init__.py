@@ -1,4 +1,4 @@
-"""The embedded benchmarks: prompts that the project generated once (models/tiny/train/texts), and
+"""The embedded benchmarks: prompts that the project generated once (models/train/texts), and
 their scores.
 
 rows/<name>.jsonl.gz holds the prompts of each split, `ROWS` each; a hash of the normalised prompt

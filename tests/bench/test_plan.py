@@ -107,8 +107,8 @@ def test_every_point_of_a_papers_reports_is_planned_without_a_network(
     assert int(points) > 80 and int(beside) > 10 and not err
     needed = out.partition("needed before you start:")[2]
     for word in (
-        "bench.train calibrate",
-        "bench.train judge",
+        "models.train calibrate",
+        "models.train judge",
         "gated",
         "kind=judge labels=FILE",
         "Qwen/Qwen3-8B",

@@ -11,10 +11,10 @@ import pytest
 
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
-from bench.training.commands.calibrate import run as calibrate
-from bench.training.options import PairOptions
 from methods.engine.fingerprints import fingerprint
 from methods.rules.classifiers import Classifier
+from models.train.options import PairOptions
+from models.train.rules.calibrate import run as calibrate
 from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow

@@ -276,7 +276,9 @@ def test_constants_are_measured_before_a_report_that_needs_them(
     (own_conf / "report" / "own_table.yaml").write_text(yaml.safe_dump(table))
     given = ["report=own_table", "pair=own", "n=1", "decoding.max_new_tokens=4"]
     foretold = command(*given, "dry_run=true", flags=["-cd", str(own_conf)])
-    assert re.search(r"python -m bench.train calibrate .* pair=own .*\(for 2 cells\)", foretold.out)
+    assert re.search(
+        r"python -m models.train calibrate .* pair=own .*\(for 2 cells\)", foretold.out
+    )
     ran = []
 
     def calibrate(argv: tuple[str, ...]) -> int:
@@ -290,7 +292,7 @@ def test_constants_are_measured_before_a_report_that_needs_them(
         result = command(*given, flags=["-cd", str(own_conf)])
         assert result.status == 0, result.err
     [[module, name, *overrides]] = ran
-    assert (module, name) == ("bench.train", "calibrate") and "pair=own" in overrides
+    assert (module, name) == ("models.train", "calibrate") and "pair=own" in overrides
     assert f"out={tmp_path / 'out' / 'calibration' / 'own.json'}" in overrides
     assert len([cell for cell in result.cells if cell.config()["rule"]["name"] == "arc"]) == 2
 

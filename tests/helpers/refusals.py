@@ -24,7 +24,7 @@ from bench.config.paths import PROJECT
 
 TABLE = PROJECT / "tests" / "bench" / "refusals.txt"
 COMMON = ("n=1", "decoding.max_new_tokens=4", "engine.threads=1")
-MODULES = ("bench.", "models.tiny.train")
+MODULES = ("bench.", "models.train")
 TINY = PROJECT / "models" / "tiny"
 NAMED = re.compile(r"%(\w[\w.]*)%")
 """A file in the words of a command."""

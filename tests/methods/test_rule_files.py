@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from bench.config.compose import composer
-from bench.training.commands.calibrate import Calibrate
 from methods import registry
 from methods.drafters.base import DraftSettings
 from methods.rules._files import Answer, Answers
@@ -29,7 +28,8 @@ from methods.rules.dropmatch import Dropmatch, DropoutHead
 from methods.rules.mismatches import Csd
 from methods.rules.placed import NearTop, RelaxedTopk, SecureSd
 from methods.sampling import Sampling
-from methods.training.rules.arc import BoundSample, fit, fit_buckets, measure
+from models.train.rules.bounds import BoundSample, fit, fit_buckets, measure
+from models.train.rules.calibrate import Calibrate
 from tests.helpers import rule_reference
 from tests.helpers.rule_reference import softmax
 from tests.helpers.rule_table import ARC_ONE, ARC_THREE, TABLE, TARGET, case, classifier
@@ -84,7 +84,7 @@ ANSWERS = Answers(
             "arc",
             {"target": "x"},
             (TARGET, None),
-            r"not constants of bench\.train calibrate: fingerprint: Field required",
+            r"not constants of models\.train calibrate: fingerprint: Field required",
         ),
         (
             "arc",
@@ -116,7 +116,7 @@ ANSWERS = Answers(
         ("coarse_grained", [], (TARGET, None), "not a file of token groups"),
         ("coarse_grained", {"groups": [[1, 1]]}, (TARGET, None), "token 1 twice"),
         ("coarse_grained", "{", (TARGET, None), "not a file of token groups"),
-        ("csd", ANSWERS, (OTHER, None), "run `python -m bench.train mismatches`"),
+        ("csd", ANSWERS, (OTHER, None), "run `python -m models.train mismatches`"),
         (
             "csd",
             {**ANSWERS.model_dump(), "answers": [{"answer": [1], "drafted": []}]},

@@ -309,7 +309,7 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Sampling, s
     ("mars", {"variant": "released", "q_mode": "draft"}, LOOKUP, WARM, "prompt_lookup has none"),
     ("mars", {"q_mode": "draft"}, MODEL, WARM, "variant=algorithm1 does not read q"),
     ("mars", {"theta": 1.5}, MODEL, WARM, "theta"),
-    ("arc", {}, MODEL, WARM, r"make them with `python -m bench.train calibrate"),
+    ("arc", {}, MODEL, WARM, r"make them with `python -m models.train calibrate"),
     ("arc", {"q_mode": "draft"}, LOOKUP, WARM, "prompt_lookup has none"),
     ("ensemble", {"variant": "transformers"}, LOOKUP, COLD, "prompt_lookup"),
     ("contrastive", {}, ("eagle2", {"tree": "chain"}), WARM, "does not compute it"),
@@ -322,7 +322,7 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Sampling, s
         r"drafter=eagle3 draws none: use drafter=model drafter\.branching",
     ),
     ("relaxed_topk", {"span": "thinking"}, MODEL, COLD, "needs two tokens"),
-    ("csd", {}, MODEL, COLD, "bench.train mismatches"),
+    ("csd", {}, MODEL, COLD, "models.train mismatches"),
     ("autojudge", {}, MODEL, COLD, "rule=autojudge needs"),
 ]
 

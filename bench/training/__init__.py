@@ -1,1 +1,0 @@
-"""What the commands of `bench.train` share."""

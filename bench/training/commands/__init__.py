@@ -1,1 +1,0 @@
-"""The commands of `bench.train`, one a file."""

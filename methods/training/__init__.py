@@ -1,1 +1,0 @@
-"""Training of heads and of the rules' classifiers."""

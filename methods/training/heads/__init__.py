@@ -1,1 +1,0 @@
-"""Training of drafter heads."""

@@ -1,1 +1,0 @@
-"""Constants and classifiers that rules need."""

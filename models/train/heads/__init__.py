@@ -1,0 +1,1 @@
+"""Training of drafter heads, in the official formats."""

@@ -1,0 +1,1 @@
+"""What rules need of a pair: constants, classifiers, thresholds."""

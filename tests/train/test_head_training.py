@@ -1,0 +1,365 @@
+"""Head training: it unrolls exactly what the drafter does, goes on after a kill, and writes what
+the readers read."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from methods.drafters._heads import DynamicProposer
+from methods.drafters.base import DraftSettings
+from methods.engine.language_model import LanguageModel
+from methods.engine.loading import from_shape, load_model
+from methods.engine.source import ModelError
+from methods.heads.head import load_eagle, load_eagle3
+from methods.heads.medusa import load_medusa
+from methods.sampling import Sampling
+from methods.trees.dynamic import TreeShape
+from models.train.heads.base import FrozenTarget, Slots, choose, unroll
+from models.train.heads.loop import measure, train
+from models.train.heads.trainers import RECIPES, TRAINERS
+from models.train.packing import Batch, DataError, Packer, Records, messages_of
+from models.train.pair.data import stream
+from models.train.pair.growth import new_model
+from models.train.pair.language_model import export
+from models.train.pair.tokenizer import train_tokenizer
+from tests.helpers.tiny_models import language_model, prompts
+
+MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}
+COMMON = {
+    "tokens": 2 * 192 * 16,
+    "batch_tokens": 384,
+    "row_tokens": 192,
+    "slots": 40,
+    "step_decay": 0.8,
+    "optimiser": "muon",
+    "lr": 0.02,
+    "adam_lr": 0.005,
+    "warmup": 2,
+    "decay": 0.5,
+    "clip": 1.0,
+    "save_every": 4,
+}
+FEATURE = {"feature_weight": 1.0, "token_weight": 0.5, "top": 5}
+OPTIONS = {
+    "eagle3": COMMON | {"steps": 4, "draft_vocab": 120, "vocab_batches": 2, "own_head": True},
+    "eagle": COMMON | FEATURE | {"steps": 1, "top_weight": 0.0, "noise": 0.2},
+    "hass": COMMON | FEATURE | {"steps": 3, "top_weight": 1.0, "noise": 0.0},
+    "medusa": COMMON | {"steps": 3, "blocks": 1, "labels": "target"},
+}
+
+
+LOADERS = {"eagle3": load_eagle3, "eagle": load_eagle, "hass": load_eagle, "medusa": load_medusa}
+
+
+def recipe(kind: str, **changes):
+    return RECIPES[kind](**OPTIONS[kind] | changes)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory) -> LanguageModel:
+    """Six layers, hidden size 32, not trained, but decided: its embedding is large."""
+    conversations = zip(range(200), stream(0, MIX, 0), strict=False)
+    tokenizer = train_tokenizer(
+        (content for _, messages in conversations for _, content in messages), 400
+    )
+    model = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=6, seed=0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.2)
+    folder = tmp_path_factory.mktemp("target")
+    export(model, tokenizer, folder)
+    return load_model(str(folder))
+
+
+@pytest.fixture(scope="module")
+def packer(target) -> Packer:
+    return Packer(target.tokenizer, partial(stream, 0, MIX), length=192, eos_ids=target.eos_ids)
+
+
+def trainer_of(kind: str, target: LanguageModel, packer: Packer | None = None, **changes):
+    torch.manual_seed(7)
+    made = TRAINERS[kind](recipe(kind, **changes), FrozenTarget(target))
+    if packer is not None:
+        made.prepare(lambda number: packer.batch(number, made.recipe.rows))
+    return made
+
+
+def shaken(trainer):
+    """Away from the start as the identity, so that every part of the head matters."""
+    torch.manual_seed(8)
+    with torch.no_grad():
+        for parameter in trainer.head.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.15 * torch.randn_like(parameter))
+    return trainer
+
+
+@pytest.fixture
+def exported(tmp_path, target, packer):
+    """A shaken head of a kind, written and read back as drafters read it, beside the trainer with
+    the same weights."""
+
+    def make(kind: str):
+        trainer = shaken(trainer_of(kind, target, packer, steps=4))
+        trainer.export(tmp_path / kind)
+        head = LOADERS[kind](str(tmp_path / kind), target)
+        trainer.head.load_state_dict(head.model.state_dict())
+        return trainer, head
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle", "hass"])
+@torch.no_grad()
+def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer):
+    """A drafter drafts chains after prefixes of a conversation; the same tokens in a training
+    batch, behind and before other conversations, give the same distributions at every step."""
+    trainer, head = exported(kind)
+    layers = trainer.layers or (-1,)
+    filler, conversation = (
+        packer.batch(3, 1).input_ids[0, :23].tolist(),
+        packer.batch(5, 1).input_ids[0, :50].tolist(),
+    )
+    for cut in (9, 30, 47):
+        prefix = conversation[: cut + 1]  # the last one is the root
+        cache = target.new_cache(1, 128)
+        features = target.forward(torch.tensor([prefix[:-1]]), cache, features=layers).features
+        proposer = DynamicProposer(
+            head, DraftSettings(4, Sampling(), True), [prefix], 128, TreeShape(5, 3, 1)
+        )
+        proposer.on_features(features, [list(range(cut))])
+        draft = proposer.propose([prefix], torch.zeros(1, 0))
+        chain = draft.tokens[0].tolist()
+        assert chain[0] == prefix[-1] and len(chain) == 5
+
+        row = filler + prefix + chain[1:] + filler
+        documents = [1] * len(filler) + [2] * (len(prefix) + 4) + [3] * len(filler)
+        positions = [*range(len(filler)), *range(len(prefix) + 4), *range(len(filler))]
+        batch = Batch(
+            *(torch.tensor([x]) for x in (row, positions, documents)), torch.ones(1, len(row))
+        )
+        slots = Slots(torch.tensor([[4, len(filler) + cut - 1]]), torch.ones(4, 1, 2))
+        target_states = trainer.frozen_target.states(batch, layers)
+        embed = trainer.head.embed_tokens or target.model.get_input_embeddings()
+        features = trainer.head.fuse(target_states.features)
+        for step, hidden in enumerate(
+            unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a))
+        ):
+            logits = proposer.head.over_target(head.logits(hidden))[0, 1]
+            # logits here reach 40, and the drafter adds up in another order: float32 leaves them
+            # about 1e-4 apart
+            assert torch.allclose(
+                logits.softmax(-1), draft.logits[0, step].softmax(-1), atol=1e-4
+            ), (cut, step)
+            assert logits.argmax() == chain[step + 1]
+
+
+@torch.no_grad()
+def test_an_eagle3_head_may_share_the_targets_lm_head(tmp_path, target, packer):
+    trainer = shaken(trainer_of("eagle3", target, packer, own_head=False))
+    assert not trainer.head.lm_head.weight.requires_grad
+    trainer.export(tmp_path)
+    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
+    head = load_eagle3(str(tmp_path), target)
+    rows = target.model.get_output_embeddings().weight[head.to_target]
+    assert torch.equal(head.model.lm_head.weight, rows) and torch.equal(
+        trainer.head.lm_head.weight, rows
+    )
+    sizes = from_shape(str(target.source), dtype="float32", device="meta")
+    with torch.device("meta"):  # as a dry run does
+        shape = load_eagle3(f"random:{tmp_path}", sizes, device="meta").model.lm_head.weight
+    assert shape.is_meta and shape.shape == rows.shape
+
+
+@torch.no_grad()
+def test_losses_are_those_of_single_slots(target, packer):
+    """EAGLE-3's loss and ranks, slot by slot from the formula in float64."""
+    trainer = shaken(trainer_of("eagle3", target, packer))
+    batch = packer.batch(2, 2)
+    slots = choose(batch, 4, 12, torch.Generator().manual_seed(0))
+    target_states = trainer.frozen_target.states(batch, trainer.layers)
+    logits = target.model(
+        input_ids=batch.input_ids,
+        position_ids=batch.positions,
+        attention_mask=batch.attention_mask(),
+    ).logits.double()
+    ids = (torch.arange(120) + trainer.head.d2t).tolist()
+    embed, features = target.model.get_input_embeddings(), trainer.head.fuse(target_states.features)
+    states = list(unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a)))
+    for k, (loss, rank) in enumerate(trainer.steps(batch, target_states, slots, torch.Generator())):
+        total = weights = 0.0
+        for r in range(2):
+            for m, t in enumerate(slots.index[r].tolist()):
+                weight = slots.weight[k, r, m].item()
+                weights += weight
+                if not weight:
+                    continue
+                assert (
+                    batch.document[r, t + 2 + k] == batch.document[r, t]
+                    and batch.weight[r, t + 2 + k] == 1
+                )
+                teacher = logits[r, t + 1 + k]
+                own = trainer.head.logits(states[k][r, m]).double()
+                best = int(teacher.argmax())
+                if best not in ids:
+                    assert rank[r, m] == 120
+                    continue
+                assert rank[r, m] == (own > own[ids.index(best)]).sum()
+                total -= float((teacher[ids].softmax(-1) * own.log_softmax(-1)).sum())
+        assert weights > 0 and loss.item() == pytest.approx(total / weights, rel=1e-4)
+
+
+@torch.no_grad()
+def test_medusa_heads_guess_as_they_draft(target, packer):
+    """At the start every head guesses what the target's LM head does; head k is judged by the token
+    k + 2 later."""
+    trainer = trainer_of("medusa", target)
+    batch = packer.batch(2, 2)
+    slots = choose(batch, 3, 12, torch.Generator().manual_seed(0))
+    out = target.model(
+        input_ids=batch.input_ids,
+        position_ids=batch.positions,
+        attention_mask=batch.attention_mask(),
+    )
+    target_states = trainer.frozen_target.states(batch)
+    assert torch.allclose(
+        trainer.head(target_states.hidden), out.logits.expand(3, -1, -1, -1), atol=1e-4
+    )
+    hard = trainer_of("medusa", target, labels="tokens")
+    for model in (trainer, hard):
+        shaken(model)
+        for k, (loss, rank) in enumerate(
+            model.steps(batch, target_states, slots, torch.Generator())
+        ):
+            total = weights = 0.0
+            for r, row in enumerate(slots.index.tolist()):
+                for m, t in enumerate(row):
+                    if not slots.weight[k, r, m]:
+                        continue
+                    own, teacher = (
+                        model.head(target_states.hidden[r, t])[k].double(),
+                        out.logits[r, t + 1 + k].double(),
+                    )
+                    assert rank[r, m] == (own > own[teacher.argmax()]).sum()
+                    p = (
+                        teacher.softmax(-1)
+                        if model is trainer
+                        else torch.nn.functional.one_hot(
+                            batch.input_ids[r, t + 2 + k], target.vocab_size
+                        )
+                    )
+                    total -= float((p * own.log_softmax(-1)).sum())
+                    weights += 1
+            assert loss.item() == pytest.approx(total / weights, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_the_target_sees_each_packed_conversation_alone(kind):
+    """Also where layers look back through a window, here shorter than the conversations."""
+    target = language_model(kind, layers=4)
+    texts = prompts(3, seed=1, low=12, high=20)
+    ids, positions = (
+        [token for text in texts for token in text],
+        [i for text in texts for i in range(len(text))],
+    )
+    documents = [number for number, text in enumerate(texts, start=1) for _ in text]
+    batch = Batch(
+        *(torch.tensor([x]) for x in (ids, positions, documents)), torch.ones(1, len(ids))
+    )
+    target_states = FrozenTarget(target).states(batch, (2, 1))
+    for number, text in enumerate(texts, start=1):
+        at = batch.document[0] == number
+        with torch.no_grad():
+            alone = target.forward(
+                torch.tensor([text]), target.new_cache(1, 32), hidden=True, features=(2, 1)
+            )
+        assert torch.allclose(target_states.features[0, at], alone.features[0], atol=1e-4)
+        assert torch.allclose(target_states.hidden[0, at], alone.hidden[0], atol=1e-4)
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_at(step, exercises):
+    if step == 6:
+        raise Killed
+    return stream(0, MIX, step, exercises)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_a_killed_run_goes_on_to_the_same_weights(kind, target, packer, tmp_path):
+    short = {"tokens": 384 * 10}
+    settings = {"device": "cpu", "seed": 3, "name": kind, "identity": "mixture"}
+    whole, killed, resumed = (trainer_of(kind, target, **short) for _ in range(3))
+    train(whole, packer, tmp_path / "whole", **settings)
+    dying = Packer(target.tokenizer, killed_at, length=192, eos_ids=target.eos_ids)
+    with pytest.raises(Killed):
+        train(killed, dying, tmp_path / "killed", **settings)
+    train(resumed, packer, tmp_path / "killed", **settings)
+    for (name, a), b in zip(
+        whole.head.state_dict().items(), resumed.head.state_dict().values(), strict=True
+    ):
+        assert torch.equal(a, b), name
+    logs = [(tmp_path / run / "loss.jsonl").read_text() for run in ("whole", "killed")]
+    assert logs[0] == logs[1]
+    with pytest.raises(ModelError, match="different recipe;"):
+        train(trainer_of(kind, target, tokens=384 * 12), packer, tmp_path / "killed", **settings)
+
+
+@pytest.mark.parametrize("kind", list(OPTIONS))
+def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_path):
+    fresh, trained = (trainer_of(kind, target, packer, lr=0.05, adam_lr=0.02) for _ in range(2))
+    train(trained, packer, tmp_path / "work", device="cpu", seed=0, name=kind, identity="mixture")
+    matrices, rest = torch.load(tmp_path / "work" / "run.pt", weights_only=True)["optimisers"]
+    assert (
+        "ns_steps" in matrices["param_groups"][0] and "ns_steps" not in rest["param_groups"][0]
+    ), "Muon and AdamW"
+    batch = packer.batch(99, 2)
+    slots = choose(batch, trained.recipe.steps, 192, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before, after, again = (
+            t.objective(
+                batch,
+                t.frozen_target.states(batch, t.layers),
+                slots,
+                torch.Generator().manual_seed(seed),
+            )[0]
+            for t, seed in ((fresh, 0), (trained, 0), (trained, 1))
+        )
+    assert after < 0.97 * before and after == again  # EAGLE's noise is of training alone
+    ranks = measure(trained, packer, device="cpu", seed=0, batches=1)
+    assert len(ranks) == trained.recipe.steps and all(0 < sum(shares) <= 1.0001 for shares in ranks)
+
+    trained.export(tmp_path / "out")
+    head = LOADERS[kind](str(tmp_path / "out"), target)
+    for name, tensor in trained.head.state_dict().items():
+        found = head.model.state_dict()[name]
+        assert torch.equal(
+            found, tensor.to(torch.bfloat16).float() if tensor.is_floating_point() else tensor
+        ), name
+
+
+def test_records_are_read_and_held_out():
+    records = [
+        {"messages": [{"role": "user", "content": f"q{i}"}, {"role": "assistant", "content": "a"}]}
+        for i in range(100)
+    ]
+    source = Records(records, "mine.jsonl", 0)
+    trained = {c[0][1] for c, _ in zip(source.train(0), range(2000), strict=False)}
+    assert {c[0][1] for c, _ in zip(source.held_out(0), range(50), strict=False)} == {"q0", "q50"}
+    assert len(trained) == 98 and not trained & {"q0", "q50"}
+    assert messages_of(
+        {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes"}]}, "x"
+    ) == [("user", "hi"), ("assistant", "yes")]
+    with pytest.raises(DataError, match=r"record 3: no 'messages'.*found 'text'"):
+        messages_of({"text": "a"}, "record 3")
+    with pytest.raises(DataError, match="unknown 'narrator'"):
+        messages_of({"messages": [{"role": "narrator", "content": "x"}]}, "record 3")
+    with pytest.raises(DataError, match="at least 50"):
+        Records(records[:9], "mine.jsonl", 0)

@@ -1,0 +1,231 @@
+"""The training recipe: growth keeps the function, batches are functions of the step, a killed run
+goes on unchanged."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from models.train.packing import Batch, Packer
+from models.train.pair.data import stream
+from models.train.pair.growth import grow, new_model
+from models.train.pair.language_model import export, loss_of, train
+from models.train.pair.recipe import Recipe, Stage
+from models.train.pair.tokenizer import train_tokenizer
+
+MIX = {"mini_gsm": 0.5, "mini_instruct": 0.5}
+RECIPE = Recipe(
+    hidden=32,
+    intermediate=48,
+    heads=4,
+    kv_heads=2,
+    exit_layers=[1],
+    exit_weight=0.1,
+    row_tokens=192,
+    lr=0.02,
+    adam_lr=0.003,
+    warmup=2,
+    prompt_weight=0.1,
+    save_every=3,
+    compile=False,
+    growth=[
+        {"layers": 1, "tokens": 576 * 4, "batch_tokens": 576},
+        {"layers": 2, "tokens": 384 * 6, "batch_tokens": 384},
+    ],
+)
+ROWS = 3
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    texts = (
+        content
+        for _, messages in zip(range(300), stream(0, MIX, 0), strict=False)
+        for _, content in messages
+    )
+    return train_tokenizer(texts, 600)
+
+
+@pytest.fixture(scope="module")
+def packer(tokenizer):
+    return Packer(
+        tokenizer,
+        partial(stream, 0, MIX),
+        length=320,
+        eos_ids=frozenset([tokenizer.eos_token_id]),
+        prompt_weight=0.1,
+    )
+
+
+def test_the_tokenizer_round_trips_and_splits_digits(tokenizer):
+    text = "Mia has 127 + 9 = 136 cards.\n#### 136"
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert [t for t in tokenizer.convert_ids_to_tokens(ids) if t.isdigit()] == list("1279136136")
+    message = {"role": "user", "content": "hi"}
+    chat = tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
+    assert chat == "<|user|> hi<|end|><|assistant|>"
+
+
+def test_packing_matches_the_chat_template(tokenizer, packer):
+    conversation = [
+        ("user", "Who?"),
+        ("assistant", "Mia."),
+        ("user", "When?"),
+        ("assistant", "Now."),
+    ]
+    ids, weights = packer.encode(conversation)
+    messages = [{"role": role, "content": content} for role, content in conversation]
+    assert ids == tokenizer.apply_chat_template(messages, return_dict=False)
+    answered = tokenizer.decode([i for i, w in zip(ids, weights, strict=True) if w == 1.0])
+    assert answered == " Mia.<|end|> Now.<|end|>"
+
+
+def test_batches_are_functions_of_the_step(packer):
+    a, b, c = packer.batch(5, ROWS), packer.batch(5, ROWS), packer.batch(6, ROWS)
+    assert torch.equal(a.input_ids, b.input_ids) and not torch.equal(a.input_ids, c.input_ids)
+    assert (a.document > 0).float().mean() > 0.7
+
+
+def test_a_stage_may_train_on_exercises_alone(tokenizer, packer):
+    exercises, mixture = (
+        tokenizer.decode(packer.batch(0, ROWS, share).input_ids.flatten()) for share in (1.0, 0.0)
+    )
+    assert "####" not in exercises and "####" in mixture
+
+
+def test_conversations_do_not_see_each_other(tokenizer, packer):
+    """A packed conversation has the same logits as it has alone."""
+    model = new_model(
+        tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=2, seed=0
+    ).eval()
+    batch = packer.batch(0, ROWS)
+    with torch.no_grad():
+        packed = model.model(
+            input_ids=batch.input_ids,
+            position_ids=batch.positions,
+            attention_mask=batch.attention_mask(),
+        ).last_hidden_state
+        for number in batch.document.unique().tolist()[1:4]:
+            row, at = (batch.document == number).nonzero().T
+            alone = model.model(input_ids=batch.input_ids[row, at][None]).last_hidden_state[0]
+            assert torch.allclose(packed[row, at], alone, atol=1e-5)
+
+
+def test_growth_keeps_the_function(tokenizer, packer):
+    small = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=2, seed=0)
+    with torch.no_grad():
+        for parameter in small.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    big = grow(small, 6)
+    ids = packer.batch(0, ROWS).input_ids
+    with torch.no_grad():
+        assert torch.allclose(small(ids).logits, big(ids).logits, atol=1e-5)
+    assert big.config.num_hidden_layers == 6
+    loss_of(big, packer.batch(0, ROWS), [], 0.0).backward()
+    assert all(
+        p.grad is not None and p.grad.abs().sum() > 0
+        for n, p in big.named_parameters()
+        if "o_proj" in n
+    )
+    with pytest.raises(ValueError, match="multiple"):
+        grow(small, 3)
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_at(step, exercises, data):
+    if step == 5:
+        raise Killed
+    return data(step, exercises)
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(tokenizer, tmp_path):
+    data = partial(stream, 0, MIX)
+    settings = {"device": "cpu", "seed": 3, "name": "test"}
+    whole = train(RECIPE, tokenizer, data, tmp_path / "whole", **settings)
+    with pytest.raises(Killed):
+        train(RECIPE, tokenizer, partial(killed_at, data=data), tmp_path / "killed", **settings)
+    resumed = train(RECIPE, tokenizer, data, tmp_path / "killed", **settings)
+    assert resumed.config.num_hidden_layers == 2
+    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_training_learns_and_exports(tokenizer, packer, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    growth = [Stage(layers=1, tokens=576 * 40, batch_tokens=576)]
+    recipe = RECIPE.model_copy(update={"growth": growth, "exit_layers": []})
+    fresh = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=1, seed=0)
+    trained = train(
+        recipe,
+        tokenizer,
+        partial(stream, 0, MIX),
+        tmp_path / "w",
+        device="cpu",
+        seed=0,
+        name="test",
+    )
+    batch: Batch = packer.batch(99, ROWS)
+    with torch.no_grad():
+        assert loss_of(trained, batch, [], 0.0) < loss_of(fresh, batch, [], 0.0) - 0.3
+    export(trained, tokenizer, tmp_path / "out")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert loaded.dtype == torch.bfloat16 and loaded.config.eos_token_id == tokenizer.eos_token_id
+    assert loaded.generate(torch.tensor([[5, 6]]), max_new_tokens=4).shape == (1, 6)
+
+
+def test_training_starts_from_existing_weights(tokenizer, packer, tmp_path):
+    """Unlike a new model, it begins where the first one ended; wrong sizes and a missing folder are
+    one line."""
+    recipe = RECIPE.model_copy(
+        update={"growth": [Stage(layers=1, tokens=576 * 20, batch_tokens=576)], "exit_layers": []}
+    )
+    settings = {"device": "cpu", "seed": 0, "name": "test"}
+    first = train(recipe, tokenizer, partial(stream, 0, MIX), tmp_path / "first", **settings)
+    export(first, tokenizer, tmp_path / "out")
+    still = recipe.model_copy(update={"start": str(tmp_path / "out"), "lr": 0.0, "adam_lr": 0.0})
+    more = train(still, tokenizer, partial(stream, 1, MIX), tmp_path / "still", **settings)
+    for a, b in zip(first.parameters(), more.parameters(), strict=True):
+        assert torch.equal(a.to(torch.bfloat16), b.to(torch.bfloat16))
+    onwards = still.model_copy(
+        update={"lr": recipe.lr, "adam_lr": recipe.adam_lr, "autocast": True}
+    )
+    better = train(onwards, tokenizer, partial(stream, 1, MIX), tmp_path / "more", **settings)
+    assert next(better.parameters()).dtype == torch.float32
+    with torch.no_grad():
+        assert (
+            loss_of(better, packer.batch(99, ROWS), [], 0.0)
+            < loss_of(first, packer.batch(99, ROWS), [], 0.0) - 0.1
+        )
+    for wrong, message in (
+        ({"hidden": 64}, "hidden 32, not 64"),
+        ({"start": "nowhere"}, "no such checkpoint"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(
+                still.model_copy(update=wrong),
+                tokenizer,
+                partial(stream, 1, MIX),
+                tmp_path / "wrong",
+                **settings,
+            )
+
+
+def test_a_stage_has_its_own_batch_size():
+    assert [end for _, end in RECIPE.plan()] == [4, 10] and RECIPE.steps == 10
+
+
+def test_the_rate_warms_up_and_ends_at_zero():
+    rates = [RECIPE.rate(s) for s in range(RECIPE.steps)]
+    assert (
+        rates[0] == 0.5
+        and max(rates) == 1.0
+        and rates[-1] < 0.25
+        and RECIPE.rate(RECIPE.steps) == 0.0
+    )
