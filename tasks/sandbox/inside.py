@@ -9,15 +9,17 @@ back as plain values, which the tests compare here."""
 from __future__ import annotations
 
 import contextlib
+import decimal
+import fractions
 import importlib
 import io
 import json
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from pathlib import Path
-from types import CodeType
+from types import BuiltinMethodType, CodeType, MethodWrapperType, ModuleType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -25,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tasks.sandbox import wire
 
 PROGRAM, TESTS, NOBODY = "<program>", "<tests>", 65534
+LONGEST_ERROR = 1000  # characters
 LIBRARIES = {  # what tests may use without an import, because programs often import it
     "bisect",
     "cmath",
@@ -58,19 +61,18 @@ def described(error: BaseException, file: str, source: str) -> tuple[str, str]:
     the innermost line of `file` that it passed through."""
     text, lines, number, trace = "", source.split("\n"), 0, error.__traceback__
     with contextlib.suppress(Exception):
-        text = str(error)[:1000]
+        text = str(error)[:LONGEST_ERROR]
     while trace:
         number = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else number
         trace = trace.tb_next
     place = f"(line {number}: {lines[number - 1]})" if 0 < number <= len(lines) else ""
-    return text, " ".join(f"{type(error).__name__}{': ' if text else ''}{text} {place}".split())[
-        :1000
-    ]
+    line = f"{type(error).__name__}{': ' if text else ''}{text} {place}"
+    return text, " ".join(line.split())[:LONGEST_ERROR]
 
 
 class Server:  # in the program's process: does what the checker asks for
     def __init__(self) -> None:
-        self.names, self.source, self.objects = {"__name__": "__main__"}, "", list[Any]()
+        self.names, self.source, self._objects = {"__name__": "__main__"}, "", list[Any]()
         self._requests: dict[str, Any] = {
             "define": self.define,
             "names": self.defined,
@@ -83,7 +85,7 @@ class Server:  # in the program's process: does what the checker asks for
 
     def answer(self, kind: str, operands: list[Any]) -> dict[str, Any]:
         try:
-            given = [wire.decode(one, self.objects.__getitem__) for one in operands]
+            given = [wire.decode(one, self._referred) for one in operands]
             return {"value": wire.encode(self._requests[kind](*given), self._reference)}
         except BaseException as error:
             base = next(one.__name__ for one in type(error).__mro__ if one in wire.TYPES.values())
@@ -106,8 +108,11 @@ class Server:  # in the program's process: does what the checker asks for
         return shown.getvalue()
 
     def _reference(self, value: Any) -> dict[str, int]:
-        self.objects.append(value)
-        return {"ref": len(self.objects) - 1}
+        self._objects.append(value)
+        return {"ref": len(self._objects) - 1}
+
+    def _referred(self, key: int | str) -> Any:
+        return wire.TYPES[key] if isinstance(key, str) else self._objects[key]
 
 
 class NoAnswer(BaseException):
@@ -148,13 +153,28 @@ class Program:
     def _reference(self, value: Any) -> Any:
         if isinstance(value, Remote):
             return {"ref": object.__getattribute__(value, "_number")}
+        if isinstance(value, KeysView | ValuesView | ItemsView):
+            return wire.encode(list(value), self._reference)
+        if isinstance(value, type) and wire.TYPES.get(value.__name__) is value:
+            return {"ref": value.__name__}
         raise self._stop(
-            "unsupported", f"a value of type {type(value).__name__} cannot be handed to the program"
+            "failed" if _is_of_a_result(value) else "unsupported",
+            f"a value of type {type(value).__name__} cannot be handed to the program",
         )
 
     def _stop(self, state: str, text: str) -> NoAnswer:
         self.fault = NoAnswer(state, text)
         return self.fault
+
+
+def _is_of_a_result(value: Any) -> bool:
+    """Whether tests have it from what the program gave: its exception, the method or the class of a
+    result. Another program may give what can be handed back."""
+    if isinstance(value, BaseException):
+        return hasattr(value, "line")
+    if isinstance(value, BuiltinMethodType | MethodWrapperType):
+        return not isinstance(value.__self__, ModuleType)
+    return any(value is kind for kind in (Remote, decimal.Decimal, fractions.Fraction))
 
 
 class Remote:
@@ -191,6 +211,7 @@ def verdict(program: Program, job: dict[str, Any]) -> tuple[str, str | None]:
     try:
         program.ask("define", job["prelude"], job["program"])
         exec(compile(job["prelude"], "<prelude>", "exec"), names)
+        names.pop(job["entry_point"], None)  # the prompt's has no body
         names |= _borrowed(program, tests, set(names), job["entry_point"])
         exec(compile(tests, TESTS, "exec"), names)
     except BaseException as raised:
@@ -204,15 +225,13 @@ def _borrowed(
     program: Program, tests: str, known: set[str], entry_point: str | None
 ) -> dict[str, Any]:
     """What the tests use and neither the prelude nor Python has: libraries, and names of the
-    program. A built-in name is the program's only where there is no other (MBPP/126 asks for a
-    function `sum`): none replaces what compares."""
+    program. A built-in name is the program's only as the entry point: none replaces what
+    compares."""
     used, entry = _names(compile(tests, TESTS, "exec")) - known, {entry_point} - {None}
     libraries = {name: importlib.import_module(name) for name in used & LIBRARIES}
-    python = {"__builtins__", *dir(__builtins__)}
-    for wanted in ((used - LIBRARIES - python) | entry, used & python):
-        if found := program.ask("names", sorted(wanted)):
-            return libraries | {name: found[name] for name in wanted & found.keys()}
-    return libraries
+    wanted = (used - LIBRARIES - {"__builtins__", *dir(__builtins__)}) | entry
+    found = program.ask("names", sorted(wanted))
+    return libraries | {name: found[name] for name in wanted & found.keys()}
 
 
 def _names(code: CodeType) -> set[str]:
@@ -251,7 +270,8 @@ def main(role: str, given: str, read: str, write: str, told: str = "") -> None:
     channel.receive()
     report = {"nonce": job["nonce"], "state": "started", "error": None}
     os.write(int(told), json.dumps(report).encode())
-    report["state"], report["error"] = verdict(Program(channel), job)
+    report["state"], error = verdict(Program(channel), job)
+    report["error"] = error and error[:LONGEST_ERROR]
     os.write(int(told), json.dumps(report).encode())
 
 

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from tasks.base import TaskError
 from tasks.sandbox.calls import filter_program
 
 START_S = 60.0  # until both processes must be ready, on an overloaded machine too
@@ -32,7 +33,7 @@ _SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache")
 
 
 class SandboxError(RuntimeError):
-    """The machine or the tests failed, not the program: there is no verdict."""
+    """The machine failed, not the program: there is no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def run_job(
     line, else why not, in one line.
 
     Without `isolated` only limits are in force, for trusted programs. No process is left. Raises
-    SandboxError."""
+    SandboxError, and TaskError for tests that hand over what no message carries."""
     if isolated and (fault := bubblewrap_fault()):
         raise SandboxError(f"programs cannot be run: {fault}")
     return _run(job, timeout_s, memory_mb, isolated)
@@ -104,7 +105,7 @@ def _run(job: Job, timeout_s: float, memory_mb: int, isolated: bool) -> str | No
     except OSError as failed:
         raise SandboxError(f"no process can be started: {failed}") from failed
     if state == "unsupported":
-        raise SandboxError(f"the tests cannot be run apart from the program: {error}")
+        raise TaskError(f"the tests cannot be run apart from the program: {error}")
     text = f"no end after {timeout_s:g} s" if state == "late" else error or "the tests were ended"
     return (
         None
@@ -173,7 +174,10 @@ def _end(running: list[subprocess.Popen[bytes]]) -> None:
     for process in running:
         if process.returncode is None:  # not yet reaped: the number still names its group
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            first = [os.pidfd_open(int(child)) for child in children]
+            first = []
+            for child in children:
+                with suppress(ProcessLookupError):  # it has ended since
+                    first.append(os.pidfd_open(int(child)))
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             for descriptor in first:
@@ -191,7 +195,7 @@ def _bubblewrap() -> list[str]:
     )
     return [
         "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-net", "--unshare-ipc",
-        "--unshare-uts", "--unshare-cgroup-try",
+        "--unshare-uts", "--hostname", "leeway-sandbox", "--unshare-cgroup-try",
         *(rights if os.geteuid() == 0 else ["--unshare-user"]),
         # nobody may enter what it makes by itself
         *(part for path in above for part in ("--dir", path)),

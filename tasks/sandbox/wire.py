@@ -7,7 +7,6 @@ for an object of the program."""
 
 from __future__ import annotations
 
-import ast
 import builtins
 import decimal
 import fractions
@@ -17,9 +16,13 @@ from typing import Any
 
 LONGEST = 64 * 1024 * 1024  # bytes of one message
 TYPES = {name: kind for name, kind in vars(builtins).items() if isinstance(kind, type)}
+TYPES["NoneType"] = type(None)
+_PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None))
+"""The types that are values themselves: what the other side makes with one can be sent again."""
 _ITERABLES: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 _TEXTS: dict[str, Callable[[str], Any]] = {
-    "int": lambda text: int(text, 16), "literal": ast.literal_eval, "type": TYPES.__getitem__,
+    "int": lambda text: int(text, 16), "bytes": bytes.fromhex, "complex": complex,
+    "type": {kind.__name__: kind for kind in _PLAIN}.__getitem__,
     "Decimal": decimal.Decimal, "Fraction": fractions.Fraction}  # fmt: skip
 
 
@@ -67,15 +70,11 @@ def encode(value: Any, refer: Callable[[Any], Any]) -> Any:
     for name, kind in _ITERABLES.items():
         if isinstance(value, kind):
             return {name: [encode(item, refer) for item in kind.__iter__(value)]}
-    if type(value) in (bytes, complex):
-        return {"literal": repr(value)}
-    if type(value) in (decimal.Decimal, fractions.Fraction):
+    if type(value) is bytes:
+        return {"bytes": value.hex()}
+    if type(value) in (complex, decimal.Decimal, fractions.Fraction):
         return {type(value).__name__: str(value)}
-    return (
-        {"type": value.__name__}
-        if type(value) is type and value in TYPES.values()
-        else refer(value)
-    )
+    return {"type": value.__name__} if type(value) is type and value in _PLAIN else refer(value)
 
 
 def decode(data: Any, refer: Callable[[Any], Any]) -> Any:

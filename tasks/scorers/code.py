@@ -7,6 +7,7 @@ several samples per prompt (`task.samples`) is in the summary (results/metrics/i
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -80,16 +81,15 @@ class Code(Programs):
         # HumanEval's tests may use other functions that the prompt defines (HumanEval/50).
         given = f"{prompt}    pass\n" if prompt is not None else ""
         # Both the function and the tests may use the imports of the set-up.
-        job = Job(
-            f"{written}\n{_text(reference.get('setup'))}", tests(reference), given, entry_point
-        )
+        tested = entry_point or _only_called(_text(reference["test"]))
+        job = Job(f"{written}\n{_text(reference.get('setup'))}", tests(reference), given, tested)
         fault = self.run(job)
         return Score(float(fault is None), fault or "passed")
 
 
 def solution(text: str, prompt: str | None, entry_point: str | None) -> str:
-    """Extract the entry point and its dependencies from an answer; a bare body is appended to the
-    prompt."""
+    """Extract the entry point and its dependencies from an answer, as evalplus does; a bare body is
+    appended to the prompt."""
     from evalplus import sanitize as evalplus
 
     evalplus.code_extract = longest_program  # its own takes cubic time and has no limit
@@ -97,9 +97,47 @@ def solution(text: str, prompt: str | None, entry_point: str | None) -> str:
         prompt is not None
         and entry_point is not None
         and not re.search(rf"\bdef\s+{re.escape(entry_point)}\b", text)
+        and not _binds(longest_program(text), entry_point)
     ):
         text = prompt + _indented(_unfenced(text))
     return str(evalplus.sanitize(text, entry_point))
+
+
+def _binds(program: str, name: str) -> bool:
+    """Whether a program that is no function's body binds a name where evalplus looks for it: at its
+    top, by an import, a class or an assignment."""
+    try:
+        tree = ast.parse(program)
+    except SyntaxError:
+        return False
+    statements = list[ast.AST](tree.body)
+    for node in statements:
+        if isinstance(node, ast.Return):
+            return False
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            statements += ast.iter_child_nodes(node)
+    return any(name in _bound(node) for node in tree.body)
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    match node:
+        case ast.ClassDef():
+            return {node.name}
+        case ast.Assign(targets=[ast.Name(id=name), *_]) | ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+        case ast.Import() | ast.ImportFrom():
+            return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return set()
+
+
+def _only_called(test: str) -> str | None:
+    """The function of a test that calls no other: MBPP/126 asks for a function `sum`."""
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse(test))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    return called.pop() if len(called) == 1 else None
 
 
 def tests(reference: Mapping[str, Any]) -> str:

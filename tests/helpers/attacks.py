@@ -24,9 +24,9 @@ class Attack:
 
     name      what it tries, as the table of docs/sandbox.md names it
     kind      what it is after
-    program   the source; {host}, {folder}, {socket} and {add_key} stand for the harness' process
-              id, a folder that every user may write to with the files `secret` and `kept`, a
-              listening socket in it, and a system call
+    program   the source; {host}, {folder}, {socket}, {add_key} and {machine} stand for the
+              harness' process id, a folder that every user may write to with the files `secret`
+              and `kept`, a listening socket in it, a system call, and the machine's name
     tests     the tests that it must not pass
     quick     run on every `make test`; the others with `make attack`
     """
@@ -100,6 +100,10 @@ VERDICT = [
      "    @property\n    def args(self): return object()\ndef f(x): raise E", False),
     ("a segmentation fault", "import ctypes\ndef f(x): ctypes.string_at(0)", False),
     ("exhaust memory in a result", "def f(x):\n    a = []\n    while True: a.append(bytearray(10**7))", False),
+    ("an error of 100,000 characters on its channel", PUT + "def f(x):\n    put(b'{\"error\": \"ValueError\", \"described\": [\"\", \"' "
+     "+ b'A' * 100_000 + b'\"]}\\n')", True),
+    ("an error class of 100,000 characters", PUT + "def f(x):\n    put(b'{\"error\": \"' + b'A' * 100_000 + b'\", \"described\": [\"\", \"\"]}\\n')", True),
+    ("an error text that JSON makes six times as long", "def f(x): raise ValueError('\\ud800' * 70_000)", True),
     ("read the tests in the checker's memory", "import os\ndef f(x): return open(f'/proc/{os.getppid()}/mem', 'rb')"
      ".read(1)", True),
 ]  # fmt: skip
@@ -144,6 +148,13 @@ UNDESERVED = [
      "wire.encode = lambda value, refer: {'literal': '__import__(\"os\")._exit(0)'} if value == 5 else old(value, refer)\ndef f(x): return 5", NUMBER),
     ("an exception that tests wait for is not enough", "class E(ValueError): pass\ndef f(x): raise E", "try: f(1)\nexcept KeyError: pass"),
     ("an error of 200,000 characters", "E = type('E' * 200_000, (Exception,), {})\ndef f(x): raise E('x' * 200_000)", NUMBER),
+    ("dots in place of a literal, handed back", PUT + "def f(x): put(b'{\"value\": {\"literal\": \"...\"}}\\n' * 2)", "assert f(f(1)) == 2"),
+    ("a class in place of a function, whose object is handed back", "f = range\ndef g(x): return 1", "assert g(f(3)) == 13"),
+    ("a map, handed back", "def f(x): return map(abs, [x])", "assert f(f(1)) == 2"),
+    ("its exception, handed back", "def f(x): raise ValueError", "try: r = f(1)\nexcept ValueError as e: r = e\nassert f(r) == 2"),
+    ("the class of its result, handed back", "def f(x): return object()", "assert f(type(f(1))) == 2"),
+    ("a method of its result, handed back", "def f(x): return []", "assert f(f(1).append) == 2"),
+    ("the keys of its result, handed back", "def f(x): return {1: 2}", "assert f(f(1).keys()) == 2"),
     ("answer before it is asked", "import os\nfor d in range(3, 64):\n    try: os.write(d, b'{\"value\": {\"int\": \"0x11\"}}\\n' * 9)\n"
      "    except OSError: pass\ndef f(x): return 0", "assert f(1) == 17 and f(2) == 23"),
 ]  # fmt: skip
@@ -180,6 +191,11 @@ REACH = [
      "    except OSError: pass\nassert seen", True),
     ("list the home folder of root", "import os\nassert len(os.listdir('/root')) > 1", False),
     ("read the harness' environment", "open('/proc/{host}/environ').read()", False),
+    ("ask the kernel for the machine's name", C + "import platform, socket\nname = ctypes.create_string_buffer(4096)\nlibc.uname(name)\n"
+     "said = [*os.uname(), platform.node(), socket.gethostname(), name.raw.decode()]\nlibc.gethostname(name, 4096)\n"
+     "assert any('{machine}' in text for text in [*said, name.value.decode()])", True),
+    ("read the machine's name in files", "seen = ''\nfor f in ('/proc/sys/kernel/hostname', '/etc/hostname', '/etc/hosts', '/proc/version', "
+     "'/proc/self/environ', '/etc/machine-id'):\n    try: seen += open(f).read()\n    except OSError: pass\nassert '{machine}' in seen", True),
     ("write to the kernel's settings", "open('/proc/sys/kernel/hostname', 'w').write('x')", False),
     ("raise its own limits", "import resource as r\nr.setrlimit(r.RLIMIT_NPROC, (9, 9))", False),
 ]  # fmt: skip
@@ -240,7 +256,7 @@ def prey() -> Iterator[dict[str, str]]:
         listening.listen()
         (folder / "socket").chmod(0o777)
         yield {"{host}": str(os.getpid()), "{folder}": name, "{socket}": str(folder / "socket"),
-               "{add_key}": str(CALLS["add_key"])}  # fmt: skip
+               "{add_key}": str(CALLS["add_key"]), "{machine}": socket.gethostname()}  # fmt: skip
 
 
 def attempt(attack: Attack, aims: dict[str, str], timeout_s: float = 5.0) -> tuple[bool, str]:

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from tasks.base import TaskError
 from tasks.sandbox import run as sandbox
 from tasks.sandbox.run import LONGEST_ERROR, Job, SandboxError, run_job
 from tests.helpers.attacks import ATTACKS, EVERY_CALL, NOTHING, NUMBER, UNGUESSED, attempt, prey
@@ -102,7 +103,10 @@ def test_right_programs_pass_the_tests_that_the_attacks_do_not(program, tests):
             "return n.v + n.next.v",
             "a = Node(1)\na.next = Node(2)\nassert f(a) == 3 and a.next.v == 2 and a == a",
         ),
-        ("def sum(a, b): return a * b", "assert sum(2, 4) == 8"),
+        ("def f(x): return sorted(x)", "assert f({2: 3, 1: 4}.items()) == [(1, 4), (2, 3)]"),
+        ("f = range\ndef g(x): return sum(x)", "assert list(f(3)) == [0, 1, 2] and g(f(3)) == 3"),
+        ("f = str", "assert f(17) == '17'"),
+        ("def f(x): return x is ValueError", "assert f(ValueError) is True"),
         ("import math\ndef f(x): return math.sqrt(x)", "assert math.isclose(f(2), 2**0.5)"),
         ("def f(x): return lambda y: x + y", "assert f(1)(2) == 3"),
         (
@@ -115,6 +119,36 @@ def test_right_programs_pass_the_tests_that_the_attacks_do_not(program, tests):
 )
 def test_tests_see_plain_values(program, tests):
     assert run_job(Job(program, tests)) is None
+
+
+LENT = "gone = globals().pop('f')\ndef {name}(*given): return {value}"
+"""A program that takes its function away and lends the tests what they compare with."""
+ENTRY = {"prelude": "def f(x):\n    pass", "entry_point": "f"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "tests"),
+    [
+        ("zip", "[]", NUMBER),
+        ("enumerate", "[]", "for i, wanted in enumerate([3, 5]): assert f(i) == wanted"),
+        ("range", "[]", "for i in range(9): assert f(i) == 3 * i"),
+        ("tuple", "0", "assert tuple(f([1])) == tuple([3])"),
+        ("all", "True", "assert all(f(i) == 3 * i for i in (1, 2))"),
+        ("abs", "0", "assert abs(f(1) - 2.5) < 1e-6"),
+        ("isinstance", "True", "assert isinstance(f(1), str)"),
+        ("len", "3", "assert len(f(1)) == 3"),
+        ("print", "None", "assert f(1) is None"),
+    ],
+)
+@pytest.mark.parametrize("program", [LENT, "f = None\n" + LENT, LENT + "\n{name} = {name}"])
+def test_no_program_lends_the_tests_a_builtin(program, name, value, tests):
+    job = Job(program.replace("{name}", name).replace("{value}", value), tests, **ENTRY)
+    assert run_job(job) is not None
+
+
+def test_a_builtin_name_is_the_programs_where_it_is_the_entry_point():
+    job = Job("def sum(a, b): return a * b", "assert sum(2, 4) == 8", entry_point="sum")
+    assert run_job(job) is None
 
 
 def test_what_the_prelude_defines_is_the_testers():
@@ -132,7 +166,7 @@ def test_what_the_prelude_defines_is_the_testers():
 
 def test_tests_that_two_processes_cannot_run_are_no_verdict():
     with pytest.raises(
-        SandboxError, match="cannot be run apart from the program: a value of type function cannot"
+        TaskError, match="cannot be run apart from the program: a value of type function cannot"
     ):
         run_job(Job("def f(x): return x", "try: f(lambda: 1)\nexcept: pass"))
 

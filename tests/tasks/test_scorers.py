@@ -352,6 +352,57 @@ def test_assertions_and_plus_tests():
     assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.6", row=plus).value == 0
 
 
+DOUBLE = """from functools import lru_cache
+def twice(x):
+    return 2 * x
+"""
+
+
+@ISOLATED
+@pytest.mark.parametrize(
+    ("program", "value"),
+    [
+        (DOUBLE + "double = lru_cache(None)(twice)", 1),
+        (DOUBLE + "double: object = twice", 1),
+        ("import operator\ndouble = lambda x: operator.mul(2, x)", 1),
+        ("n = 2\ndouble = n.__mul__", 1),
+        ("class double(int):\n    def __new__(cls, x):\n        return int(2 * x)", 1),
+        ("double = 2 * x\nreturn double", 1),
+        ("    double = 2 * x\n    return double", 1),
+        ("if x:\n    return x + x\nimport math as double\nreturn 2 * x", 1),
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "So:\n```python\n{}\n```\nDone."])
+def test_an_answer_binds_its_entry_point_in_any_way(form, program, value):
+    row = {
+        "prompt": "def double(x):\n    '''Twice x.'''\n",
+        "entry_point": "double",
+        "test": "def check(candidate):\n    assert [candidate(x) for x in (3, 4)] == [6, 8]\n",
+    }
+    assert function_score(form.format(program), row=row).value == value
+
+
+@ISOLATED
+def test_an_answer_may_import_its_entry_point():
+    row = {
+        "prompt": "def common(a, b):\n    '''The greatest common divisor.'''\n",
+        "entry_point": "common",
+        "test": "def check(candidate):\n    assert candidate(12, 18) == 6\n",
+    }
+    assert function_score("import math\nfrom math import gcd as common", row=row).value == 1
+    assert function_score("import math\nfrom math import lcm as common", row=row).value == 0
+
+
+@ISOLATED
+def test_the_only_function_that_a_test_calls_may_have_a_builtins_name():
+    reference = {"test": ["assert sum(10, 15) == 6", "assert sum(4, 6) == 3"]}  # MBPP/126
+    divisors = "{d for d in range(1, a + 1) if a % d == b % d == 0}"
+    right = f"def sum(a, b):\n    total = 0\n    for d in {divisors}:\n        total += d\n    return total"
+    code = Code(name="code", timeout_s=600)
+    assert code.score(reference, [right]).value == 1
+    assert code.score(reference, ["def total(a, b):\n    return a"]).value == 0
+
+
 def test_the_solution_is_what_the_entry_point_needs():
     text = (
         "```python\nimport math\n\ndef unused():\n    return 1\n\ndef f(x):\n    return "
