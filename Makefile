@@ -12,7 +12,7 @@ REAL   ?= [frontier,controls,gains,when,mars_table1,mars_fig1,mars_fig4,mars_fig
 KEPT     := results/measured/embedded_cpu
 # Their verdicts need accuracies to about four points and speeds to four percent.
 DECIDING := controls,frontier,gains,when
-ONE_STORE := store.dir=outputs/measured/store output.keep=$(KEPT)
+ONE_STORE := store.dir=outputs/measured/store output.archive=$(KEPT)
 PAPERS   := $(sort $(foreach paper,mars fsd dropmatch arc,$(patsubst conf/report/%.yaml,%,$(wildcard conf/report/$(paper)_*.yaml))))
 # The reports of the papers, but for one that needs a model of meaning, and our own.
 OTHERS   := $(filter-out dropmatch_table5,$(PAPERS)) controls_chains limit newer_rules production training_free
@@ -96,7 +96,7 @@ derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJud
 	$(RUN) -m models.train mismatches out=models/tiny/answers.json
 
 measured-real: $(READY)  ## measure SmolLM2's reports (many hours; resumable; WITH=dry_run=true: how long), keep their files
-	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 store.dir=outputs/measured_real/store output.dir=outputs/measured_real output.keep=results/measured/smollm2_cpu $(WITH)
+	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 store.dir=outputs/measured_real/store output.dir=outputs/measured_real output.archive=results/measured/smollm2_cpu $(WITH)
 
 lock:  ## resolve both locks, the project's and vLLM's (needs uv); existing pins stay unless UPGRADE=--upgrade
 	uv pip compile pyproject.toml --extra dev --extra cluster --python-version 3.11 --torch-backend cpu --no-emit-package torch \

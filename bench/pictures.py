@@ -1,7 +1,7 @@
 """`python -m bench.pictures [FOLDER …]` (`make pictures`): draw the pictures of kept reports from
 their CSV files.
 
-FOLDER is one that `output.keep` named, by default each of results/measured. A picture names the
+FOLDER is one that `output.archive` named, by default each of results/measured. A picture names the
 SHA-256 of its CSV file. What only helps to read a figure and is not in that file, such as the level
 of the baseline, is left out."""
 
@@ -55,7 +55,7 @@ def draw_all(folders: Sequence[Path]) -> None:
         for folder in folders:
             if not (listing := kept_lines(folder)):
                 raise ValueError(
-                    f"{folder}: no TABLES.md that lists reports; give a folder that output.keep "
+                    f"{folder}: no TABLES.md that lists reports; give a folder that output.archive "
                     "named"
                 )
             for name, line in listing.items():

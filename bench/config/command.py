@@ -155,7 +155,7 @@ class Command:
     def check_keys(self) -> None:
         """Raises ConfigError for a key that only reports read, beside points."""
         for key in (line.lstrip("+").partition("=")[0] for line in self.overrides):
-            if key in ("pairs", "output.keep") or (key == "scale" and self.sweep is None):
+            if key in ("pairs", "output.archive") or (key == "scale" and self.sweep is None):
                 raise ConfigError(
                     f"{key}: read beside report=NAME alone; add it, or leave {key} out"
                 )

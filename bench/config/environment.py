@@ -182,7 +182,7 @@ def _accelerator(device: str) -> dict[str, Any] | None:
 @cache
 def checked_out() -> dict[str, Any] | None:
     """The commit of the project and whether tracked files differ from it; None outside a
-    repository. Kept results (`output.keep`) are no difference."""
+    repository. Kept results (`output.archive`) are no difference."""
     commit = _output("git", "-C", str(PROJECT), "rev-parse", "HEAD")
     if commit is None:
         return None

@@ -25,6 +25,8 @@ WORDS = {
     "a valid list": "a list",
     "True, False or 'auto'": "true, false or auto",
 }
+RENAMED = {"output.keep": "output.archive"}
+"""Old key -> its name."""
 NEAREST = 3
 """Names that an error proposes where it does not give all."""
 
@@ -41,6 +43,8 @@ class NotHere(ConfigError):
 def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
     """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are
     given in full; of names that a choice lists, as report=list does, only the nearest."""
+    if key in RENAMED:
+        return f"{key}: is now {RENAMED[key]}"
     tails = {re.split("[.=]", full)[-1]: full for full in sorted(allowed)}
     near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=NEAREST)]
     if "=" in key and (listing := tails.get("list")):

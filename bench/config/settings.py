@@ -218,10 +218,10 @@ class Folder(Section):
 
 
 class Output(Folder):
-    """Where files are written; `keep`: a folder for those files of reports that are kept beside the
-    code."""
+    """Where files are written; `archive`: a folder for those files of reports that are kept beside
+    the code."""
 
-    keep: Path | None = None
+    archive: Path | None = None
 
 
 class Settings(Section):

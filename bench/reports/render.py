@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KEPT = (".md", ".csv", ".tex", ".png")
-"""Endings of the files that `output.keep` keeps; PDF, SVG and HTML are made from the store
+"""Endings of the files that `output.archive` keeps; PDF, SVG and HTML are made from the store
 again."""
 LARGE = 2**20
 """Bytes of a CSV file above which it is kept compressed."""
@@ -109,9 +109,9 @@ def log_items(items: Iterable[Item], session: Session, group: str | None = None)
 def keep_reports(
     plans: Sequence[Plan], items: Sequence[Item], folder: Path, session: Session
 ) -> None:
-    """`output.keep=FOLDER`: copy what was drawn of the reports `plans` there, each with its command
-    and the environment it was measured in, and list them with their commands in TABLES.md, whose
-    lines of other reports stay."""
+    """`output.archive=FOLDER`: copy what was drawn of the reports `plans` there, each with its
+    command and the environment it was measured in, and list them with their commands in TABLES.md,
+    whose lines of other reports stay."""
     folder.mkdir(parents=True, exist_ok=True)
     listing, lines = folder / "TABLES.md", kept_lines(folder)
     of_name = {plan.spec.name: plan for plan in plans}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ALL, EVERY, LIST = "all", "every", "list"
 """In place of a report's name: those that `make tables` runs, those on request too, or a list of
 them."""
-NO_NUMBER = {"fresh", "output.keep", "output.dir", "store.dir", "quality_batch", "workers"}
+NO_NUMBER = {"fresh", "output.archive", "output.dir", "store.dir", "quality_batch", "workers"}
 """Overrides that change no number of a report."""
 LISTED = ("report", "title", "run by", "scales", "points")
 """Columns of `report=list`."""
@@ -138,8 +138,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
         plans = plans_of(reports, hydra, request)
     plans = runnable(reachable(plans), request, session)
     session.check([cell for plan in plans.values() for cell in plan.all_cells()], "report")
-    if (keep := session.settings.output.keep) is not None:
-        check_writable(keep, "output.keep")
+    if (archive := session.settings.output.archive) is not None:
+        check_writable(archive, "output.archive")
     announce(list(plans.values()), session)
     judged = run_plans(list(plans.values()), session)
     if drawn := {name: plan for name, plan in plans.items() if not awaits_clock(plan, session)}:
@@ -148,8 +148,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
         )
         log_items(items, session)
         print_verdicts(items, session)
-        if keep is not None:
-            keep_reports(list(drawn.values()), items, keep, session)
+        if archive is not None:
+            keep_reports(list(drawn.values()), items, archive, session)
     for name in sorted(set(plans) - set(drawn)):
         session.print(
             f"not drawn: report={name} selects settings by their speed: the same command without "

@@ -45,11 +45,13 @@ def ends_in_loop(ids: Sequence[int]) -> bool:
     return False
 
 
-def censoring(baseline_cap_hit_share: float | None) -> str:
+def censoring(baseline_truncated_share: float | None) -> str:
     """Why lengths of this cell cannot be compared, as a footnote; empty where they can."""
-    if baseline_cap_hit_share is None or baseline_cap_hit_share <= CENSORED_ABOVE:
+    if baseline_truncated_share is None or baseline_truncated_share <= CENSORED_ABOVE:
         return ""
-    return f"censored: {baseline_cap_hit_share:.0%} of the lossless answers end at the length limit"
+    return (
+        f"censored: {baseline_truncated_share:.0%} of the lossless answers end at the length limit"
+    )
 
 
 def _turns(run: Sample) -> Iterator[Sequence[int]]:

@@ -631,8 +631,8 @@ _ANSWER = (
         "Forwards of the drafter's own model in a cycle, on average.",
     ),
     Metric(
-        "cap_hit_share",
-        "Cap hits",
+        "truncated_share",
+        "Truncated",
         "%",
         1,
         "lower",
@@ -644,13 +644,13 @@ _ANSWER = (
         compared=True,
     ),
     Metric(
-        "cap_hit_change",
-        "Δ cap hits",
+        "truncated_change",
+        "Δ truncated",
         "pp",
         1,
         "lower",
-        "Cap hits minus those of autoregressive decoding. Interval: Learned-Miller and Thomas' "
-        "bound over paired prompts.",
+        "Truncated answers minus those of autoregressive decoding. Interval: Learned-Miller and "
+        "Thomas' bound over paired prompts.",
         signed=True,
         adds=adds.capped,
         statistic=change,
@@ -658,8 +658,8 @@ _ANSWER = (
         relative="change",
     ),
     Metric(
-        "baseline_cap_hit_share",
-        "Baseline cap hits",
+        "baseline_truncated_share",
+        "Baseline truncated",
         "%",
         1,
         None,
@@ -689,7 +689,7 @@ _ANSWER = (
         "pp",
         1,
         "lower",
-        "Loops minus those of autoregressive decoding. Interval as for Δ cap hits.",
+        "Loops minus those of autoregressive decoding. Interval as for Δ truncated.",
         signed=True,
         adds=adds.looping,
         statistic=change,
@@ -716,7 +716,7 @@ _ANSWER = (
         "pp",
         1,
         "lower",
-        "No answer minus that of autoregressive decoding. Interval as for Δ cap hits.",
+        "No answer minus that of autoregressive decoding. Interval as for Δ truncated.",
         signed=True,
         adds=adds.unanswered,
         statistic=change,
@@ -1021,8 +1021,18 @@ CLOCKED = frozenset(name for name, metric in METRICS.items() if metric.clock)
 """The metrics that the clock has a part in: some ask for no timed pass, but use one."""
 
 
+RENAMED = {
+    "cap_hit_share": "truncated_share",
+    "cap_hit_change": "truncated_change",
+    "baseline_cap_hit_share": "baseline_truncated_share",
+}
+"""Old name of a metric -> its name."""
+
+
 def metric(name: str) -> Metric:
     """Look up a metric by name. Raises ValueError for an unknown name."""
+    if name in RENAMED:
+        raise ValueError(f"metric {name!r} is now {RENAMED[name]!r}")
     if name not in METRICS:
         raise ValueError(f"unknown metric {name!r}; one of: {', '.join(METRICS)}")
     return METRICS[name]

@@ -82,7 +82,7 @@ class Annotator:
         if summary is None:
             return []
         notes: list[str] = (
-            [Note(censoring(summary.baseline_cap_hit_share), CENSORED)] if metric.censored else []
+            [Note(censoring(summary.baseline_truncated_share), CENSORED)] if metric.censored else []
         )
         if column.measure.unit in ABSOLUTE and result.conditions is not None:
             notes.append(self._session(result.conditions))

@@ -45,5 +45,5 @@ def test_a_folder_without_reports_is_refused(
 ) -> None:
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.strip() == (
-        f"error: {tmp_path}: no TABLES.md that lists reports; give a folder that output.keep named"
+        f"error: {tmp_path}: no TABLES.md that lists reports; give a folder that output.archive named"
     )

@@ -125,7 +125,7 @@ def test_reports_are_kept_from_one_store_and_one_session(
     command, own_conf: Path, tmp_path: Path
 ) -> None:
     kept, flags = tmp_path / "kept", ["-cd", str(own_conf)]
-    given = ("report=own_table", "n=2", "decoding.max_new_tokens=6", f"output.keep={kept}")
+    given = ("report=own_table", "n=2", "decoding.max_new_tokens=6", f"output.archive={kept}")
     first = command(*given, flags=flags)
     assert first.status == 0, first.err
     files = {file.name for file in kept.iterdir()}

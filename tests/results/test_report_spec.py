@@ -111,6 +111,7 @@ def test_a_value_is_a_name_or_more():
         ({"rows": ["Model"]}, "use each once"),
         ({"rows": ["Model", "Method", "Task"]}, "use each once"),
         ({"values": ["speed"]}, "unknown metric 'speed'; one of: speedup"),
+        ({"values": ["cap_hit_share"]}, "'cap_hit_share' is now 'truncated_share'"),
         ({"values": []}, r"values\n.*at least 1 item"),
         ({"kind": "figure"}, "must be|should be 'table'"),
         (

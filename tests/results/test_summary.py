@@ -147,9 +147,9 @@ VALUES = {
     "length_ratio_median": (1 + 5 / 4) / 2,
     "pass_ratio": 11 / 5,
     "pass_ratio_median": (8 / 3 + 3 / 2) / 2,
-    "cap_hit_share": 0.5,
-    "cap_hit_change": 0.5,
-    "baseline_cap_hit_share": 0.0,
+    "truncated_share": 0.5,
+    "truncated_change": 0.5,
+    "baseline_truncated_share": 0.0,
     "loop_share": 0.0,
     "loop_change": 0.0,
     "no_answer_share": 0.5,
@@ -266,13 +266,13 @@ def test_the_autoregressive_cell_is_its_own_baseline():
     assert (
         found.speedup_ci95
         is found.length_ratio_ci95
-        is found.cap_hit_change
+        is found.truncated_change
         is found.accuracy_change
         is None
     )
     assert (
         found.length_ratio == found.pass_ratio == 1.0
-        and found.cap_hit_share == found.baseline_cap_hit_share == 0.0
+        and found.truncated_share == found.baseline_truncated_share == 0.0
     )
     assert found.baseline_tokens_per_s == found.tokens_per_s
     assert found.baseline_accuracy_ci95 == found.accuracy_ci95

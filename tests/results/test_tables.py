@@ -161,7 +161,7 @@ def test_under_accuracy_stands_what_an_answer_costs(grid):
     first, costs = lay_out_all(table_spec(values=["accuracy", "tau"]), grid)
     headers = {column.header for _, column in costs.columns}
     assert costs.stub == ("Task", "Model", "Method") and costs.headers == ("",)
-    assert {"Length ratio (×)", "Cap hits (%)", "Δ accuracy (pp)"} <= headers
+    assert {"Length ratio (×)", "Truncated (%)", "Δ accuracy (pp)"} <= headers
     assert "Passes saved over lossless (×)" not in headers, "measured in no cell"
     lines = read([first, costs])
     changes = lines[lines.value_name == "accuracy_change"].dropna(subset="value")
@@ -172,7 +172,7 @@ def test_under_accuracy_stands_what_an_answer_costs(grid):
 def test_lengths_at_the_limit_are_marked(grid):
     place = ("Alpha", "SpS", "GSM8K")
     grid[place] = replace(
-        grid[place], summary=grid[place].summary.with_values(baseline_cap_hit_share=0.25)
+        grid[place], summary=grid[place].summary.with_values(baseline_truncated_share=0.25)
     )
     costs = lay_out_all(table_spec(values=["accuracy"]), grid)[1]
     assert costs.notes == ("censored: 25% of the lossless answers end at the length limit",)
