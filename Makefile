@@ -22,7 +22,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables rehearse every reports measured pictures plots test test-fast test-all attack lint engine-speed gpu models heads derived measured-real lock clean
+.PHONY: help setup vllm demo tables rehearse every reports measured pages pictures plots test test-fast test-all attack lint engine-speed gpu models heads derived measured-real lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ measured: $(READY)  ## measure the reports of results/measured/embedded_cpu: fir
 
 pictures: $(READY)  ## draw the pictures of results/measured again from their CSV files
 	$(RUN) -m bench.pictures
+
+pages: $(READY)  ## fill README.md and docs/findings.md from docs/templates and the CSV files of results/measured
+	$(RUN) -m tests.helpers.pages
 
 plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold
 	$(RUN) -m bench report=mars_fig4

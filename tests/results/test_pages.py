@@ -1,4 +1,4 @@
-"""README and findings say what the committed CSV files say."""
+"""README and findings are their templates, filled from the committed CSV files."""
 
 import json
 import tarfile
@@ -10,73 +10,67 @@ from statistics import mean
 import pytest
 import yaml
 
-from results.reports import prose
+from tests.helpers import pages
 
 CSV = """Rule,Task,value_name,value,ci_low,ci_high,n,cell
-MARS,gsm,tau_gain,0.494,0.3,0.7,64,a
-MARS,gsm,tau_gain,0.494,0.3,0.7,64,a
+MARS,gsm,tau_gain,0.494,0.294,0.694,64,a
+MARS,gsm,tau_gain,0.494,0.294,0.694,64,a
 MARS,gsm,accuracy,0.5,0.4,0.62,64,a
 MARS,chat,accuracy,0.25,,,64,b
 FSD,gsm,tau_gain,,,,64,c
 """
-PAGE = """Before.
-<!-- numbers
-MARS gains {{pair/gains | MARS | tau_gain}}, at {{pair/gains | MARS;
-chat | accuracy}} and {{pair/gains | MARS; gsm | accuracy | value}} of {{pair/gains | MARS | tau_gain | n}} prompts.
--->
-old
-<!-- end -->
-After.
-"""
 
 
-@pytest.mark.parametrize("file", prose.FILES)
-def test_the_committed_pages_have_the_numbers_of_the_csv_files(file: str) -> None:
-    page = Path(file).read_text(encoding="utf-8")
-    assert "<!-- end -->" in page, "numbers of results are in blocks"
-    assert prose.rendered(page) == page, "run `python -m results.reports.prose`"
+@pytest.mark.parametrize("template", pages.PAGES)
+def test_the_committed_pages_are_the_filled_templates(template: str) -> None:
+    page = pages.PAGES[template].read_text(encoding="utf-8")
+    assert pages.filled(template) == page, "change docs/templates, then run `make pages`"
+    assert "{{" not in page and "<!--" not in page, "the page is plain Markdown"
 
 
-def test_numbers_in_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prose, "MEASURED", tmp_path)
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A committed folder of one small CSV file."""
+    monkeypatch.setattr(pages, "MEASURED", tmp_path)
     (tmp_path / "pair").mkdir()
     (tmp_path / "pair" / "gains.csv").write_text(CSV)
-    page = prose.rendered(PAGE)
-    assert (
-        "MARS gains +0.49 [+0.30, +0.70], at 25.0% and 50.0% of 64 prompts.\n<!-- end -->\nAfter."
-        in page
-    )
-    assert prose.rendered(page) == page and page.startswith(
-        "Before.\n<!-- numbers\nMARS gains {{pair/gains"
-    )
 
 
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (("MARS", "tau_gain"), "+0.49 [+0.29, +0.69]"),
+        (("MARS", "tau_gain", "±"), "+0.49 ± 0.20"),
+        (("MARS", "tau_gain", "n"), "64"),
+        (("MARS; chat", "accuracy"), "25.0%"),
+        (("MARS; gsm", "accuracy", "value"), "50.0%"),
+    ],
+)
+def test_a_number_in_words(place: tuple[str, ...], words: str) -> None:
+    assert pages.number("pair/gains", *place) == words
+
+
+@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(
     ("place", "complaint"),
     [
-        ("pair/gains | FSD | tau_gain", "0 cells of"),
-        ("pair/gains | MARS | accuracy", "2 cells of"),
-        ("pair/gains | ARC | tau", "0 cells of"),
-        ("pair/none | ARC | tau", "no file"),
-        ("pair/gains", "a place is FILE |"),
+        (("pair/gains", "FSD", "tau_gain"), "0 cells of"),
+        (("pair/gains", "MARS", "accuracy"), "2 cells of"),
+        (("pair/gains", "ARC", "tau"), "0 cells of"),
+        (("pair/none", "ARC", "tau"), "no file"),
     ],
 )
-def test_a_place_without_a_number_is_refused(
-    place: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prose, "MEASURED", tmp_path)
-    (tmp_path / "pair").mkdir()
-    (tmp_path / "pair" / "gains.csv").write_text(CSV)
-    with pytest.raises(ValueError, match="pair/") as raised:
-        prose.rendered(f"<!-- numbers\n{{{{{place}}}}}\n-->\n<!-- end -->")
-    assert complaint in str(raised.value) and "\n" not in str(raised.value)
+def test_a_place_without_a_number_is_refused(place: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        pages.number(*place)
 
 
 def test_what_findings_say_of_whole_answers_of_smollm2() -> None:
     """Recomputed from the archived cells of MT-bench: τ in and after the first 64 tokens, and how
     far zlib packs."""
     cells: dict[str, dict[str, bytes]] = {}
-    with tarfile.open(prose.MEASURED / "smollm2_cpu" / "store.tar.xz") as archive:
+    with tarfile.open(pages.MEASURED / "smollm2_cpu" / "store.tar.xz") as archive:
         for member in archive:
             if "-mt_bench-" in member.name and member.name.endswith(("cell.yaml", "samples.jsonl")):
                 _, cell, file = member.name.split("/")
