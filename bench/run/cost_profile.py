@@ -4,8 +4,8 @@
 Methods of a pair take turns over a few prompts, with the clock of each phase
 (`bench.run.profiling`): each part is timed inside the loop, with the caches as decoding leaves
 them. What a drafter reads of the prompt is what its method takes longer for it than plain decoding.
-Prices are fitted to medians over cycles of equal size: what is linear by least squares of relative
-errors, no cost below 0."""
+All prices are fitted to medians over cycles of equal size by least squares of relative errors, no
+price below 0 (`least_squares`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from scipy.optimize import isotonic_regression, nnls
+from scipy.optimize import nnls
 
 from bench.config.compose import composer
 from bench.run.answer import context, limits_of, stream_name
@@ -27,7 +27,8 @@ from bench.run.cost_clock import priced_as
 from bench.run.models import ModelPool, use_threads
 from bench.run.profiling import Phases
 from methods.decode import Limits, Request, generate
-from results.metrics.cost import DRAWN, LOSSLESS, Costs, Drafting, Linear, Profile, Rest
+from methods.engine.source import Source
+from results.metrics.cost import DRAWN, LOSSLESS, Costs, Drafting, Linear, Profile
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -154,9 +155,8 @@ class Turn:
 
 def measure(
     overrides: Sequence[str], prompts: int, batches: Sequence[int], say: Callable[[str], None]
-) -> tuple[str, Profile]:
-    """The name of a pair, and its profile on this machine. Raises ConfigError, ModelError,
-    TaskError."""
+) -> Profile:
+    """The profile of a pair on this machine. Raises ConfigError, ModelError, TaskError."""
     pool = ModelPool()
     times: dict[tuple[bool, int], Times] = {}
     with composer() as hydra:
@@ -178,31 +178,34 @@ def measure(
         ]
         say(f"batch {batch}: {len(own)} methods take turns over {prompts} prompts")
         times |= {(greedy, batch): found for greedy, found in _times(own, prompts, batch).items()}
-    cell, threads = turns[0].cell, torch.get_num_threads()
     together = {
         batch: times[False, batch].lossless + times[True, batch].lossless for _, batch in times
     }
     target = {batch: verification(spent) for batch, spent in together.items()}
-    environment = cell.environment([])
-    cpu, accelerator = environment["cpu"], environment["accelerator"] or {}
-    machine = accelerator.get("name") or cpu["model"]
-    place = machine if accelerator else f"{machine} ({cpu['family']}), {threads} cores"
-    return cell.pair.name, Profile(
-        title=(
-            f"{place}, {1000 * target[1][1]:.3g} ms a token, {cell.pair.name} in "
-            f"{cell.engine.dtype}"
-        ),
-        machine=machine,
-        obtained="measured",
+    return Profile(
+        title=_title(turns[0].cell, target[1][1]),
         sources=[f"python -m bench.cost {' '.join(overrides)}"],
         target=target,
-        rest=Rest(
-            **linear([(size.nodes, spent["rest"]) for size, spent in together[1]]).model_dump()
-        ),
+        rest=linear([(size.nodes, spent["rest"]) for size, spent in together[1]]),
         prefill=linear([*times[False, 1].prefills["none"], *times[True, 1].prefills["none"]]),
         sampled=costs_of({batch: spent for (greedy, batch), spent in times.items() if not greedy}),
         greedy=costs_of({batch: spent for (greedy, batch), spent in times.items() if greedy}),
     )
+
+
+def _title(cell: Cell, token_s: float) -> str:
+    """Machine, seconds of one token of plain decoding, model and engine, for captions."""
+    environment = cell.environment([])
+    cpu, accelerator = environment["cpu"], environment["accelerator"]
+    machine = (
+        accelerator["name"]
+        if accelerator
+        else f"{cpu['model']} ({cpu['family']}), {torch.get_num_threads()} cores"
+    )
+    target = Source.of(cell.pair.target.source)
+    model = f"{target.folder.name} of random weights" if target.is_random else cell.pair.name
+    graphs = " with CUDA graphs" if cell.engine.graphs == "on" else ""
+    return f"{machine}, {1000 * token_s:.3g} ms a token, {model} in {cell.engine.dtype}{graphs}"
 
 
 def _turns(hydra: Composer, overrides: Sequence[str], pool: ModelPool) -> Iterator[Turn]:
@@ -314,22 +317,18 @@ def _note(turn: Turn, answer: Generation, phases: Phases, batch: int, cycles: Cy
 
 def verification(times: Sequence[tuple[Size, Spent]]) -> dict[int, float]:
     """Tokens of a forward -> seconds, from the cycles of several methods."""
-    of_tokens: dict[int, list[float]] = defaultdict(list)
-    for size, spent in times:
-        of_tokens[size.nodes + 1].append(spent["verify"])
-    return rising({tokens: statistics.median(values) for tokens, values in of_tokens.items()})
+    forwards = [(size.nodes + 1,) for size, _ in times]
+    knots = sorted({tokens for (tokens,) in forwards})
+    rises = least_squares(steps(forwards, knots), [spent["verify"] for _, spent in times])
+    return dict(zip(knots, np.cumsum(rises).tolist(), strict=True))
 
 
-def rising(seconds: Mapping[int, float]) -> dict[int, float]:
-    """The nearest times that do not fall with the tokens: what falls is noise."""
-    tokens = sorted(seconds)
-    return dict(
-        zip(
-            tokens,
-            map(float, isotonic_regression([seconds[each] for each in tokens]).x),
-            strict=True,
-        )
-    )
+def steps(forwards: Sequence[Sequence[int]], knots: Sequence[int]) -> list[list[float]]:
+    """For each sequence of forwards how often each rise counts of a price that is linear between
+    the knots: the rise at the first knot is the price there, each other what the price grows by
+    from the knot before, so that more tokens never take less."""
+    rises = np.triu(np.ones((len(knots), len(knots))))
+    return [[float(np.interp(tokens, knots, rise).sum()) for rise in rises] for tokens in forwards]
 
 
 def costs_of(times: Mapping[int, Times]) -> Costs:
@@ -358,13 +357,7 @@ def drafting(timed: Sequence[tuple[tuple[int, ...], float]]) -> Drafting:
     tokens = sorted({token for forwards, _ in timed for token in forwards})
     shapes = {forwards for forwards, _ in timed}
     knots = tokens if len(tokens) < len(shapes) else sorted({*tokens[:1], *tokens[-1:]})
-    steps = np.triu(
-        np.ones((len(knots), len(knots)))
-    )  # each price is that of the knot before, and no less
-    rows = [
-        (1.0, *(float(np.interp(forwards, knots, step).sum()) for step in steps))
-        for forwards, _ in timed
-    ]
+    rows = [[1.0, *counts] for counts in steps([forwards for forwards, _ in timed], knots)]
     cycle, *rises = least_squares(rows, [seconds for _, seconds in timed])
     return Drafting(cycle=cycle, forwards=dict(zip(knots, np.cumsum(rises).tolist(), strict=True)))
 

@@ -1,11 +1,11 @@
 """What recorded cycles would cost on another machine: a clock that is computed from a profile
 instead of measured.
 
-A cycle costs draft + verification + acceptance + the rest. With n draft tokens verified, f forwards
-of the drafter's model (steps) over t_1 … t_f tokens, and B rows decoded together, its seconds are
+A cycle costs draft + verification + acceptance + the rest. With n draft tokens verified, forwards
+of the drafter's model over t_1 … t_f tokens, and B rows decoded together, its seconds are
 
-    [drafting.cycle + Σ drafting.forwards(t_i) + target(1 + n) + accept.cycle + rest.cycle + f ·
-    rest.step] ÷ B + (accept.node + rest.node) · n
+    [drafting.cycle + Σ drafting.forwards(t_i) + target(1 + n) + accept.cycle + rest.cycle] ÷ B
+    + (accept.node + rest.node) · n
 
 with the drafting and the target of batch B. `target` and `forwards` are linear between the numbers
 of tokens that the profile has, and go on as between the last two. An autoregressive token is a
@@ -26,8 +26,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PositiveFloat,
-    PositiveInt,
     model_validator,
 )
 
@@ -37,8 +35,6 @@ from results.store.sample import Compared, Sample, Timed, TimedRun
 Forwards = Callable[[int], Sequence[int]]
 """Levels of a draft -> tokens of each forward of the drafter's model
 (`methods.drafters.base.Drafter.forwards`)."""
-ANY = "any"
-"""In `drafts` and `accept`: what is not named."""
 DRAWN = " drawn"
 """Behind a drafter's name in `drafts`: drafts whose tokens are drawn, where the drafter has others
 as well."""
@@ -75,13 +71,6 @@ class Linear(Frozen):
     def seconds(self, nodes: int) -> float:
         """Seconds of a cycle with so many nodes, or of a prompt with so many tokens."""
         return self.cycle + self.node * nodes
-
-
-class Rest(Linear):
-    """Seconds of what lies between the other parts of a cycle: of a cycle, of each draft token
-    verified, and of each draft step (`step`), which is a forward of the drafter's model."""
-
-    step: Seconds = 0.0
 
 
 def between(points: Mapping[int, float], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -131,35 +120,11 @@ class Units(Frozen):
     time: Literal["s"]
 
 
-class Check(Frozen):
-    """Predicted ÷ measured answer speedup of timed cells on the machine itself: their number, the
-    median, and the interval that holds 90% of them."""
-
-    cells: PositiveInt
-    median: PositiveFloat
-    low: PositiveFloat
-    high: PositiveFloat
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Check:
-        if not self.low <= self.median <= self.high:
-            raise ValueError(
-                f"low {self.low:g}, median {self.median:g}, high {self.high:g}: must not fall"
-            )
-        return self
-
-    @property
-    def misses(self) -> bool:
-        """Whether more than 5% of the cells are off by more than 10% on one side, or the median
-        is."""
-        return not 0.9 <= self.low <= self.median <= self.high <= 1.1
-
-
 class Costs(Frozen):
     """What depends on the method, in seconds.
 
-    drafts  drafter (or any; `DRAWN`) -> batch -> its cost.
-    accept  rule (or any) -> decision, walk and correction token, and what its drafts cost more than
+    drafts  drafter (or `DRAWN`) -> batch -> its cost.
+    accept  rule -> decision, walk and correction token, and what its drafts cost more than
             those of the lossless rule.
     """
 
@@ -173,29 +138,22 @@ class Profile(Frozen):
 
     units     of all numbers: seconds. A file must give it.
     title     machine, engine and model, for captions.
-    machine   processor or accelerator, as environment records name it: clocks of any other check
-              nothing.
-    obtained  measured on the machine, or roofline: computed from a data sheet, as `sources` say.
-    sources   where each constant comes from, or the command that measured.
+    sources   the commands that measured.
     target    batch -> tokens of a row -> seconds of one forward of the target.
-    rest      of a cycle and of each draft step: what lies between the other parts.
+    rest      what lies between the other parts of a cycle.
     prefill   of a prompt, and each of its tokens; None: one forward over it.
     sampled   drafting and acceptance above temperature 0.
     greedy    the same at temperature 0; None: as `sampled`.
-    check     how well the profile predicts its own machine; None where it has not been tried.
     """
 
     units: Units = Units(time="s")
     title: Line
-    machine: Line | None = None
-    obtained: Literal["measured", "roofline"]
     sources: list[Line] = Field(min_length=1)
     target: dict[Batch, dict[Tokens, ForwardSeconds]] = Field(min_length=1)
-    rest: Rest
+    rest: Linear
     prefill: Linear | None = None
     sampled: Costs
     greedy: Costs | None = None
-    check: Check | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Profile:
@@ -232,7 +190,7 @@ class Profile(Frozen):
         """What drafting costs. Raises StoreError, one line, for a drafter or batch that the profile
         does not have."""
         drafts = self.costs(greedy).drafts
-        found = drafts.get(drafter, drafts.get(drafter.removesuffix(DRAWN), drafts.get(ANY)))
+        found = drafts.get(drafter, drafts.get(drafter.removesuffix(DRAWN)))
         if found is None or batch not in found:
             raise StoreError(
                 f"drafter={drafter} at batch={batch}: {self.title} does not price it; it has "
@@ -244,12 +202,11 @@ class Profile(Frozen):
         """What a rule's decision costs. Raises StoreError, one line, for a rule that the profile
         does not have."""
         accept = self.costs(greedy).accept
-        found = accept.get(rule, accept.get(ANY))
-        if found is None:
+        if rule not in accept:
             raise StoreError(
                 f"rule={rule}: {self.title} does not price it; it has {', '.join(accept)}"
             )
-        return found
+        return accept[rule]
 
 
 class Clock:
@@ -281,10 +238,8 @@ class Clock:
                 "cost profile needs; decode with engine=native"
             )
         nodes, rest = np.array(sample.nodes, dtype=int), self.profile.rest
-        steps = {levels: self._forwards(levels) for levels in set(sample.levels)}
         drafting = {
-            levels: self._drafting.seconds(own) + rest.step * len(own)
-            for levels, own in steps.items()
+            levels: self._drafting.seconds(self._forwards(levels)) for levels in set(sample.levels)
         }
         shared = (
             self.profile.forward(nodes + 1, self.batch)
@@ -319,14 +274,14 @@ def plain_clock(profile: Profile, greedy: bool, batch: int) -> Clock:
 def modelled(own: Clock, base: Clock, pair: Compared) -> Timed:
     """The prompt as if it had been timed on the machine of the clocks' profile, its baseline beside
     it."""
-    alone, profile = pair.sample is pair.baseline, own.profile
+    is_baseline = pair.sample is pair.baseline
     return Timed(
         pair.id,
         own.run(pair.sample),
-        None if alone else base.run(pair.baseline),
-        profile.title,
-        profile.title,
-        profile.obtained,
+        None if is_baseline else base.run(pair.baseline),
+        host=own.profile.title,
+        boot=own.profile.title,
+        started="modelled",
     )
 
 
@@ -368,35 +323,9 @@ def ratios(profile: Profile, drafter: str) -> tuple[float, float] | None:
     if cost is None:
         return None
     one, several = profile.forward(np.array([1, VERIFIED]), 1)
-    step = profile.rest.step if cost.forwards else 0.0
-    return (cost.forward(1) + step) / float(one), float(several / one)
-
-
-def check_of(pairs: Sequence[tuple[float, float]]) -> Check | None:
-    """Predicted ÷ measured of cells; None without any."""
-    if not pairs:
-        return None
-    low, median, high = np.quantile(
-        [predicted / measured for predicted, measured in pairs], [0.05, 0.5, 0.95]
-    )
-    return Check(cells=len(pairs), median=float(median), low=float(low), high=float(high))
+    return cost.forward(1) / float(one), float(several / one)
 
 
 def stated(profile: Profile) -> str:
     """What a caption says of numbers under a profile."""
-    text = (
-        f"modelled for {profile.title}, from the cycles recorded here, so that τ is this model's"
-        + (
-            " (computed from a data sheet, nothing was measured there)"
-            if profile.obtained == "roofline"
-            else ""
-        )
-    )
-    if profile.check is None:
-        return text
-    check = profile.check
-    text += (
-        f"; predicted ÷ measured there: median {check.median:.2f}, 90% {check.low:.2f} to "
-        f"{check.high:.2f}"
-    )
-    return text + ("; the profile misses by more than 10%" if check.misses else "")
+    return f"modelled for {profile.title}, from the cycles recorded here, so that τ is this model's"

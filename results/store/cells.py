@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from results.store.records import (
     RECORDS,
     SCHEMA,
     LineCache,
-    count,
     from_json,
     line_of,
     read_config,
@@ -41,49 +40,9 @@ from results.store.records import (
 from results.store.sample import Record, Sample, Timed, read_records, read_timed, to_plain
 
 log = logging.getLogger(__name__)
-RUN = ("prompts", "timed")
-"""What environment.json records of the latest run."""
 CACHE_BYTES = 64 << 20
 """Files of samples of this total size are kept parsed, so that one command reads each of them
 once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What one look at a cell's folder tells: prompts are counted, no record is parsed.
-
-    key       its folder
-    title     `tiny, mini_gsm, T = 0.6`: what its group has in common; the key where that cannot be
-              read
-    baseline  the cell of its autoregressive baseline; empty for a cell without a configuration
-    batch     prompts decoded together in its timed pass
-    damage    which file cannot be read, and why, in one line; then only `key` and `title` are set
-    answered  prompts decoded and scored
-    timed     prompts timed
-    failure   why the last run could not finish it, or how many prompts failed; None without a
-              failure
-    asked     prompts, and timed prompts, that the latest run asked for; both 0 for a cell that none
-              has begun
-    """
-
-    key: str
-    title: str
-    baseline: str = ""
-    batch: int = 1
-    damage: str = ""
-    answered: int = 0
-    timed: int = 0
-    failure: str | None = None
-    asked: tuple[int, int] = (0, 0)
-
-    @property
-    def complete(self) -> bool:
-        """Whether all prompts that the latest run asked for are answered and timed."""
-        return (
-            0 < self.asked[0] <= self.answered
-            and self.asked[1] <= self.timed
-            and self.failure is None
-        )
 
 
 class Store:
@@ -117,10 +76,6 @@ class Store:
             for name in sorted(entry.name for entry in entries if entry.is_dir())
             if KEY.fullmatch(name)
         ]
-
-    def entries(self) -> Iterator[Entry]:
-        """What a look at each cell tells, sorted by key."""
-        return (cell.entry() for cell in self.cells())
 
 
 class CellFolder:
@@ -167,48 +122,6 @@ class CellFolder:
         also for the cell of a later schema."""
         path = self.path / "cell.yaml"
         return None if (content := content_of(path)) is None else read_config(path, content)
-
-    def entry(self) -> Entry:
-        """What one look at the folder tells."""
-        try:
-            config, run = (
-                self.config() or {},
-                (self.environment() or {}).get("run") or dict.fromkeys(RUN, 0),
-            )
-            if not (isinstance(run, dict) and all(isinstance(run.get(name), int) for name in RUN)):
-                raise StoreError(
-                    f"{self.path}/environment.json: run must have {', '.join(RUN)}: remove it to "
-                    "write it again"
-                )
-            (answered, failed), (timed, _) = (
-                count(self.path / name) for name in ("samples.jsonl", "timed.jsonl")
-            )
-            failure = self.failure() or (
-                f"{failed} of {answered + failed} prompts failed" if failed else None
-            )
-        except StoreError as error:
-            return Entry(self.key, self.key, damage=str(error))
-        pair, task, decoding = ((config.get(name) or {}) for name in ("pair", "task", "decoding"))
-        batch = int(config.get("batch", 1))
-        title = ", ".join(
-            [
-                str(pair.get("name")),
-                str(task.get("name")),
-                f"T = {decoding.get('temperature', 0):g}",
-                *([f"batches of {batch}"] if batch > 1 else []),
-            ]
-        )
-        return Entry(
-            self.key,
-            title,
-            str(config.get("baseline", "")),
-            batch,
-            "",
-            answered,
-            timed,
-            failure,
-            (run["prompts"], run["timed"]),
-        )
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and versions of this run. Records of earlier runs move to the list

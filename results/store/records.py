@@ -50,7 +50,6 @@ deep nesting."""
 DIGITS = 16
 """Hex digits of a digest."""
 _LINE = re.compile(rb'(.*), "digest": "([0-9a-f]{%d})"\}\n' % DIGITS, re.DOTALL)
-_START = re.compile(rb'\{"id": ("(?:[^"\\]|\\.)*"), ("error": )?')
 Stamp = tuple[int, int, int]
 """Time of the last change in ns, size in bytes, inode."""
 Parsed = TypeVar("Parsed")
@@ -202,20 +201,6 @@ def whole_lines(
             complaint = f"{where} is not a {what} ({error})"
             raise StoreError(f"{complaint}: remove the line to decode its prompt again") from error
         yield where, record
-
-
-def count(path: Path) -> tuple[int, int]:
-    """Prompts with a result in a file of lines, and prompts that failed; an unfinished last line is
-    left out. Lines are not parsed. Raises StoreError, naming file and line, for one that does not
-    begin as a record does."""
-    failed: dict[bytes, bool] = {}
-    for number, line in enumerate((content_of(path) or b"").split(b"\n")[:-1], start=1):
-        if (start := _START.match(line)) is None:
-            raise StoreError(
-                f"{path} line {number} is not a record: remove the line to decode its prompt again"
-            )
-        failed[start[1]] = start[2] is not None
-    return len(failed) - sum(failed.values()), sum(failed.values())
 
 
 class LineCache:

@@ -17,13 +17,11 @@ from bench.config.cost_file import load, profile_of, save
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF
 from bench.run import cost_profile
-from bench.run.cost_profile import Size, Times, costs_of, drafting, rising, verification
+from bench.run.cost_profile import Size, Times, costs_of, drafting, verification
 from bench.run.session import Session
-from results.metrics.cost import Check, Clock, Rest, check_of, stated
+from results.metrics.cost import Linear, stated
 from results.store.errors import one_line
 from tests.bench.conftest import Command
-from tests.helpers import synthetic_cells
-from tests.helpers.old_archives import unpacked
 from tests.helpers.summaries import written
 
 FILES = sorted((CONF / "cost").glob("*.yaml"))
@@ -35,7 +33,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("rest.cycle", float("nan"), "cost.rest.cycle"),
     ("rests", 1, "cost.rests: unknown key; did you mean cost.rest?"),
     ("sampled.drafts.model.1.forwards", {1: 0.002, 4: 0.001}, "more tokens take less time"),
-    ("check", dict(cells=1, median=1.0, low=2.0, high=0.5), "low 2, median 1, high 0.5"),
+    ("check", dict(cells=1), "cost.check: unknown key"),
+    ("sampled.accept.mars.step", 0.1, "cost.sampled.accept.mars.step: unknown key"),
     ("title", "a\n\x1b[2Jb", "must be one line of printable characters"),
     ("units", {}, "cost.units.time"),
     ("units", {"time": "ms"}, "cost.units.time=ms: must be 's'"),
@@ -85,49 +84,28 @@ def test_shipped_profiles(file: Path, tmp_path: Path) -> None:
     """They are read, and written and read again as the same; numbers have four digits, as in the
     files."""
     profile = load(file)
-    assert (
-        profile.sources and 1 in profile.target and "so that τ is this model's" in stated(profile)
-    )
+    assert profile.sources and 1 in profile.target
+    assert "so that τ is this model's" in stated(profile)
     save(tmp_path / "again.yaml", profile)
     again = load(tmp_path / "again.yaml")
     assert again == profile
     given, written = (yaml.safe_load(path.read_text()) for path in (file, tmp_path / "again.yaml"))
-    assert written == {**given, "rest": {"step": 0.0, **given["rest"]}}
+    assert written == given
 
 
 def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
     wrong = load(FILES[0]).model_copy(
-        update={"rest": Rest.model_construct(cycle=1e308, node=0.0, step=0.0)}
+        update={"rest": Linear.model_construct(cycle=1e308, node=0.0)}
     )
     with pytest.raises(ConfigError, match=r"cost\.rest\.cycle"):
         save(tmp_path / "x.yaml", wrong)
     assert not list(tmp_path.iterdir())
-    good = load(FILES[0]).model_copy(
-        update={"check": Check(cells=2, median=1.0, low=0.9, high=1.1)}
-    )
-    save(tmp_path / "x.yaml", good)
-    assert load(tmp_path / "x.yaml").check == good.check
+    save(tmp_path / "x.yaml", load(FILES[0]))
     assert (
         (tmp_path / "x.yaml")
         .read_text()
         .startswith("# python -m bench report=controls cost=x\n# All times")
     )
-
-
-def test_the_profile_of_a_data_sheet_meets_what_vllm_reports() -> None:
-    """vLLM's issue 20780, EAGLE-3 on Llama-3.1-8B, one H100: cycles of chains of 2 to 7, and 7.07
-    ms without a draft. A price per cycle alone misses them by up to 13%."""
-    measured = {2: 10.20, 3: 11.41, 4: 12.47, 5: 13.71, 6: 14.53, 7: 15.19}
-    profile = load(CONF / "cost" / "h100_llama31_8b.yaml")
-    assert profile.target[1][1] == pytest.approx(7.07e-3, rel=0.02)
-    for length, milliseconds in measured.items():
-        clock = Clock(profile, "eagle3", "lossless", False, 1, lambda levels: [1] * levels)
-        one = synthetic_cells.sample(
-            "a", [0, 0], committed=[1], accepted=[1], nodes=[length], levels=[length]
-        )
-        [seconds] = clock.cycles(one)
-        assert seconds == pytest.approx(milliseconds / 1e3, rel=0.022)
-        assert seconds == pytest.approx((8.35 + 1.016 * length) / 1e3, rel=0.01)
 
 
 PRICE = {1: 0.7, 3: 1.0, 8: 1.4}
@@ -198,7 +176,13 @@ def test_what_a_rule_asks_of_drafts_is_its_own_price() -> None:
 
 
 def test_noise_does_not_fall() -> None:
-    assert rising({1: 1.0, 2: 3.0, 3: 2.0}) == {1: 1.0, 2: 2.5, 3: 2.5}
+    """The smallest squared relative error of one price c for 3 s and 2 s: c = Σ 1/s ÷ Σ 1/s²."""
+    cycles = [
+        (Size("none", "lossless", nodes, (), NOTHING), {"verify": spent})
+        for nodes, spent in ((0, 1.0), (1, 3.0), (2, 2.0))
+    ]
+    level = (1 / 3 + 1 / 2) / (1 / 9 + 1 / 4)
+    assert verification(cycles) == pytest.approx({1: 1.0, 2: level, 3: level})
 
 
 CHAIN = ("drafter=eagle3", "drafter.tree=chain", "draft.length=3")
@@ -214,26 +198,22 @@ SHAPES = {
 }
 
 
-def test_a_profile_of_this_machine(
-    command: Command,
-    pair: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_profile_of_random_weights_on_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every drafter and rule that can run has a price, and those of timed cells are checked."""
+    """Every drafter and rule that can run has a price."""
+    shapes = "random:models/shapes"
+    pair = [f"pair.{role}={shapes}/tiny" for role in ("target", "draft")]
+    pair += ["pair=local", f"pair.eagle3={shapes}/tiny_eagle3"]
     task = ["task=mini_gsm", "decoding.max_new_tokens=12"]
-    store = command(
-        *pair, *CHAIN, *task, "rule=lossless", "n=2", "timed=2", "trace=false"
-    ).store.root
     monkeypatch.setattr(cost_profile, "SHAPES", SHAPES)
     monkeypatch.setattr(cost_profile, "JUDGED", (" ".join(CHAIN),))
     monkeypatch.setattr(Composer, "options", lambda self, group: ["lossless", "mars", "arc"])
     file = tmp_path / "mine.yaml"
-    assert cost.main([f"to={file}", *pair, *task, "--prompts", "1", "--check", str(store)]) == 0
-    assert "predicted ÷ measured there: median" in capsys.readouterr().out
+    assert cost.main([f"to={file}", *pair, *task, "--prompts", "1"]) == 0
+    assert " ms a token, tiny of random weights in float32, from" in capsys.readouterr().out
     profile = profile_of({"cost": yaml.safe_load(file.read_text())})
-    assert profile is not None and profile.check is not None and profile.check.cells == 1
+    assert profile is not None
     assert list(profile.target) == [1] and {1, 4, 8} <= set(profile.target[1])
     for costs in (profile.sampled, profile.greedy):
         assert costs is not None and set(costs.accept) == {"lossless", "mars"}, (
@@ -265,14 +245,9 @@ def test_a_cell_on_another_machine(command: Command, pair: list[str]) -> None:
     prompts."""
     result = command(*pair, *CELL, "rule=lossless")
     store = f"store.dir={result.store.root}"
-    here = load(CONF / "cost" / "epyc_tiny.yaml").model_copy(
-        update={"machine": cost.processor(result.cell.environment())}
-    )
-    [(_, measured)] = cost.predictions(result.store, here, "local")
-    assert measured == pytest.approx(written(result.cell).answer_speedup)
     with composer() as hydra:
         line = [*pair, *CELL, "rule=lossless", store]
-        there = Session(hydra.settings([*line, "cost=h100_llama31_8b"])).compared(
+        there = Session(hydra.settings([*line, "cost=epyc_smollm2"])).compared(
             hydra.point(line).cell
         )
     assert there is not None and there.timed == there.n == 4 and there.phases is None
@@ -282,15 +257,5 @@ def test_a_cell_on_another_machine(command: Command, pair: list[str]) -> None:
 
 
 def test_a_report_of_another_machine_needs_no_clock(command: Command) -> None:
-    result = command("report=controls", "cost=h100_llama31_8b", "dry_run=true")
+    result = command("report=controls", "cost=epyc_smollm2", "dry_run=true")
     assert result.status == 0, result.err
-
-
-@pytest.mark.slow
-def test_a_check_is_that_of_the_archives(tmp_path: Path) -> None:
-    archives = CONF.parent / "results" / "measured" / "embedded_cpu"
-    store = unpacked(archives, tmp_path / "store")
-    profile = load(CONF / "cost" / "epyc_tiny.yaml")
-    found = check_of(list(cost.predictions(store, profile, "tiny")))
-    assert found is not None and profile.check is not None and found.cells == profile.check.cells
-    assert found.model_dump() == pytest.approx(profile.check.model_dump(), abs=6e-4)

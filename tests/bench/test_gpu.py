@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from bench import gpu
 from bench.commands.gpu import controls, cycle, exact, forward, profile
@@ -122,18 +121,13 @@ def test_replayed_lengths_are_kept() -> None:
 
 
 def test_the_profile_of_the_h100_predicts_its_cycles(tmp_path: Path) -> None:
-    """Made again from the committed measurements: the committed profile, and within 5% of every
-    cycle."""
+    """Made again from the committed measurements: within 5% of every cycle."""
     for name in profile.NEEDED:
         shutil.copy(H100 / f"{name}.json", tmp_path)
     result = Found(tmp_path / "profile.json")
     profile.measure(Machine(torch.device("cpu"), float("inf"), print), result)
     ratios = [row["predicted ÷ measured"] for row in result.tables[profile.PREDICTED]]
     assert len(ratios) == len(cycle.ARMS) and np.abs(np.array(ratios) - 1).max() < 0.05
-    made, kept = (
-        yaml.safe_load((folder / "profile.yaml").read_text()) for folder in (tmp_path, H100)
-    )
-    assert made | {"title": ""} == kept | {"title": ""}, "the title holds the folder's name"
 
 
 @pytest.mark.parametrize(

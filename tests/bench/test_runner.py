@@ -24,6 +24,7 @@ from methods.decode import Limits
 from methods.engine.loading import load_model
 from methods.method import build_method
 from methods.sampling import Sampling
+from results.metrics.cost import Profile
 from results.store.cells import Store
 from results.store.sample import timing_order
 from tasks.base import Prompt
@@ -227,7 +228,11 @@ def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
     [together] = {row.batch for row in result.cell.timed()}
     assert together in measured, "the three were timed in one batch"
     cell = Cell.parsed(result.cell.config() | {"n": None, "timed": 4})
-    priced = PricedCell(cell, result.store, load(CONF / "cost" / "h100_llama31_8b.yaml"))
+    profile = load(CONF / "cost" / "epyc_smollm2.yaml").model_dump()
+    profile["target"][4] = profile["target"][1]
+    profile["sampled"]["drafts"]["model"][4] = profile["sampled"]["drafts"]["model"][1]
+    profile["greedy"] = None
+    priced = PricedCell(cell, result.store, Profile.model_validate(profile))
     assert {row.id for row in priced.timed()} == set(measured)
     again = command(*given)
     assert (

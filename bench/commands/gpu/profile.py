@@ -7,7 +7,6 @@ cycles stands beside it."""
 from __future__ import annotations
 
 import json
-import statistics
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from bench.commands.gpu import cycle, forward
 from bench.config.cost_file import save
 from methods import registry
-from results.metrics.cost import Check, Costs, Drafting, Linear, Profile, Rest
+from results.metrics.cost import Costs, Drafting, Linear, Profile
 
 if TYPE_CHECKING:
     from bench.commands.gpu.part import Found, Machine, Row
@@ -43,21 +42,7 @@ def _saved(found: Found, tables: dict[str, list[Row]]) -> list[Row]:
     """Write the profile. Returns how well it predicts the cycles."""
     profile = _profile(found, tables)
     predicted = _predicted(profile, tables)
-    ratios = [row["predicted ÷ measured"] for row in predicted]
-    low, high = np.quantile(ratios, (0.05, 0.95))
-    save(
-        found.file.with_name("profile.yaml"),
-        profile.model_copy(
-            update={
-                "check": Check(
-                    cells=len(ratios),
-                    median=statistics.median(ratios),
-                    low=float(low),
-                    high=float(high),
-                )
-            }
-        ),
-    )
+    save(found.file.with_name("profile.yaml"), profile)
     return predicted
 
 
@@ -91,10 +76,9 @@ def _profile(found: Found, tables: dict[str, list[Row]]) -> Profile:
     title = f"{found.file.parent.name}, {shape} in random weights, this loop with CUDA graphs"
     return Profile(
         title=title,
-        obtained="measured",
         sources=["python -m bench.gpu"],
         target=target,
-        rest=Rest(cycle=max(0.0, rest)),
+        rest=Linear(cycle=max(0.0, rest)),
         sampled=Costs(drafts=drafts, accept=accept),
     )
 
