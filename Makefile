@@ -92,11 +92,10 @@ models: $(READY)  ## retrain the embedded pair into models/tiny (up to 3 hours o
 heads: $(READY)  ## train drafter heads for the embedded pair into models/tiny
 	$(RUN) -m models.train heads
 
-derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJudge's classifier, recorded answers
+derived: $(READY)  ## after make models and make heads: ARC's constants, AutoJudge's classifiers
 	$(RUN) -m models.train calibrate out=models/tiny/arc.json
 	$(RUN) -m models.train judge out=models/tiny/autojudge.json
 	$(RUN) -m models.train judge task=mini_code prompts=60 out=models/tiny/autojudge_code.json
-	$(RUN) -m models.train mismatches out=models/tiny/answers.json
 
 measured-real: $(READY)  ## measure SmolLM2's reports (many hours; resumable; WITH=dry_run=true: how long), keep their files
 	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 store.dir=outputs/measured_real/store output.dir=outputs/measured_real output.archive=results/measured/smollm2_cpu $(WITH)

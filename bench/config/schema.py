@@ -79,8 +79,7 @@ class Pair(Section):
     arc                a file of constants measured on this pair, for the rule of this name.
     autojudge          a classifier trained on this pair, for the rule of this name.
     judge              a classifier trained on this pair, for the rule of this name.
-    answers            recorded answers of the target to training prompts, for csd and suffix
-                       decoding.
+    answers            recorded answers of the target to training prompts, for suffix decoding.
     dtype              the default of engine.dtype.
     parallel           the default of engine.parallel.
     devices            the default of engine.devices, for GPUs of 80 GB.

@@ -1,5 +1,5 @@
 """What a report's cells need measured on their pair first: ARC's constants, AutoJudge's classifier,
-answers, and FSD's draft length and thresholds."""
+and FSD's draft length and thresholds."""
 
 from __future__ import annotations
 
@@ -52,11 +52,6 @@ KINDS: Mapping[str, Kind] = {
         "judge/{}_autojudge.json",
         ("task=gsm8k_dropmatch", "task.split=train", "prompts=4000"),
         {"livecodebench_v5": ("task=livecodebench", "prompts=175")},
-    ),
-    "answers": Kind(
-        "models.train mismatches",
-        "answers/{}.json",
-        ("task=gsm8k_dropmatch", "task.split=train", "prompts=2000"),
     ),
 }
 """pair.KEY -> how its file is made. Judge decoding's classifier needs labels made by people."""

@@ -84,7 +84,6 @@ FITTED = {
     "arc": "rule.constants=${pair.arc}",
     "arc_released": "rule.constants=${pair.arc}",
     "autojudge": "rule.classifier=${pair.autojudge}",
-    "csd": "rule.answers=${pair.answers}",
 }
 """Rules that need what was fitted to the pair."""
 NEW_TOKENS, FEW_TOKENS, FEW_PROMPTS, WARM_UP, PLAIN_TURNS, LARGEST = 24, 10, 2, 4, 2, 512

@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, Field, FilePath, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from methods.drafters.base import Drafter, DraftSettings, Proposer
 from methods.engine.device import upload
-from methods.rules._files import Answers, made_by
+from methods.rules._files import read_json
 from methods.trees.draft import Draft
 
 if (
@@ -130,9 +130,9 @@ class Suffix(Drafter):
     the longest suffix; of equally frequent tokens the one with the smallest id.
 
     The places are those of the row itself (its prompt and its answer so far) and, with `corpus`,
-    those of the recorded answers of `python -m models.train mismatches`; the better draft of the
-    two is taken, the row's own if they are equal. The source remembers the answers of the requests
-    served before instead, which makes a draft depend on order and workers.
+    those of recorded answers; the better draft of the two is taken, the row's own if they are
+    equal. The source remembers the answers of the requests served before instead, which makes a
+    draft depend on order and workers.
 
     Source: Oliaro et al. 2024, "SuffixDecoding" (arXiv 2411.04975), chains;
     snowflakedb/ArcticInference 0a11e6ad, suffix_tree.cc, with the defaults of vLLM
@@ -142,13 +142,13 @@ class Suffix(Drafter):
     max_depth        tokens of a suffix and its continuation together.
     factor           drafted tokens for each token of the suffix.
     min_probability  estimated probability below which a draft ends.
-    corpus           recorded answers to copy from; None: the row alone.
+    corpus           JSON file of answers to copy from too, {"answers": [{"answer": [token ids]}]}.
     """
 
     max_depth: PositiveInt = 24
     factor: PositiveFloat = 1.0
     min_probability: float = Field(0.1, ge=0.0, le=1.0)
-    corpus: Annotated[Path, made_by("models.train mismatches")] | None = None
+    corpus: FilePath | None = None
 
     def is_chain(self) -> bool:
         return True
@@ -161,11 +161,10 @@ class Suffix(Drafter):
         rows: list[list[int]],
         slots: int,
     ) -> Proposer:
-        """Raises ValueError, one line, for a corpus of another target."""
+        """Raises ValueError, one line, for a corpus of another vocabulary."""
         corpus = np.empty(0, np.int64)
         if self.corpus is not None:
-            answers = Answers.read(self.corpus, target, "drafter.corpus").answers
-            corpus = np.fromiter(chain.from_iterable([*a.answer, GAP] for a in answers), np.int64)
+            corpus = _corpus(self.corpus, target.vocab_size)
 
         def copy(row: list[int]) -> list[int]:
             tokens = np.array(row)
@@ -176,6 +175,26 @@ class Suffix(Drafter):
             return own
 
         return _Copies(copy, target.device)
+
+
+class _Answer(BaseModel):
+    answer: list[NonNegativeInt]
+
+
+class _Answers(BaseModel):
+    answers: list[_Answer]
+
+
+def _corpus(file: Path, vocabulary: int) -> Tokens:
+    """The token ids of all answers of the file, a gap behind each. Raises ValueError, one line."""
+    answers = read_json(_Answers, file, "a corpus of answers").answers
+    tokens = np.fromiter(chain.from_iterable([*a.answer, GAP] for a in answers), np.int64)
+    if tokens.max(initial=GAP) >= vocabulary:
+        raise ValueError(
+            f"drafter.corpus={file}: token {tokens.max()}; the target's ids go from 0 to "
+            f"{vocabulary - 1}: give answers in its own tokens"
+        )
+    return tokens
 
 
 def speculate(text: Tokens, row: Tokens, options: Suffix, length: int) -> tuple[list[int], float]:

@@ -1,19 +1,11 @@
-"""Files that `models.train` writes for rules and drafters; the answers that csd and suffix read."""
+"""Files that `models.train` writes for rules."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    NonNegativeInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 File = TypeVar("File", bound=BaseModel)
 
@@ -60,57 +52,4 @@ def check_model(
         raise ValueError(
             f"{option}: made with the {role} {source} ({fingerprint}), and the {role} here is "
             f"{has}; run `python -m {command}` for this pair"
-        )
-
-
-class Answer(BaseModel):
-    """Token ids of one greedy answer, and at each place the draft's likeliest token behind the
-    target's tokens."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    answer: list[NonNegativeInt]
-    drafted: list[NonNegativeInt]
-
-    @model_validator(mode="after")
-    def _equally_many(self) -> Self:
-        if len(self.answer) != len(self.drafted):
-            raise ValueError(
-                f"{len(self.answer)} tokens of an answer and {len(self.drafted)} drafted ones"
-            )
-        return self
-
-
-class Answers(BaseModel):
-    """What was recorded, of which models, from which prompts (`corpus`: task, split, number and
-    seed)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    target: str
-    fingerprint: str
-    draft: str
-    draft_fingerprint: str
-    corpus: dict[str, Any]
-    answers: list[Answer]
-
-    @classmethod
-    def read(cls, path: Path, target: Any, option: str) -> Answers:
-        """The file `option`=`path` for this target. Raises ValueError, one line."""
-        answers = read_json(cls, path, "answers of models.train mismatches")
-        check_model(
-            f"{option}={path}",
-            "models.train mismatches",
-            "target",
-            answers.target,
-            answers.fingerprint,
-            target,
-        )
-        return answers
-
-    def mismatches(self) -> Counter[tuple[int, int]]:
-        """(drafted token, target's token) -> how often they stood at one place and differed."""
-        return Counter(
-            (drafted, answered)
-            for answer in self.answers
-            for drafted, answered in zip(answer.drafted, answer.answer, strict=True)
-            if drafted != answered
         )

@@ -20,8 +20,6 @@ from methods.rules.lossless import (
     without_draft,
 )
 
-ASCEND_MINIMUM = 3
-
 
 class Block(Rule):
     """Block verification: speculative sampling that judges prefixes of a chain as a whole.
@@ -38,40 +36,27 @@ class Block(Rule):
     drafted, q = 0, so that h_K = P_K. The token after the kept prefix has weights max(0, P_i p(v) -
     q(v)). A deterministic candidate is drawn from a point mass on itself.
 
-    variant
-      block   as above: exactly the target's distribution at every temperature, and in expectation
-              at least as many drafts are kept as by `lossless`.
-      ascend  what vllm-ascend releases under the name (vllm_ascend/sample/rejection_sampler.py
-              182b75ea): the last i with prod_(j<=i) min(1, p/q) > prod_(j<=i) u_j, then the
-              residual of `lossless`; fewer than three drafted tokens are tested one by one. NOT
-              lossless.
+    It is exactly the target's distribution at every temperature, and in expectation at least as
+    many drafts are kept as by `lossless`.
 
     Chains only, and at temperature 0 greedy matching. Source: Sun et al. 2024, "Block Verification
     Accelerates Speculative Decoding" (arXiv 2403.10444), Algorithm 2; vLLM's
-    rejection_sample_method=block, rejection_sampler_utils.py 02e318bd.
-
-    variant: block, which is lossless, or ascend, which is not."""
+    rejection_sample_method=block, rejection_sampler_utils.py 02e318bd."""
 
     chain_only = True
     local = False
-    variant: Literal["block", "ascend"] = "block"
+    variant: Literal["block"] = "block"  # in the names of stored cells
 
     def is_lossless(self, sampling: Sampling) -> bool:
-        return sampling.greedy or self.variant == "block"
+        return True
 
     def decide(self, v: Verification) -> Decision:
-        lossless = lossless_test(v)
         if v.sampling.greedy:
-            return Decision(lossless)
-        if self.variant == "ascend":
-            together = (v.drafted >= ASCEND_MINIMUM)[:, None]
-            return Decision(
-                torch.where(together, _up_to_last(v, _ascend_passes(v)), lossless), lossless
-            )
+            return Decision(lossless_test(v))
         return Decision(_up_to_last(v, v.u < thresholds(v)))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
-        if v.sampling.greedy or self.variant == "ascend":
+        if v.sampling.greedy:
             return residual(v, node)
         p, last = v.p_at(node), node == v.drafted
         prefix = v.at(prefix_ratio(v), node)[:, None]
@@ -114,13 +99,6 @@ def _excess(v: Verification, prefix: Tensor) -> Tensor:
 def _log_ratio(v: Verification) -> Tensor:
     """ln p(x_i)/q(x_i): [B, N], 0 at the root and in padding."""
     return torch.where(v.draft.valid & (v.draft.depth > 0), (v.p_token / draft_p(v)).log(), 0.0)
-
-
-def _ascend_passes(v: Verification) -> Tensor:
-    """[B, N] bool: the product of the clipped ratios exceeds that of the random numbers."""
-    real = v.draft.valid & (v.draft.depth > 0)
-    drawn = torch.where(real, v.u, 1.0).cumprod(1)
-    return drawn < _log_ratio(v).clamp(max=0.0).cumsum(1).exp()
 
 
 def _up_to_last(v: Verification, passes: Tensor) -> Tensor:

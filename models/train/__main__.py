@@ -15,11 +15,6 @@ from bench.commands.command import run_yaml_command
 COMMANDS = {
     "heads": ("train_heads", "heads.command", "train drafter heads, in the official formats"),
     "judge": ("train_judge", "rules.judge", "train AutoJudge's or Judge decoding's classifier"),
-    "mismatches": (
-        "mismatches",
-        "rules.mismatches",
-        "record answers to training prompts, and where a draft model differs",
-    ),
     "calibrate": (
         "calibrate",
         "rules.calibrate",

@@ -37,7 +37,6 @@ OWN_COMMANDS = {
     "exchange.yaml",
     "gpu.yaml",
     "merge.yaml",
-    "mismatches.yaml",
     "train_heads.yaml",
     "train_judge.yaml",
     "train_pair.yaml",
@@ -90,7 +89,6 @@ def stand_ins(pair_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> di
                 "pair.arc",
                 "pair.autojudge",
                 "pair.judge",
-                "rule.answers",
                 "pair.answers",
             )
         },

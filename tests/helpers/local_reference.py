@@ -154,19 +154,6 @@ def mentored_pi(p: np.ndarray, q: np.ndarray, budget: float, tolerance: float) -
     return of(best)
 
 
-def csd(
-    context: Context, children: list[Child], pairs: list[tuple[int, int]], tau: float
-) -> Outcome:
-    best = int(context.z.argmax())
-    for child in children:
-        rescued = (child.token, best) in pairs and context.z[child.token] - context.z[
-            best
-        ] >= np.log(tau)
-        if child.token == best or rescued:
-            return child, context.p
-    return None, np.eye(len(context.z))[best]
-
-
 def ensemble(
     context: Context, children: list[Child], w: float = 0.9, variant: str = "graphcore"
 ) -> Outcome:

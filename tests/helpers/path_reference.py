@@ -123,54 +123,8 @@ def relaxed_topk(
     return len(chain.tokens), chain.argmax(-1)
 
 
-def topp_window(
-    chain: Chain, variant: str = "intended", max_candidates: int = 5, window: int = 2
-) -> Kept:
-    temperature, top_p = chain.contexts[0].sampling.temperature, chain.contexts[0].sampling.top_p
+def block(chain: Chain) -> Kept:
     if chain.contexts[0].greedy:
-        return token_wise(chain)
-
-    def candidates(i: int) -> tuple[list[int], np.ndarray, int]:
-        p = softmax(chain.contexts[i].z / temperature)
-        ids = np.argsort(-p, kind="stable")[:max_candidates].tolist()
-        sums = np.cumsum(p[ids])
-        if top_p == 1.0:
-            return ids, sums, len(ids)
-        return ids, sums, next((n + 1 for n, total in enumerate(sums) if total >= top_p), 0)
-
-    def emitted(i: int) -> np.ndarray:
-        ids, sums, n = candidates(i)
-        out = np.zeros(len(chain.contexts[i].z))
-        if n == 0:
-            out[ids[0]] = 1.0
-            return out
-        limit = min(sums[n - 1], top_p) if variant == "released" else top_p
-        below = 0.0
-        for token, total in zip(ids[:n], sums, strict=False):
-            out[token] += min(total, limit) - below
-            below = min(total, limit)
-        out[ids[0]] += limit - below
-        return out / limit
-
-    i, size = 0, len(chain.tokens)
-    while i < size:
-        ids, _, n = candidates(i)
-        written = ids if variant == "intended" or n == 0 else [*ids[:n], *[0] * (len(ids) - n)]
-        if chain.tokens[i] in ids[:n]:
-            i += 1
-        elif chain.tokens[i] == written[1] and all(
-            chain.matches(j) for j in range(i + 1, i + 1 + window)
-        ):
-            i += 1 + window
-            if variant == "released":
-                break
-        else:
-            break
-    return i, emitted(i)
-
-
-def block(chain: Chain, variant: str = "block") -> Kept:
-    if chain.contexts[0].greedy or (variant == "ascend" and len(chain.children) < 3):
         return token_wise(chain)
 
     def q(i: int) -> np.ndarray:
@@ -184,22 +138,15 @@ def block(chain: Chain, variant: str = "block") -> Kept:
             else np.eye(len(chain.contexts[i].p))[chain.tokens[i]]
         )
 
-    kept, prefix, ratio, drawn = 0, [1.0], 1.0, 1.0
+    kept, prefix = 0, [1.0]
     for i, child in enumerate(chain.children, start=1):
         step = chain.contexts[i - 1].p[child.token] / q(i - 1)[child.token]
         prefix.append(min(1.0, prefix[-1] * step))
-        ratio, drawn = ratio * min(1.0, step), drawn * child.u
         excess = np.maximum(prefix[i] * chain.contexts[i].p - q(i), 0.0).sum()
         whole = excess + 1.0 - prefix[i]
-        if (
-            drawn < ratio
-            if variant == "ascend"
-            else child.u < (excess / whole if whole > 0 else 1.0)
-        ):
+        if child.u < (excess / whole if whole > 0 else 1.0):
             kept = i
-    left = np.maximum(
-        (prefix[kept] if variant == "block" else 1.0) * chain.contexts[kept].p - q(kept), 0.0
-    )
+    left = np.maximum(prefix[kept] * chain.contexts[kept].p - q(kept), 0.0)
     return kept, left / left.sum()
 
 

@@ -52,9 +52,6 @@ ARC_THREE = ARC_ONE.model_copy(
         ],
     }
 )
-CSD_PAIRS = [
-    (drafted, best) for drafted in range(VOCAB) for best in range(VOCAB) if (drafted + best) % 2
-]
 SINGLETONS = [[v] for v in range(VOCAB)]
 OVERLAPPING = [[0, 1, 2], [2, 3, 4], [0, 4, 5, 6], [6, 7], [7, 8, 9, 10, 11], [2, 11], [9]]
 
@@ -101,7 +98,6 @@ GIVEN: dict[str, Callable[..., Rule]] = {
     "coarse_grained": coarse,
     "autojudge": lambda rule, weights: rule.with_classifier(weights),
     "judge": lambda rule, weights: rule.with_classifier(weights),
-    "csd": lambda rule, pairs: rule.with_pairs(pairs, "cpu", VOCAB),
 }
 """What a rule is bound to, without a file; the slow version is given the same."""
 
@@ -114,7 +110,7 @@ LOCAL = {
     **_of(rule_reference, "greedy lossless mars fsd random"),
     **_of(
         local_reference,
-        "cactus lossy cascade_opt cascade_tok r_fuzzy mentored csd ensemble contrastive "
+        "cactus lossy cascade_opt cascade_tok r_fuzzy mentored ensemble contrastive "
         "threshold entropy_verify ears",
     ),
     **_of(
@@ -122,7 +118,7 @@ LOCAL = {
         "coarse_grained dropmatch dropout_head arc autojudge judge either argmax_only",
     ),
 }
-ALONG = _of(path_reference, "fly asd bild relaxed_topk topp_window block near_top secure_sd")
+ALONG = _of(path_reference, "fly asd bild relaxed_topk block near_top secure_sd")
 WHOLE = _of(relaxed_reference, "typical traversal tilted")
 """Slow versions of one context, of a chain, and of a whole tree."""
 
@@ -337,8 +333,6 @@ TABLE = {
     "mentored": _entry("mentored", "warm"),
     "mentored small": _entry("mentored", "warm", budget=0.01, tolerance=0.0),
     "mentored strict": _entry("mentored", "never", budget=0.0),
-    "csd": _entry("csd", "always", {"pairs": CSD_PAIRS}, tau=0.02),
-    "csd strict": _entry("csd", "never", {"pairs": CSD_PAIRS}, tau=1.0),
     "r_fuzzy": _entry("r_fuzzy", "warm"),
     "r_fuzzy kl": _entry("r_fuzzy", "warm", threshold=0.4, divergence="kl"),
     "r_fuzzy strict": _entry("r_fuzzy", "never", threshold=0.0),
@@ -392,11 +386,7 @@ TABLE = {
     "secure_sd strict": _entry(
         "secure_sd", "never", relaxed={"name": "ensemble", "w": 0.0}, end_eta=0.0
     ),
-    "topp_window": _entry("topp_window", "warm"),
-    "topp_window released": _entry("topp_window", "warm", variant="released", window=1),
-    "topp_window no window": _entry("topp_window", "warm", window=0, max_candidates=3),
     "block": _entry("block", "never"),
-    "block ascend": _entry("block", "warm", variant="ascend"),
     "traversal": _entry("traversal", "never"),
 }
 """Label -> entry; a label begins with the rule's name."""

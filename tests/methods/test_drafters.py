@@ -4,6 +4,7 @@ of them, counted."""
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,6 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from methods.heads.head import Head
 from methods.method import build_method
-from methods.rules._files import Answer, Answers
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers.tiny_heads import OPTIONS, SMALL, model_for
@@ -231,34 +231,27 @@ def test_a_corpus_of_the_answers_is_copied_from(tmp_path: Path) -> None:
         return generate(method, requests, Limits(24, frozenset()))
 
     plain = run()
-    answers = [Answer(answer=g.output_ids, drafted=g.output_ids) for g in plain]
-    file.write_text(
-        Answers(
-            target="t",
-            fingerprint=target.fingerprint,
-            draft="d",
-            corpus={},
-            draft_fingerprint="x",
-            answers=answers,
-        ).model_dump_json()
-    )
+    file.write_text(json.dumps({"answers": [{"answer": g.output_ids} for g in plain]}))
     copied = run(corpus=file)
     assert [g.output_ids for g in copied] == [g.output_ids for g in plain]
     assert sum(sum(g.accepted) for g in copied) > sum(sum(g.accepted) for g in plain)
 
 
-def test_a_corpus_of_another_target_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"answers": [{"answer": [1, 99]}]}', r"token 99; the target's ids go from 0 to 63"),
+        ('{"answers": [{"answer": [-1]}]}', "not a corpus of answers: answers: 0: answer: 0: "),
+    ],
+)
+def test_a_corpus_in_other_tokens_is_refused(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "answers.json"
-    file.write_text(
-        Answers(
-            target="t", fingerprint="x", draft="d", draft_fingerprint="y", corpus={}, answers=[]
-        ).model_dump_json()
-    )
+    file.write_text(text)
     lossless = registry.rule("lossless")()
     method = build_method(
         language_model("llama"), None, Suffix(corpus=file), lossless, Sampling(), 3
     )
-    with pytest.raises(ValueError, match="train mismatches") as refusal:
+    with pytest.raises(ValueError, match=message) as refusal:
         method.proposer([[1, 2]], 10)
     assert "\n" not in str(refusal.value)
 

@@ -18,14 +18,12 @@ import torch
 from bench.config.compose import composer
 from methods import registry
 from methods.drafters.base import DraftSettings
-from methods.rules._files import Answer, Answers
 from methods.rules.arc import Arc
 from methods.rules.base import DraftCapabilities
 from methods.rules.classifiers import Autojudge
 from methods.rules.coarse_grained import CoarseGrained
 from methods.rules.combined import ArgmaxOnly, Either
 from methods.rules.dropmatch import Dropmatch, DropoutHead
-from methods.rules.mismatches import Csd
 from methods.rules.placed import NearTop, RelaxedTopk, SecureSd
 from methods.sampling import Sampling
 from models.train.rules.bounds import BoundSample, fit, fit_buckets, measure
@@ -58,17 +56,6 @@ JUDGE, BOTH = classifier("judge", "target"), classifier("autojudge", "both")
 MODELS = [
     SimpleNamespace(source=s, fingerprint=f, device="cpu") for s, f in (("t", "abc"), ("d", "def"))
 ]
-ANSWERS = Answers(
-    target="t",
-    fingerprint="abc",
-    draft="d",
-    draft_fingerprint="def",
-    corpus={},
-    answers=[
-        Answer(answer=[5, 6, 7, 6], drafted=[5, 9, 7, 9]),
-        Answer(answer=[6, 6], drafted=[9, 8]),
-    ],
-)
 
 
 @pytest.mark.parametrize(
@@ -116,13 +103,6 @@ ANSWERS = Answers(
         ("coarse_grained", [], (TARGET, None), "not a file of token groups"),
         ("coarse_grained", {"groups": [[1, 1]]}, (TARGET, None), "token 1 twice"),
         ("coarse_grained", "{", (TARGET, None), "not a file of token groups"),
-        ("csd", ANSWERS, (OTHER, None), "run `python -m models.train mismatches`"),
-        (
-            "csd",
-            {**ANSWERS.model_dump(), "answers": [{"answer": [1], "drafted": []}]},
-            (TARGET, None),
-            "1 tokens of an answer and 0 drafted",
-        ),
     ],
 )
 def test_a_file_that_does_not_fit_is_one_line(
@@ -136,25 +116,20 @@ def test_a_file_that_does_not_fit_is_one_line(
         if hasattr(content, "model_dump_json")
         else json.dumps(content)
     )
-    key = {"arc": "constants", "coarse_grained": "groups", "csd": "answers"}.get(rule, "classifier")
+    key = {"arc": "constants", "coarse_grained": "groups"}.get(rule, "classifier")
     with pytest.raises(ValueError, match=message) as refusal:
         registry.rule(rule)(**{key: file}).bind(*models)
     assert "\n" not in str(refusal.value)
 
 
 def test_files_that_fit(tmp_path: Path) -> None:
-    """A classifier of both models; overlapping groups, the rest alone; how often a mismatch must
-    have been counted."""
+    """A classifier of both models; overlapping groups, the rest alone."""
     file = tmp_path / "given.json"
     file.write_text(BOTH.model_dump_json())
     assert Autojudge(classifier=file).bind(*MODELS).needs_draft_hidden()
     file.write_text(json.dumps({"groups": [[0, 2], [2, 3]]}))
     groups = CoarseGrained(groups=file).bind(TARGET, None)._groups
     assert groups.count == 11 and groups.member.sum(1).tolist() == [1, 1, 2, *[1] * 9]
-    file.write_text(ANSWERS.model_dump_json())
-    assert ANSWERS.mismatches() == {(9, 6): 3, (8, 6): 1}
-    for count, pairs in ((2, [9 * 12 + 6]), (1, [8 * 12 + 6, 9 * 12 + 6])):
-        assert Csd(answers=file, count=count).bind(TARGET, None)._pairs.tolist() == [-1, *pairs]
 
 
 def test_groups_around_embeddings() -> None:

@@ -137,7 +137,6 @@ def test_padding_is_never_kept_nor_seen(label: str) -> None:
 UNSAID_COLD = {
     "mars sampling strict",
     "arc strict",
-    "csd strict",
     "fly strict",
     "asd strict",
     "autojudge strict",
@@ -151,8 +150,7 @@ UNSAID_WARM = {
     "coarse_grained singletons",
     "lossless draft",
     "near_top with protections",
-    "block ascend",
-}  # the last three are biased for other drafts than one sampled token
+}  # the last two are biased for other drafts than one sampled token
 """Settings that are greedy, or lossless for one token, and do not say so."""
 
 
@@ -287,9 +285,9 @@ def test_a_looser_setting_keeps_no_less(label: str) -> None:
 
 
 SAMPLED = ("cactus", "lossy", "cascade_opt", "cascade_tok", "r_fuzzy", "ensemble", "contrastive")
-CHAINS = (*SAMPLED, "entropy_verify", "ears", "fly", "topp_window", "block", "relaxed_topk")
+CHAINS = (*SAMPLED, "entropy_verify", "ears", "fly", "block", "relaxed_topk")
 TREES = ("eagle", "eagle2", "hass", "medusa", "lookahead")
-GREEDY_ONLY = ("greedy", "fly", "asd", "bild", "csd", "dropout_head")
+GREEDY_ONLY = ("greedy", "fly", "asd", "bild", "dropout_head")
 WITHOUT_Q = ("greedy", "lossless", "mars", "random", "threshold", "typical")
 MODEL, EAGLE3, LOOKUP = ("model", {}), ("eagle3", {}), ("prompt_lookup", {})
 REFUSED: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Sampling, str]] = [
@@ -322,7 +320,6 @@ REFUSED: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Sampling, s
         r"drafter=eagle3 draws none: use drafter=model drafter\.branching",
     ),
     ("relaxed_topk", {"span": "thinking"}, MODEL, COLD, "needs two tokens"),
-    ("csd", {}, MODEL, COLD, "models.train mismatches"),
     ("autojudge", {}, MODEL, COLD, "rule=autojudge needs"),
 ]
 

@@ -16,8 +16,7 @@ from methods.method import build_method
 from methods.rules.classifiers import Classifier, Judge
 from methods.sampling import Sampling
 from models.train.rules.classifier import features, held_out_groups, train
-from models.train.rules.judge import Miner, same_answer
-from models.train.rules.mismatches import drafted
+from models.train.rules.judge import Miner, drafted, same_answer
 from tasks.base import Prompt, Score
 from tests.helpers.tiny_models import language_model, prompts
 

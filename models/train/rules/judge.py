@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 from rich.console import Console
 from rich.progress import track
@@ -22,7 +23,6 @@ from methods.method import Method, autoregressive
 from methods.rules.classifiers import Classifier, Features
 from models.train.options import PairOptions
 from models.train.rules.classifier import Labelled, features, train
-from models.train.rules.mismatches import drafted
 from results.store.errors import redacted_plain
 from results.store.files import check_writable_file
 
@@ -94,6 +94,18 @@ def read_labels(path: Path) -> list[Labelled]:
             ) from error
         labels.append(Labelled(row.group, row.ids, row.important))
     return labels
+
+
+@torch.inference_mode()
+def drafted(draft: LanguageModel, before: list[int], text: list[int]) -> list[int]:
+    """The draft's most likely token at each position of `text`, given the target's tokens before
+    it."""
+    ids = [*before, *text]
+    keep = torch.arange(len(before) - 1, len(ids) - 1, device=draft.device)
+    out = draft.forward(
+        torch.tensor([ids], device=draft.device), draft.new_cache(1, len(ids)), keep=keep
+    )
+    return out.logits[0].argmax(-1).tolist()
 
 
 class Miner:
