@@ -230,6 +230,7 @@ class Settings(Section):
     data: Path
     summary: Literal["table", "json"]
     trace: Literal[True, False, "auto"]
+    score: Literal["now", "later"]
     workers: int | None = Field(ge=1)
     quality_batch: int = Field(ge=1)
     dry_run: bool

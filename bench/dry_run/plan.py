@@ -24,6 +24,7 @@ from bench.dry_run.estimate import (
     memory_of,
     seconds,
 )
+from bench.run.judging import lacks_references
 from methods.engine.families import check_generation_config
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, Source
@@ -245,13 +246,24 @@ def _show_needs(planned: Sequence[Point], needs: Sequence[str], session: Session
     ):
         held = known().data.get(data, {}).get("bytes")
         found.append(f"data set {data}: {f'about {size(round(held))}' if held else 'size unknown'}")
-    unjudged = dict.fromkeys(
-        cell.task.name for cell in cells if cell.load_task().judged is not None
+    tasks = [cell.load_task() for cell in cells]
+    found += dict.fromkeys(
+        f"bubblewrap, or {one.name} will have no score (score=later): {fault}"
+        for one in tasks
+        if (fault := one.unscorable())
     )
+    unjudged = dict.fromkeys(one.name for one in tasks if one.judged is not None)
     if unjudged and session.settings.judge.base_url is None:
         found.append(
             f"a judge, or {', '.join(unjudged)} will have no score: judge.base_url=URL "
             "judge.model=NAME"
+        )
+    if session.settings.judge.references is None:
+        found += dict.fromkeys(
+            f"reference answers for the judge of {one.name}: judge.references=FILE, in FastChat's "
+            "answer format"
+            for one in tasks
+            if lacks_references(one)
         )
     print("needed before you start:" if found else "needed before you start: nothing")
     for line in found:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 FOLDER = "outputs/rehearsal"
 MARK = "rehearsal.txt"
 PROMPTS, TIMED, TOKENS = 2, 1, 6
+REPLACED = ("output.dir", "store.dir", "workers", "score")
 TITLE = "REHEARSAL, random models"
 NOTE = (
     f"A rehearsal: models with random weights, {PROMPTS} prompts, answers of at most {TOKENS} "
@@ -97,8 +98,8 @@ def rehearse(command: Command, hydra: Composer) -> int:
         )
     for key, folder in (("output.dir", settings.output.dir), ("store.dir", settings.store.dir)):
         mark(key, folder)
-    own = [line for line in overrides if key_of(line) not in ("output.dir", "store.dir", "workers")]
-    own.append(f"store.dir={settings.store.dir.absolute()}")
+    own = [line for line in overrides if key_of(line) not in REPLACED]
+    own += [f"store.dir={settings.store.dir.absolute()}", "score=later"]
     count, lines = min(settings.workers or len(os.sched_getaffinity(0)), len(request.reports)), []
     for name, found in outcomes(
         request.reports, count, settings.output.dir.absolute(), own, hydra.config_dir

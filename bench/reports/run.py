@@ -36,7 +36,15 @@ if TYPE_CHECKING:
 ALL, EVERY, LIST = "all", "every", "list"
 """In place of a report's name: those that `make tables` runs, those on request too, or a list of
 them."""
-NO_NUMBER = {"fresh", "output.archive", "output.dir", "store.dir", "quality_batch", "workers"}
+NO_NUMBER = {
+    "fresh",
+    "output.archive",
+    "output.dir",
+    "store.dir",
+    "quality_batch",
+    "score",
+    "workers",
+}
 """Overrides that change no number of a report."""
 LISTED = ("report", "title", "run by", "scales", "points")
 """Columns of `report=list`."""
@@ -134,7 +142,11 @@ def run_reports(command: Command, hydra: Composer) -> int:
         render_plans,
     )  # pandas, which a dry run should not cost
 
-    if run_steps([step for plan in plans.values() for step in plan.steps.values()], session):
+    steps = [step for plan in plans.values() for step in plan.steps.values()]
+    if steps:  # they decode
+        within = reachable(plans).values()
+        session.check_scores([cell for plan in within for cell in plan.all_cells()])
+    if run_steps(steps, session):
         plans = plans_of(reports, hydra, request)
     plans = runnable(reachable(plans), request, session)
     session.check([cell for plan in plans.values() for cell in plan.all_cells()], "report")

@@ -293,6 +293,13 @@ def judge_cell(
     return judge_summary(verdicts, judge.model or "", mode)
 
 
+def lacks_references(task: Task) -> bool:
+    """Whether some questions of the task may be judged against reference answers that are not
+    shipped."""
+    single = task.judged is not None and MODES[task.judged] == "single"
+    return single and shipped_references(task.path) is None
+
+
 def check_references(cells: Sequence[Cell], judge: Judge) -> None:
     """Raises TaskError where the judge is to see reference answers that nobody gave, before
     anything is decoded."""
@@ -303,7 +310,7 @@ def check_references(cells: Sequence[Cell], judge: Judge) -> None:
     )
     for cell in tasks:
         task = cell.load_task()
-        if task.judged is None or MODES[task.judged] != "single" or shipped_references(task.path):
+        if not lacks_references(task):
             continue
         if asked := next(
             (

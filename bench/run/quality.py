@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from bench.run.jobs import Done, Job, done_here, loaded_worker
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, shares
 from methods.engine.device import DEFAULT_THREADS
 from methods.rules.base import Rule
+from results.store.errors import format_exception
 from results.store.sample import FailedSample, Record, Sample
 from results.store.traces import TraceFolder
 
@@ -287,24 +288,37 @@ class QualityPass:
             if not waiting or task.unscorable() is not None:
                 continue
             try:
-                with ThreadPoolExecutor(os.cpu_count()) as programs:
-                    for done in programs.map(
-                        partial(scored_later, task),
-                        waiting,
-                        [work.good[prompt.id] for prompt in waiting],
-                    ):
-                        work.claim.folder.append(done)
-                        work.good[done.id] = done
-            except (
-                Exception
-            ) as error:  # a machine without memory, a full disk: the next command goes on
+                faults = self._score(work, task, waiting)
+            except Exception as error:  # a full disk, say: the next command goes on
                 work.give_up(error)
                 continue
             console().print(
-                f"{self._names[work.claim.cell.name]}: {counted(len(waiting), 'stored answer')} "
-                "scored",
+                f"{self._names[work.claim.cell.name]}: "
+                f"{counted(len(waiting) - len(faults), 'stored answer')} scored",
                 highlight=False,
             )
+            if faults:
+                first = next(iter(faults))
+                work.claim.fail(
+                    f"{len(faults)} of {counted(len(waiting), 'stored answer')} could not be "
+                    f"scored; first {first}: {faults[first]}"
+                )
+
+    def _score(self, work: CellWork, task: Task, waiting: Sequence[Prompt]) -> dict[str, str]:
+        """Store the score of each answer. Returns those that have none, with the reason; the same
+        command tries them again."""
+        faults = {}
+        samples = [work.good[prompt.id] for prompt in waiting]
+        with ThreadPoolExecutor(os.cpu_count()) as programs:
+            for sample, done in zip(
+                samples, programs.map(partial(scored_later, task), waiting, samples), strict=True
+            ):
+                if isinstance(done, Exception):
+                    faults[sample.id] = format_exception(done)
+                    continue
+                work.claim.folder.append(done)
+                work.good[done.id] = done
+        return faults
 
     def run(self, workers: int, engine: Engine) -> None:
         """Do all jobs, in so many processes, and print how long they took."""
@@ -387,9 +401,12 @@ class QualityPass:
         return length
 
 
-def scored_later(task: Task, prompt: Prompt, sample: Sample) -> Sample:
-    """The sample with its score."""
-    score = task.score(prompt, sample.texts)
+def scored_later(task: Task, prompt: Prompt, sample: Sample) -> Sample | Exception:
+    """The sample with its score, or why it has none."""
+    try:
+        score = task.score(prompt, sample.texts)
+    except Exception as error:  # of this answer alone
+        return error
     return replace(
         sample, score=score.value, answer=score.answer, details=dict(score.details), unscored=False
     )

@@ -7,7 +7,7 @@ else was timed for other numbers of prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -101,11 +101,16 @@ class RequestedCell(CellFolder):
         records = None if self.failure() else self.measured()
         if records is None or (self.cell.timed_prompts and self.record(PROFILE) is None):
             return False
+        return not self.lacks_scores(records)
+
+    def lacks_scores(self, records: Sequence[Compared | FailedSample]) -> bool:
+        """Whether answers, those of the baseline too, have no score that this machine could
+        give."""
         unscored = any(
             isinstance(record, Compared) and (record.sample.unscored or record.baseline.unscored)
             for record in records
         )
-        return not unscored or self.cell.load_task().unscorable() is not None
+        return unscored and self.cell.load_task().unscorable() is None
 
     def summarised(self, records: list[Compared | FailedSample]) -> Summary:
         """The summary of these records, with the phases of the profile and the scores of a

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.table import Table
 
+from bench.config.errors import ConfigError
 from bench.run.console import console
 from bench.run.cost_clock import PricedCell
 from bench.run.related_cells import (
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from results.metrics.summary import Summary
 
 log = logging.getLogger(__name__)
+MANY_UNSCORED = 100
+"""Answers of one task that are not stored without a score unless `score=later` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class Session:
     def check(self, cells: Sequence[Cell], output: str | None = None) -> None:
         """Raises StoreError for a file of these cells or of their baselines that cannot be read;
         where one of them is incomplete, for a store that cannot be written; and for the folder
-        `output` of output.dir, if the command writes one."""
+        `output` of output.dir, if the command writes one. Raises ConfigError as `check_scores`."""
         asked = {(cell.name, cell.n): cell for cell in cells}
         names = dict.fromkeys(
             [cell.name for cell in cells] + [cell.baseline().name for cell in cells]
@@ -96,10 +99,30 @@ class Session:
         for name in names:
             self.store.cell(name).check()
         if not all(self.folder(cell).is_complete() for cell in asked.values()):
+            self.check_scores(asked.values())
             check_writable(self.store.root, "store.dir")
             self.settings.launch.options.check(self.settings.launch.name)
         if output is not None:
             check_writable(self.settings.output.dir / output, "output.dir")
+
+    def check_scores(self, cells: Iterable[Cell]) -> None:
+        """Raises ConfigError where many answers would be decoded that cannot be scored here, unless
+        `score=later`."""
+        if self.settings.score == "later":
+            return
+        missing: dict[str, set[tuple[str, str]]] = {}
+        for cell in (each for asked in cells for each in (asked.baseline(), asked)):
+            if fault := cell.load_task().unscorable():
+                folder = self.folder(cell)
+                stored = {sample.id for sample in folder.good_samples()}
+                answers = missing.setdefault(f"task={cell.task.name}: {fault}", set())
+                answers |= {(cell.name, prompt) for prompt in folder.ids if prompt not in stored}
+        for fault, answers in missing.items():
+            if len(answers) >= MANY_UNSCORED:
+                raise ConfigError(
+                    f"{fault}; {len(answers)} answers would be stored without a score: score=later "
+                    "allows it, and the same command scores them on a machine that can"
+                )
 
     def complete(
         self,
@@ -318,7 +341,8 @@ def status_problem(folder: RequestedCell) -> str | None:
         return str(error)
     failed = [record for record in records if isinstance(record, FailedSample)]
     if not failed:
-        return None
+        reason = folder.baseline.failure() or "answers without a score"
+        return reason if folder.lacks_scores(records) else None
     return (
         f"{len(failed)} of {len(records)} prompts failed; first {failed[0].id}: {failed[0].error}"
     )

@@ -66,7 +66,7 @@ def run_job(
 def bubblewrap_fault() -> str | None:
     """Why bubblewrap cannot be used here; None when it can: tried once, with a real program."""
     if shutil.which("bwrap") is None:
-        return "there is no `bwrap` on the PATH; install bubblewrap"
+        return "there is no `bwrap` on the PATH; install bubblewrap (apt install bubblewrap)"
     try:
         return _run(Job("import math"), timeout_s=START_S, memory_mb=512, isolated=True)
     except SandboxError as error:
