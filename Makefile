@@ -22,7 +22,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables rehearse every reports measured pages pictures plots test test-fast test-all attack lint engine-speed gpu models heads derived measured-real lock clean
+.PHONY: help setup vllm demo tables rehearse every reports measured pages pictures plots test test-fast test-all attack lint engine-speed models heads derived measured-real lock clean test-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,8 +73,9 @@ test-all: $(READY)  ## run all tests, also those that make test leaves out (CONT
 attack: $(READY)  ## attack store, files and sandbox, about ten minutes (docs/sandbox.md)
 	$(PYTEST) -m attack
 
-gpu: $(READY)  ## on a GPU, in about eight minutes: exactness, speed, the price of a cycle (docs/gpu.md; WITH=parts=exact,forward)
-	$(RUN) -m bench.gpu $(WITH)
+test-gpu: $(READY)  ## on a GPU: its answers are those of transformers, also in batches and with CUDA graphs (docs/gpu.md)
+	$(RUN) -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "torch finds no GPU here")'
+	$(RUN) -m pytest -m gpu
 
 lint: $(READY)  ## ruff, import-linter and mypy
 	$(RUN) -m ruff format --check --quiet .

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from bench.commands.command import run_command
-from bench.commands.open_cell import OpenCell
+from bench.commands.one_cell import open_cell
+from bench.run.answer import context, limits_of, stream_name
 from bench.run.console import console
+from methods.decode import Request
 from methods.rules import walk
 from methods.trace import generate_traced
 from results.store.traces import EMITTED, Clause
 
 if TYPE_CHECKING:
-    from methods.decode import Limits, Request
+    from methods.decode import Limits
     from methods.method import Method
 
 ANSWER = ("method=mars", "task=mini_gsm", "decoding.temperature=1", "rule.theta=0.7")
@@ -71,12 +73,12 @@ def coloured(tokens: Sequence[Token], text_of: Callable[[int], str]) -> Text:
 def demo() -> None:
     """Print the first answer of a few that relaxation changed, or the last one, below its prompt
     and settings."""
-    opened = OpenCell.compose(ANSWER)
-    target = opened.method.target
-    for number in range(TRIED):
-        prompt = opened.prompt(number)
-        request = opened.request(prompt)
-        tokens = answer(opened.method, request, opened.limits)
+    cell, method = open_cell(ANSWER)
+    target, task = method.target, cell.load_task()
+    limits = limits_of(cell, target, task)
+    for prompt in task.prompts(TRIED, cell.seed):
+        request = Request(context(target, prompt, []), stream_name(cell, task, prompt, 0))
+        tokens = answer(method, request, limits)
         if any(clause == Clause.RELAXED for _, clause in tokens):
             break
     terminal = console()

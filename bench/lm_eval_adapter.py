@@ -24,7 +24,8 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from tqdm import tqdm
 
 from bench.commands.command import run_command
-from bench.commands.open_cell import OpenCell
+from bench.commands.one_cell import open_cell
+from bench.run.models import ModelPool
 from methods.decode import Limits, Request, generate, text_of
 from methods.engine import texts
 from methods.method import Method
@@ -65,12 +66,12 @@ class LeewayLM(TemplateLM):
                 f"{fixed[0]}: lm-eval decides this; give --tasks, --gen_kwargs, --limit or "
                 "--batch_size"
             )
-        self._opened = OpenCell.compose(given)
-        self.cell = self._opened.cell
+        self._pool = ModelPool()
+        self.cell, method = open_cell(given, self._pool)
         self.batch_size, self.max_gen_toks = int(batch_size), max_gen_toks
         self._warned = False  # about a truncated prompt
         self._methods = dict[tuple, Method]()
-        self.target = self._method({"temperature": 0.0}).target
+        self.target, self._model = method.target, method.model
         self.tokenizer: Any = self.target.tokenizer
         self._device = self.target.device
 
@@ -146,9 +147,8 @@ class LeewayLM(TemplateLM):
         key = tuple(sorted(decoding.items()))
         if key not in self._methods:
             changed = self.cell.decoding.model_copy(update=decoding)
-            self._methods[key] = self._opened.method_of(
-                self.cell.model_copy(update={"decoding": changed})
-            )
+            cell = self.cell.model_copy(update={"decoding": changed})
+            self._methods[key] = self._pool.load(cell).method
         return self._methods[key]
 
     def _stops(self, until: list[str]) -> tuple[str, ...]:
@@ -199,10 +199,8 @@ class LeewayLM(TemplateLM):
     @property
     def max_length(self) -> int:
         """Positions of the shortest model the method runs."""
-        method = next(iter(self._methods.values()))
-        return min(
-            model.max_positions for model in (method.target, method.model) if model is not None
-        )
+        models = (self.target, self._model)
+        return min(model.max_positions for model in models if model is not None)
 
     @property
     def eot_token_id(self) -> int:

@@ -26,7 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.commands.command import Options, run_command
-from bench.commands.open_cell import OpenCell
+from bench.commands.one_cell import open_cell
+from bench.run.answer import context
+from bench.run.models import ModelPool
 from methods.decode import Limits, Request, generate
 from methods.engine import gguf
 from methods.engine.device import now
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from methods.method import Method
 
 PLAIN, SPS, EAGLE = "autoregressive", "SpS", "EAGLE-3"
-METHODS = {PLAIN: ("none", None), SPS: ("model", "draft"), EAGLE: ("eagle3", "eagle3")}
+DRAFTING = {SPS: ("model", "draft"), EAGLE: ("eagle3", "eagle3")}
 """Name -> drafter and the role of its model in the pair."""
 STOCK, ASSISTED, LLAMA = "transformers.generate", "transformers, assisted", "llama.cpp"
 
@@ -60,9 +62,8 @@ class Speed(Options):
     new: PositiveInt
 
 
-def opened_for(overrides: Sequence[str]) -> tuple[OpenCell, list[str]]:
-    """The cell that decodes nothing but names models and prompts, and its overrides with the
-    defaults. Raises ConfigError."""
+def with_defaults(overrides: Sequence[str]) -> list[str]:
+    """The overrides of every arm but for its drafter."""
     own = [line for line in overrides if not line.startswith(("drafter", "method"))]
     given = {line.partition("=")[0] for line in own}
     pair = [] if "pair" in given else ["pair=tiny"]
@@ -71,8 +72,7 @@ def opened_for(overrides: Sequence[str]) -> tuple[OpenCell, list[str]]:
         if "task" in given
         else [f"task={'mini_gsm' if 'pair=tiny' in [*pair, *own] else 'gsm8k_mars'}"]
     )
-    base = [*pair, *task, *own, "decoding.temperature=0", "rule=lossless"]
-    return OpenCell.compose([*base, "drafter=none"]), base
+    return [*pair, *task, *own, "decoding.temperature=0", "rule=lossless"]
 
 
 def llama_cpp(source: Source, revision: str | None, new: int, threads: int, context: int) -> Arm:
@@ -166,15 +166,15 @@ def take_turns(
 
 def run(options: Speed, overrides: Sequence[str]) -> None:
     """Measure and print. Raises ValueError, ModelError, StoreError."""
-    opened, base = opened_for(overrides)
-    pair, cell = opened.cell.pair, opened.cell
-    methods = {
-        name: opened.composed([*base, f"drafter={drafter}", f"draft.length={options.length}"])
-        for name, (drafter, role) in METHODS.items()
-        if role is None or role in pair.checkpoints
-    }
-    target = methods[PLAIN].target
-    prompts = [opened.context(prompt) for prompt in opened.task.prompts(options.n, cell.seed)]
+    base, pool = [*with_defaults(overrides), f"draft.length={options.length}"], ModelPool()
+    cell, plain = open_cell([*base, "drafter=none"], pool)
+    pair, target, methods = cell.pair, plain.target, {PLAIN: plain}
+    for name, (drafter, role) in DRAFTING.items():
+        if role in pair.checkpoints:
+            methods[name] = open_cell([*base, f"drafter={drafter}"], pool)[1]
+    prompts = [
+        context(target, prompt, []) for prompt in cell.load_task().prompts(options.n, cell.seed)
+    ]
     eos, threads = sorted(target.eos_ids), torch.get_num_threads()
     arms: dict[str, Arm] = {name: ours(method, options.new) for name, method in methods.items()}
     title = (

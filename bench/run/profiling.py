@@ -72,22 +72,6 @@ class Phases:
         return len(self.times["verify"])
 
 
-class Bursts:
-    """A probe that notes when the first cycle begins and when each has committed its tokens."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.times: list[float] = []
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        if not self.times:
-            self.times.append(now(self.device))
-        yield
-        if phase == "commit":
-            self.times.append(now(self.device))
-
-
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Where the time of a method's cycles goes, in seconds.

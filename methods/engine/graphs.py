@@ -5,8 +5,8 @@ A recording reads and writes fixed memory. So the tensors among the arguments ar
 buffers before each replay, results are copied out, and caches come out of a pool
 (`methods/engine/cache.py`): a prompt's cache lies where the last one's did.
 
-The tests replay recorded calls on the CPU; `python -m bench.gpu` compares answers with and without
-them on a GPU."""
+The tests replay recorded calls on the CPU; `make test-gpu` compares answers with and without them
+on a GPU."""
 
 from __future__ import annotations
 

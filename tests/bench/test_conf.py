@@ -35,7 +35,6 @@ OWN_COMMANDS = {
     "cost.yaml",
     "dashboard.yaml",
     "exchange.yaml",
-    "gpu.yaml",
     "merge.yaml",
     "train_heads.yaml",
     "train_judge.yaml",

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.commands.open_cell import OpenCell
-from bench.run.answer import answer, context, stream_name
+from bench.commands.one_cell import open_cell
+from bench.run.answer import answer, context, limits_of, stream_name
 from bench.run.jobs import scored
 from bench.run.models import NativeMethod
 from bench.run.timed import NotRepeatable, before, first_difference
@@ -49,20 +49,20 @@ class Passes:
     another token."""
 
     def __init__(self, overrides: list[str]) -> None:
-        self.open = OpenCell.compose(
+        cell, self.method = open_cell(
             ["pair=tiny", "task=mini_chat", "n=1", "decoding.max_new_tokens=8", *overrides]
         )
-        self.target = self.open.method.target
-        [prompt] = self.open.task.prompts(1, self.open.cell.seed)
+        self.cell, self.target, task = cell, self.method.target, cell.load_task()
+        [prompt] = task.prompts(1, cell.seed)
         self.prompt = prompt
         turns = answer(
-            NativeMethod(self.open.method),
+            NativeMethod(self.method),
             [prompt],
-            self.open.limits,
-            lambda prompt, turn: stream_name(self.open.cell, self.open.task, prompt, turn),
+            limits_of(cell, self.target, task),
+            lambda prompt, turn: stream_name(cell, task, prompt, turn),
             turns=1,
         )
-        sample = scored(prompt, turns[prompt.id], self.open.task, self.target)
+        sample = scored(prompt, turns[prompt.id], task, self.target)
         assert isinstance(sample, Sample)
         self.sample = sample
         self.probs = next_logits(self.target, before(self.target, prompt, sample, AT)).softmax(-1)
@@ -70,9 +70,7 @@ class Passes:
     def with_token(self, choose: Callable[[int], int]) -> FirstDifference | None:
         own = self.sample.output_ids
         ids = [*own[:AT], choose(own[AT]), *own[AT + 1 :]]
-        return first_difference(
-            NativeMethod(self.open.method), self.open.cell, self.prompt, ids, self.sample
-        )
+        return first_difference(NativeMethod(self.method), self.cell, self.prompt, ids, self.sample)
 
     def far(self, own: int) -> int:
         """A token that a boundary does not explain."""

@@ -79,7 +79,7 @@ def random_head(name: str, target: LanguageModel, dtype: str = "float32", **chan
         changes = {"draft_vocab_size": target.vocab_size * 2 // 3} | changes
     folder = _folder(kind, json.dumps(head_json(target, **changes)))
     return registry.drafter(name).load(
-        str(folder), target, revision=None, dtype=dtype, device="cpu"
+        str(folder), target, revision=None, dtype=dtype, device=str(target.device)
     )
 
 

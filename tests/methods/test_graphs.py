@@ -3,20 +3,18 @@ function again, on the buffers that it was recorded with, which is what a CUDA g
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine.graphs import Graphs, mapped
+from methods.engine.graphs import Graphs
 from methods.method import Method, build_method
 from methods.sampling import Sampling
-from tests.helpers.no_wait import refused
+from tests.helpers.devices import DEVICES, graphs_on, replayed
 from tests.helpers.tiny_heads import random_head, small
 from tests.helpers.tiny_models import language_model
 
@@ -24,37 +22,16 @@ ROWS = [[5, 6, 7, 5, 6], [1, 2, 1]]
 LIMITS = Limits(16, frozenset())
 
 
-def replayed(work: Callable[..., Any], arguments: list[Any]) -> tuple[Callable[[], None], Any]:
-    """A recorder for the CPU: replays write into the first result, and may not read a value on the
-    host."""
-    result = work(*arguments)
-    outputs = tensors(result)
-
-    def replay() -> None:
-        with refused():
-            again = work(*arguments)
-        for output, tensor in zip(outputs, tensors(again), strict=True):
-            output.copy_(tensor)
-
-    for output in outputs:
-        output.copy_(
-            torch.full_like(output, 1)
-        )  # a recording computes nothing: only its replay does
-    return replay, result
-
-
-def tensors(result: Any) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    mapped(result, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
-    return found
-
-
-def method_of(name: str, rule: str, temperature: float, graphs: Graphs | None) -> Method:
+def method_of(
+    name: str, rule: str, temperature: float, device: str, graphs: Graphs | None
+) -> Method:
     target = deepcopy(language_model("llama", layers=4))  # other tests share it
+    target.model.to(device)
     target.graphs = graphs
     model: Any = None
     if name == "model":
         model = deepcopy(language_model("llama", layers=1, seed=2))
+        model.model.to(device)
         model.graphs = graphs
     elif name.startswith("eagle"):
         model = replace(random_head(name, target), graphs=graphs, lean=True)
@@ -71,9 +48,14 @@ def method_of(name: str, rule: str, temperature: float, graphs: Graphs | None) -
         ("prompt_lookup", "lossless", 0.8),
     ],
 )
-def test_tokens_are_those_of_direct_calls(name: str, rule: str, temperature: float) -> None:
-    graphs = Graphs(None if torch.cuda.is_available() else replayed)
-    direct, recorded = (method_of(name, rule, temperature, given) for given in (None, graphs))
+@pytest.mark.parametrize("device", DEVICES)
+def test_tokens_are_those_of_direct_calls(
+    name: str, rule: str, temperature: float, device: str
+) -> None:
+    graphs = graphs_on(device)
+    direct, recorded = (
+        method_of(name, rule, temperature, device, given) for given in (None, graphs)
+    )
     for prompt in (0, 1):
         requests = [Request(row, f"{prompt} {index}") for index, row in enumerate(ROWS)]
         want, got = (generate(method, requests, LIMITS) for method in (direct, recorded))

@@ -1,0 +1,213 @@
+"""Greedy answers are those of transformers' `generate`, token by token, on every device; they depend
+neither on their batch nor on recorded graphs. `make test-gpu` runs the cases of a GPU."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from bench.commands.one_cell import open_cell
+from bench.config.paths import TINY
+from bench.run.answer import context
+from bench.run.models import ModelPool
+from methods import registry
+from methods.decode import Limits, Request, generate
+from methods.engine import probe
+from methods.engine.margin import next_logits, top2_margin
+from methods.method import Method, build_method
+from methods.sampling import Sampling
+from tests.helpers.architectures import config_of, random_model
+from tests.helpers.devices import DEVICES, graphs_on
+from tests.helpers.tiny_heads import random_head, small
+
+PROMPTS, NEW = {"cpu": 2, "cuda": 6}, {"cpu": 12, "cuda": 32}
+BATCHES = {"cpu": (4, 3), "cuda": (64, 9)}
+"""Rows that decode together: all, and a number that leaves a smaller last batch."""
+PAIR = {
+    "plain": "drafter=none",
+    "chain": "drafter=model draft.length=5",
+    "lookup": "drafter=prompt_lookup draft.length=5",
+    "tree": "drafter=eagle3 drafter.total=16 drafter.depth=6 drafter.top_k=3",
+    "medusa": "drafter=medusa",
+}
+"""How the embedded pair drafts."""
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen3": {},
+    "gemma3_text": {"sliding_window": 16, "query_pre_attn_scalar": 32},
+    "gpt_oss": {"sliding_window": 16},
+}
+"""Architectures with random weights; their windows are shorter than the prompts."""
+HEAD_DIM = 32
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model under test: transformers' own copy of it, prompts as token ids, and the length of
+    their answers."""
+
+    stock: Any
+    prompts: Sequence[list[int]]
+    new: int
+
+    def wanted(self) -> list[list[int]]:
+        """What `generate` answers."""
+        return [self._generated(ids) for ids in self.prompts]
+
+    def _generated(self, ids: list[int]) -> list[int]:
+        tokens = torch.tensor([ids], device=self.stock.device)
+        answer = self.stock.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=self.new,
+            min_new_tokens=self.new,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        return list(answer[0, len(ids) :].tolist())
+
+
+def answers(method: Method, prompts: Sequence[list[int]], new: int, rows: int) -> list[list[int]]:
+    """Greedy answers, `rows` of them decoded together."""
+    requests = [Request(ids, str(number)) for number, ids in enumerate(prompts)]
+    return [
+        answer.output_ids
+        for first in range(0, len(requests), rows)
+        for answer in generate(method, requests[first : first + rows], Limits(new, frozenset()))
+    ]
+
+
+def first_differences(got: Sequence[list[int]], want: Sequence[list[int]]) -> list[tuple[int, int]]:
+    """(answer, token) where two lists of answers part first. Both must hold whole answers: nothing
+    is equal to nothing."""
+    assert len(got) == len(want) > 0
+    assert {len(ids) for ids in (*got, *want)} == {len(want[0])} and want[0]
+    return [
+        (
+            number,
+            next(at for at, pair in enumerate(zip(own, other, strict=True)) if len({*pair}) > 1),
+        )
+        for number, (own, other) in enumerate(zip(got, want, strict=True))
+        if own != other
+    ]
+
+
+def embedded(
+    arm: str, device: str, dtype: str, count: int, pool: ModelPool | None = None
+) -> tuple[Method, list[list[int]]]:
+    """The embedded pair with a drafter, greedy, and the first prompts of a task."""
+    cell, method = open_cell(
+        [
+            *("pair=tiny", "task=mini_chat", "rule=lossless", "decoding.temperature=0"),
+            *(f"engine.device={device}", f"engine.dtype={dtype}", *PAIR[arm].split()),
+        ],
+        pool,
+    )
+    prompts = cell.load_task().prompts(count, cell.seed)
+    return method, [context(method.target, prompt, []) for prompt in prompts]
+
+
+def stock_pair(device: str, dtype: str) -> Any:
+    model: Any = AutoModelForCausalLM.from_pretrained(TINY / "target", dtype=getattr(torch, dtype))
+    return model.to(device).eval()
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def pool(device: str) -> ModelPool:
+    return ModelPool()
+
+
+@pytest.mark.parametrize("arm", PAIR)
+def test_the_pair_answers_as_generate_does(arm: str, device: str, pool: ModelPool) -> None:
+    method, prompts = embedded(arm, device, "float32", PROMPTS[device], pool)
+    subject = Subject(stock_pair(device, "float32"), prompts, NEW[device])
+    assert not first_differences(answers(method, prompts, subject.new, 1), subject.wanted())
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_random_models_answer_as_generate_does(kind: str, device: str) -> None:
+    """Plain, by prompt lookup, and with a head's tree."""
+    target = random_model(config_of(kind, hidden_size=128, head_dim=HEAD_DIM, **SHAPES[kind]))
+    target.model.to(device)
+    probe.check(target)
+    stock = copy.deepcopy(target.model)
+    stock.set_attn_implementation("eager")
+    draw = torch.Generator().manual_seed(0)
+    prompts = []
+    for size in torch.linspace(5, 30, PROMPTS[device]).long().tolist():
+        half = torch.randint(3, target.vocab_size, (size,), generator=draw).tolist()
+        prompts.append(half * 2)  # prompt lookup finds the first half in the second
+    subject = Subject(stock, prompts, NEW[device])
+    want = subject.wanted()
+    for name in ("none", "prompt_lookup", "eagle3"):
+        head = random_head(name, target, head_dim=HEAD_DIM) if name == "eagle3" else None
+        method = build_method(
+            target, head, small(name), registry.rule("greedy")(), Sampling(0.0), 4
+        )
+        assert not first_differences(answers(method, prompts, subject.new, 1), want), name
+
+
+def test_a_wrong_engine_is_found(device: str) -> None:
+    """The largest logit's sign turned: every answer differs at once."""
+    method, prompts = embedded("plain", device, "float32", 2)
+    subject = Subject(stock_pair(device, "float32"), prompts, 4)
+    lean = method.target.lean
+    assert lean is not None
+
+    def turned(*given: Any, **named: Any) -> Any:
+        logits, *rest = lean(*given, **named)
+        return -logits, *rest
+
+    method.target.lean = turned  # type: ignore[assignment]
+    found = first_differences(answers(method, prompts, subject.new, 1), subject.wanted())
+    assert found == [(0, 0), (1, 0)]
+
+
+@pytest.mark.parametrize("arm", ["plain", "chain", "tree"])
+def test_in_bfloat16_answers_part_at_near_ties_alone(arm: str, device: str) -> None:
+    """Two correct programs round differently. The two largest logits are then at most one spacing of
+    bfloat16 apart, or twice as far as rounding moves the logits of that text."""
+    method, prompts = embedded(arm, device, "bfloat16", PROMPTS[device])
+    subject = Subject(stock_pair(device, "bfloat16"), prompts, NEW[device])
+    got, exact = answers(method, prompts, subject.new, 1), stock_pair(device, "float32")
+    for number, at in first_differences(got, subject.wanted()):
+        read = [*prompts[number], *got[number][:at]]
+        logits, tokens = next_logits(method.target, read), torch.tensor([read], device=device)
+        spacing = torch.finfo(torch.bfloat16).eps * 2.0 ** math.floor(
+            math.log2(float(logits.abs().max()))
+        )
+        with torch.inference_mode():
+            rounding = (subject.stock(tokens).logits.float() - exact(tokens).logits).abs().max()
+        assert top2_margin(logits) <= max(spacing, 2 * float(rounding)), (number, at)
+
+
+@pytest.mark.parametrize("arm", ["plain", "chain", "tree"])
+def test_answers_depend_neither_on_batches_nor_on_graphs(arm: str, device: str) -> None:
+    many, few = BATCHES[device]
+    method, prompts = embedded(arm, device, "float32", many)
+    models = [method.target] if method.model is None else [method.target, method.model]
+
+    def decoded(graphs: Any, rows: int) -> list[list[int]]:
+        for model in models:
+            model.graphs = graphs
+        return answers(method, prompts, NEW[device], rows)
+
+    want = decoded(None, 1)
+    for rows in (many, few):
+        assert not first_differences(decoded(None, rows), want), f"batches of {rows}"
+        graphs = graphs_on(device)
+        assert not first_differences(decoded(graphs, rows), want), f"batches of {rows}, graphs"
+        assert graphs.replays > len(graphs.recordings) > 0
