@@ -43,10 +43,12 @@ class LeewayLM(TemplateLM):
         max_batch_size: int | None = None,
         device: str | None = None,
         max_gen_toks: int = 256,
+        think_end_token: str | None = None,
         **overrides: Any,
     ) -> None:
-        """`batch_size`: prompts decoded together. `overrides`: as in the module's docstring. Raises
-        ValueError, ModelError."""
+        """`batch_size`: prompts decoded together. `think_end_token`: the mark that ends a
+        reasoning; None: those that the tokenizer or its template names. `overrides`: as in the
+        module's docstring. Raises ValueError, ModelError."""
         super().__init__()
         if not str(batch_size).isdigit():
             raise ValueError(
@@ -74,6 +76,9 @@ class LeewayLM(TemplateLM):
         self.target, self._model = method.target, method.model
         self.tokenizer: Any = self.target.tokenizer
         self._device = self.target.device
+        self.think_end = (
+            self.target.think_end if think_end_token is None else (str(think_end_token),)
+        )
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Each request's text, up to the first of its `until` strings. Raises ValueError."""
@@ -97,7 +102,9 @@ class LeewayLM(TemplateLM):
                         self._request(requests[index].args[0], limits, repeats) for index in batch
                     ]
                     for index, answer in zip(batch, generate(method, asked, limits), strict=True):
-                        texts[index] = text_of(answer, limits.stop, self.target)
+                        texts[index] = text_of(
+                            answer, limits.stop, self.target, think_end=limits.think_end
+                        )
                         self.cache_hook.add_partial(
                             "generate_until", requests[index].args, texts[index]
                         )
@@ -114,9 +121,8 @@ class LeewayLM(TemplateLM):
                 f"model's {self.max_length} positions; give --gen_kwargs max_gen_toks=N with a "
                 "smaller N"
             )
-        return wanted, Limits(
-            wanted["max_gen_toks"], self.target.eos_ids, self._stops(wanted["until"])
-        )
+        until = tuple(filter(None, wanted["until"]))
+        return wanted, Limits(wanted["max_gen_toks"], self.target.eos_ids, until, self.think_end)
 
     def _request(self, context: str, limits: Limits, repeats: Counter[str]) -> Request:
         """A prompt, truncated from the left as lm-eval does. Its random stream depends on its text
@@ -150,12 +156,6 @@ class LeewayLM(TemplateLM):
             cell = self.cell.model_copy(update={"decoding": changed})
             self._methods[key] = self._pool.load(cell).method
         return self._methods[key]
-
-    def _stops(self, until: list[str]) -> tuple[str, ...]:
-        """Stop strings that can occur in a text: special tokens are not part of it and end it by
-        their id."""
-        special = set(self.tokenizer.all_special_tokens)
-        return tuple(stop for stop in until if stop and stop not in special)
 
     @torch.inference_mode()
     def _loglikelihood_tokens(
@@ -219,9 +219,8 @@ class LeewayLM(TemplateLM):
     ) -> list[int]:
         """Token ids. A text that begins with the beginning-of-sequence token (of a chat template)
         gets no second."""
-        bos = getattr(self.tokenizer, "bos_token", None)
         if add_special_tokens is None:
-            add_special_tokens = not (bos and string.startswith(bos))
+            return self.target.encode_text(string)
         return self.tokenizer.encode(string, add_special_tokens=add_special_tokens)
 
     @property

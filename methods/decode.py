@@ -5,6 +5,7 @@ paths."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -47,6 +48,7 @@ class Limits:
     """Where a generation ends: `max_new_tokens`, any of `eos_ids`, or before the first of the
     strings `stop`.
 
+    think_end  what stands before the last of these marks is reasoning, which `text_of` leaves out.
     shrink  rows that have ended leave the batch: less work, the same tokens, but cycles of uneven
             cost. A timed batch keeps its rows, and so does one whose forwards are recorded graphs.
     laws    the quality pass compares the law of each emitted token with the target's
@@ -55,6 +57,7 @@ class Limits:
     max_new_tokens: int
     eos_ids: frozenset[int]
     stop: tuple[str, ...] = ()
+    think_end: tuple[str, ...] = ()
     shrink: bool = False
     laws: bool = False
 
@@ -374,24 +377,62 @@ def _cut_at_stop(
 ) -> None:
     """End at the token that completes a stop string; the text is cut before the string when it is
     read."""
-    text = target.decode(generation.output_ids)
-    if not any(s in text for s in stop):
+    ids = generation.output_ids
+    if not _holds(target, ids, stop):
         return
-    for end in range(before + 1, len(generation.output_ids) + 1):
-        text = target.decode(generation.output_ids[:end])
-        if any(s in text for s in stop):
-            del generation.output_ids[end:]
-            generation.finish = "stop"
-            return
+    end = next(end for end in range(before + 1, len(ids) + 1) if _holds(target, ids[:end], stop))
+    del ids[end:]
+    generation.finish = "stop"
+
+
+def _holds(target: LanguageModel, ids: list[int], stop: Sequence[str]) -> bool:
+    """Whether one of the strings is in the text of the ids. One with a control token is looked for
+    in the text that shows those."""
+    shown = [string for string in stop if target.control_tokens.first(string)]
+    text = target.decode(ids)
+    if any(string in text for string in stop):
+        return True
+    return bool(shown) and any(string in target.decode(ids, special=True) for string in shown)
 
 
 def text_of(
-    generation: Generation, stop: tuple[str, ...], target: LanguageModel, *, opens: bool = False
+    generation: Generation,
+    stop: tuple[str, ...],
+    target: LanguageModel,
+    *,
+    opens: bool = False,
+    think_end: tuple[str, ...] = (),
 ) -> str:
-    """The generation's text, special tokens left out, ended before the first stop string. It
-    continues the prompt's, or `opens` one, as a message does."""
-    text = target.decode(generation.output_ids, opens=opens)
-    return text[: min((text.find(s) for s in stop if s in text), default=len(text))]
+    """The generation's text, special tokens left out: what stands behind the last of its marks
+    `think_end`, without space at its beginning (all, if there is none), and before the first stop
+    string. It continues the prompt's, or `opens` one, as a message does."""
+    is_shown = target.control_tokens.first
+    ids = generation.output_ids
+    for mark in filter(is_shown, think_end):
+        ids = target.behind(ids, mark)
+    text = target.decode(ids, opens=opens)
+    if any(map(is_shown, stop)):
+        text = _before_control(target, ids, tuple(filter(is_shown, stop)), opens)
+    answer = text
+    for mark in think_end:
+        answer = answer.rpartition(mark)[2]
+    if len(answer) < len(text) or len(ids) < len(generation.output_ids):
+        answer = answer.lstrip()
+    return answer[: min((answer.find(s) for s in stop if s in answer), default=len(answer))]
+
+
+def _before_control(
+    target: LanguageModel, ids: list[int], stop: tuple[str, ...], opens: bool
+) -> str:
+    """The text of the ids before the first of these strings, which hold control tokens."""
+
+    def shown(end: int) -> str:
+        return target.decode(ids[:end], opens=opens, special=True)
+
+    whole = shown(len(ids))
+    at = min((whole.find(string) for string in stop if string in whole), default=len(whole))
+    end = bisect_right(range(len(ids) + 1), at, key=lambda end: len(shown(end))) - 1
+    return target.decode(ids[:end], opens=opens) + whole[len(shown(end)) : at]
 
 
 def check_fit(method: Method, prompt_tokens: int, limits: Limits) -> None:

@@ -96,6 +96,8 @@ class TaskOptions(BaseModel):
 
     max_new_tokens  limit of a turn where decoding.max_new_tokens is null.
     date            the day that a chat template prints which reads the clock.
+    think_end       the mark that ends a reasoning, which is neither scored nor told in later turns;
+                    None: those that the tokenizer or its template names; empty: none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -104,6 +106,7 @@ class TaskOptions(BaseModel):
     date: datetime.date | None = Field(
         None, exclude_if=lambda day: day is None
     )  # later: unused, identity lacks it
+    think_end: str | None = Field(None, exclude_if=lambda mark: mark is None)
 
 
 class Task(ABC):

@@ -12,7 +12,7 @@ from methods.decode import Limits, Request, text_of
 from methods.likelihood import overflow
 from results.store.errors import format_exception
 from results.store.sample import FailedSample, another_prompt
-from tasks.base import Prompt, Task, TaskError
+from tasks.base import Prompt, Task, TaskError, TaskOptions
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -70,7 +70,11 @@ def answer(
             if reason := overflow(generation, method.target.source):
                 failed[name] = FailedSample(name, reason)
             generation.text = text_of(
-                generation, limits.stop, method.target, opens=is_message[name]
+                generation,
+                limits.stop,
+                method.target,
+                opens=is_message[name],
+                think_end=limits.think_end,
             )
             answers[name].append(generation)
     return {prompt.id: failed.get(prompt.id, answers[prompt.id]) for prompt in prompts}
@@ -152,8 +156,16 @@ def check_prompts(target: LanguageModel, answered: Iterable[tuple[Prompt, str]])
 
 
 def limits_of(cell: Cell, target: LanguageModel, task: Task) -> Limits:
-    """Where the answers of a cell end."""
-    return Limits(cell.max_new_tokens, target.eos_ids, task.stop)
+    """Where the answers of a cell end, and where behind a reasoning they begin."""
+    think_end = think_end_of(cell.task.options, target)
+    return Limits(cell.max_new_tokens, target.eos_ids, task.stop, think_end)
+
+
+def think_end_of(options: TaskOptions, target: LanguageModel) -> tuple[str, ...]:
+    """The marks behind which the target's answers begin: the option's, or its tokenizer's."""
+    if options.think_end is None:
+        return target.think_end
+    return (options.think_end,) if options.think_end else ()
 
 
 def stream_name(cell: Cell, task: Task, prompt: Prompt, turn: int) -> str:

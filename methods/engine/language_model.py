@@ -191,10 +191,26 @@ class LanguageModel:
 
     def encode_text(self, text: str, plain: bool = False) -> list[int]:
         """Token ids of a text, as the tokenizer makes them; where `plain`, its control tokens are
-        broken into text. Raises ModelError."""
-        return self._embedded(
-            self.tokenizer.encode(self.control_tokens.broken(text) if plain else text)
-        )
+        broken into text. A text that holds the tokens which the tokenizer begins with does not get
+        them twice. Raises ModelError."""
+        text = self.control_tokens.broken(text) if plain else text
+        ids, opening = self.tokenizer.encode(text), self._opening
+        twice = opening and ids[: 2 * len(opening)] == 2 * opening
+        own = self.tokenizer.encode(text, add_special_tokens=False) if twice else []
+        return self._embedded(ids[len(opening) :] if own[: len(opening)] == opening else ids)
+
+    @cached_property
+    def _opening(self) -> list[int]:
+        """The control tokens that the tokenizer puts before a text."""
+        own = self.tokenizer.encode("a", add_special_tokens=False)
+        ids = self.tokenizer.encode("a")
+        starts = range(len(ids) - len(own) + 1)
+        return next((ids[:start] for start in starts if ids[start : start + len(own)] == own), [])
+
+    @cached_property
+    def think_end(self) -> tuple[str, ...]:
+        """The marks behind which its answers begin."""
+        return texts.think_end(self.tokenizer)
 
     def _embedded(self, ids: Sequence[int]) -> list[int]:
         """The ids as a list. Raises ModelError for one without an embedding."""
@@ -205,11 +221,18 @@ class LanguageModel:
             )
         return list(ids)
 
-    def decode(self, ids: list[int], *, opens: bool = False) -> str:
-        """Text of token ids behind others, special tokens left out; `opens`: of ids that open a
-        text, whose leading space some tokenizers (Llama 2's) leave out."""
+    def decode(self, ids: list[int], *, opens: bool = False, special: bool = False) -> str:
+        """Text of token ids behind others, special tokens left out unless `special`; `opens`: of
+        ids that open a text, whose leading space some tokenizers (Llama 2's) leave out."""
         anchor, length = ([], 0) if opens else self._anchor
-        return str(self.tokenizer.decode([*anchor, *ids], skip_special_tokens=True))[length:]
+        text = self.tokenizer.decode([*anchor, *ids], skip_special_tokens=not special)
+        return str(text)[length:]
+
+    def behind(self, ids: list[int], mark: str) -> list[int]:
+        """The ids behind the last place where the tokens of `mark` stand; all if there is none."""
+        tokens = list(self.tokenizer.encode(mark, add_special_tokens=False))
+        ends = range(len(ids), len(tokens) - 1, -1)
+        return next((ids[end:] for end in ends if ids[end - len(tokens) : end] == tokens), ids)
 
     @cached_property
     def _anchor(self) -> tuple[list[int], int]:

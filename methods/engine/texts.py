@@ -83,6 +83,27 @@ class ControlTokens:
         return self._pattern.sub(lambda found: f"{found[0][0]}\u200b{found[0][1:]}", text)
 
 
+_WORD = "(?:think|thinking|thoughts?|reasoning)"
+THINK_END = re.compile(
+    rf"</(?:\w+:)?{_WORD}>|\[/{_WORD}\]|◁/{_WORD}▷|<\|/{_WORD}\|>|<channel\|>|<\|inner_suffix\|>"
+    rf"|<\|end_(?:of_)?{_WORD}\|>|<\|{_WORD}_end\|>",
+    re.IGNORECASE,
+)
+"""What ends the reasoning of models: of Qwen 3, DeepSeek and others, Magistral, Kimi-VL, Gemma 4,
+Apertus, Cohere. gpt-oss has channels in its place."""
+FINAL = "<|channel|>final<|message|>"
+
+
+def think_end(tokenizer: Any) -> tuple[str, ...]:
+    """The marks that end a reasoning, of those that the tokenizer or its template names."""
+    tokens = {token.content for token in getattr(tokenizer, "added_tokens_decoder", {}).values()}
+    template = getattr(tokenizer, "chat_template", None) or ""
+    named = {mark for mark in tokens if THINK_END.fullmatch(mark)}
+    named |= set(THINK_END.findall(str(template)))
+    channels = [FINAL] if {"<|channel|>", "<|message|>"} <= tokens else []
+    return (*channels, *sorted(named))
+
+
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 FILE = "tokenizer.json"
 

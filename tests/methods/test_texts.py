@@ -25,7 +25,7 @@ from bench.config.compose import composer
 from bench.run.models import ModelPool
 from methods import registry
 from methods.batch import Generation
-from methods.decode import Limits, Request, generate, text_of
+from methods.decode import Limits, Request, emit, generate, text_of
 from methods.engine import texts
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
@@ -100,6 +100,71 @@ def test_a_message_opens_its_text() -> None:
     assert text_of(generation, (), model, opens=True) == "two three"
     assert text_of(generation, (), model) == " two three"
     assert text_of(generation, (" three",), model) == " two"
+
+
+def with_tokens(*control: str, plain: tuple[str, ...] = (), opening: str = "") -> LanguageModel:
+    """A byte-level model whose tokenizer knows these tokens beside its own, and begins texts with
+    those of `opening`."""
+    model = model_of("bytes")
+    given = [AddedToken(name, special=True) for name in control]
+    model.tokenizer.add_tokens([*given, *(AddedToken(name, special=False) for name in plain)])
+    model.model.resize_token_embeddings(len(model.tokenizer))
+    if opening:
+        ids = model.tokenizer.encode(opening, add_special_tokens=False)
+        tokens = zip(model.tokenizer.convert_ids_to_tokens(ids), ids, strict=True)
+        names = " ".join(token for token, _ in zip(control, ids, strict=False))
+        model.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{names} $A", special_tokens=list(tokens)
+        )
+    return model
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "kept", "answer"),
+    [
+        ("one two<|im_end|>three", ("<|im_end|>",), "one two<|im_end|>", "one two"),
+        ("one<|im_end|>", ("\n", "<|im_end|>"), "one<|im_end|>", "one"),
+        ("one\n<|im_end|>two", ("\n<|im_end|>",), "one\n<|im_end|>", "one"),
+        ("one<|im_end|>two three", ("<|im_end|>two",), "one<|im_end|>two", "one"),
+        (
+            "one<|im_end|>two three",
+            ("<|im_end|> two", " three"),
+            "one<|im_end|>two three",
+            "onetwo",
+        ),
+        ("one</s>two three", ("three", "</s>"), "one</s>", "one"),
+        ("one two\n<|im_end|>", ("two",), "one two", "one "),
+        ("one two three", ("<|im_end|>",), "one two three", "one two three"),
+    ],
+)
+@pytest.mark.parametrize("block", [1, 3, 9])
+def test_stop_strings_that_hold_control_tokens(text, stop, kept, answer, block) -> None:
+    """However many tokens a cycle brings; `kept` ends where the stop string is complete."""
+    model = with_tokens("<|im_end|>")
+    ids = model.tokenizer.encode(text, add_special_tokens=False)
+    generation, limits = Generation(), Limits(99, frozenset(), stop)
+    for start in range(0, len(ids), block):
+        if not generation.finish:
+            emit(generation, ids[start : start + block], limits, model)
+    assert generation.output_ids == model.tokenizer.encode(kept, add_special_tokens=False)
+    assert text_of(generation, stop, model) == answer
+    assert (generation.finish == "stop") == (answer != text)
+
+
+@pytest.mark.parametrize("opening", ["<s>", "[gMASK]<sop>", ""])
+def test_a_text_gets_its_beginning_once(opening: str) -> None:
+    """As `<s>` of Llama and the two tokens of GLM; a tokenizer that adds none takes a text as it
+    stands."""
+    names = ("<s>",) if opening == "<s>" else ("[gMASK]", "<sop>")
+    model = with_tokens(*names, opening=opening)
+    own = model.tokenizer.encode(opening, add_special_tokens=False)
+    words = model.tokenizer.encode("one two", add_special_tokens=False)
+    assert model.encode_text("one two") == [*own, *words]
+    assert model.encode_text(f"{opening}one two") == [*own, *words]
+    assert model.encode_text(opening) == own
+    assert model.encode_text(2 * opening + "one two") == [*own, *own, *words]
+    if opening:
+        assert model.encode_text(f"{opening}one two", plain=True)[: 2 * len(own)] != [*own, *own]
 
 
 def templated(template: str) -> LanguageModel:

@@ -183,6 +183,7 @@ class VllmMethod:
             "ignore_eos": True,
             "stop": list(limits.stop),
             "detokenize": bool(limits.stop),
+            "skip_special_tokens": not any(map(self.target.control_tokens.first, limits.stop)),
             "logprobs": 0 if nll else None,
         }
         plain = [{"ids": request.input_ids, "key": request.key} for request in requests]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from rich.console import Console
 from rich.progress import track
 
-from bench.run.answer import context
+from bench.run.answer import context, think_end_of
 from methods.batch import Generation
 from methods.decode import Limits, Request, generate, text_of
 from methods.method import Method, autoregressive
@@ -174,15 +175,16 @@ class Miner:
         left = self.limits.max_new_tokens - len(start)
         if left < 1 or (start and start[-1] in self.limits.eos_ids):
             return start
-        limits = Limits(left, self.limits.eos_ids, self.limits.stop)
+        limits = replace(self.limits, max_new_tokens=left)
         return (
             start + generate(self.method, [Request(before + start, "mining")], limits)[0].output_ids
         )
 
     def _score(self, prompt: Prompt, ids: list[int]) -> Score:
-        return self.task.score(
-            prompt, [text_of(Generation(output_ids=ids), self.limits.stop, self.method.target)]
-        )
+        stop, think_end = self.limits.stop, self.limits.think_end
+        answered = Generation(output_ids=ids)
+        text = text_of(answered, stop, self.method.target, think_end=think_end)
+        return self.task.score(prompt, [text])
 
 
 def same_answer(one: Score, other: Score) -> bool:
@@ -198,7 +200,9 @@ def mined_labels(
     task = settings.load_task()
     limit = settings.max_new_tokens or settings.task.options.max_new_tokens
     greedy = autoregressive(target)
-    miner = Miner(greedy, draft, task, Limits(limit, target.eos_ids, task.stop), settings.most)
+    think_end = think_end_of(settings.task.options, target)
+    limits = Limits(limit, target.eos_ids, task.stop, think_end)
+    miner = Miner(greedy, draft, task, limits, settings.most)
     identity = {
         "target": target.fingerprint,
         "draft": draft.fingerprint,

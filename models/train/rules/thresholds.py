@@ -13,7 +13,7 @@ from pydantic import Field, PositiveInt
 
 from bench.config.paths import portable
 from bench.config.schema import LONGEST_DRAFT
-from bench.run.answer import answer
+from bench.run.answer import answer, think_end_of
 from bench.run.locks import machine
 from bench.run.models import NativeMethod
 from methods.decode import Limits
@@ -76,7 +76,8 @@ class Trials:
         self.sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
         self.greedy = ModelDrafter.model_validate({"sample": False})
         limit = settings.max_new_tokens or settings.task.options.max_new_tokens
-        self.limits = Limits(limit, target.eos_ids, self.task.stop)
+        think_end = think_end_of(settings.task.options, target)
+        self.limits = Limits(limit, target.eos_ids, self.task.stop, think_end)
         self._identity = {
             "target": target.fingerprint,
             "draft": draft.fingerprint,

@@ -1,0 +1,156 @@
+"""Reasoning is neither scored nor told in later turns: lm-eval's meaning of the mark that ends
+it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from lm_eval.models.utils import postprocess_generated_text
+from tokenizers import AddedToken
+from transformers import AutoTokenizer
+
+from bench.config.paths import PROJECT
+from bench.run.answer import answer, limits_of, think_end_of
+from methods.batch import Generation
+from methods.decode import Limits, Request, text_of
+from methods.engine.language_model import LanguageModel
+from tasks.base import Prompt, TaskOptions
+from tasks.scorers.harness import Harness
+from tasks.scorers.ifeval import IFEval
+
+CHANNELS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>")
+
+
+def model_of(
+    control: Sequence[str] = (), plain: Sequence[str] = (), template: str = ""
+) -> LanguageModel:
+    """A tokenizer of the shipped pair that knows these tokens too; `template` is added to a chat
+    template that prints what it is given."""
+    tokenizer = AutoTokenizer.from_pretrained(PROJECT / "models/tiny/target")
+    tokenizer.add_tokens([AddedToken(name, special=True) for name in control])
+    tokenizer.add_tokens([AddedToken(name, special=False) for name in plain])
+    tokenizer.chat_template = (
+        "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+        f"{{# {template} #}}"
+    )
+    embedding = SimpleNamespace(weight=SimpleNamespace(shape=(len(tokenizer),)))
+    shape = SimpleNamespace(
+        get_input_embeddings=lambda: embedding,
+        generation_config=SimpleNamespace(eos_token_id=None),
+    )
+    return LanguageModel("thinking", shape, tokenizer, "test")
+
+
+THOUGHT, FINAL = "I think of 12 hens.\n", "the answer is b."
+MODELS = {
+    "Qwen 3": (model_of(plain=["<think>", "</think>"]), f"<think>\n{THOUGHT}</think>\n\n"),
+    "opened by the template": (model_of(plain=["</think>"]), f"{THOUGHT}</think>\n\n"),
+    "a template's own words": (
+        model_of(template="content.split('</think>')[-1]"),
+        f"<think>{THOUGHT}</think>",
+    ),
+    "Magistral": (model_of(["[THINK]", "[/THINK]"]), f"[THINK]{THOUGHT}[/THINK]"),
+    "Seed": (model_of(["<seed:think>", "</seed:think>"]), f"<seed:think>{THOUGHT}</seed:think>"),
+    "Cohere": (
+        model_of(["<|START_THINKING|>", "<|END_THINKING|>"]),
+        f"<|START_THINKING|>{THOUGHT}<|END_THINKING|>",
+    ),
+    "gpt-oss": (
+        model_of(CHANNELS),
+        f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>",
+    ),
+    "twice": (model_of(["[/THINK]"]), f"{THOUGHT}[/THINK]{THOUGHT} [/THINK] "),
+    "none": (model_of(["[THINK]", "[/THINK]"], ["</think>"]), ""),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_text_of_an_answer_is_what_follows_its_reasoning(name: str) -> None:
+    model, reasoning = MODELS[name]
+    ids = model.tokenizer.encode(reasoning + FINAL, add_special_tokens=False)
+    generation = Generation(output_ids=[*ids, model.tokenizer.eos_token_id])
+    assert text_of(generation, (), model, think_end=model.think_end) == FINAL
+    assert text_of(generation, (" is b",), model, think_end=model.think_end) == "the answer"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>{THOUGHT}</think>\n\n {FINAL}",
+        f"{THOUGHT}</think>{FINAL}</think> {FINAL}",
+        FINAL,
+        f"{THOUGHT}</think>",
+        f"<think>{THOUGHT} and so on until the last token",
+    ],
+)
+@pytest.mark.parametrize("stop", [(), ("answer",), ("\n\n", " b")])
+def test_as_lm_eval_takes_a_mark_that_the_text_shows(text: str, stop: tuple[str, ...]) -> None:
+    model = model_of(plain=["</think>"])
+    generation = Generation(output_ids=model.tokenizer.encode(text, add_special_tokens=False))
+    found = text_of(generation, stop, model, think_end=("</think>",))
+    assert found == postprocess_generated_text(text, list(stop), "</think>")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [(None, ("[/THINK]",)), ("", ()), ("Final answer:", ("Final answer:",))],
+)
+def test_the_option(given: str | None, wanted: tuple[str, ...]) -> None:
+    model = model_of(["[THINK]", "[/THINK]"])
+    options = TaskOptions(max_new_tokens=8, think_end=given)
+    assert think_end_of(options, model) == wanted
+    assert ("think_end" in options.model_dump()) == (given is not None), "cells keep their names"
+
+
+def test_a_tokenizer_without_marks_has_none() -> None:
+    assert model_of(["<think>", "<|channel|>"]).think_end == ()
+
+
+@pytest.mark.parametrize("name", ["Qwen 3", "Magistral", "gpt-oss"])
+def test_scores_and_later_turns_see_the_answer_alone(name: str) -> None:
+    """Two turns through the runner's own loop, with an engine that says what it is told to."""
+    model, reasoning = MODELS[name]
+    said = model.tokenizer.encode(reasoning + FINAL, add_special_tokens=False)
+    asked: list[list[int]] = []
+
+    def decode(requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        asked.extend(request.input_ids for request in requests)
+        return [Generation(output_ids=list(said)) for _ in requests]
+
+    cell = SimpleNamespace(
+        task=SimpleNamespace(options=TaskOptions(max_new_tokens=8)), max_new_tokens=8
+    )
+    limits = limits_of(cell, model, SimpleNamespace(stop=()))
+    method = SimpleNamespace(target=model, check_fit=lambda length, limits: None)
+    prompt = Prompt("a", turns=("first?", "second?"))
+    turns = answer(method, [prompt], limits, lambda prompt, turn: "key", decode=decode)["a"]
+    assert [turn.text for turn in turns] == [FINAL, FINAL]
+    assert turns[0].output_ids == said, "the tokens of the reasoning are kept and counted"
+    second = f"user: first?\nassistant: {FINAL}\nuser: second?\n"
+    assert model.decode(asked[1], opens=True) == second
+
+
+def test_published_scorers_give_the_score_of_the_answer() -> None:
+    """IFEval's rule on lower case, and CSQA's letter, which the reasoning would decide
+    otherwise."""
+    with gzip.open(PROJECT / "tasks/data/ifeval/input_data.jsonl.gz", "rt") as lines:
+        rows = map(json.loads, lines)
+        lower = next(
+            row for row in rows if row["instruction_id_list"] == ["change_case:english_lowercase"]
+        )
+    csqa = Harness(**yaml.safe_load((PROJECT / "conf/task/csqa.yaml").read_text())["scorer"])
+    for model, reasoning in MODELS.values():
+        wrong = reasoning.replace(THOUGHT, "Answer: A. Rome is in Italy.\n")
+        for scorer, row, final in (
+            (IFEval(name="ifeval"), lower, "the quick brown fox jumps over the lazy dog."),
+            (csqa, {"target": "B"}, "The answer is B."),
+        ):
+            ids = model.tokenizer.encode(wrong + final, add_special_tokens=False)
+            generation = Generation(output_ids=ids)
+            text = text_of(generation, (), model, think_end=model.think_end)
+            assert scorer._score(row, [text]).value == 1.0, (model.think_end, text)
