@@ -8,10 +8,10 @@ READY  := $(VENV)/.ready
 VLLM_READY := .venv-vllm/.ready
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal
 APART  := attack
-REAL   ?= [frontier,controls,gains,when,mars_table1,mars_fig1,mars_fig4,mars_fig5,fsd_table2,fsd_fig5,fsd_fig6,dropmatch_table6,dropmatch_table7,arc_table2,arc_table5,production,newer_rules,training_free]
+REAL   ?= [controls,limit,mars_table1,mars_fig1,mars_fig4,mars_fig5,fsd_table2,fsd_fig5,fsd_fig6,dropmatch_table6,dropmatch_table7,arc_table2,arc_table5,production,newer_rules,training_free]
 KEPT     := results/measured/embedded_cpu
 # Their verdicts need accuracies to about four points and speeds to four percent.
-DECIDING := controls,frontier,gains,when
+DECIDING := controls
 ONE_STORE := store.dir=outputs/measured/store output.archive=$(KEPT)
 PAPERS   := $(sort $(foreach paper,mars fsd dropmatch arc,$(patsubst conf/report/%.yaml,%,$(wildcard conf/report/$(paper)_*.yaml))))
 # The reports of the papers, but for one that needs a model of meaning, and our own.

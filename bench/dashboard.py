@@ -26,8 +26,6 @@ TITLE = "Leeway"
 MISSING = (
     "bench.dashboard needs wandb-workspaces: pip install 'wandb-workspaces>=0.4.13', or make setup"
 )
-CONTROLS = ("tau_gain_relaxed", "tau_gain_greedier", "tau_gain_q")
-"""What a gain in τ consists of."""
 QUALITY = ("accuracy", "precision")
 """What the Pareto plots show against the speedup of an answer."""
 
@@ -84,10 +82,10 @@ def chapters() -> list[Chapter]:
         [Plot("answer_speedup", name, False) for name in QUALITY],
     )
     controls = Chapter(
-        "Controls: what a gain in τ consists of",
+        "Controls: τ against distortion",
         "controls",
-        [Plot("tau_gain", name, False) for name in CONTROLS],
-        CONTROLS,
+        [Plot("distortion", "tau", False)],
+        ("distortion",),
     )
     reports = {
         file.stem: yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ import pandas as pd
 
 from bench.commands.command import run_command
 from bench.config.compose import composer
-from bench.config.paths import PROJECT
+from bench.config.paths import CONF, PROJECT
 from bench.reports.overrides import Selection
 from bench.reports.render import kept_lines
 from bench.reports.run import load_report
@@ -59,26 +59,29 @@ def draw_all(folders: Sequence[Path]) -> None:
                     "named"
                 )
             for name, line in listing.items():
-                if (folder / f"{name}.png").exists():
-                    draw(folder, spec_of(line, hydra))
+                spec = spec_of(line, hydra) if (folder / f"{name}.png").exists() else None
+                if isinstance(spec, FigureSpec):  # a report of this version that is a figure
+                    draw(folder, spec)
                     print(folder / f"{name}.png")
 
 
-def spec_of(line: str, hydra: Composer) -> TableSpec | FigureSpec:
-    """The report of a line of TABLES.md, as its command makes it."""
+def spec_of(line: str, hydra: Composer) -> TableSpec | FigureSpec | None:
+    """The report of a line of TABLES.md, as its command makes it; None for a report of an earlier
+    version."""
     report, *overrides = shlex.split(line.rpartition("`python -m bench ")[2].rstrip("`"))
+    if not (CONF / "report" / f"{report.removeprefix('report=')}.yaml").exists():
+        return None
     spec = Selection.from_overrides(overrides).edition(
         load_report(report.removeprefix("report="), hydra)
     )
     assert isinstance(spec, TableSpec | FigureSpec)
-    return spec.chosen() if isinstance(spec, TableSpec) else spec
+    return spec
 
 
-def draw(folder: Path, spec: TableSpec | FigureSpec) -> None:
+def draw(folder: Path, spec: FigureSpec) -> None:
     """Draw <name>.png from <name>.csv. Numbers that are older than an axis of the report are of its
     first entry."""
-    from plots.planes import render_planes  # matplotlib, which a wrong command should not cost
-    from plots.render import render
+    from plots.render import render  # matplotlib, which a wrong command should not cost
 
     csv = next(
         csv for csv in (folder / f"{spec.name}.csv", folder / f"{spec.name}.csv.gz") if csv.exists()
@@ -96,15 +99,11 @@ def draw(folder: Path, spec: TableSpec | FigureSpec) -> None:
     )
     with TemporaryDirectory() as made:
         (Path(made) / f"{spec.name}.csv").write_bytes(content(csv))
-        if isinstance(spec, TableSpec):
-            assert spec.planes is not None
-            png, *_ = render_planes(spec.planes, spec, grid, Path(made), frame)
-        else:
-            if isinstance(figure := spec.figure, Traced):
-                frame["place"] = frame["view"].map(
-                    {view.title or view.x: i for i, view in enumerate(figure.views)}
-                )
-            png, *_ = render(spec, grid, made, frame)
+        if isinstance(figure := spec.figure, Traced):
+            frame["place"] = frame["view"].map(
+                {view.title or view.x: i for i, view in enumerate(figure.views)}
+            )
+        png, *_ = render(spec, grid, made, frame)
         copy_file(png, folder / png.name)
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bench.run.related_cells import gain_runs, judged_point, repeats_of
+from bench.run.related_cells import judged_point, repeats_of
 from methods.sampling import Sampling
-from results.metrics import tau_gain
 from results.metrics.answer_speed import modelled_speeds
 from results.metrics.delta import Between, Estimate, between
 from results.metrics.distortion import variation
@@ -291,10 +290,7 @@ class ChosenRow:
         asked = next(iter(frontier[0].measured.values())).decoding if frontier else target
         values = (beside(frontier, asked) if frontier else {}) | self.variation(asked, row.pairs)
         if target.sampling.greedy:
-            values = {name: value for name, value in values.items() if name.startswith("frontier")}
-            values |= {
-                name: value for name, value in beside([best], target).items() if name not in values
-            }
+            values = beside([best], target)
         if self.is_lossless and all(cell.decoding == target for cell in self.measured.values()):
             values.pop("judged", None)  # there is nothing to decide
         return values
@@ -315,7 +311,7 @@ class ChosenRow:
         )
         if row.settings:
             summary = summary.with_values(**modelled_speeds(row.pairs, row.settings))
-        summary = summary.with_values(**self._diversity(chosen), **self._gains(chosen))
+        summary = summary.with_values(**self._diversity(chosen))
         if self.spec.trace:
             traces = [
                 TraceFolder(self.session.folder(cells[fold.setting]), fold.reported)
@@ -339,20 +335,6 @@ class ChosenRow:
             )
         )
         return Outcome.measured(summary, conditions=conditions)
-
-    def _gains(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
-        """What the row gains over the lossless rule, each prompt on the curve of its own
-        setting."""
-        parts = [
-            gain_runs(self.measured[fold.setting], self.session.store, ids=frozenset(fold.reported))
-            for fold in chosen
-        ]
-        known = [part for part in parts if part is not None]
-        return (
-            tau_gain.split(tau_gain.joined(known), self.temperature)
-            if known and len(known) == len(parts)
-            else {}
-        )
 
     def _diversity(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
         """What the repeats show that all cells of the row have."""

@@ -20,11 +20,8 @@ from bench.reports.overrides import (
     with_rule,
 )
 from bench.reports.steps import Step, tuned, with_files
-from bench.run.cost_clock import forwards_of
-from bench.run.related_cells import gain_cells
 from results.metrics.catalog import JUDGED, METRICS, TIMED
-from results.metrics.cost import cycle_sizes, stated
-from results.metrics.tau_gain import PARTS
+from results.metrics.cost import stated
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.figures import Own
 from results.reports.grid import Conditions, Outcome, TimingSession, machine
@@ -73,39 +70,14 @@ class Plan:
         return list(groups.values())
 
     def all_cells(self) -> list[Cell]:
-        """The cells of all points, with their repeats, of which only the samples are needed, and
-        those that tell what a rule gains over lossless decoding."""
+        """The cells of all points, with their repeats, of which only the samples are needed."""
         repeated = [cell for coords, cell in self.cells.items() if not self.is_frontier(coords)]
         repeats = [
             cell.replace(repeat=cell.repeat + i, timed=0)
             for i in range(1, self.spec.repeats)
             for cell in repeated
         ]
-        own = {cell.unread_name for cell in (*self.cells.values(), *repeats)}
-        return [
-            *self.cells.values(),
-            *repeats,
-            *(cell for cell in self.gain_cells() if cell.unread_name not in own),
-        ]
-
-    def gain_cells(self) -> list[Cell]:
-        """The cells that the parts of Δτ need, where the report shows them."""
-        shown = set(self.spec.metrics())
-        if not shown & set(PARTS):
-            return []
-        needed = [
-            needs
-            for coords, cell in self.cells.items()
-            if not self.is_frontier(coords)
-            and (needs := gain_cells(cell, asked_of(self.spec, coords))) is not None
-        ]
-        cells = [cell for needs in needed for cell in needs.all(argmax="tau_gain_argmax" in shown)]
-        distinct = {
-            cell.model_dump_json(): cell for cell in cells
-        }.values()  # to name a cell takes longer
-        return [
-            cell for cell in {cell.unread_name: cell for cell in distinct}.values() if cell.can_run
-        ]
+        return [*self.cells.values(), *repeats]
 
     def is_untimed(self, coords: Coords) -> bool:
         """Whether the point needs no clock: it takes that of another, or is judged by τ and
@@ -303,11 +275,6 @@ def outcome(
             summary = summary.with_values(
                 **trace_metrics([traces], tokens, cell.decoding.temperature), **audited
             )
-        if {"nodes_per_cycle", "forwards_per_cycle"} & set(spec.metrics()):
-            sizes = cycle_sizes(
-                [pair.sample for pair in pairs], forwards_of(cell.model_dump(mode="json"))
-            )
-            summary = summary.with_values(**sizes)
         if summary.judge is not None:
             summary = summary.with_values(**summary.judge.metrics())
         conditions = conditions_of(cell, summary, folder)

@@ -167,14 +167,7 @@ def kept_lines(folder: Path) -> dict[str, str]:
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
     """Write one report's files into `folder` and return their paths."""
     if isinstance(spec, TableSpec):
-        if spec.planes is None:
-            return render_table(spec, grid, folder)
-        from plots.planes import render_planes  # matplotlib, as below
-
-        return [
-            *render_table(spec, grid, folder),
-            *render_planes(spec.planes, spec.chosen(), grid, folder),
-        ]
+        return render_table(spec, grid, folder)
     from plots.render import (
         render,
     )  # matplotlib, which a dry run or a refused command should not cost

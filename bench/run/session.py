@@ -26,7 +26,6 @@ from bench.run.related_cells import (
 from bench.run.requested_cell import RequestedCell
 from bench.run.trackers import Logbook
 from results.metrics.distortion import judged_at, spectrum
-from results.metrics.tau_gain import findings
 from results.store.cells import Store
 from results.store.errors import StoreError, one_line
 from results.store.files import check_writable
@@ -250,8 +249,8 @@ class Session:
         console().print(*parts, **{"highlight": False, **options})
 
     def print_outcome(self, cells: Sequence[Cell], labels: Sequence[str]) -> int:
-        """Print the results table, unless nothing was measured, the gains of relaxed rules over
-        lossless ones, the failures and, with summary=json, the summaries. Returns the exit status:
+        """Print the results table, unless nothing was measured, the failures and, with
+        summary=json, the summaries. Returns the exit status:
         0 when every cell is complete."""
         columns = ("point", "τ", "acceptance", "speedup", "accuracy", "tokens/s", "n")
         table = Table(*columns, title=f"results in {self.store.root}", title_justify="left")
@@ -262,10 +261,6 @@ class Session:
             table.add_row(label, *_figures(summary))
         if any(summary is not None and summary.n for _, summary in summaries):
             self.print(table)
-        for line in findings(
-            [(label, summary) for label, summary in summaries if summary is not None]
-        ):
-            self.print(f"- {line}")
         whole = [
             (cell, label)
             for cell, (label, summary) in zip(cells, summaries, strict=True)

@@ -341,70 +341,8 @@ _CONTROLS = (
         "",
         2,
         None,
-        "τ minus that of the lossless rule on the same drafter, settings and prompts; the sum of "
-        "its three parts: relaxation, greedier and q_mode. Intervals: bootstrap over prompts "
-        "that redoes the match.",
-        signed=True,
-    ),
-    Metric(
-        "tau_gain_relaxed",
-        "relaxation",
-        "",
-        2,
-        None,
-        "Part of Δτ beyond lossless decoding whose text is equally likely: τ of the rule (with "
-        "q_mode exact) minus that of the lossless rule at the temperature of equal NLL. NLL sees "
-        "only the net: a rule that takes some tokens too likely and others too unlikely is "
-        "matched by their mean.",
-        signed=True,
-    ),
-    Metric(
-        "tau_gain_greedier",
-        "greedier",
-        "",
-        2,
-        None,
-        "Part of Δτ due to greedier decoding: τ of the lossless rule at the temperature T* of "
-        "equal NLL, minus that at T. 0 where the rule's text is less likely than plain "
-        "decoding's at T (hotter than T).",
-        signed=True,
-    ),
-    Metric(
-        "tau_gain_q",
-        "q_mode",
-        "",
-        2,
-        None,
-        "Part of Δτ due to q_mode: τ minus that of the same rule with q_mode exact.",
-        signed=True,
-    ),
-    Metric(
-        "tau_gain_temperature",
-        "T*",
-        "",
-        2,
-        None,
-        "Temperature at which plain decoding has the rule's NLL (with q_mode exact), at most "
-        "that asked for.",
-    ),
-    Metric(
-        "tau_gain_relaxed_by_score",
-        "relaxation by score",
-        "",
-        2,
-        None,
-        "Relaxation if the score takes the place of the NLL in the match; only where plain "
-        "decoding's scores at temperature 0 and at T differ significantly.",
-        signed=True,
-    ),
-    Metric(
-        "tau_gain_argmax",
-        "argmax tokens",
-        "",
-        2,
-        None,
-        "Another definition of greedier, by mechanism: τ of the same rule that keeps only what "
-        "the lossless test or the target's argmax keeps, minus that of the lossless rule.",
+        "τ minus that of the lossless rule on the same drafter, settings and prompts. Interval: "
+        "bootstrap over prompts.",
         signed=True,
     ),
 )
@@ -613,22 +551,6 @@ _ANSWER = (
         "higher",
         "Target passes of the lossless rule on the same drafter over own, sum over sum.",
         censored=True,
-    ),
-    Metric(
-        "nodes_per_cycle",
-        "Nodes",
-        "",
-        1,
-        None,
-        "Draft tokens that the target verifies in a cycle, on average.",
-    ),
-    Metric(
-        "forwards_per_cycle",
-        "Draft forwards",
-        "",
-        1,
-        None,
-        "Forwards of the drafter's own model in a cycle, on average.",
     ),
     Metric(
         "truncated_share",
@@ -853,68 +775,6 @@ _EQUAL_D = (
         "equal_d_temperature", "T at equal D", "", 2, None, "Temperature of that lossless setting."
     ),
 )
-_FRONTIER = (
-    Metric(
-        "frontier_speed",
-        "Answer speedup",
-        "×",
-        2,
-        "higher",
-        "Cost of an answer of plain decoding at the temperature asked for, over own: cycles of "
-        "all prompts at the price of a cycle in the timed pass, prefill included. Lossless "
-        "settings without a timed pass take the clock of the same setting at the temperature "
-        "asked for. Interval: bootstrap over prompts of both passes, widened for the few that "
-        "are timed, as for all numbers of the frontier.",
-        clock="needed",
-    ),
-    Metric(
-        "frontier_answer",
-        "at equal NLL",
-        "×",
-        2,
-        "higher",
-        "Answer speed over that of the frontier, the fastest lossless setting at each "
-        "temperature, or plain decoding where that is faster, at the temperature where lossless "
-        "text is as likely. Likelihood is no judge: a rule that keeps tokens at random can have "
-        "the target's NLL.",
-        clock="needed",
-    ),
-    Metric(
-        "frontier_tau",
-        "Δτ at equal NLL",
-        "",
-        2,
-        None,
-        "τ minus that of the frontier's lossless setting at equal NLL.",
-        signed=True,
-    ),
-    Metric(
-        "frontier_temperature",
-        "T of equal NLL",
-        "",
-        2,
-        None,
-        "Temperature at which lossless text has the row's NLL.",
-    ),
-    Metric(
-        "frontier_same_speed",
-        "T of equal speed",
-        "",
-        2,
-        None,
-        "Temperature at which the frontier's answers cost as much as the row's.",
-    ),
-    Metric(
-        "frontier_nll",
-        "Δ NLL at equal speed",
-        "",
-        3,
-        "lower",
-        "NLL minus that of the frontier at the temperature of equal cost, nats a token: above 0, "
-        "lossless decoding there is as fast and its text is likelier.",
-        signed=True,
-    ),
-)
 _TRACED = (
     Metric(
         "coverage",
@@ -1009,7 +869,6 @@ METRICS: dict[str, Metric] = {
         *_ANSWER,
         *_OVER_BEST,
         *_EQUAL_D,
-        *_FRONTIER,
         *_TRACED,
     )
 }

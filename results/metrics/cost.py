@@ -14,7 +14,6 @@ it, or, where they are not given, one forward over the prompt of each."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -39,8 +38,6 @@ DRAWN = " drawn"
 """Behind a drafter's name in `drafts`: drafts whose tokens are drawn, where the drafter has others
 as well."""
 LOSSLESS = "lossless"
-VERIFIED = 8
-"""Tokens of the verification by which machines are compared."""
 Seconds = Annotated[float, Field(ge=0, le=1000)]
 ForwardSeconds = Annotated[float, Field(ge=1e-6, le=1000)]
 Tokens = Annotated[int, Field(ge=1, le=1 << 24)]
@@ -285,45 +282,6 @@ def modelled(own: Clock, base: Clock, pair: Compared) -> Timed:
     )
 
 
-def cycle_sizes(samples: Sequence[Sample], forwards: Forwards) -> dict[str, float | None]:
-    """Means over the cycles of all samples: draft tokens verified, and forwards of the drafter's
-    model. None where the nodes were not recorded, or without a cycle."""
-    cycles = sum(len(sample.committed) for sample in samples)
-    if not cycles or any(len(sample.nodes) != len(sample.committed) for sample in samples):
-        return {"nodes_per_cycle": None, "forwards_per_cycle": None}
-    levels = Counter(level for sample in samples for level in sample.levels)
-    return {
-        "nodes_per_cycle": sum(sum(sample.nodes) for sample in samples) / cycles,
-        "forwards_per_cycle": sum(len(forwards(level)) * count for level, count in levels.items())
-        / cycles,
-    }
-
-
-def answer_cost(
-    passes: float,
-    nodes: float,
-    forwards: float,
-    draft: NDArray[np.float64],
-    verify: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Seconds of an answer ÷ those of plain decoding where only forwards cost.
-
-    passes            cycles of an answer ÷ passes of plain decoding.
-    nodes, forwards   draft tokens verified and forwards of the drafter's model in a cycle.
-    draft, verify     a forward of that model, and of the target over `VERIFIED` tokens, each ÷ one
-                      of the target over one token; between, the target is linear in the tokens.
-    """
-    return np.asarray(passes * (1 + (verify - 1) / (VERIFIED - 1) * nodes + draft * forwards))
-
-
-def ratios(profile: Profile, drafter: str) -> tuple[float, float] | None:
-    """`draft` and `verify` of `answer_cost` on the machine of a profile; None where it does not
-    price the drafter."""
-    cost = profile.sampled.drafts.get(drafter, {}).get(1)
-    if cost is None:
-        return None
-    one, several = profile.forward(np.array([1, VERIFIED]), 1)
-    return cost.forward(1) / float(one), float(several / one)
 
 
 def stated(profile: Profile) -> str:

@@ -21,13 +21,11 @@ from results.metrics.delta import Between, Estimate, estimate, ratio
 from results.metrics.distortion import nats, spectrum, to_temperature
 from results.metrics.intervals import SEED
 from results.metrics.tau_gain import (
-    OFF_CURVE,
     Counts,
     Curve,
     Floats,
     interval,
     monotone,
-    pooled,
     resampled,
 )
 from results.metrics.verdict import Answered, Judged
@@ -155,63 +153,41 @@ class _Priced:
 @dataclass(frozen=True)
 class _Frontier:
     """The frontier in each resample, each [resamples, T] but the temperatures [T]: cost of a token
-    and of an answer, tokens of an answer, NLL of plain decoding, τ of the fastest setting with a
-    draft."""
+    and of an answer, tokens of an answer."""
 
     temperatures: Floats
     token: Floats
     answer: Floats
     length: Floats
-    nll: Floats
-    tau: Floats
 
     @classmethod
     def of(cls, rows: Mapping[float, Sequence[_Priced]], draws: Floats, timed: Floats) -> _Frontier:
-        columns: list[list[Floats]] = [[] for _ in range(6)]
-        for own in (rows[t] for t in sorted(rows)):
-            plain = own[0].plain
-            length = draws @ plain.tokens / draws.sum(1)
-            tokens = np.stack([row.token(draws, timed) for row in own], 1)
-            answers = np.stack(
-                [
-                    length * cost + row.prefill(timed)
-                    for cost, row in zip(tokens.T, own, strict=True)
-                ],
-                1,
+        columns: list[list[Floats]] = [[] for _ in range(3)]
+        for settings in (rows[t] for t in sorted(rows)):
+            length = draws @ settings[0].plain.tokens / draws.sum(1)
+            tokens = [row.token(draws, timed) for row in settings]
+            answers = [
+                length * cost + row.prefill(timed)
+                for cost, row in zip(tokens, settings, strict=True)
+            ]
+            columns[0].append(np.minimum(np.min(tokens, 0), 1.0))
+            columns[1].append(
+                np.minimum(np.min(answers, 0), settings[0].plain_answer(draws, timed))
             )
-            fastest = tokens.argmin(1)[:, None]
-            taus = np.stack([pooled(row.own, draws).tau for row in own], 1)
-            found = (
-                np.minimum(tokens.min(1), 1.0),
-                np.minimum(answers.min(1), own[0].plain_answer(draws, timed)),
-                length,
-                draws @ plain.nll / (draws @ plain.tokens),
-                draws @ plain.tokens,
-                np.take_along_axis(taus, fastest, 1)[:, 0],
-            )
-            for column, one in zip(columns, found, strict=True):
-                column.append(one)
-        token, answer, length, nll, weights, tau = (np.stack(column, 1) for column in columns)
-        return cls(np.array(sorted(rows)), token, answer, length, monotone(nll, weights), tau)
+            columns[2].append(length)
+        token, answer, length = (np.stack(column, 1) for column in columns)
+        return cls(np.array(sorted(rows)), token, answer, length)
 
     @property
     def curve(self) -> Curve:
-        return Curve(self.temperatures, self.tau, self.nll, self.nll)
+        return Curve(self.temperatures)
 
 
 def beside_frontier(
     own: Answered, frontier: Mapping[float, Point], asked: float, between: Between | None = None
 ) -> dict[str, Any]:
-    """The metrics `frontier_…` and `equal_d_…` of a row, each with `_ci95`, and `judged`.
+    """The metrics `equal_d_…` of a row, each with `_ci95`, and `judged`.
 
-        frontier_speed         cost of plain decoding at the temperature asked for ÷ own
-        frontier_answer        cost of the frontier's answer at the temperature of equal NLL ÷ own
-        frontier_tau, frontier_temperature
-                               τ minus that of the frontier's lossless setting there; that
-                               temperature
-        frontier_same_speed, frontier_nll
-                               the temperature of equal cost of an answer; NLL minus that of the
-                               frontier there
         equal_d_distortion     nats a token from the target at the temperature asked for
         equal_d_speed          cost of a token of the fastest lossless setting that distorts no more
                                ÷ own
@@ -220,8 +196,7 @@ def beside_frontier(
         judged                 what the verdict needs (`results.metrics.verdict.verdicts`)
 
     `frontier`: temperature -> lossless decoding there, `asked` among them; `between`: what differs
-    between measuring sessions. A match of NLL or cost that more than 5% of the resamples do not
-    find is left out; without distortions there is no `equal_d_…`. Empty without a clock."""
+    between measuring sessions. Empty without a clock or distortions."""
     rows: dict[Any, Answered] = {
         (t, name): Answered(pairs)
         for t, point in frontier.items()
@@ -240,10 +215,12 @@ def beside_frontier(
     priced = {key: _Priced.of(row, ids, timed) for key, row in rows.items()}
     if not all(row.is_known for row in priced.values()):
         return {}
-    found, rng = dict[str, list[Floats]](), np.random.default_rng(SEED + 1)
     distances = {
         t: point.distortion for t, point in frontier.items() if point.distortion is not None
     }
+    if own.distortion is None or len(distances) < len(frontier):
+        return {}
+    found, rng = dict[str, list[Floats]](), np.random.default_rng(SEED + 1)
     for draws in resampled(len(ids), FRONTIER_RESAMPLES):
         weights = (
             np.ones((1, len(timed)))
@@ -255,30 +232,22 @@ def beside_frontier(
         line = _Frontier.of(
             {t: [priced[key] for key in keys] for t, keys in lossless.items()}, draws, weights
         )
-        values = _at_equal_nll(priced["own"], line, draws, weights) if len(frontier) > 1 else {}
-        first = priced[lossless[asked][0]].plain_answer(draws, weights)
-        values["frontier_speed"] = first / priced["own"].answer(draws, weights)
-        if own.distortion is not None and len(distances) == len(frontier):
-            values |= _at_equal_distortion(
-                priced["own"],
-                line,
-                _drawn(own.distortion, len(draws), rng),
-                np.stack([_drawn(distances[t], len(draws), rng) for t in sorted(frontier)], 1),
-                asked,
-                draws,
-                weights,
-            )
+        values = _at_equal_distortion(
+            priced["own"],
+            line,
+            _drawn(own.distortion, len(draws), rng),
+            np.stack([_drawn(distances[t], len(draws), rng) for t in sorted(frontier)], 1),
+            asked,
+            draws,
+            weights,
+        )
         for name, one in values.items():
             found.setdefault(name, []).append(one)
-    own_distance = (
-        {}
-        if own.distortion is None
-        else {
-            "equal_d_distortion": own.distortion.value,
-            "equal_d_distortion_ci95": own.distortion.interval(),
-        }
-    )
-    return own_distance | _stated(
+    distance = {
+        "equal_d_distortion": own.distortion.value,
+        "equal_d_distortion_ci95": own.distortion.interval(),
+    }
+    return distance | _stated(
         {name: np.concatenate(parts) for name, parts in found.items()},
         len(ids),
         len(timed),
@@ -308,26 +277,6 @@ def _drawn(distortion: Estimate, number: int, rng: np.random.Generator) -> Float
     return np.asarray(distortion.value + distortion.error * rng.standard_normal(number))
 
 
-def _at_equal_nll(own: _Priced, line: _Frontier, draws: Floats, timed: Floats) -> dict[str, Floats]:
-    """At equal NLL and at equal cost of an answer; and by metric, behind `left `, where its match
-    left the curve."""
-    here, cost, curve = pooled(own.own, draws), own.answer(draws, timed), line.curve
-    likely, off_nll = curve.matched(curve.nll, here.nll)
-    fast, off_cost = curve.matched(monotone(line.answer, np.ones_like(line.answer)), cost)
-    values = {
-        "frontier_answer": curve.at(line.answer, likely) / cost,
-        "frontier_tau": here.tau - curve.at(line.tau, likely),
-        "frontier_temperature": likely,
-        "frontier_same_speed": fast,
-        "frontier_nll": here.nll - curve.at(curve.nll, fast),
-    }
-    left = dict.fromkeys(
-        ("frontier_answer", "frontier_tau", "frontier_temperature"), off_nll.astype(float)
-    )
-    left |= dict.fromkeys(("frontier_same_speed", "frontier_nll"), off_cost.astype(float))
-    return values | {f"left {name}": one for name, one in left.items()}
-
-
 def _at_equal_distortion(
     own: _Priced,
     line: _Frontier,
@@ -348,8 +297,8 @@ def _at_equal_distortion(
             beyond |= (distortion > values[:, 0]) & (not rising)
             continue
         level = monotone(values, np.ones_like(values), rising)
-        part = Curve(temperatures, level, level, level)
-        ends.append(part.matched(level, np.maximum(distortion, 0.0))[0])
+        part = Curve(temperatures)
+        ends.append(part.matched(level, np.maximum(distortion, 0.0)))
         beyond |= (distortion > level[:, 0]) & (not rising)
     low, high = ends
     inside = (line.temperatures >= low[:, None]) & (line.temperatures <= high[:, None])
@@ -384,10 +333,7 @@ def _stated(
 ) -> dict[str, Any]:
     stated: dict[str, Any] = {}
     for name, values in found.items():
-        left = found.get(f"left {name}")
-        if name.partition("_")[0] in ("frontier", "equal") and (
-            left is None or left[1:].mean() <= OFF_CURVE
-        ):
+        if name.startswith("equal"):
             stated |= {name: float(values[0]), f"{name}_ci95": interval(values, min(n, timed))}
     if "equal_d_speed" in found:
         logs = np.log(found["equal_d_speed"][1:])

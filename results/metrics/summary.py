@@ -30,8 +30,6 @@ PROFILE = "profile"
 (`bench.run.profiling.Profile`)."""
 END = "_ci95"
 """How the name of a metric's 95% interval ends."""
-MATCH = "tau_gain_match"
-"""What is computed with metrics and is none: how the parts of `tau_gain` were told apart."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -111,9 +109,7 @@ class Summary:
         other name."""
         own = {one.name for one in fields(self)}
         given = {name: value for name, value in values.items() if name not in own}
-        if unknown := [
-            name for name in given if name.removesuffix(END) not in METRICS and name != MATCH
-        ]:
+        if unknown := [name for name in given if name.removesuffix(END) not in METRICS]:
             raise ValueError(f"{', '.join(unknown)}: no metric of results/metrics/catalog.py")
         return replace(
             self,
@@ -141,18 +137,12 @@ class Summary:
             if metric.adds is not None or name in self._stated_by(name):
                 whole[name] = self.value(name)
                 whole |= {} if metric.estimator is ALONE else {f"{name}{END}": self.interval(name)}
-        whole |= {} if self.tau_gain_match is None else {MATCH: self.tau_gain_match}
         judge = (
             {}
             if self.judge is None
             else {"judge": self.judge.model_dump(mode="json", exclude_unset=True)}
         )
         return whole | judge
-
-    @property
-    def tau_gain_match(self) -> str | None:
-        """How the parts of `tau_gain` were told apart."""
-        return self._stated_by(MATCH).get(MATCH)
 
     def __getattr__(self, name: str) -> Any:
         stem = name.removesuffix(END)

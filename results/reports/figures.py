@@ -1,5 +1,4 @@
-"""The kinds of figures, which part each axis plays and which metrics are drawn; and planes of rows
-beside a table.
+"""The kinds of figures, which part each axis plays and which metrics are drawn.
 
 A figure that one report has is of the kind `own`: a Python file in plots/ draws it."""
 
@@ -203,7 +202,7 @@ class Traced(_Figure):
 class Own(_Figure):
     """A figure that one report has, drawn by a Python file of plots/ (docs/reports.md).
 
-    file       its name, `gains` for plots/gains.py.
+    file       its name, `limit` for plots/limit.py.
     series     the axis that the file draws from within a panel, if any.
     values     the metrics that it draws, those of the CSV file.
     meanings   the measures by which it compares texts, `similarity.NAME`, any of which suffices: of
@@ -227,25 +226,3 @@ class Own(_Figure):
 
 
 Figure = Annotated[Sweep | Pareto | Bars | Traced | Own, Field(discriminator="kind")]
-
-
-class Planes(Frozen):
-    """One panel for each pair of metrics; rows that one dial makes are joined.
-
-    x, y      the metrics.
-    lines     {title: labels of rows}, joined in this order.
-    """
-
-    x: tuple[MetricName, ...] = Field(min_length=1)
-    y: tuple[MetricName, ...] = Field(min_length=1)
-    lines: dict[str, tuple[str, ...]] = Field(min_length=1)
-
-    def check(self, axes: Axes, rows: tuple[str, ...]) -> None:
-        """Raises ValueError for a row that the table does not have."""
-        known = {entry.label for axis in rows for entry in axes[axis]}
-        named = {label for labels in self.lines.values() for label in labels}
-        if unknown := sorted(named - known):
-            raise ValueError(f"planes: no row is labelled {', '.join(unknown)}")
-
-    def metrics(self) -> list[str]:
-        return [*self.x, *self.y]

@@ -7,7 +7,7 @@ That of a table has its place, interval, published number and footnotes: every f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -18,8 +18,6 @@ from results.metrics import verdict
 from results.metrics.catalog import JUDGED, METRICS
 from results.metrics.intervals import NORMAL_95, Interval
 from results.metrics.paired import best_of, relative
-from results.metrics.summary import Summary
-from results.metrics.tau_gain import findings
 from results.metrics.trace_metrics import quantities
 from results.reports.annotations import Annotator, Note, remarks, rivals
 from results.reports.captions import INTERVAL_OF_MEAN, caption
@@ -459,12 +457,7 @@ class _Layout:
         none on baselines and on the rows that others are compared with, and none in a table that
         shows no gain."""
         shown = {column.metric.name for column in self.spec.values}
-        told: dict[str, Callable[[Sequence[tuple[str, Summary]]], list[str]]] = {
-            "tau_gain": findings,
-            "equal_d_speed": verdict.findings,
-        }
-        tell = next((one for name, one in told.items() if name in shown), None)
-        if tell is None:
+        if "equal_d_speed" not in shown:
             return []
         row, sentences, choice = self.spec.rows[-1], [], self.spec.choice
         compared = {choice.lossless, choice.lossless_greedy} if choice is not None else set()
@@ -475,7 +468,8 @@ class _Layout:
                 if (label := self.spec.labels(coords)[row]) not in compared
             ]
             sentences += [
-                ": ".join([*([", ".join(labels)] if labels else []), one]) for one in tell(points)
+                ": ".join([*([", ".join(labels)] if labels else []), sentence])
+                for sentence in verdict.findings(points)
             ]
         return sentences
 

@@ -61,14 +61,11 @@ TRACED_COSTS = ("out_of_head_1k",)
 """The metrics of the second table of a report that shows accuracy."""
 OVER_BEST = (
     "over_best_tau",
-    "tau_gain_relaxed",
-    "tau_gain_greedier",
     "over_best_length",
     "over_best_answer",
     "over_best_accuracy",
 )
-"""The metrics of the table that compares rows with the best lossless one; the parts are those of Δτ
-over the lossless rule with the row's own draft."""
+"""The metrics of the table that compares rows with the best lossless one."""
 EQUAL_D = (
     "equal_d_distortion",
     "equal_d_tv",
@@ -83,12 +80,6 @@ FRONTIER = (
     "tau",
     "nll",
     "accuracy",
-    "frontier_speed",
-    "frontier_answer",
-    "frontier_tau",
-    "frontier_temperature",
-    "frontier_same_speed",
-    "frontier_nll",
 )
 """The metrics of the table that compares rows with the frontier of lossless decoding."""
 SETTINGS = (

@@ -30,7 +30,7 @@ from results.reports.axes import (
 )
 from results.reports.choice import Choice, Sweep, with_frontier
 from results.reports.columns import Column
-from results.reports.figures import Figure, Planes
+from results.reports.figures import Figure
 from results.reports.further import first_table, further_tables
 from results.reports.scales import SCALES, Scale, at_all_scales
 from results.store.sample import Opponent
@@ -208,7 +208,6 @@ class TableSpec(ReportSpec):
     choice      axes that each row chooses from, in neither rows nor columns, and the row it is
                 compared with.
     sweep       rows whose rule the command line names.
-    planes      a figure of the rows beside the table.
     """
 
     kind: Literal["table"]
@@ -220,7 +219,6 @@ class TableSpec(ReportSpec):
     published: Published | None = None
     choice: Choice | None = None
     sweep: Sweep | None = None
-    planes: Planes | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -246,8 +244,6 @@ class TableSpec(ReportSpec):
             column.check(self.axes)
         if unknown := set(self.reading) - {column.value_name for column in self.values}:
             raise ValueError(f"reading: {', '.join(sorted(unknown))}: none of the values")
-        if self.planes:
-            self.planes.check(self.axes, self.rows)
         if self.mean and any(column.only or column.reference for column in self.values):
             raise ValueError("mean: needs columns without 'only', 'over' and 'minus'")
         if self.published and self.published.pair not in self.rows:
@@ -267,8 +263,7 @@ class TableSpec(ReportSpec):
 
     def metrics(self) -> list[str]:
         """Names of the metrics that the report shows, its second table included."""
-        drawn = self.planes.metrics() if self.planes else []
-        return [*(column.metric.name for table in self.tables() for column in table.values), *drawn]
+        return [column.metric.name for table in self.tables() for column in table.values]
 
     def tables(self) -> list[TableSpec]:
         """This table and those that follow it: what an answer costs, under one that shows accuracy;

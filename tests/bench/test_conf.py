@@ -166,8 +166,8 @@ def test_yaml_lists_every_option_with_its_default(group: str, name: str, options
 
 
 def test_controls_cover_every_rule() -> None:
-    """of a paper, an engine or this project, but greedy, which is lossless at temperature 0, and
-    argmax_only, which has a column there, and tilted, which report=limit shows; a rule may stand
+    """of a paper, an engine or this project, but greedy, which is lossless at temperature 0,
+    and tilted, which report=limit shows; a rule may stand
     there by the name of a preset."""
 
     def name_of(choice: str) -> str:
@@ -186,7 +186,7 @@ def test_controls_cover_every_rule() -> None:
         for word in row["overrides"]
         if word.startswith("rule=")
     ]
-    assert {name_of(choice) for choice in rules} == SHIPPED - {"greedy", "argmax_only", "tilted"}
+    assert {name_of(choice) for choice in rules} == SHIPPED - {"greedy", "tilted"}
 
 
 @pytest.mark.parametrize("name", task_registry.names())

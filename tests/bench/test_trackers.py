@@ -248,7 +248,7 @@ def test_dashboard_as_files_needs_no_service(
             "config:draft.value.length",
             "summary:answer_speedup",
             "summary:accuracy",
-            "summary:tau_gain_relaxed",
+            "summary:distortion",
         ):
             assert key in file.read_text(), file
 

@@ -207,17 +207,6 @@ def either(
     return next((c for c in children if c.u < first["rate"] or close), None), context.p
 
 
-def argmax_only(
-    context: Context, children: list[Child], of: dict
-) -> tuple[Child | None, np.ndarray]:
-    """Of `random`."""
-    for i, child in enumerate(children):
-        strict = strict_accepts(context, children[:i], child)
-        if child.u < of["rate"] and (strict or child.token == context.z.argmax()):
-            return child, context.p
-    return None, context.p
-
-
 def typical_threshold(p: np.ndarray, variant: str, epsilon: float, delta: float) -> float:
     if variant == "released":
         entropy = -sum(x * math.log(x + 1e-5) for x in p)

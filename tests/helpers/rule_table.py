@@ -115,7 +115,7 @@ LOCAL = {
     ),
     **_of(
         relaxed_reference,
-        "coarse_grained dropmatch dropout_head arc autojudge judge either argmax_only",
+        "coarse_grained dropmatch dropout_head arc autojudge judge either",
     ),
 }
 ALONG = _of(path_reference, "fly asd bild relaxed_topk block near_top secure_sd")
@@ -266,7 +266,6 @@ TABLE = {
         first={"name": "random", "rate": 0.3},
         second={"name": "fsd", "divergence": "tv", "threshold": 0.3},
     ),
-    "argmax_only": _entry("argmax_only", "never", of={"name": "random", "rate": 0.7}),
     "tilted": _entry("tilted", "warm"),
     "tilted loose": _entry("tilted", "warm", lam=0.05),
     "typical": _entry("typical", "warm"),

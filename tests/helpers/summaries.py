@@ -21,11 +21,7 @@ class Written:
         return JudgeSummary.model_validate(self.plain["judge"]) if "judge" in self.plain else None
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self.plain and name.removesuffix("_ci95") not in {
-            *METRICS,
-            "tau_gain_match",
-            "unscored",
-        }:
+        if name not in self.plain and name.removesuffix("_ci95") not in {*METRICS, "unscored"}:
             raise AttributeError(name)
         return self.plain.get(name)
 

@@ -13,11 +13,10 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-from plots import arc_fig2, bars, dropmatch_fig3, gains, limit, pareto, sweep, traced
+from plots import arc_fig2, bars, dropmatch_fig3, limit, pareto, sweep, traced
 from plots.data import Data
 from plots.render import data_of, render, save
 from plots.style import COLOURS, look, style
-from results.metrics.tau_gain import PARTS
 from results.reports.formats import figure_csv
 from results.reports.frame import cells_frame
 from results.reports.grid import Outcome, panels
@@ -534,60 +533,6 @@ def test_a_baseline_that_depends_on_x_is_a_line_through_its_levels():
     _, baseline = lines(ax, 2)
     assert list(baseline.get_ydata()) == [100, 200, 300, 400] and ax.get_xscale() == "log"
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.84", "0.88", "0.92", "0.96"]
-
-
-def test_gains_stack_their_parts_and_cross_out_what_is_not_split():
-    entries = [{"label": label} for label in ("split", "loss", "whole", "absent")]
-    spec = FigureSpec.model_validate(
-        {
-            "name": "gains",
-            "title": "gains",
-            "kind": "figure",
-            "axes": {"Rule": entries},
-            "figure": {
-                "kind": "own",
-                "file": "gains",
-                "series": "Rule",
-                "values": ["tau", "tau_gain", *PARTS, "accuracy", "nll"],
-            },
-        }
-    )
-    made = next(iter(full_grid(spec).values())).summary.with_values(tau_gain_match="matched")
-    parts = {"tau_gain_relaxed": 0.5, "tau_gain_greedier": 0.25, "tau_gain_q": 0.25}
-    cells = {
-        "split": made.with_values(
-            tau_gain=1.0, tau_gain_ci95=(0.5, 1.5), accuracy=0.5, nll=0.4, **parts
-        ),
-        "loss": made.with_values(
-            tau_gain=-0.25,
-            tau_gain_ci95=(-0.5, 0.0),
-            tau_gain_relaxed=-0.5,
-            tau_gain_greedier=0.25,
-            tau_gain_q=0.0,
-        ),
-        "whole": made.with_values(
-            tau_gain=0.75,
-            tau_gain_ci95=(0.5, 1.0),
-            tau_gain_relaxed=None,
-            tau_gain_greedier=None,
-            tau_gain_q=0.0,
-        ),
-    }
-    grid = {(label,): Outcome.measured(cell) for label, cell in cells.items()}
-    with style():
-        [ax] = gains.draw(data_of(spec, grid)).axes
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["loss", "whole", "split"], (
-        "sorted, absent left out"
-    )
-    bars_of = [
-        [(bar.get_x(), bar.get_width()) for bar in ax.patches if round(bar.get_y() + 0.31) == row]
-        for row in range(3)
-    ]
-    assert bars_of[2] == [(0, 0.5), (0.5, 0.25), (0.75, 0.25)]
-    assert bars_of[0] == [(0, -0.5), (0, 0.25)], "a loss grows to the left"
-    assert bars_of[1] == [(0, 0.75)], "crossed out: not split"
-    texts = [text.get_text() for text in ax.texts]
-    assert {"50.0%", "0.400", "Accuracy", "NLL"} <= set(texts)
 
 
 def test_the_limit_and_the_efficiency_of_each_rule():

@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plots import bars, pareto, planes, sweep
-from plots.data import Data
+from plots import bars, pareto, sweep
 from plots.render import data_of
-from plots.rules import COLOURS, FAMILIES, MARKERS, OTHER, PLAIN, family, looks, looks_of
+from plots.rules import COLOURS, FAMILIES, MARKERS, OTHER, PLAIN, family, looks
 from plots.style import COLOURS as BY_PLACE
-from plots.style import DASHES, INK, Look, look, style
+from plots.style import DASHES, INK, look, style
 from results.reports.axes import Axis, Entry
-from results.reports.frame import cells_frame
 from results.reports.spec import FigureSpec, TableSpec, parse_report
 from tests.helpers.colour_vision import EYES, distance
 from tests.helpers.synthetic_cells import full_grid
@@ -164,31 +162,6 @@ def test_figures_draw_rules_in_their_colours(kind: str) -> None:
     }
     colours |= {_hex(bar.get_facecolor()) for ax in drawn.axes for bar in ax.patches}
     assert colours == {COLOURS["ARC-Decode"], COLOURS["MARS"]}
-
-
-def test_planes_draw_rules_in_their_colours() -> None:
-    spec = TableSpec.model_validate(
-        {
-            "name": "t",
-            "title": "T",
-            "kind": "table",
-            "axes": {"Rule": RULES},
-            "rows": ["Rule"],
-            "values": ["tau"],
-            "planes": {"x": ["tau"], "y": ["accuracy"], "lines": {"all": ["one"], "more": ["two"]}},
-        }
-    )
-    assert spec.planes is not None
-    with style():
-        [ax] = planes.draw(
-            spec.planes, Data(spec, cells_frame(spec, ["tau", "accuracy"], full_grid(spec)))
-        ).axes
-    markers: dict[object, Look] = looks_of({"all": "arc", "more": "mars"})  # type: ignore[assignment]
-    assert [
-        (line.get_color(), line.get_marker())
-        for line in ax.lines
-        if line.get_marker() in MARKERS.values()
-    ] == [(shape.colour, shape.marker) for shape in markers.values()]
 
 
 def _hex(colour: tuple[float, ...]) -> str:

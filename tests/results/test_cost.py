@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,11 +15,8 @@ from results.metrics.cost import (
     Drafting,
     Linear,
     Profile,
-    answer_cost,
-    cycle_sizes,
     modelled,
     plain_clock,
-    ratios,
 )
 from results.store.errors import StoreError
 from results.store.sample import Compared, Sample
@@ -126,33 +122,6 @@ def test_greedy_decoding_has_its_own_costs() -> None:
     both = PROFILE.model_copy(update={"greedy": Costs(drafts={}, accept={})})
     assert both.costs(True) is both.greedy and both.costs(False) is both.sampled
     assert PROFILE.costs(True) is PROFILE.sampled, "where it is not priced apart"
-
-
-def test_ratios_and_sums_agree_with_the_clock() -> None:
-    """`answer_cost` is the clock of a machine on which only forwards cost, without the prefill."""
-    own, plain, draft, verify = sample([3, 5, 2]), sample([0] * 9), 0.1, 2.4
-    profile = Profile(
-        title="a",
-        sources=["b"],
-        target={1: {1: 1.0, 8: verify}},
-        rest=Linear(cycle=0),
-        sampled=Costs(
-            drafts={"model": {1: Drafting(cycle=0, forwards={1: draft})}},
-            accept={"lossless": Linear(cycle=0), "mars": Linear(cycle=0)},
-        ),
-    )
-    clock = Clock(profile, "model", "mars", False, 1, lambda levels: [1] * levels)
-    sizes = cycle_sizes([own], lambda levels: [1] * levels)
-    assert sizes == {
-        "nodes_per_cycle": pytest.approx(10 / 3),
-        "forwards_per_cycle": pytest.approx(10 / 3),
-    }
-    cost = answer_cost(3 / 9, 10 / 3, 10 / 3, np.array(draft), np.array(verify))
-    assert cost == pytest.approx(
-        clock.cycles(own).sum() / plain_clock(profile, False, 1).cycles(plain).sum()
-    )
-    assert ratios(profile, "model") == (pytest.approx(draft), pytest.approx(verify))
-    assert ratios(profile, "medusa") is None
 
 
 @pytest.mark.parametrize(

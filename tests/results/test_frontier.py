@@ -1,4 +1,4 @@
-"""Rows beside the frontier of lossless decoding, at equal likelihood and at equal distortion."""
+"""Rows beside the frontier of lossless decoding at equal distortion."""
 
 from __future__ import annotations
 
@@ -68,13 +68,6 @@ def frontier(**more: float) -> dict[float, Point]:
 def test_lossless_decoding_lies_on_its_own_frontier() -> None:
     own = Answered(frontier()[0.5].settings["fast"], distortion=nats(0.1))
     found = beside_frontier(own, frontier(), 1.0)
-    assert found["frontier_answer"] == pytest.approx(1) and found[
-        "frontier_temperature"
-    ] == pytest.approx(0.5)
-    assert found["frontier_same_speed"] == pytest.approx(0.5) and found[
-        "frontier_nll"
-    ] == pytest.approx(0, abs=1e-9)
-    assert found["frontier_speed"] == pytest.approx(60 / (12 * 2)), "12 cycles of two tokens' time"
     assert (
         found["equal_d_speed"]
         == found["equal_d_answer"]
@@ -82,16 +75,6 @@ def test_lossless_decoding_lies_on_its_own_frontier() -> None:
         == pytest.approx(1)
     )
     assert found["equal_d_temperature"] == pytest.approx(0.5)
-
-
-def test_a_rule_is_compared_at_equal_likelihood_and_at_equal_speed() -> None:
-    """τ = 5 at 0.9 nats: lossless decoding as likely (T = 0.9) costs 14.4 cycles; as fast (T = 0.5)
-    it has 0.5 nats."""
-    found = beside_frontier(row(5.0, 0.9, 1.0), frontier(), 1.0)
-    assert found["frontier_answer"] == pytest.approx((12 * 0.2 + 15 * 0.8) / 12)
-    assert found["frontier_same_speed"] == pytest.approx(0.5) and found[
-        "frontier_nll"
-    ] == pytest.approx(0.4)
 
 
 def test_a_rule_is_compared_with_the_fastest_lossless_setting_that_is_as_far_from_the_target() -> (
@@ -133,7 +116,7 @@ def test_the_verdict_is_at_equal_distortion(tau: float, distortion: float, kind:
 def test_at_temperature_0_every_distortion_is_beyond_greedy_decoding() -> None:
     alone = {0.0: replace(frontier()[0.0], distortion=nats(0.0))}
     found = beside_frontier(row(12.0, 0.0, 0.0, distortion=0.02), alone, 0.0)
-    assert found["equal_d_speed"] == pytest.approx(2) and "frontier_answer" not in found
+    assert found["equal_d_speed"] == pytest.approx(2)
     assert verdicts({"own": found["judged"]})["own"].kind == "beyond greedy"
     assert beside_frontier(row(12.0, 0.0, 0.0), alone, 0.0)["judged"].beyond == 0, (
         "nothing is changed"
@@ -141,8 +124,8 @@ def test_at_temperature_0_every_distortion_is_beyond_greedy_decoding() -> None:
 
 
 def test_a_dear_cycle_lies_below_and_prices_are_ratios_to_the_own_baseline() -> None:
-    found = beside_frontier(row(5.0, 0.5, 1.0, cycle=3.0), frontier(), 1.0)
-    assert found["frontier_answer"] == pytest.approx(2 / 3)
+    own = row(5.0, 0.5, 1.0, cycle=3.0, distortion=0.1)
+    assert beside_frontier(own, frontier(), 1.0)["equal_d_speed"] == pytest.approx(2 / 3)
     slow = [
         replace(
             pair,
@@ -154,34 +137,20 @@ def test_a_dear_cycle_lies_below_and_prices_are_ratios_to_the_own_baseline() -> 
                 baseline=replace(pair.timed.baseline, decode_s=2 * pair.timed.baseline.decode_s),
             ),
         )
-        for pair in row(5.0, 0.5, 1.0, cycle=3.0).pairs
+        for pair in own.pairs
     ]
-    assert beside_frontier(Answered(slow), frontier(), 1.0)["frontier_answer"] == pytest.approx(
-        2 / 3
-    ), "a slower day"
+    slower = replace(own, pairs=slow)
+    assert beside_frontier(slower, frontier(), 1.0)["equal_d_speed"] == pytest.approx(2 / 3), (
+        "a slower day"
+    )
 
 
 def test_plain_decoding_is_the_frontier_where_it_is_faster() -> None:
     """A cycle of five tokens' time: at T = 0 lossless decoding costs 50 tokens, at 0.5 and above 60
     and more, plain decoding 60. A rule of τ = 5 with a cycle of 4 costs 48."""
     line, own = frontier(cycle=5.0), {"cycle": 4.0, "distortion": 0.1}
-    assert beside_frontier(row(5.0, 1.0, 1.0, **own), line, 1.0)[
-        "frontier_answer"
-    ] == pytest.approx(60 / 48)
     found = beside_frontier(row(5.0, 0.0, 1.0, **own), line, 1.0)
-    assert found["frontier_answer"] == pytest.approx(50 / 48) and found[
-        "equal_d_speed"
-    ] == pytest.approx(1.25)
-
-
-def test_off_the_curve_there_is_no_comparison() -> None:
-    found = beside_frontier(row(10.0, 1.6, 1.0), frontier(), 1.0)
-    assert (
-        "frontier_answer" not in found
-        and "frontier_nll" not in found
-        and found["frontier_speed"] > 0
-    )
-    assert beside_frontier(row(5.0, 0.9, 1.0, clock=False), frontier(), 1.0) == {}, "no clock"
+    assert found["equal_d_speed"] == pytest.approx(1.25)
 
 
 def test_without_distortions_there_is_no_verdict() -> None:
@@ -189,8 +158,9 @@ def test_without_distortions_there_is_no_verdict() -> None:
         t: replace(point, distortion=None if t == 0.5 else point.distortion)
         for t, point in frontier().items()
     }
-    found = beside_frontier(row(5.0, 0.9, 1.0, distortion=0.1), line, 1.0)
-    assert "judged" not in found and "equal_d_speed" not in found and found["frontier_answer"] > 1
+    assert beside_frontier(row(5.0, 0.9, 1.0, distortion=0.1), line, 1.0) == {}
+    clockless = row(5.0, 0.9, 1.0, distortion=0.1, clock=False)
+    assert beside_frontier(clockless, frontier(), 1.0) == {}
 
 
 def test_each_setting_of_a_row_has_its_own_price() -> None:
@@ -202,5 +172,8 @@ def test_each_setting_of_a_row_has_its_own_price() -> None:
             for one, other in zip(cheap.pairs, dear.pairs, strict=True)
         ],
         {pair.id: "cheap" if pair.id in half else "dear" for pair in cheap.pairs},
+        nats(0.1),
     )
-    assert beside_frontier(mixed, frontier(), 1.0)["frontier_speed"] == pytest.approx(60 / (12 * 2))
+    assert beside_frontier(mixed, frontier(), 1.0)["equal_d_speed"] == pytest.approx(1), (
+        "a cycle of two tokens' time on average"
+    )
