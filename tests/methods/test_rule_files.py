@@ -22,7 +22,7 @@ from methods.rules.arc import Arc
 from methods.rules.base import DraftCapabilities
 from methods.rules.classifiers import Autojudge
 from methods.rules.coarse_grained import CoarseGrained
-from methods.rules.combined import ArgmaxOnly, Either
+from methods.rules.combined import Either
 from methods.rules.dropmatch import Dropmatch, DropoutHead
 from methods.rules.placed import NearTop, RelaxedTopk, SecureSd
 from methods.sampling import Sampling
@@ -189,7 +189,6 @@ def test_a_draft_carries_the_states_behind_its_own_tokens() -> None:
         (lambda: Either(first={}), "name=None cannot be"),
         (lambda: Either(first={"name": "either"}), "name=either cannot be"),
         (lambda: Either(first={"name": "mars", "thta": 1}), "mars: thta: Extra inputs"),
-        (lambda: ArgmaxOnly(of={"name": "either"}), "name=either cannot be combined"),
         (lambda: SecureSd(relaxed={"name": "fly"}), "name=fly cannot be combined"),
         (lambda: SecureSd(relaxed={"name": "secure_sd"}), "cannot be combined"),
         (
@@ -225,9 +224,7 @@ def test_a_rule_needs_what_the_rules_inside_need() -> None:
     for first, second in ((plain, {"name": "dropmatch"}), ({"name": "dropmatch"}, plain)):
         inside = Either(first=first, second=second)
         assert inside.needs_hidden() and inside.needs_q(Sampling(0.0))
-    assert not Either(first=plain, second=plain).needs_hidden() and not ArgmaxOnly(
-        of=plain
-    ).needs_q(Sampling(1.0))
+    assert not Either(first=plain, second=plain).needs_hidden()
     with pytest.raises(ValueError, match="rule=lossy is defined for tokens drawn"):
         SecureSd(relaxed={"name": "lossy"}).check(
             DraftCapabilities("eagle3", True, sampled=False), Sampling(1.0)
