@@ -282,8 +282,6 @@ def modelled(own: Clock, base: Clock, pair: Compared) -> Timed:
     )
 
 
-
-
 def stated(profile: Profile) -> str:
     """What a caption says of numbers under a profile."""
     return f"modelled for {profile.title}, from the cycles recorded here, so that τ is this model's"
