@@ -142,18 +142,6 @@ class Stamp:
         )
 
 
-def is_timing() -> bool:
-    """Whether a timed pass holds this machine."""
-    try:
-        file = os.open(os.environ.get(LOCK) or DEFAULT, os.O_RDONLY)
-    except OSError:  # no pass has begun, or the pass that needs the file reports it
-        return False
-    try:
-        return not _taken(file, fcntl.LOCK_SH)
-    finally:
-        os.close(file)
-
-
 @contextmanager
 def machine(*, alone: bool) -> Iterator[None]:
     """Hold the machine. Alone for a timed pass: no other pass of Leeway runs meanwhile; else for a

@@ -131,15 +131,14 @@ class Session:
         sessions: int = 1,
     ) -> None:
         """Measure and trace what is missing, then write the summaries. What fails is recorded in
-        the cells' folders; the tracker gets progress and results. `traced` and `shown` are as in
+        the cells' folders; the tracker gets the results. `traced` and `shown` are as in
         `run_cells`; `sessions`: measuring sessions where the command names no number. Where another
         one is due this process begins anew and does not return."""
         from bench.run.launch import run_cells
 
         sessions = self.settings.sessions or sessions
         before = 0 if self.settings.fresh else self._timings(cells)
-        with self.logbook.following(cells):
-            run_cells(cells, self.settings, self.store, self.engines, traced, shown, sessions)
+        run_cells(cells, self.settings, self.store, self.engines, traced, shown, sessions)
         if (
             sessions > 1
             and self._timings(cells) > before

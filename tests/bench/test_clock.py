@@ -79,17 +79,14 @@ def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_others_wait_while_one_is_timed(waits: list[int], caplog: pytest.LogCaptureFixture) -> None:
     with locks.machine(alone=False), locks.machine(alone=False):
-        assert not waits and not locks.is_timing()
+        assert not waits
         with locks.machine(alone=True):
             assert waits == [fcntl.LOCK_EX] and "which decodes (`fuser -v " in caplog.text
-    with locks.machine(alone=True):
-        assert locks.is_timing()
-        with locks.machine(alone=False), locks.machine(alone=True):
-            assert (
-                waits == [fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_EX]
-                and "which is timed (" in caplog.text
-            )
-    assert not locks.is_timing()
+    with locks.machine(alone=True), locks.machine(alone=False), locks.machine(alone=True):
+        assert (
+            waits == [fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_EX]
+            and "which is timed (" in caplog.text
+        )
 
 
 def test_a_wrong_variable_is_one_line(command, monkeypatch: pytest.MonkeyPatch) -> None:

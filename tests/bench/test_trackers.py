@@ -1,5 +1,5 @@
-"""Trackers: what W&B's offline files hold after a command, which no fault of the service hurts; the
-dashboard as files."""
+"""The tracker: what W&B's own client writes offline, and that no fault of the service hurts a
+command; the dashboard as a file."""
 
 from __future__ import annotations
 
@@ -9,114 +9,16 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wandb
+from wandb.proto.wandb_internal_pb2 import Record
 
-from bench import dashboard
-from bench.dashboard import main
-from bench.run import trackers as logbook
-from bench.run.trackers import row_of
-from results.store.sample import FailedSample
+from bench.dashboard import MISSING, main
+from bench.run import trackers
 from tests.helpers.summaries import written
-from tests.helpers.synthetic_cells import compared, sample
-
-
-class Faulty:
-    """A run that notes what is asked of it, and fails or hangs at one of its methods."""
-
-    def __init__(self, calls: list[str], wrong: str, hangs: bool) -> None:
-        self._calls, self._wrong, self._hangs = calls, wrong, hangs
-        self._note("open")
-
-    def _note(self, name: str) -> None:
-        self._calls.append(name)
-        if name == self._wrong:
-            if self._hangs:
-                threading.Event().wait()
-            raise ConnectionError("nobody\nthere")
-
-    def live(self, values) -> None:
-        self._note("live")
-
-    def holds(self, digest) -> bool:
-        return False
-
-    def log(self, results) -> None:
-        self._note("log")
-
-    def finish(self) -> None:
-        self._note("finish")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "hangs"),
-    [("open", False), ("open", True), ("live", False), ("log", True), ("finish", False)],
-)
-def test_a_command_is_not_hurt(
-    command,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    wrong: str,
-    hangs: bool,
-) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(logbook, "EVERY_S", 0.01)
-    monkeypatch.setattr(logbook, "TrackerRun", lambda about, options: Faulty(calls, wrong, hangs))
-    timeout = 0.5 if hangs else 600
-    result = command(
-        "method=sps,pld", "tracker=wandb", f"tracker.timeout={timeout}", "timed=0", flags=["-m"]
-    )
-    assert result.status == 0 and [written(cell).n for cell in result.cells] == [3, 3]
-    [line] = caplog.messages
-    assert (
-        "wandb: logging disabled from" in line
-        and ("no answer within 1 s" if hangs else "nobody there") in line
-    )
-    assert calls.count(wrong) <= 1 or wrong == "finish", "it is not tried again"
-
-
-def test_nothing_is_logged_while_something_is_timed(
-    command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(logbook, "EVERY_S", 0.001)
-    monkeypatch.setattr(logbook, "is_timing", lambda: True)
-    monkeypatch.setattr(logbook, "TrackerRun", lambda about, options: Faulty(calls, "", False))
-    assert command("method=sps", "tracker=wandb", "timed=0").status == 0
-    assert calls.count("live") == 1, "after the last answer alone"
-
-
-def test_results_are_logged_once(command, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    service: dict[str, str] = {}
-
-    class Remembered(Faulty):
-        def holds(self, digest) -> bool:
-            return service.get("digest") == digest
-
-        def log(self, results) -> None:
-            super().log(results)
-            service["digest"] = results.digest
-
-    monkeypatch.setattr(logbook, "TrackerRun", lambda about, options: Remembered(calls, "", False))
-    for prompts, logged in ((2, 1), (2, 1), (3, 2)):
-        assert command("method=sps", "tracker=wandb", "timed=0", f"n={prompts}").status == 0
-        assert calls.count("log") == logged, "again only where there are further answers"
-
-
-def test_row_of_a_prompt() -> None:
-    own = sample("a", [1] * 9, committed=[3, 5], accepted=[2, 4])
-    measured = compared(own, sample("a", [1] * 8), decode_s=2.0, base_decode_s=4.0)
-    row = row_of(measured)
-    named = ("tokens", "tau", "accept_len", "tokens_per_s", "speedup")
-    assert [row[name] for name in named] == [9, 4.0, 3.0, 4.5, 2.25]
-    assert row_of(FailedSample("b", "no")) == {"id": "b", "error": "no"}
-    assert "speedup" not in row_of(compared(own))
-    assert not {"tokens_per_s", "decode_s"} & set(row_of(replace(measured, timed=None)))
-
 
 KEY = "0123456789abcdef" * 2 + "01234567"
 
@@ -129,31 +31,12 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("DIR", "CACHE_DIR", "DATA_DIR", "CONFIG_DIR"):
         monkeypatch.setenv(f"WANDB_{name}", str(folder))
     monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setattr(logbook, "EVERY_S", 0.02)
     wandb.teardown()  # it keeps what it has read of the environment
     yield folder
     wandb.teardown()
 
 
-def test_a_cell_is_a_run_of_the_client(
-    command, client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    result = command("method=sps", "tracker=wandb", "trace=true")
-    assert result.status == 0 and result.err == ""
-    [run] = client.glob("wandb/offline-run-*")
-    assert run.name.endswith(result.cell.key)
-    [file] = run.glob("*.wandb")
-    for said in ("live/prompts", "live/tau", "digest", result.cell.key):
-        assert said.encode() in file.read_bytes(), said
-    ids = {sample.id for sample in result.cell.samples()}
-    [table] = [json.loads(path.read_text()) for path in run.rglob("*.table.json")]
-    assert {row[table["columns"].index("id")] for row in table["data"]} == ids
-    for path in tmp_path.rglob("*"):
-        assert not (path.is_file() and KEY.encode() in path.read_bytes()), f"{path} holds the key"
-
-
-def logged(content: bytes) -> Iterator[bytes]:
+def records(content: bytes) -> Iterator[bytes]:
     """The records of the client's log: LevelDB's format, blocks of 32 KiB behind a header of 7
     bytes."""
     at, whole = 7, b""
@@ -168,13 +51,27 @@ def logged(content: bytes) -> Iterator[bytes]:
             whole = b""
 
 
-def test_runs_of_a_sweep_are_named_and_tagged_for_people(
-    command, client: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Read back from what the client wrote offline: name, tags, group, and the machine in the
-    configuration."""
-    from wandb.proto.wandb_internal_pb2 import Record
+def runs(client: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Id -> the run and its summary, as the client wrote them offline."""
+    read = {}
+    for file in client.glob("wandb/offline-run-*/*.wandb"):
+        run, summary = None, {}
+        for data in records(file.read_bytes()):
+            record = Record.FromString(data)
+            kind = record.WhichOneof("record_type")
+            run = record.run if kind == "run" else run
+            if kind == "summary":
+                for item in record.summary.update:
+                    summary[item.key or ".".join(item.nested_key)] = json.loads(item.value_json)
+        assert run is not None
+        read[run.run_id] = run, summary
+    return read
 
+
+@pytest.mark.slow
+def test_a_sweep_is_a_run_a_point(
+    command, client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     result = command(
         "+sweep=mars_theta",
@@ -182,75 +79,102 @@ def test_runs_of_a_sweep_are_named_and_tagged_for_people(
         "task=mini_gsm",
         "method=mars",
         "rule.theta=0.9",
-        "timed=0",
+        "timed=1",
         "n=1",
         "decoding.max_new_tokens=8",
     )
     assert result.status == 0 and result.err == ""
-    found = {}
-    for file in client.glob("wandb/offline-run-*/*.wandb"):
-        for data in logged(file.read_bytes()):
-            record = Record.FromString(data)
-            if record.WhichOneof("record_type") == "run":
-                found[record.run.display_name] = record.run
-    names = {f"mars algorithm1 θ=0.9 K={K} mini_gsm t=1" for K in (7, 10)}
-    assert {name for name in found if not name.startswith("report-")} == names
-    run = found["mars algorithm1 θ=0.9 K=7 mini_gsm t=1"]
-    assert {"mars", "algorithm1", "mini_gsm", "t=1", "sweep_mars_theta"} <= set(run.tags)
-    assert run.run_group == "sweep_mars_theta"
-    config = {item.key: json.loads(item.value_json) for item in run.config.update}
-    assert (
-        config["environment"]["torch"]
-        and config["environment"]["cpu"]
-        and "accelerator" in config["environment"]
-    )
+    read = runs(client)
+    assert set(read) == {cell.key for cell in result.cells} | {"report-sweep_mars_theta"}
+    names = {run.display_name for run, _ in read.values()}
+    assert {f"mars algorithm1 θ=0.9 K={K} mini_gsm t=1" for K in (7, 10)} < names
+    for cell in result.cells:
+        run, summary = read[cell.key]
+        assert set(run.tags) >= {"mars", "algorithm1", "mini_gsm", "t=1", "sweep_mars_theta"}
+        assert run.run_group == "sweep_mars_theta"
+        config = {item.key: json.loads(item.value_json) for item in run.config.update}
+        assert config["rule"]["theta"] == 0.9
+        assert config["environment"]["torch"] and config["environment"]["cpu"]
+        metrics = written(cell)
+        for name in ("tau", "speedup", "accuracy", "distortion"):
+            assert getattr(metrics, name) is not None and summary[name] == getattr(metrics, name)
+    report, summary = read["report-sweep_mars_theta"]
+    assert report.run_group == "sweep_mars_theta"
+    assert {name.partition(".")[0] for name in summary} >= {
+        "sweep_mars_theta",
+        "sweep_mars_theta_numbers",
+    }
+    for path in tmp_path.rglob("*"):
+        assert not (path.is_file() and KEY.encode() in path.read_bytes()), f"{path} holds the key"
 
 
-def test_a_service_that_does_not_answer_costs_one_line(
-    command, client: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("hangs", [True, False], ids=["accepts and never answers", "refuses"])
+def test_a_service_that_is_away_costs_one_line(
+    command,
+    client: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    hangs: bool,
 ) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
     caplog.set_level(logging.WARNING)
-    with (
-        socket.socket() as held
-    ):  # nobody else gets its port meanwhile, and connections are refused
-        held.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{held.getsockname()[1]}")
+    with socket.socket() as server:  # nobody else gets its port meanwhile
+        server.bind(("127.0.0.1", 0))
+        if hangs:
+            server.listen()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
         result = command(
             "method=sps,pld", "tracker=wandb", "tracker.timeout=1", "timed=0", flags=["-m"]
         )
     assert result.status == 0 and [written(cell).n for cell in result.cells] == [3, 3]
     [line] = [
-        line for line in caplog.messages if "wandb: logging disabled from" in line
+        line for line in caplog.messages if "logging disabled" in line
     ]  # the client says more
-    assert "all results are in the store" in line
+    assert line.startswith("wandb: logging disabled from ") and "are in the store" in line
 
 
-def test_dashboard_as_files_needs_no_service(
+@pytest.mark.parametrize("hangs", [True, False])
+def test_after_a_fault_the_service_is_not_tried_again(
+    command, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hangs: bool
+) -> None:
+    calls = []
+
+    def write_run(*given: object) -> None:
+        calls.append(given)
+        if hangs:
+            threading.Event().wait()
+        raise ConnectionError("nobody\nthere")
+
+    monkeypatch.setattr(trackers, "write_run", write_run)
+    timeout = 0.5 if hangs else 600
+    result = command(
+        "method=sps,pld", "tracker=wandb", f"tracker.timeout={timeout}", "timed=0", flags=["-m"]
+    )
+    assert result.status == 0 and len(calls) == 1
+    [line] = caplog.messages
+    assert ("no answer within 1 s" if hangs else "nobody there") in line
+
+
+def test_dashboard_as_a_file_needs_no_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     assert main([f"out={tmp_path}"]) == 0
-    sections = json.loads((tmp_path / "workspace.json").read_text())["section"]["panelBankConfig"][
-        "sections"
-    ]
-    chapters = dashboard.chapters()
-    assert [section["name"] for section in sections[1:]] == [chapter.title for chapter in chapters]
+    text = (tmp_path / "workspace.json").read_text()
+    sections = json.loads(text)["section"]["panelBankConfig"]["sections"]
+    titles = [section["name"] for section in sections]
+    assert titles[:2] == ["Verdicts", "Distortion"] and len(titles) > 4
     assert all(section["panels"] for section in sections)
-    assert len(list((dashboard.CONF / "sweep").glob("*.yaml"))) == len(chapters) - 3
-    report = (tmp_path / "report.json").read_text()
-    for name in ("mars_table1_paper", "arc_table2_paper", "sweep_mars_theta", "K = 10", "mini_gsm"):
-        assert name in report
-    for file in tmp_path.glob("*.json"):
-        for key in (
-            "config:rule.value.theta",
-            "config:rule.value.threshold",
-            "config:draft.value.length",
-            "summary:answer_speedup",
-            "summary:accuracy",
-            "summary:distortion",
-        ):
-            assert key in file.read_text(), file
+    for key in (
+        "summary:distortion",
+        "summary:tau",
+        "summary:accuracy",
+        "config:rule.value.theta",
+        "config:draft.value.length",
+        "sweep_mars_theta",
+        "newer_rules",
+    ):
+        assert key in text, key
 
 
 def test_dashboard_without_its_library(
@@ -260,4 +184,4 @@ def test_dashboard_without_its_library(
         monkeypatch.setitem(sys.modules, name, None)
     assert main([f"out={tmp_path}"]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line == f"error: {dashboard.MISSING}"
+    assert line == f"error: {MISSING}"
