@@ -88,7 +88,7 @@ class Logbook:
             config={"name": name, "title": title, "command": command},
         )
 
-    def _log(self, metrics: Mapping[str, Any], files: Sequence[Path], **about: Any) -> None:
+    def _log(self, metrics: dict[str, Any], files: Sequence[Path], **about: Any) -> None:
         """Write a run, in a thread: a client that waits for its service has no time-out of its
         own for all that it does."""
         if not self.is_open:
@@ -119,7 +119,7 @@ class Logbook:
 def write_run(
     options: Wandb,
     folder: Path,
-    metrics: Mapping[str, Any],
+    metrics: dict[str, Any],
     files: Sequence[Path],
     about: Mapping[str, Any],
 ) -> None:
