@@ -1,31 +1,27 @@
-"""Memory and time that cells take: sizes of models and data sets from known.yaml, lengths of
-answers from the store."""
+"""Memory and time that cells take, from sizes and rates in known.yaml."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel
 
 from bench.config.paths import portable
-from methods.engine.source import ModelError, read_json
+from methods.engine.source import ModelError, Source, read_json
 from results.store.errors import one_line
-from results.store.sample import Sample
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from results.store.cells import Store
 
 PROMPT = 1024
 """Tokens assumed for the longest prompt."""
-DRAWN = 16
-"""Prompts whose laws are averaged over draws."""
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
@@ -39,18 +35,24 @@ class Model(BaseModel):
     gated: bool = False
 
 
-class Known(BaseModel):
-    """known.yaml. `gpu`: name and bytes_per_s; `cpu`: pair -> pass -> plain or drafted -> tokens
-    per second of one core, `times` -> what multiplies the time of answers, `start` -> seconds that
-    a cell takes to warm up, and tokens in whose time an answer begins; `data`: bytes that a task
-    downloads, and rows of the split that it reads, where they are known; `lengths`: task -> tokens
-    of an answer, and whose mean that is."""
+class Rate(BaseModel):
+    """Tokens per second that one core or one GPU was measured to decode with models of one size, in
+    the quality pass (`answers`) and in the timed pass (`clock`)."""
 
-    gpu: dict[str, Any]
-    cpu: dict[str, dict[str, dict[str, float]]]
+    parameters: int
+    unit: Literal["core", "GPU"]
+    answers: float
+    clock: float
+
+
+class Known(BaseModel):
+    """known.yaml. `data`: bytes that a task downloads, and rows of the split that it reads, where
+    they are known; `lengths`: task -> tokens of an answer."""
+
+    rates: list[Rate]
     models: dict[str, Model]
     data: dict[str, dict[str, float]]
-    lengths: dict[str, tuple[int, str]]
+    lengths: dict[str, int]
 
 
 @cache
@@ -87,7 +89,7 @@ class Memory:
 def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Memory:
     """Weights and cache of the cell's models at its largest batch. `folders`: role -> a folder with
     the model's config.json, of models that known.yaml does not list. Raises ModelError."""
-    rows = max(cell.batch, min(quality_batch, counted(cell)[0] or quality_batch))
+    rows = max(cell.batch, min(quality_batch, prompts_and_answers(cell)[0] or quality_batch))
     nodes, size = cell.drafter.options.nodes(cell.draft.length), BYTES[cell.engine.dtype]
     slots = PROMPT + cell.max_new_tokens + nodes + 1
     layers = (
@@ -138,7 +140,7 @@ def model_in(folder: Path) -> Model | None:
 _COUNTED: dict[tuple[str, int | None], tuple[int | None, int | None]] = {}
 
 
-def counted(cell: Cell) -> tuple[int | None, int | None]:
+def prompts_and_answers(cell: Cell) -> tuple[int | None, int | None]:
     """Prompts and answers that the cell decodes: a turn is an answer, and so is each of several
     samples. None for a task whose rows are neither here nor known."""
     key = (cell.task.model_dump_json(), cell.n)
@@ -157,52 +159,9 @@ def counted(cell: Cell) -> tuple[int | None, int | None]:
     return _COUNTED[key]
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """How many tokens an answer is taken to have. `found`: task -> tokens, and whose mean that
-    is."""
-
-    store: Store
-    found: dict[str, tuple[int, str]] = field(default_factory=dict)
-
-    def of(self, cell: Cell) -> tuple[int, str]:
-        """The mean of plain answers to the task in the store, of any pair, else that of known.yaml;
-        no more than the cell's limit, which is taken where neither is there."""
-        task = cell.task.name
-        if task not in self.found:
-            self.found[task] = self._stored(task) or self._known(task) or (0, "max_new_tokens")
-        tokens, whose = self.found[task]
-        return min(tokens or cell.max_new_tokens, cell.max_new_tokens), whose
-
-    def _stored(self, task: str) -> tuple[int, str] | None:
-        """Of a cell of eight answers at least, most of which ended by themselves."""
-        for folder in self.store.folders():
-            if f"-ar-{task}-" in folder.name:
-                samples = self.store.cell(folder.name).samples()
-                tokens = [
-                    len(sample.output_ids) for sample in samples if isinstance(sample, Sample)
-                ]
-                if (
-                    len(tokens) >= 8
-                    and sum(count == max(tokens) for count in tokens) < len(tokens) / 2
-                ):
-                    return round(
-                        sum(tokens) / len(tokens)
-                    ), f"{folder.name.partition('-ar-')[0]}'s stored answers"
-        return None
-
-    @staticmethod
-    def _known(task: str) -> tuple[int, str] | None:
-        """By the longest name that the task's begins with: gsm8k_eagle has the solutions of
-        gsm8k."""
-        names = [name for name in known().lengths if task == name or task.startswith(f"{name}_")]
-        return known().lengths[max(names, key=len)] if names else None
-
-
 class Point(NamedTuple):
     """A cell to measure.
 
-    tau       the paper's; None where it prints none: 1.
     traced    whether its answers are traced.
     answered  how many of its prompts have an answer in the store.
     label     of its point; empty for a cell that others are compared with.
@@ -210,103 +169,72 @@ class Point(NamedTuple):
     """
 
     cell: Cell
-    tau: float | None = None
     traced: bool = False
     answered: int = 0
     label: str = ""
     awaits: str = ""
 
 
-def per_token(
-    cell: Cell, tau: float | None, rows: int
-) -> tuple[str, dict[str, dict[str, float]]] | None:
-    """core or GPU, and its seconds for a token: pass -> plain or drafted -> seconds. On a GPU each
-    forward reads its weights once, for `rows` answers in the quality pass; a cycle is a forward of
-    the target and one of the draft for each level. None where a size is not known."""
-    if (speeds := known().cpu.get(cell.pair.name)) is not None:
-        return "core", {
-            name: {how: 1 / speed for how, speed in of.items()} for name, of in speeds.items()
-        }
-    models = [known_model(cell.pair.checkpoint(role).source) for role in cell.roles]
-    if None in models:
-        return None
-    target, *drafts = [
-        BYTES[cell.engine.dtype] * (model.active or model.parameters) / known().gpu["bytes_per_s"]
-        for model in models
-        if model is not None
-    ]
-    devices = cell.engine.devices
-    target /= devices if cell.engine.parallel == "tensor" else 1
-    levels = getattr(cell.drafter.options, "depth", cell.draft.length - 1) + 1
-    clock = {
-        "plain": devices * target,
-        "drafted": devices * (target + levels * sum(drafts)) / (tau or 1.0),
-    }
-    return "GPU", {"clock": clock, "answers": {how: second / rows for how, second in clock.items()}}
+def answer_tokens(cell: Cell) -> int:
+    """Tokens that an answer is taken to have: those of known.yaml under the longest name that the
+    task's begins with (gsm8k_eagle has the solutions of gsm8k), at most the cell's limit, which is
+    taken where none is there."""
+    task, lengths = cell.task.name, known().lengths
+    names = [name for name in lengths if task == name or task.startswith(f"{name}_")]
+    longest = max(names, key=len, default=None)
+    return cell.max_new_tokens if longest is None else min(lengths[longest], cell.max_new_tokens)
 
 
-def raised(cell: Cell, prompts: int, traced: bool) -> float:
-    """Times what an answer of a chain under `lossless` costs in the quality pass on a core, as far
-    as it is known."""
-    times, rule = known().cpu.get(cell.pair.name, {}).get("times", {}), cell.rule.options
-    name = rule.model_dump().get("of", {}).get("name", cell.rule.name)
-    drawn = (
-        times.get("drawn", 0.0) * min(1.0, DRAWN / max(1, prompts))
-        if rule.has_own_randomness()
-        else 0.0
-    )
-    more = times.get(cell.drafter.name, 1.0) * (times.get("traced", 1.0) if traced else 1.0)
-    return more * (times.get(name, 1.0) + drawn)
+def target_size(cell: Cell) -> int | None:
+    """Parameters of the target that a token reads; None where they are not known."""
+    source = cell.pair.target.source
+    folder = Source.of(source).folder
+    model = known_model(source)
+    if model is None and (folder / "config.json").is_file():
+        model = model_in(folder)
+    return None if model is None else model.active or model.parameters
 
 
-def seconds(
-    points: Iterable[Point], lengths: Lengths, batch: int, sessions: int = 1
-) -> dict[str, list[float]]:
-    """core and GPU -> seconds of the quality pass, and of the timed pass, whose cells are warmed up
-    in every measuring session; in both plain decoding once for the cells that share it. Cells of
-    which a size is not known take none."""
-    found, plain = {"core": [0.0, 0.0], "GPU": [0.0, 0.0]}, set()
-    for cell, tau, traced, answered, *_ in points:
-        prompts, answers = counted(cell)
-        costs = per_token(cell, tau, min(batch, prompts or 1))
-        if costs is None or prompts is None or answers is None:
+def seconds(points: Iterable[Point]) -> dict[str, float]:
+    """core and GPU -> seconds that the points take, to a factor of two: every token takes as long
+    as was measured of the model nearest in size (`Rate`), in proportion to the parameters. Plain
+    decoding counts once for the cells that share it. Cells of unknown size take none."""
+    total = {"core": 0.0, "GPU": 0.0}
+    baselines = set()
+    for point in points:
+        cell = point.cell
+        prompts, answers = prompts_and_answers(cell)
+        size = target_size(cell)
+        if size is None or not prompts or not answers:
             continue
-        (unit, cost), start = costs, known().cpu.get(cell.pair.name, {}).get("start", {})
-        tokens = answers * (lengths.of(cell)[0] + start.get("answer", 0.0))
-        left, timed = (
-            tokens * max(0.0, 1 - answered / max(1, prompts)),
-            tokens * min(1.0, cell.timed_prompts / prompts),
+        rate = min(known().rates, key=lambda rate: abs(math.log(rate.parameters / size)))
+        target = cell.pair.target.source
+        baseline = (target, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat)
+        runs = (baseline not in baselines) + (not cell.is_autoregressive)
+        baselines.add(baseline)
+        missing = 1 - min(1.0, point.answered / prompts)
+        timed = min(1.0, cell.timed_prompts / prompts)
+        devices = 1 if cell.engine.parallel == "tensor" else cell.engine.devices
+        total[rate.unit] += (
+            (missing / rate.answers + timed / rate.clock)
+            * (answers * answer_tokens(cell) * runs)
+            * (devices * size / rate.parameters)
         )
-        shared = (
-            cell.pair.target.source,
-            cell.task.name,
-            cell.decoding,
-            cell.n,
-            cell.seed,
-            cell.repeat,
-        )
-        if shared not in plain:
-            plain.add(shared)
-            found[unit][0] += left * cost["answers"]["plain"]
-            found[unit][1] += timed * cost["clock"]["plain"]
-        if not cell.is_autoregressive:
-            found[unit][0] += left * cost["answers"]["drafted"] * raised(cell, prompts, traced)
-            found[unit][1] += (
-                timed * cost["clock"]["drafted"] + bool(timed) * start.get("cell", 0.0) * sessions
-            )
-    return found
+    return total
+
+
+def duration(points: Iterable[Point]) -> str:
+    """`12 min of one core`, `5.9 GPU h`, both, or nothing where no size is known."""
+    total = seconds(points)
+    parts = []
+    if total["core"]:
+        parts.append(f"{max(1, round(total['core'] / 60))} min of one core")
+    if total["GPU"]:
+        hours = total["GPU"] / 3600
+        parts.append(f"{hours:.1f} GPU h" if hours < 10 else f"{hours:,.0f} GPU h")
+    return ", ".join(parts)
 
 
 def apart(sessions: int, gap_s: float) -> str:
     """What the pauses between measuring sessions add to a duration; empty for a single session."""
     return f", in {sessions} sessions that begin {gap_s:g} s apart" if sessions > 1 else ""
-
-
-def duration(points: Iterable[Point], lengths: Lengths, batch: int, sessions: int = 1) -> str:
-    """`12 min of one core`, `5.9 GPU h`, both, or – where nothing is known."""
-    both = {unit: sum(parts) for unit, parts in seconds(points, lengths, batch, sessions).items()}
-    cores = f"{max(1, round(both['core'] / 60))} min of one core" if both["core"] else ""
-    return (
-        ", ".join(filter(None, (cores, f"{both['GPU'] / 3600:.3g} GPU h" if both["GPU"] else "")))
-        or "–"
-    )

@@ -13,17 +13,16 @@ from rich.table import Table
 
 from bench.dry_run.downloads import config_folder, listing
 from bench.dry_run.estimate import (
-    Lengths,
     Memory,
     Point,
     apart,
-    counted,
     duration,
     known,
     known_model,
     memory_of,
-    seconds,
+    prompts_and_answers,
 )
+from bench.run.console import counted
 from bench.run.judging import lacks_references
 from methods.engine.families import check_generation_config
 from methods.engine.fingerprints import unhashed
@@ -51,14 +50,27 @@ class Looked:
     state: CellState | None = None
 
     @property
-    def held(self) -> int:
+    def cell(self) -> Cell:
+        return self.planned.cell
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state is not None and self.state.is_complete
+
+    @property
+    def bytes(self) -> int:
         return 0 if self.memory is None else self.memory.total
 
     @property
     def total(self) -> str:
-        if self.memory is None or not self.held:
+        if self.memory is None or not self.bytes:
             return "–"
-        return size(self.held) if self.memory.is_whole else f"at least {size(self.held)}"
+        return size(self.bytes) if self.memory.is_whole else f"at least {size(self.bytes)}"
+
+    @property
+    def missing(self) -> Point:
+        """The point, with the number of its prompts that the store has an answer of."""
+        return self.planned._replace(answered=self.state.done if self.state else 0)
 
 
 def show_plan(
@@ -67,13 +79,13 @@ def show_plan(
     """Print the sums of all points, and each point where they are few or with verbose=true; then
     what is needed before they start, `needs` among it. `sessions`: those of the reports, where the
     command names no number."""
-    looked = [look(one, session) for one in planned]
-    open_ = [one for one in looked if one.state is None or not one.state.is_complete]
-    if open_:
+    looked = [look(point, session) for point in planned]
+    if not all(each.is_complete for each in looked):
         check_creatable(session.store.root, "store.dir")
-    shown = [one for one in looked if one.planned.label]
     if looked:
-        _show_totals(looked, open_, session, session.settings.sessions or sessions)
+        _show_totals(looked, session, session.settings.sessions or sessions)
+        _show_pairs(looked, session)
+    shown = [each for each in looked if each.planned.label]
     if 0 < len(shown) <= MOST_SHOWN or session.settings.verbose:
         table = Table(
             "point",
@@ -84,13 +96,13 @@ def show_plan(
             title=f"would run in {session.store.root}",
             title_justify="left",
         )
-        for one in shown:
+        for each in shown:
             table.add_row(
-                one.planned.label,
-                one.name or f"unknown: {one.problem}",
-                str(one.state or "–"),
-                str(counted(one.planned.cell)[0] or "all"),
-                one.total,
+                each.planned.label,
+                each.name or f"unknown: {each.problem}",
+                str(each.state or "–"),
+                str(prompts_and_answers(each.cell)[0] or "all"),
+                each.total,
             )
         session.print(table)
     _show_needs(planned, needs, session)
@@ -141,101 +153,72 @@ def look(planned: Point, session: Session) -> Looked:
         return Looked(planned, None, None, one_line(error))
 
 
-def _show_totals(
-    looked: Sequence[Looked], missing: Sequence[Looked], session: Session, sessions: int
-) -> None:
-    """The sums of all points, then a line for each pair."""
-    prompts = [counted(one.planned.cell)[0] for one in looked]
-    points = sum(bool(one.planned.label) for one in looked)
-    beside = (
-        f" and {len(looked) - points} cells that they are compared with"
-        if len(looked) > points
-        else ""
-    )
-    total = sum(count or 0 for count in prompts)
-    every = (
-        "all prompts of their tasks" if not total else f"{total} prompt{'s' * (total != 1)} in all"
-    )
-    whole = " and all those of the cells without n" if total and None in prompts else ""
-    untraced = sum(one.state is not None and one.state.is_untraced for one in looked)
-    again = (
-        f", {untraced} without the traces that are read, so their answers are decoded again"
-        if untraced
-        else ""
-    )
-    session.print(
-        f"{points} point{'s' * (points != 1)}{beside}, {len(looked) - len(missing)} "
-        f"complete{again}; {every}{whole}",
-        soft_wrap=True,
-    )
-    lengths, batch = Lengths(session.store), session.settings.quality_batch
-    costs = {
-        id(one): one.planned._replace(answered=one.state.done if one.state else 0)
-        for one in missing
-    }
-    time = seconds(costs.values(), lengths, batch, sessions)
-    answers, clock = (max(int(one > 0), round(one / 60)) for one in time["core"])
-    if answers:
+def _show_totals(looked: Sequence[Looked], session: Session, sessions: int) -> None:
+    """The sums of all points."""
+    points = sum(bool(each.planned.label) for each in looked)
+    line = counted(points, "point")
+    if len(looked) > points:
+        line += f" and {len(looked) - points} cells that they are compared with"
+    line += f", {sum(each.is_complete for each in looked)} complete"
+    if untraced := sum(each.state is not None and each.state.is_untraced for each in looked):
+        line += f", {untraced} without the traces that are read, so their answers are decoded again"
+    prompts = [prompts_and_answers(each.cell)[0] for each in looked]
+    if total := sum(count or 0 for count in prompts):
+        line += f"; {counted(total, 'prompt')} in all"
+        if None in prompts:
+            line += " and all those of the cells without n"
+    else:
+        line += "; all prompts of their tasks"
+    session.print(line, soft_wrap=True)
+    if time := duration(each.missing for each in looked if not each.is_complete):
         session.print(
-            f"time of one core for what is missing: {answers} min for the answers, which all cores "
-            f"share, and {clock} min for the timed pass, which runs alone"
+            f"what is missing takes about {time}, right to a factor of two"
             f"{apart(sessions, session.settings.sessions_gap_s)}",
             soft_wrap=True,
         )
-    gpu = known().gpu
-    if sum(time["GPU"]):
-        session.print(
-            f"GPU hours: {sum(time['GPU']) / 3600:.3g} on {gpu['name']}, "
-            f"{time['GPU'][1] / 3600:.3g} of them the timed pass, if each forward reads its "
-            f"weights once at {gpu['bytes_per_s'] / 1e12:.2f} TB/s; τ of the paper, or 1",
-            soft_wrap=True,
-        )
-    assumed = dict.fromkeys(
-        (one.planned.cell.task.name, *lengths.of(one.planned.cell)) for one in missing
-    )
-    if sum(map(sum, time.values())):
-        session.print(
-            "if an answer has "
-            + ", ".join(f"{tokens} tokens on {task} ({whose})" for task, tokens, whose in assumed),
-            soft_wrap=True,
-        )
-    largest = max(looked, key=lambda one: one.held)
-    if largest.held:
-        cell = largest.planned.cell
-        session.print(f"memory: {largest.total} at most ({cell.pair.name} {cell.label})")
-    names = list(dict.fromkeys(one.planned.cell.pair.name for one in looked))
+    largest = max(looked, key=lambda each: each.bytes)
+    if largest.bytes:
+        pair, devices = largest.cell.pair.name, largest.cell.engine.devices
+        gpus = f" on {devices} GPUs" if devices > 1 else ""
+        session.print(f"memory: {largest.total}{gpus} at most ({pair} {largest.cell.label})")
+
+
+def _show_pairs(looked: Sequence[Looked], session: Session) -> None:
+    """A line for each pair, where there are several."""
+    names = list(dict.fromkeys(each.cell.pair.name for each in looked))
+    if len(names) < 2:
+        return
     table = Table(
         "pair",
         "cells",
         "complete",
         "memory",
+        "GPUs",
         "time",
         title="by pair; verbose=true lists every point",
         title_justify="left",
     )
-    for name in names if len(names) > 1 else ():
-        own = [one for one in looked if one.planned.cell.pair.name == name]
+    for name in names:
+        cells = [each for each in looked if each.cell.pair.name == name]
         table.add_row(
             name,
-            str(len(own)),
-            str(sum(one not in missing for one in own)),
-            max(own, key=lambda one: one.held).total,
-            duration([costs[id(one)] for one in own if id(one) in costs], lengths, batch, sessions),
+            str(len(cells)),
+            str(sum(each.is_complete for each in cells)),
+            max(cells, key=lambda each: each.bytes).total,
+            str(max(each.cell.engine.devices for each in cells)),
+            duration(each.missing for each in cells if not each.is_complete) or "–",
         )
-    if table.row_count:
-        session.print(table)
+    session.print(table)
 
 
 def _show_needs(planned: Sequence[Point], needs: Sequence[str], session: Session) -> None:
     """What has to be there before the cells start: models, data sets, a judge, files that a command
     makes first."""
-    cells = [one.cell for one in planned]
-    found = [
+    cells = [point.cell for point in planned]
+    steps = Counter(point.awaits for point in planned if point.awaits)
+    lines = [
         *needs,
-        *(
-            f"{command} (for {count} cells)"
-            for command, count in Counter(one.awaits for one in planned if one.awaits).items()
-        ),
+        *(f"{command} (for {count} cells)" for command, count in steps.items()),
         *_models(cells),
     ]
     for data in dict.fromkeys(
@@ -244,50 +227,53 @@ def _show_needs(planned: Sequence[Point], needs: Sequence[str], session: Session
         if (task := cell.task.options.model_dump()).get("path") is None
         and (task.get("hub") or task.get("files"))
     ):
-        held = known().data.get(data, {}).get("bytes")
-        found.append(f"data set {data}: {f'about {size(round(held))}' if held else 'size unknown'}")
+        weight = known().data.get(data, {}).get("bytes")
+        lines.append(
+            f"data set {data}: {f'about {size(round(weight))}' if weight else 'size unknown'}"
+        )
     tasks = [cell.load_task() for cell in cells]
-    found += dict.fromkeys(
-        f"bubblewrap, or {one.name} will have no score (score=later): {fault}"
-        for one in tasks
-        if (fault := one.unscorable())
+    lines += dict.fromkeys(
+        f"bubblewrap, or {task.name} will have no score (score=later): {fault}"
+        for task in tasks
+        if (fault := task.unscorable())
     )
-    unjudged = dict.fromkeys(one.name for one in tasks if one.judged is not None)
+    unjudged = dict.fromkeys(task.name for task in tasks if task.judged is not None)
     if unjudged and session.settings.judge.base_url is None:
-        found.append(
+        lines.append(
             f"a judge, or {', '.join(unjudged)} will have no score: judge.base_url=URL "
             "judge.model=NAME"
         )
     if session.settings.judge.references is None:
-        found += dict.fromkeys(
-            f"reference answers for the judge of {one.name}: judge.references=FILE, in FastChat's "
+        lines += dict.fromkeys(
+            f"reference answers for the judge of {task.name}: judge.references=FILE, in FastChat's "
             "answer format"
-            for one in tasks
-            if lacks_references(one)
+            for task in tasks
+            if lacks_references(task)
         )
-    print("needed before you start:" if found else "needed before you start: nothing")
-    for line in found:
+    print("needed before you start:" if lines else "needed before you start: nothing")
+    for line in lines:
         session.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def _models(cells: Iterable[Cell]) -> list[str]:
     """A line for each model that is not here."""
-    found = []
-    for one in dict.fromkeys(cell.pair.checkpoint(role) for cell in cells for role in cell.roles):
-        if Source.of(one.source).is_here:
+    lines = []
+    checkpoints = (cell.pair.checkpoint(role) for cell in cells for role in cell.roles)
+    for checkpoint in dict.fromkeys(checkpoints):
+        source, revision = checkpoint.source, checkpoint.revision
+        if Source.of(source).is_here:
             continue
-        asked, model = listing(one.source, one.revision), known_model(one.source)
+        asked, model = listing(source, revision), known_model(source)
         if not asked.problem and not asked.missing:
             continue
-        held = asked.missing or (0 if model is None else 2 * model.parameters)
-        said = f"{'about ' if asked.problem else ''}{size(held)}" if held else "size unknown"
-        gated = (
-            "; gated: its owner must grant access to your token"
-            if model is not None and model.gated
-            else ""
-        )
-        found.append(
-            f"model {one.source}{f' at {one.revision}' if one.revision else ''}: {said}"
-            f"{f'; {asked.problem}' if asked.problem else ''}{gated}"
-        )
-    return found
+        weight = asked.missing or (0 if model is None else 2 * model.parameters)
+        line = f"model {source}{f' at {revision}' if revision else ''}: "
+        if asked.problem and weight:
+            line += "about "
+        line += size(weight) if weight else "size unknown"
+        if asked.problem:
+            line += f"; {asked.problem}"
+        if model is not None and model.gated:
+            line += "; gated: its owner must grant access to your token"
+        lines.append(line)
+    return lines

@@ -13,7 +13,7 @@ from rich.table import Table
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
-from bench.dry_run.estimate import Lengths, Point, apart, duration
+from bench.dry_run.estimate import Point, apart, duration
 from bench.dry_run.plan import show_plan
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
@@ -22,7 +22,6 @@ from bench.run.judging import check_references, judge_cells
 from bench.run.session import Session
 from methods.engine.source import Source
 from results.reports.axes import pairs_of
-from results.reports.published import published_value
 from results.reports.spec import AnyReport, TableSpec, parse_report, report_keys
 from results.store.files import check_creatable, check_writable
 
@@ -353,7 +352,6 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
             planned.append(
                 Point(
                     cell,
-                    published_value(plan.spec, coords, "tau"),
                     plan.spec.trace and not plan.is_frontier(coords),
                     label=" / ".join(coords),
                     awaits=awaits,
@@ -411,16 +409,12 @@ def announce(plans: Sequence[Plan], session: Session) -> None:
     traced = {name for plan in plans for name in plan.traced()}
     if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
         points = [
-            Point(cell, None, cell.name in traced, session.state(cell, traced).done)
-            for cell in missing
+            Point(cell, cell.name in traced, session.state(cell, traced).done) for cell in missing
         ]
         sessions = session.settings.sessions or max(plan.spec.sessions for plan in plans)
-        time = duration(points, Lengths(session.store), session.settings.quality_batch, sessions)
-        takes = (
-            ""
-            if time == "–"
-            else f"; they take about {time}{apart(sessions, session.settings.sessions_gap_s)}"
-        )
+        time = duration(points)
+        pauses = apart(sessions, session.settings.sessions_gap_s)
+        takes = f"; they take about {time}{pauses}, right to a factor of two" if time else ""
         session.print(
             f"missing: {len(missing)} of {len(cells)} cells{takes}. An interrupted run resumes",
             soft_wrap=True,

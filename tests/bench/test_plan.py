@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
@@ -16,9 +15,16 @@ from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.paths import CONF
 from bench.dry_run.downloads import chosen, config_folder, listing
-from bench.dry_run.estimate import Lengths, Point, counted, known, memory_of, seconds
+from bench.dry_run.estimate import (
+    Point,
+    answer_tokens,
+    duration,
+    known,
+    memory_of,
+    prompts_and_answers,
+    seconds,
+)
 from methods.engine.loading import load_model, nbytes
-from results.store.cells import Store
 
 
 @pytest.fixture(autouse=True)
@@ -80,11 +86,10 @@ def test_offline_a_hub_pair_is_unknown_in_one_line(command, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("offline")
 def test_a_report_on_a_papers_pair(command) -> None:
-    """Prompts and memory of each point; hours with τ of the paper; data sets among the
-    downloads."""
+    """Prompts and memory of each point; hours; data sets among the downloads."""
     result = command("report=arc_table1", "pair=llama31_8b", "n=80", "dry_run=true")
     assert result.status == 0 and "EAGLE-3" in result.out and "about 850.0 MB" in result.out
-    assert re.search(r"GPU hours: [\d.]+ on H100 80GB", result.out)
+    assert re.search(r"takes about [\d.,]+ GPU h, right to a factor of two", result.out)
     assert command("report=arc_table1", "scale=huge", "dry_run=true").err.startswith(
         "error: scale=huge: unknown"
     )
@@ -116,83 +121,38 @@ def test_every_point_of_a_papers_reports_is_planned_without_a_network(
         assert word in needed, needed
 
 
-def test_lengths_are_those_of_stored_answers_then_those_known(command) -> None:
-    store = command(
-        "method=ar", "task=mini_chat", "n=8", "timed=0", "decoding.max_new_tokens=64"
-    ).store
-    lengths, cell = Lengths(store), cell_of("method=ar", "task=mini_chat", "n=8")
-    [stored] = [one for one in store.cells() if "-ar-" in one.key]
-    mean = round(sum(len(sample.output_ids) for sample in stored.samples()) / 8)
-    assert lengths.of(cell)[0] in (mean, 41)
-    assert lengths.of(cell_of("task=gsm8k_eagle")) == (73, "its reference solutions")
-    assert lengths.of(cell_of("task=gsm8k_eagle", "decoding.max_new_tokens=9"))[0] == 9
-    assert lengths.of(cell_of("task=csqa"))[1] == "max_new_tokens"
+def test_lengths_are_those_of_the_longest_name_up_to_the_limit() -> None:
+    assert answer_tokens(cell_of("task=gsm8k_eagle")) == 73, "as gsm8k's reference solutions"
+    assert answer_tokens(cell_of("task=mmlu_fsd")) == 44
+    assert answer_tokens(cell_of("task=gsm8k_eagle", "decoding.max_new_tokens=9")) == 9
+    cell = cell_of("task=csqa", "decoding.max_new_tokens=200")
+    assert answer_tokens(cell) == 200, "nothing is known of it"
 
 
-def test_seconds_follow_from_bytes_lengths_and_tau(tmp_path: Path) -> None:
-    """In the quality pass a forward serves the whole batch; in the timed pass each cell runs beside
-    plain decoding."""
-    cell = cell_of(
-        "pair=llama31_8b",
-        "method=eagle3",
-        "n=10",
-        "timed=5",
-        "task=csqa",
-        "drafter.depth=6",
-        "engine.device=cpu",
+def test_seconds_follow_from_the_rate_of_the_nearest_size() -> None:
+    """10 answers of 100 tokens at 1000 tokens/s, half of them timed at 200: plain decoding, once,
+    and two drafted cells. Llama 70B on four GPUs of which each holds some layers takes 4 · 70.55 ÷
+    8.03 as long."""
+    words = ["task=csqa", "n=10", "timed=5", "decoding.max_new_tokens=100", "engine.device=cpu"]
+    cells = [cell_of("pair=llama31_8b", *words, f"method={method}") for method in ("eagle3", "pld")]
+    once = 1000 / 1000 + 500 / 200
+    assert seconds([Point(cell) for cell in cells]) == pytest.approx({"core": 0, "GPU": 3 * once})
+    left = seconds([Point(cells[0], answered=8)])
+    assert left["GPU"] == pytest.approx(2 * (200 / 1000 + 500 / 200))
+    large = cell_of("pair=llama33_70b", "method=ar", *words, "engine.devices=4")
+    assert large.engine.parallel == "layers"
+    assert seconds([Point(large)])["GPU"] == pytest.approx(
+        once * 4 * 70553706496 / 8030261248, rel=1e-6
     )
-    target, head, tokens = (
-        2 * 8030261248 / 3.35e12,
-        2 * 425000000 / 3.35e12,
-        10 * cell.max_new_tokens,
-    )
-    own, lengths = (target + 7 * head) / 4, Lengths(Store(tmp_path))
-    assert seconds([Point(cell, 4.0)] * 2, lengths, 2)["GPU"] == pytest.approx(
-        [tokens * (target + 2 * own) / 2, tokens * (target / 2 + own)]
-    )
-    words = ["pair=smollm2", "task=csqa", "n=8", "timed=4", "engine.device=cpu"]
-    points = [Point(cell_of(*words, f"method={method}")) for method in ("ar", "pld")]
-    time = seconds(points, lengths, 64)["core"]
-    quick, slow, tokens = (
-        known().cpu["smollm2"]["answers"],
-        known().cpu["smollm2"]["clock"],
-        8 * cell.max_new_tokens,
-    )
-    assert time == pytest.approx(
-        [
-            tokens / quick["plain"] + tokens / quick["drafted"],
-            tokens / 2 * (1 / slow["plain"] + 1 / slow["drafted"]),
-        ]
-    )
-    words = ["pair=tiny", "task=mini_chat", "n=64", "timed=0", "method=eagle3", "engine.device=cpu"]
-    base, times = known().cpu["tiny"]["answers"], known().cpu["tiny"]["times"]
-    for rule, factor in (
-        ("lossless", 1.0),
-        ("random", times["random"]),
-        ("dropmatch_naive", 1 + times["drawn"] * 16 / 64),
-    ):
-        for traced in (False, True):
-            cell = cell_of(*words, f"rule={rule}")
-            tokens = 64 * (lengths.of(cell)[0] + known().cpu["tiny"]["start"]["answer"])
-            more = factor * times["eagle3"] * (times["traced"] if traced else 1)
-            assert seconds([Point(cell, traced=traced)], lengths, 64)["core"][0] == pytest.approx(
-                tokens / base["plain"] + tokens / base["drafted"] * more
-            )
-        assert seconds([Point(cell, answered=48)], lengths, 64)["core"][0] == pytest.approx(
-            seconds([Point(cell)], lengths, 64)["core"][0] / 4
-        ), "a quarter of the answers is left"
-    clock = cell_of(*words, "timed=4")
-    more = np.subtract(
-        *(seconds([Point(clock)], lengths, 64, sessions)["core"] for sessions in (3, 1))
-    )
-    assert more == pytest.approx([0, 2 * known().cpu["tiny"]["start"]["cell"]])
-    big = cell_of(
-        "pair=llama33_70b", "method=ar", "n=1", "timed=0", "task=csqa", "engine.device=cpu"
-    )
-    assert seconds([Point(big)], lengths, 1)["GPU"][0] == pytest.approx(
-        big.engine.devices * 2 * 70553706496 / 3.35e12 * big.max_new_tokens
-    ), "all devices wait for one"
-    assert counted(cell_of("task=alpaca_eagle", "engine.device=cpu"))[0] == 80
+    hundreds = [Point(cells[0].replace(n=1000, timed=0, seed=seed)) for seed in range(100)]
+    assert duration(hundreds) == "5.6 GPU h", "2 · 100 · 100,000 tokens at 1000 a second"
+    unknown = cell_of("pair=local", "pair.target=org/unknown", "method=ar", *words)
+    assert duration([Point(unknown)]) == ""
+
+
+def test_prompts_are_counted_without_their_data() -> None:
+    cell = cell_of("task=alpaca_eagle", "engine.device=cpu")
+    assert prompts_and_answers(cell) == (80, 80)
 
 
 @pytest.mark.parametrize(
