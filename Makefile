@@ -7,8 +7,8 @@ PIP    := $(RUN) -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
 VLLM_READY := .venv-vllm/.ready
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal
-APART  := attack
 REAL   ?= [controls,limit,mars_table1,mars_fig1,mars_fig4,mars_fig5,fsd_table2,fsd_fig5,fsd_fig6,dropmatch_table6,dropmatch_table7,arc_table2,arc_table5,production,newer_rules,training_free]
+APART  := attack or rehearsal
 KEPT     := results/measured/embedded_cpu
 # Their verdicts need accuracies to about four points and speeds to four percent.
 DECIDING := controls
@@ -37,8 +37,8 @@ demo: $(READY)  ## an answer of the embedded pair, each token coloured
 tables: $(READY)  ## write each paper's main tables, MARS' Figure 4 and the controls to outputs/report/ (resumable); WITH='pair=…'
 	$(RUN) -m bench report=all $(WITH)
 
-rehearse: $(READY)  ## run the papers' 40 reports whole with tiny random models, to see that nothing is missing (outputs/rehearsal)
-	$(RUN) -m bench 'report=[$(call listed,$(PAPERS))]' scale=paper rehearse=true
+rehearse: $(READY)  ## run the papers' 40 reports whole with tiny random models, to see that nothing is missing (docs/papers.md)
+	$(PYTEST) tests/bench/test_rehearsal.py
 
 every: $(READY)  ## write every table and figure, the long ones too (hours); an interrupted run resumes
 	$(RUN) -m bench report=every

@@ -46,7 +46,7 @@ def run(command: Command, hydra: Composer) -> int:
     if not command.reports:
         return run_points(command)
     if hydra.settings(command.overrides).rehearse:
-        from bench.rehearsal.run import rehearse
+        from bench.commands.rehearse import rehearse
 
         return rehearse(command, hydra)
     from bench.reports.run import run_reports

@@ -19,7 +19,6 @@ from bench.config.help import TEXT
 from bench.config.paths import CONF, PROJECT
 from bench.config.schema import ALL_TIMED, Pair
 from bench.config.settings import Settings
-from bench.rehearsal.rows import ROWS, write_rows
 from bench.reports.overrides import Selection
 from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import ALL, EVERY, LIST, load_report
@@ -28,6 +27,7 @@ from bench.reports.sweep import plan_of_sweep
 from methods import registry
 from results.reports.spec import parse_report
 from tasks import registry as task_registry
+from tests.helpers.rehearsal.rows import ROWS, write_rows
 from tests.helpers.rule_table import SHIPPED
 
 OWN_COMMANDS = {

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bench.config.errors import ConfigError
-from bench.rehearsal.rows import QUESTIONS, write_rows
 from bench.run.judging import JudgeError, Verdict, ask, format_judge_summary, judge_summary
 from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import JudgePrompts, Question
 from tasks.sources import DATA
 from tests.helpers.judging import judge
+from tests.helpers.rehearsal.rows import QUESTIONS, write_rows
 from tests.helpers.summaries import written
 
 ROOT = Path(__file__).parents[2]

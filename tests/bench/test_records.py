@@ -13,7 +13,6 @@ import torch
 from scipy.special import softmax
 
 from bench.config.compose import composer
-from bench.rehearsal.models import save_sentence_model
 from bench.reports.audits import BOUNDS, audit_cells, coverage, divergences, rejections
 from bench.reports.plan import COVERAGE
 from bench.run.answer import context
@@ -23,6 +22,7 @@ from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from results.metrics.intervals import proportion_interval
 from results.store.traces import EMITTED, TraceFolder
+from tests.helpers.rehearsal.models import save_sentence_model
 
 
 @pytest.fixture

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import csv
+import os
+from pathlib import Path
 
 import pytest
 
 from bench.__main__ import main
 from bench.config.paths import CONF
-from bench.rehearsal.models import HUB, checkpoint
-from bench.rehearsal.run import NOTE, TITLE
 from methods.engine.loading import load_model
+from tests.helpers.rehearsal.models import HUB, checkpoint
+from tests.helpers.rehearsal.stand_ins import NOTE, TITLE, stand_ins
+from tests.helpers.rehearsal.whole import rehearsed
+
+REPORTS = sorted(
+    path.stem
+    for paper in ("mars", "fsd", "dropmatch", "arc")
+    for path in (CONF / "report").glob(f"{paper}_*.yaml")
+)
+SMALL = {"mars_fig5", "fsd_fig3", "arc_table8"}
+"""Of MARS, FSD and ARC-Decode: `make test` rehearses these, and by the command one of DropMatch."""
+BY_COMMAND = "dropmatch_table10"
 
 
 @pytest.fixture(scope="module")
@@ -51,33 +63,51 @@ def test_gemma_has_no_system_role(hub):
         )
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stand-ins and cells, which the processes of a test run share."""
+    root = tmp_path_factory.getbasetemp()
+    return (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "rehearsal"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SMALL else pytest.mark.rehearsal)
+        for name in REPORTS
+    ],
+)
+def test_a_report_of_a_paper_runs_whole(name: str, shared: Path, tmp_path: Path) -> None:
+    with stand_ins(shared) as hydra:
+        places = [f"output.dir={tmp_path}", f"store.dir={shared / 'store'}"]
+        outcome = rehearsed(name, hydra, ["scale=paper", *places])
+    assert outcome.points and not outcome.missing, outcome.line(name)
+
+
+def test_what_is_missing_is_said(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = "meta-llama/Llama-3.3-70B-Instruct"
+    monkeypatch.delitem(HUB["models"], model)
+    with stand_ins(shared / "without") as hydra:
+        outcome = rehearsed(BY_COMMAND, hydra, ["scale=paper", f"output.dir={tmp_path}"])
+    line = outcome.line(BY_COMMAND)
+    assert line.startswith(f"{BY_COMMAND}: FAILED: {model}: a rehearsal does not know it")
+
+
 @pytest.mark.slow
-def test_reports_are_run_whole_and_say_what_they_are(tmp_path):
+def test_the_command_runs_a_report_whole_and_says_what_it_is(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    status = main(
-        [
-            "report=[arc_table8,dropmatch_table10]",
-            "scale=paper",
-            "rehearse=true",
-            "workers=1",
-            f"output.dir={out}",
-        ]
-    )
-    assert status == 0
-    lines = (out / "rehearsal.txt").read_text().splitlines()
-    assert lines[0] == NOTE
-    assert [line.split(",")[0] for line in lines[1:3]] == [
-        "arc_table8: complete; 5 points",
-        "dropmatch_table10: complete; 3 points",
-    ]
-    for name in ("arc_table8", "dropmatch_table10"):
-        folder = out / name
-        assert (
-            TITLE in (folder / f"{name}_paper.md").read_text()
-            and TITLE in (folder / "index.html").read_text()
-        )
-    rows = list(csv.DictReader((out / "dropmatch_table10" / "dropmatch_table10_paper.csv").open()))
-    assert all(row["value"] for row in rows if row["value_name"] in ("judge_score", "tau"))
+    words = [f"report={BY_COMMAND}", "scale=paper", "rehearse=true", f"output.dir={out}"]
+    assert main(words) == 0
+    note, line = (out / "rehearsal.txt").read_text().splitlines()
+    assert note == NOTE and line.startswith(f"{BY_COMMAND}: complete; 3 points, ")
+    report = out / BY_COMMAND / "report"
+    for file in (f"{BY_COMMAND}_paper.md", "index.html"):
+        assert TITLE in (report / file).read_text()
+    rows = list(csv.DictReader((report / f"{BY_COMMAND}_paper.csv").open()))
+    filled = [row["value"] for row in rows if row["value_name"] in ("judge_score", "tau")]
+    assert filled and all(filled)
 
 
 def test_a_store_of_real_results_is_refused(command, capsys, tmp_path):

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from bench.config.paths import PROJECT, TINY
-from bench.rehearsal.rows import ROWS, write_rows
 from bench.reports.plan import coinciding
 from tasks.sandbox import run as sandbox
+from tests.helpers.rehearsal.rows import ROWS, write_rows
 from tests.helpers.summaries import written
 
 NEEDS_BUBBLEWRAP = pytest.mark.skipif(

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from bench.rehearsal.models import random_head as draw_head
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.drafters.base import Drafter
@@ -21,6 +20,7 @@ from methods.heads.medusa import Medusa, MedusaHeads
 from methods.method import build_method
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
+from tests.helpers.rehearsal.models import random_head as draw_head
 from tests.helpers.tiny_models import noisy_copy
 
 SMALL = {"total": 16, "depth": 2, "top_k": 4}

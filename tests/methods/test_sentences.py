@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from bench.rehearsal.models import save_sentence_model
 from methods.engine.sentences import SentenceModel, bert_scores, cosines, label_probabilities
 from methods.engine.source import ModelError
+from tests.helpers.rehearsal.models import save_sentence_model
 
 LABELS = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
 FIRST = ["the cat sat", "a dog ran the cat", "b", "a b c d e " * 12, ""]

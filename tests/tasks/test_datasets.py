@@ -15,11 +15,11 @@ import yaml
 
 from bench.config.compose import composer
 from bench.config.section import parse
-from bench.rehearsal.rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
 from tasks import registry
 from tasks.base import Task, TaskError
 from tasks.sources import DATA
 from tasks.templates import TemplateFault, render
+from tests.helpers.rehearsal.rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"

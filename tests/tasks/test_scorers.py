@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from bench.config.compose import Composer
-from bench.rehearsal.rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 from tasks.base import TaskError
 from tasks.judge_prompts import Question, is_penalised
 from tasks.sandbox import run as sandbox
@@ -29,6 +28,7 @@ from tasks.scorers.ifeval import IFEval
 from tasks.scorers.livecodebench import LiveCodeBench, read_tests
 from tasks.scorers.rouge import RougeL
 from tasks.sources import DATA, Source
+from tests.helpers.rehearsal.rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 
 ROOT = Path(__file__).parents[2]
 COMPOSER = Composer("config", None)

@@ -78,7 +78,7 @@ def checkpoint(root: Path, name: str) -> Path:
         _save_head(folder, head, seed)
     else:
         raise ValueError(
-            f"{name}: a rehearsal does not know it; describe it in bench/rehearsal/hub.yaml"
+            f"{name}: a rehearsal does not know it; describe it in tests/helpers/rehearsal/hub.yaml"
         )
     (folder / "done").touch()
     return folder

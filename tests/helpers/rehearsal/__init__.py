@@ -1,0 +1,1 @@
+"""Stand-ins for the hub, its data and the judge, and a report run whole on them."""

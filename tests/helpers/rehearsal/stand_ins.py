@@ -1,0 +1,241 @@
+"""What stands behind the hub, its data and the judge while a report is rehearsed.
+
+Every model of the hub is replaced by a tiny one of its architecture, head format, tokenizer kind
+and chat template (models.py, hub.yaml), data of the hub by a few rows (rows.py), the judge by a
+server on this machine; two prompts of which one is timed, answers of six tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from bench.config.compose import Composer
+from bench.config.schema import ROLES
+from bench.reports.overrides import key_of
+from bench.run.locks import LOCK
+from methods.engine.source import Source
+from results.store.files import held, replace_text
+from tasks import judge_prompts
+from tasks.judge_prompts import MT_BENCH
+from tasks.sources import text_digest
+from tests.helpers.rehearsal.models import HERE, checkpoint, save_sentence_model
+from tests.helpers.rehearsal.rows import write_rows
+
+if TYPE_CHECKING:
+    from bench.config.compose import Point
+    from bench.reports.steps import Step
+
+PROMPTS, TIMED, TOKENS = 2, 1, 6
+REPLACED = ("output.dir", "store.dir", "workers", "score")
+TITLE = "REHEARSAL, random models"
+NOTE = (
+    f"A rehearsal: models with random weights, {PROMPTS} prompts, answers of at most {TOKENS} "
+    "tokens. No number here says anything about a method or a paper."
+)
+SIMILARITY: Mapping[str, tuple[str, ...]] = {
+    "sentence": (),
+    "entailment": ("entailment", "neutral", "contradiction"),
+    "bertscore": (),
+}
+THRESHOLDS = (
+    "prompts=1",
+    "scored=1",
+    "trials=1",
+    "lengths=[2,3]",
+    "thresholds=[0.2,0.4,0.8]",
+    f"max_new_tokens={TOKENS}",
+)
+"""How little of FSD's Appendix D is tried."""
+LABELS, CONTEXT = 24, 6
+"""Labels that stand for those AutoJudge mines, half of them important, and the tokens in front of
+each."""
+
+
+@contextmanager
+def stand_ins(folder: Path, config_dir: str | None = None) -> Iterator[Rehearsal]:
+    """Composes rehearsals while the judge answers; what is made lies in `folder`, which processes
+    may share. Judge prompts that are not shipped have stand-ins, and no clock waits for other
+    commands: what it says counts for nothing."""
+    prompts = {
+        "komt_bench": str(MT_BENCH / "judge_prompts.jsonl"),
+        "alpaca_eval": str(HERE / "templates" / "alpaca_eval.txt"),
+    }
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Judge)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with (
+            patch.dict(judge_prompts.SOURCES, prompts),
+            patch.dict(os.environ, {LOCK: str(folder / f"lock_{os.getpid()}")}),
+        ):
+            yield Rehearsal(config_dir, folder, f"http://127.0.0.1:{server.server_port}/v1")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Rehearsal(Composer):
+    """Composes points as they are rehearsed: every model, data set and length replaced."""
+
+    def __init__(self, config_dir: str | None, folder: Path, judge: str) -> None:
+        super().__init__("config", config_dir)
+        self.folder, self._judge = folder, judge
+
+    def point(self, overrides: Sequence[str], *, resolve: bool = True) -> Point:
+        point = super().point(overrides, resolve=resolve)
+        config = point.config
+        for role in ROLES:
+            config["pair"] |= {
+                role: self._source(config["pair"].get(role)),
+                f"{role}_revision": None,
+            }
+        self._reduce_task(config["task"])
+        config["engine"] |= {"dtype": "float32", "parallel": "none", "devices": 1, "threads": 1}
+        config["decoding"]["max_new_tokens"] = TOKENS
+        config["n"] = min(config["n"] or PROMPTS, PROMPTS)
+        config["timed"] = 0 if config["timed"] == 0 else TIMED
+        config["judge"] |= {
+            "base_url": self._judge,
+            "model": "stand-in",
+            "control_tokens": "text",
+            "references": self._references(),
+        }
+        config["similarity"] |= {
+            name: self._meaning(name, labels) for name, labels in SIMILARITY.items()
+        }
+        return replace(point, config=config)
+
+    def section(self, group: str, option: str, changes: Sequence[str] = ()) -> dict[str, Any]:
+        found = super().section(group, option, changes)
+        if group == "report":
+            found |= {
+                "title": f"{TITLE}: {found['title']}",
+                "about": f"{NOTE} {found.get('about', '')}",
+            }
+        return found
+
+    def reduced_step(self, step: Step, overrides: Sequence[str]) -> Step:
+        """The command that makes a file of a pair, with the stand-ins of the pair and of its
+        task."""
+        given = {key_of(word): word for word in step.argv if "=" in word}
+        chosen = [given[key] for key in ("pair", "task") if key in given]
+        config = self.point(
+            [*chosen, *(line for line in overrides if key_of(line) == "output.dir")]
+        ).config
+        pair, task = config["pair"], config["task"]
+        given |= {
+            f"pair.{role}": f"pair.{role}={pair[role]}"
+            for role in ("target", "draft")
+            if pair[role]
+        }
+        given |= {
+            "engine.dtype": "engine.dtype=float32",
+            "engine.parallel": "engine.parallel=none",
+            "engine.devices": "engine.devices=1",
+            "task.path": f"task.path={task['path']}",
+            "prompts": "prompts=4",
+        }
+        if "calibrate" in step.argv:
+            given |= {"min_new_tokens": "min_new_tokens=2", "max_new_tokens": "max_new_tokens=32"}
+        elif "judge" in step.argv:
+            given |= {"labels": f"labels={self._labels(step.file)}"}
+        elif "thresholds" in step.argv:
+            given |= {word.partition("=")[0]: word for word in THRESHOLDS}
+        return replace(
+            step, argv=(*(word for word in step.argv if "=" not in word), *given.values())
+        )
+
+    def _source(self, source: str | None) -> str | None:
+        """The stand-in of a name on the hub; what is on this machine stays."""
+        if source is None or Source.of(source).kind != "checkpoint" or Path(source).exists():
+            return source
+        with making(self.folder / "models"):
+            return str(checkpoint(self.folder / "models", source))
+
+    def _reduce_task(self, task: dict[str, Any]) -> None:
+        """A few rows in the hub's format, where the task's rows are not shipped; listed ones are
+        theirs."""
+        if task.get("path") is not None or not (task.get("hub") or task.get("files")):
+            return
+        folder = self.folder / "data"
+        file = folder / f"{task['name']}.jsonl"
+        with making(folder):
+            if not file.is_file():
+                write_rows(folder, task["name"])
+        task["path"] = str(file)
+        if task.get("ids") is not None:
+            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            names = [
+                text_digest(next(value for value in row.values() if isinstance(value, str)))
+                for row in rows
+            ]
+            task["ids"] = str(file.with_suffix(".txt"))
+            replace_text(Path(task["ids"]), "\n".join(names))
+
+    def _meaning(self, name: str, labels: tuple[str, ...]) -> str:
+        folder = self.folder / "models" / "meaning" / name
+        with making(folder):
+            if not (folder / "config.json").is_file():
+                save_sentence_model(folder, labels)
+        return str(folder)
+
+    def _references(self) -> str:
+        """Reference answers for the judge, which KoMT-Bench's repository has; those of MT-bench are
+        shipped."""
+        file = self.folder / "data" / "references.jsonl"
+        replace_text(
+            file,
+            "".join(
+                json.dumps({"question_id": number, "choices": [{"turns": ["Yes.", "No."]}]}) + "\n"
+                for number in (81, 82)
+            ),
+        )
+        return str(file)
+
+    def _labels(self, file: Path) -> Path:
+        """Labels of a classifier's training: answers of random models hold none to mine."""
+        labels = file.with_suffix(".labels.jsonl")
+        labels.parent.mkdir(parents=True, exist_ok=True)
+        rows = [
+            {
+                "group": f"p{number // 3}",
+                "ids": [(7 * number + place) % 400 + 100 for place in range(CONTEXT)],
+                "important": number % 2,
+            }
+            for number in range(LABELS)
+        ]
+        labels.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return labels
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Hold a folder of stand-ins: only one process of the rehearsal makes them."""
+    with held(folder / ".lock", "a stand-in", wait=True):
+        yield
+
+
+class _Judge(BaseHTTPRequestHandler):
+    """Grades an answer 5, and takes the first of two."""
+
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        said = "m" if "compare two answers" in asked else "Rating: [[5]]"
+        content = json.dumps(
+            {"choices": [{"message": {"role": "assistant", "content": said}}]}
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
