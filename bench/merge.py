@@ -1,7 +1,7 @@
 """`python -m bench.merge store.dir=A from=B`: add the cells of store B to store A
 (conf/merge.yaml).
 
-Samples that both hold are compared one by one. A cell that differs is reported and left alone."""
+Cells that A lacks are copied. A cell of both whose answers differ is refused."""
 
 from __future__ import annotations
 
@@ -41,18 +41,17 @@ def run(config: Mapping[str, Any]) -> int:
             f"from={source}: holds no cell (no CELL/cell.yaml); give the store of a run"
         )
     merged = merge(Store(into), other)
-    for key, reason in merged.left.items():
-        print(f"left alone: {key}: {reason}", file=sys.stderr)
-    prompts = sum(merged.extended.values())
+    for key, reason in merged.refused.items():
+        print(f"refused: {key}: {reason}", file=sys.stderr)
     print(
-        f"{into}: {len(merged.added)} cells added, {len(merged.extended)} extended by {prompts} "
-        f"prompts, {len(merged.equal)} equal, {len(merged.left)} left alone"
+        f"{into}: {len(merged.added)} cells added, {len(merged.equal)} equal, "
+        f"{len(merged.refused)} refused"
     )
-    return FAILED if merged.left else 0
+    return FAILED if merged.refused else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 all cells are in the store, 1 one is left alone, 2 the command is wrong."""
+    """Exit status: 0 all cells are in the store, 1 one is refused, 2 the command is wrong."""
     return run_yaml_command("merge", run, argv)
 
 

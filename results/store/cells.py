@@ -131,18 +131,6 @@ class CellFolder:
         now = {"since": datetime.now(UTC).isoformat(timespec="seconds")}
         self._write_json("environment.json", {**now, **environment, "earlier": earlier})
 
-    def add_environment(self, environment: Mapping[str, Any]) -> None:
-        """Record the machine and versions of samples that were measured elsewhere, among the
-        earlier runs."""
-        own, theirs = self.environment(), {**environment}
-        earlier = theirs.pop("earlier", [])
-        if own is None:
-            self._write_json("environment.json", environment)
-        else:
-            self._write_json(
-                "environment.json", {**own, "earlier": [*earlier, theirs, *own["earlier"]]}
-            )
-
     def environment(self) -> dict[str, Any] | None:
         """What `write_environment` recorded; None for a cell that was never started."""
         return self._read_json("environment.json", {"since": str, "earlier": list})

@@ -1,10 +1,13 @@
-"""Two stores become one: equal samples are checked, what differs is left alone."""
+"""Two stores become one: equal samples are checked, what differs is refused."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,6 @@ from results.store.cells import Store
 from results.store.merge import difference, merge
 from results.store.sample import FailedSample, Sample
 from tests.helpers.generated_store import Writer
-from tests.helpers.summaries import failed_samples
 from tests.helpers.synthetic_cells import sample
 
 IDS = [f"p{i}" for i in range(6)]
@@ -58,7 +60,7 @@ def test_missing_cells_are_copied_and_equal_ones_left(tmp_path: Path) -> None:
     into, other = store(tmp_path / "a", keys=[BASE]), store(tmp_path / "b")
     before = {path: path.stat().st_mtime_ns for path in other.root.rglob("*")}
     merged = merge(into, other)
-    assert (merged.added, merged.equal, merged.left) == ([CELL], [BASE], {})
+    assert (merged.added, merged.equal, merged.refused) == ([CELL], [BASE], {})
     assert content(into.root / CELL) == content(other.root / CELL)
     assert before == {path: path.stat().st_mtime_ns for path in other.root.rglob("*")}, (
         "the other store stays"
@@ -67,103 +69,105 @@ def test_missing_cells_are_copied_and_equal_ones_left(tmp_path: Path) -> None:
     assert sorted(merged.equal) == [BASE, CELL] and not merged.added
 
 
-def test_prompts_that_are_missing_are_added(tmp_path: Path) -> None:
-    into, other = store(tmp_path / "a", IDS[:4]), store(tmp_path / "b", IDS)
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ({"ids": IDS[:4]}, {"ids": IDS}, "2 answers and 0 timed prompts that this one lacks"),
+        ({"timed": 0}, {"timed": 3}, "0 answers and 3 timed prompts that this one lacks"),
+        ({"ids": IDS}, {"ids": IDS[:4]}, ""),
+        ({"timed": 2}, {"timed": 5}, ""),
+    ],
+)
+def test_a_cell_that_lacks_something_is_refused(
+    ours: dict[str, Any], theirs: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """Times of two machines are never mixed: those that are here stay."""
+    into, other = store(tmp_path / "a", **ours), store(tmp_path / "b", **theirs)
+    before = content(into.root / CELL)
     merged = merge(into, other)
-    assert merged.extended == {BASE: 2, CELL: 2} and not merged.left
-    assert {one.id for one in into.cell(CELL).good_samples()} == set(IDS)
-    assert (
-        into.cell(CELL).timed() == Store(tmp_path / "a").cell(CELL).timed()
-        and len(into.cell(CELL).timed()) == 2
-    )
-    environment = into.cell(CELL).environment()
-    assert environment is not None and len(environment["earlier"]) == 1
-    assert merge(into, other).extended == {}
+    if said:
+        assert said in merged.refused[BASE] and not merged.equal
+        assert merged.refused[CELL] == f"its baseline {BASE} is refused"
+    else:
+        assert sorted(merged.equal) == [BASE, CELL] and not merged.refused
+    assert content(into.root / CELL) == before and not merged.added
 
 
-def test_the_clock_of_another_machine_is_taken_only_where_there_is_none(tmp_path: Path) -> None:
-    into, other = store(tmp_path / "a", timed=0, complete=False), store(tmp_path / "b", timed=3)
-    merge(into, other)
-    assert len(into.cell(CELL).timed()) == 3
-    assert (
-        into.cell(CELL).environment() is not None
-        and len(into.cell(CELL).environment()["earlier"]) == 1
-    )
-    again = store(tmp_path / "c", timed=0)
-    with again.cell(CELL).lock() as cell:
-        for row in store(tmp_path / "d", timed=5).cell(CELL).timed():
-            cell.append_timed(replace(row, started="2026-02-02T00:00:00+00:00"))
-    merge(into, again)
-    assert len(into.cell(CELL).timed()) == 3
+KILLED = """
+import os, shutil, sys
+from results.store.cells import Store
+from results.store.merge import merge
+copies, copyfile = iter(range(7)), shutil.copyfile
+def until_killed(*given, **options):
+    if next(copies) == 6:
+        os._exit(9)
+    copyfile(*given, **options)
+shutil.copyfile = until_killed
+merge(Store(sys.argv[1]), Store(sys.argv[2]))
+"""
 
 
-def test_a_merge_that_was_killed_within_the_clock_is_completed(tmp_path: Path) -> None:
-    into, other = store(tmp_path / "a", timed=2, complete=False), store(tmp_path / "b", timed=5)
-    merge(into, other)
-    assert into.cell(CELL).timed() == other.cell(CELL).timed() and len(into.cell(CELL).timed()) == 5
+def test_a_merge_that_was_killed_is_completed(tmp_path: Path) -> None:
+    """It had copied the baseline whole, and a part of the cell."""
+    into, other = Store(tmp_path / "a"), store(tmp_path / "b")
+    killed = subprocess.run([sys.executable, "-c", KILLED, into.root, other.root], check=False)
+    assert killed.returncode == 9 and [cell.key for cell in into.cells()] == [BASE]
+    assert len(list(into.root.iterdir())) == 2, "what was half copied is hidden"
+    merged = merge(into, other)
+    assert (merged.added, merged.equal, merged.refused) == ([CELL], [BASE], {})
+    assert content(into.root / CELL) == content(other.root / CELL)
+    assert len(list(into.root.iterdir())) == 2, "and it is gone"
 
 
-def test_failed_and_unscored_prompts_are_replaced_by_answers_alone(tmp_path: Path) -> None:
-    into, other = store(tmp_path / "a", IDS[:3], complete=False), store(tmp_path / "b", IDS[:3])
-    for one, failed in ((into, "p8"), (other, "p9")):
-        with one.cell(CELL).lock() as cell:
-            cell.append(FailedSample(failed, "no memory"))
+def test_failed_prompts_differ_from_nothing(tmp_path: Path) -> None:
+    into, other = store(tmp_path / "a"), store(tmp_path / "b")
+    with other.cell(CELL).lock() as cell:
+        cell.append(FailedSample("p9", "no memory"))
+    assert merge(into, other).equal == [BASE, CELL]
     with into.cell(CELL).lock() as cell:
-        cell.append(sample("p7", score=None, unscored=True))
+        cell.append(FailedSample("p8", "no memory"))
     with other.cell(CELL).lock() as cell:
         cell.append(sample("p8"))
-        cell.append(sample("p7"))
-    assert merge(into, other).extended == {CELL: 3}
-    assert {one.id: one.score for one in into.cell(CELL).good_samples()}["p7"] == 1.0
-    assert [record.id for record in failed_samples(into.cell(CELL))] == ["p9"]
+    assert "1 answers" in merge(into, other).refused[CELL]
 
 
-def test_a_cell_that_differs_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_a_cell_that_differs_is_named_and_refused(tmp_path: Path) -> None:
     into = store(tmp_path / "a")
     other = store(tmp_path / "b", changed={CELL: other_answer("p2", False)})
     before = content(into.root / CELL)
     merged = merge(into, other)
-    assert merged.left == {CELL: "1 of 6 prompts differ, first p2 at token 4"}
+    assert merged.refused == {CELL: "1 of 6 prompts differ, first p2 at token 4"}
     assert content(into.root / CELL) == before
-    assert merge(into, other).left == merged.left, "as often as it is asked"
+    assert merge(into, other).refused == merged.refused, "as often as it is asked"
 
 
-def test_a_cell_whose_baseline_differs_is_left_alone(tmp_path: Path) -> None:
+def test_a_cell_whose_baseline_differs_is_refused(tmp_path: Path) -> None:
     into = store(tmp_path / "a", keys=[BASE])
     other = store(tmp_path / "b", changed={BASE: other_answer("p0", True)})
     merged = merge(into, other)
-    assert merged.left[CELL] == f"its baseline {BASE} is left alone" and BASE in merged.left
+    assert merged.refused[CELL] == f"its baseline {BASE} is refused" and BASE in merged.refused
     assert [cell.key for cell in into.cells()] == [BASE]
 
 
-def test_a_damaged_cell_is_left_alone(tmp_path: Path) -> None:
+def test_a_damaged_cell_is_refused(tmp_path: Path) -> None:
     into, other = store(tmp_path / "a", keys=[BASE]), store(tmp_path / "b")
     path = other.root / CELL / "samples.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"score": 1.0', b'"score": 0.0', 1))
     merged = merge(into, other)
-    assert "samples.jsonl line 1 is not a sample" in merged.left[CELL]
+    assert "samples.jsonl line 1 is not a sample" in merged.refused[CELL]
     assert [cell.key for cell in into.cells()] == [BASE]
 
 
-def test_a_cell_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
-    into, other = store(tmp_path / "a"), store(tmp_path / "b")
-    with Store(into.root).cell(CELL).lock():
-        merged = merge(into, other)
-    assert "is being written by" in merged.left[CELL] and merged.equal == [BASE]
-
-
 def test_traces_and_further_measurements_come_along(tmp_path: Path) -> None:
-    into, other = store(tmp_path / "a", timed=0), store(tmp_path / "b")
+    into, other = Store(tmp_path / "a"), store(tmp_path / "b")
     cell = other.cell(CELL)
     cell.write_record("profile", {"own": {"cycle": 1.0}})
-    cell.write_record("coverage", {"mean": 7})
     (cell.path / "trace").mkdir()
     (cell.path / "trace" / "00000.parquet").write_bytes(b"rows")
     merge(into, other)
     own = into.cell(CELL)
-    assert own.record("coverage") == {"mean": 7} and own.record("profile") == cell.record("profile")
+    assert own.record("profile") == cell.record("profile")
     assert (own.path / "trace" / "00000.parquet").read_bytes() == b"rows"
-    assert not list(into.root.rglob(".*.*.*.*")), "nothing temporary is left"
 
 
 @pytest.mark.parametrize(
