@@ -53,7 +53,7 @@ measured: $(READY)  ## measure the reports of results/measured/embedded_cpu: fir
 	$(MEASURE) 'report=[$(call listed,$(OTHERS))]' sessions=3 output.dir=outputs/measured/others $(WITH)
 
 pictures: $(READY)  ## draw the pictures of results/measured again from their CSV files
-	$(RUN) -m bench.pictures
+	$(RUN) -m tests.helpers.pictures
 
 pages: $(READY)  ## fill README.md and docs/findings.md from docs/templates and the CSV files of results/measured
 	$(RUN) -m tests.helpers.pages
