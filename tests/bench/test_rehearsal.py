@@ -11,6 +11,7 @@ import pytest
 from bench.__main__ import main
 from bench.config.paths import CONF
 from methods.engine.loading import load_model
+from tests.helpers.ci import needs_similarity
 from tests.helpers.rehearsal.models import HUB, checkpoint
 from tests.helpers.rehearsal.stand_ins import NOTE, TITLE, stand_ins
 from tests.helpers.rehearsal.whole import rehearsed
@@ -23,6 +24,7 @@ REPORTS = sorted(
 SMALL = {"mars_fig5", "fsd_fig3", "arc_table8"}
 """Of MARS, FSD and ARC-Decode: `make test` rehearses these, and by the command one of DropMatch."""
 BY_COMMAND = "dropmatch_table10"
+OF_MEANINGS = {"arc_fig2", "dropmatch_fig3"}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in SMALL else pytest.mark.rehearsal)
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.slow if name in SMALL else pytest.mark.rehearsal,
+                *([needs_similarity] if name in OF_MEANINGS else []),
+            ],
+        )
         for name in REPORTS
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib.util import find_spec
 
 import pytest
 
@@ -23,8 +24,15 @@ EXPECTED_SKIPS = re.compile(
             "no browser",
             "no \\.venv-vllm",
             "no file system can be mounted here",
+            r"no packages of \[similarity\]",
         )
     )
+)
+
+
+needs_similarity = pytest.mark.skipif(
+    not (find_spec("sentence_transformers") and find_spec("bert_score")),
+    reason="no packages of [similarity]",
 )
 
 

@@ -1,0 +1,119 @@
+"""Models of meaning in the packages' own forms on disk: numbers recomputed text by text, in float64,
+from the model's own hidden states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from bench.config.settings import Similarity
+from bench.reports import meaning
+from bench.reports.meaning import MeaningModels, lacking_package
+from methods.engine.source import ModelError
+from tests.helpers.ci import needs_similarity
+from tests.helpers.rehearsal.models import save_sentence_model
+
+LABELS = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+FIRST = ["the cat sat", "a dog ran the cat", "b", "a b c d e " * 12, ""]
+SECOND = ["the dog sat a b", "a dog ran the cat", "c d", "e", "a"]
+
+
+def options(**given: Any) -> Similarity:
+    nothing = {"sentence": None, "entailment": None, "bertscore": None, "bertscore_layer": None}
+    return Similarity(**{**nothing, "positions": 8, **given})
+
+
+def models(**given: Any) -> MeaningModels:
+    return MeaningModels(options(**given), "cpu", tuple(meaning.PACKAGES))
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_sentence_model(tmp_path_factory.mktemp("encoder"))
+
+
+def states(encoder: str, text: str, layer: int = -1) -> np.ndarray:
+    """Hidden states [N, H] of one text alone."""
+    tokenizer, model = AutoTokenizer.from_pretrained(encoder), AutoModel.from_pretrained(encoder)
+    ids = tokenizer(text, truncation=True, max_length=32, return_tensors="pt")
+    with torch.inference_mode():
+        hidden = model.eval()(**ids, output_hidden_states=True).hidden_states
+    return hidden[layer][0].double().numpy()
+
+
+@needs_similarity
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_cosines_are_those_of_the_pooling_that_the_folder_names(
+    encoder: str, tmp_path: Path, pooling: str
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import models as modules
+
+    parts = [modules.Transformer(encoder), modules.Pooling(16, pooling_mode=pooling)]
+    SentenceTransformer(modules=parts).save_pretrained(str(tmp_path))
+    assert (tmp_path / "modules.json").is_file()
+    pooled = [
+        [getattr(states(encoder, text), pooling)(0) for text in texts] for texts in (FIRST, SECOND)
+    ]
+    wanted = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(*pooled, strict=True)]
+    found = models(sentence=str(tmp_path)).score("sentence", "", FIRST, SECOND)
+    assert found == pytest.approx(wanted, abs=1e-5)
+
+
+@needs_similarity
+def test_probabilities_of_a_label_are_those_of_the_pair(tmp_path: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    folder = save_sentence_model(tmp_path / "nli", LABELS)
+    CrossEncoder(folder, device="cpu").save_pretrained(str(tmp_path / "saved"))
+    model = models(entailment=str(tmp_path / "saved"))
+    found = [model.score("entailment", label.lower(), FIRST, SECOND) for label in LABELS]
+    assert np.sum(found, axis=0) == pytest.approx(np.ones(len(FIRST)))
+    alone = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for place in range(3):
+        pair = tokenizer(FIRST[place], SECOND[place], return_tensors="pt")
+        with torch.inference_mode():
+            wanted = alone(**pair).logits.softmax(-1)[0]
+        assert [of_label[place] for of_label in found] == pytest.approx(wanted.tolist())
+    with pytest.raises(ModelError, match="no label 'right', only contradiction, entailment, n"):
+        model.score("entailment", "right", ["a"], ["b"])
+
+
+@needs_similarity
+@pytest.mark.parametrize("layer", [None, 0, 1])
+def test_bertscore_matches_each_token_with_its_nearest(encoder: str, layer: int | None) -> None:
+    wanted = []
+    for one, other in zip(FIRST[:4], SECOND[:4], strict=True):
+        a, b = (states(encoder, text, -1 if layer is None else layer) for text in (one, other))
+        a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
+        # [CLS] and [SEP] may be matched and do not count.
+        precision = np.mean([max(float(v @ w) for w in b) for v in a[1:-1]])
+        recall = np.mean([max(float(v @ w) for v in a) for w in b[1:-1]])
+        wanted.append(2 * precision * recall / (precision + recall))
+    model = models(bertscore=encoder, bertscore_layer=layer)
+    found = model.score("bertscore", "", [*FIRST, " "], [*SECOND, ""])
+    assert found == pytest.approx([*wanted, 0.0, 1.0], abs=1e-5)
+
+
+@needs_similarity
+def test_what_a_model_lacks_is_named(encoder: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"bertscore_layer=9: .* has no such layer; give 0 to 2"):
+        models(bertscore=encoder, bertscore_layer=9).score("bertscore", "", ["a"], ["b"])
+    for measure in meaning.PACKAGES:
+        with pytest.raises(ModelError, match=f"^similarity.{measure}=.*: cannot be loaded: .") as e:
+            models(**{measure: str(tmp_path)}).score(measure, "", ["a"], ["b"])
+        assert "\n" not in str(e.value)
+
+
+def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "find_spec", lambda name: None if name == "bert_score" else name)
+    assert lacking_package(["sentence", "entailment"]) == ""
+    assert lacking_package(["sentence", "bertscore"]) == (
+        "similarity.bertscore: needs the package bert-score: pip install -e .[similarity]"
+    )
