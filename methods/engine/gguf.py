@@ -14,9 +14,9 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import redirect_stderr
-from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 from methods.engine import user_cache
 from methods.engine.source import PACKAGE, ModelError, Source
 
+TOKEN_LISTS = {f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "token_type")}
 RECORD = "gguf.json"
 """In a converted folder: the file it was made from, and with which versions."""
 
@@ -37,11 +38,17 @@ class Header:
     architecture  as GGUF names it, such as `llama`.
     vocab_size    entries of the vocabulary.
     tensors       tensors of each type, such as `210 Q4_1, 61 F32, 1 Q8_0`.
+    keys          key -> value, without the long lists of its tokens.
+    names         of its tensors.
+    rope_freqs    what each frequency of RoPE is divided by; None: nothing.
     """
 
     architecture: str
     vocab_size: int
     tensors: str
+    keys: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    names: tuple[str, ...] = ()
+    rope_freqs: tuple[float, ...] | None = None
 
 
 def read_header(file: Path) -> Header:
@@ -59,7 +66,9 @@ def read_header(file: Path) -> Header:
 @cache
 def _header(file: Path, changed: int, length: int) -> Header:
     import numpy as np
-    from gguf import GGUFReader  # a few tenths of a second
+    from gguf import GGUFReader, dequantize  # a few tenths of a second
+
+    from methods.engine import gguf_inventory  # transformers is slow to import
 
     class Bounded(GGUFReader):
         """Refuses what the file announces and does not hold, before memory is taken for it."""
@@ -78,6 +87,11 @@ def _header(file: Path, changed: int, length: int) -> Header:
             if size is None
             else int(size.contents())
         )
+        keys = {
+            key: field.contents() for key, field in reader.fields.items() if key not in TOKEN_LISTS
+        }
+        scaling = [one for one in reader.tensors if one.name == gguf_inventory.ROPE_FREQS][:1]
+        factors = [dequantize(one.data, one.tensor_type).ravel().tolist() for one in scaling]
     except OSError as error:
         raise ModelError(
             f"{file}: cannot be read: {error.strerror or error}; give a readable GGUF file"
@@ -98,10 +112,20 @@ def _header(file: Path, changed: int, length: int) -> Header:
             f"{file}: not a whole GGUF file ({_line(error)}); fetch it again"
         ) from error
     counts = Counter(tensor.tensor_type.name for tensor in reader.tensors)
+    try:
+        gguf_inventory.check_keys(architecture, keys)
+    except (ValueError, TypeError) as error:  # a value of another kind than its key's
+        raise ModelError(
+            f"{file}: cannot be decoded as llama.cpp would: {_line(error)}; give the model's "
+            "folder in the Hugging Face format"
+        ) from error
     return Header(
         architecture,
         vocabulary,
         ", ".join(f"{count} {kind}" for kind, count in counts.most_common()),
+        keys,
+        tuple(tensor.name for tensor in reader.tensors),
+        tuple(factors[0]) if factors else None,
     )
 
 
@@ -228,6 +252,8 @@ def _convert(file: Path, header: Header, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from methods.engine import gguf_inventory
+
     with TemporaryDirectory() as alone, redirect_stderr(io.StringIO()):  # its progress bars
         link = Path(alone) / "model.gguf"
         link.symlink_to(
@@ -251,7 +277,15 @@ def _convert(file: Path, header: Header, folder: Path) -> None:
             f"{file}: lacks weights that its architecture {header.architecture} needs: "
             f"{', '.join(wrong[:4])}{' …' * (len(wrong) > 4)}; download the file again"
         )
-    config = deepcopy(model.config)
+    try:
+        gguf_inventory.check_tensors(header.architecture, header.names, model)
+        scaling = gguf_inventory.rope(header.architecture, header.keys, header.rope_freqs)
+        config = gguf_inventory.scaled(model.config, scaling)
+    except ValueError as error:
+        raise ModelError(
+            f"{file}: cannot be decoded as llama.cpp would: {_line(error)}; give the model's "
+            "folder in the Hugging Face format"
+        ) from error
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     with torch.device("meta"):
@@ -261,12 +295,16 @@ def _convert(file: Path, header: Header, folder: Path) -> None:
     plain.load_state_dict(model.state_dict(), assign=True)
     plain.tie_weights()
     plain.generation_config = model.generation_config
+    plain.generation_config.eos_token_id = gguf_inventory.end_tokens(header.keys) or None
     plain.save_pretrained(folder)
+    gguf_inventory.finish_tokenizer(header.keys, tokenizer)
     tokenizer.save_pretrained(folder)
     record = {
         "file": file.name,
         "sha256": sha256(file),
-        **asdict(header),
+        "architecture": header.architecture,
+        "vocab_size": header.vocab_size,
+        "tensors": header.tensors,
         "dtype": "float32",
         "versions": {name: version(name) for name in ("gguf", "transformers", "torch")},
     }

@@ -1,7 +1,7 @@
 """The user's cache folder: what is fetched or converted once, and the SHA-256 of large files.
 
     packages/NAME==VERSION/       an unpacked wheel
-    gguf/SHA256/                  a GGUF file, converted
+    gguf2/SHA256/                 a GGUF file, converted
     sha256/HASH-OF-PATH.json      the SHA-256 of a file, for as long as its size, times and inode
                                   stay the same
     measured/HASH-OF-NAME.json    what the engine was found to do right with a model
@@ -33,7 +33,7 @@ def cache_folder() -> Path:
 
 def gguf_folder(sha256: str) -> Path:
     """Where the GGUF file with this SHA-256 is kept in converted form."""
-    return cache_folder() / "gguf" / sha256
+    return cache_folder() / "gguf2" / sha256
 
 
 def package_folder(requirement: str) -> Path:

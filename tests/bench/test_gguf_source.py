@@ -79,7 +79,7 @@ def test_a_dry_run_converts_nothing(command, file) -> None:
     words = ["pair=local", f"pair.target={file}", "method=pld", "dry_run=true"]
     result = command(*words)
     assert result.status == 0 and "not converted yet" in " ".join(result.out.split()), result.err
-    assert not (file.parent / "cache" / "gguf").exists()
+    assert not (file.parent / "cache" / "gguf2").exists()
     gguf.converted(file)
     config_folder.cache_clear()
     assert "local-prompt_lookup-lossless-mini_gsm-" in command(*words).out, (

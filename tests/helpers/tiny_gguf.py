@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import gguf
@@ -32,10 +33,12 @@ def write_gguf(
     *,
     drop: str = "",
     architecture: str = "llama",
+    add: Callable[[gguf.GGUFWriter], object] = lambda writer: None,
+    without: Sequence[str] = (),
 ) -> dict[str, torch.Tensor]:
     """Write the file; matrices are of type `kind`, vectors F32. Returns the dequantised weights
     that a reader must find, by their transformers names. `drop` leaves out the tensor of that GGUF
-    name."""
+    name, `without` keys; `add` adds keys and tensors."""
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     torch.manual_seed(0)
     model = LlamaForCausalLM(
@@ -72,6 +75,9 @@ def write_gguf(
         if own != drop:
             packed = gguf.quantize(np.ascontiguousarray(stored.numpy()), raw)
             writer.add_tensor(own, packed, raw_dtype=raw)
+    for key in without:
+        del writer.kv_data[0][key]
+    add(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -11,11 +12,14 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFWriter, RopeScalingType
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from methods.engine import gguf, user_cache
 from methods.engine.fingerprints import dequantised, fingerprint
@@ -76,7 +80,8 @@ def test_the_tokenizer_and_its_chat_template_come_along(file, pair_folder):
 def test_it_is_converted_once_and_named_by_its_contents(file, cache, pair_folder, capsys):
     folder = gguf.converted(file)
     assert (
-        folder == cache / "gguf" / user_cache.sha256(file) and Source.of(str(file)).folder == folder
+        folder == cache / "gguf2" / user_cache.sha256(file)
+        and Source.of(str(file)).folder == folder
     )
     assert capsys.readouterr().err == f"tiny.gguf: converting to float32, once, into {folder}\n"
     assert gguf.converted(file) == folder and capsys.readouterr().err == ""
@@ -121,7 +126,7 @@ def test_a_wrong_or_truncated_file_is_one_line(file, cache, content):
         ModelError, match=r"tiny.gguf: not a whole GGUF file \(.+\); fetch it again$"
     ) as caught:
         load_model(str(file))
-    assert "\n" not in str(caught.value) and not (cache / "gguf").exists()
+    assert "\n" not in str(caught.value) and not (cache / "gguf2").exists()
 
 
 def test_what_is_no_language_model_is_one_line(tmp_path, pair_folder, cache):
@@ -133,10 +138,10 @@ def test_what_is_no_language_model_is_one_line(tmp_path, pair_folder, cache):
         gguf.converted(path)
     write_gguf(path, pair_folder / "target", architecture="clip")
     with pytest.raises(
-        ModelError, match=r"tiny.gguf: GGUF of architecture clip that transformers cannot read: \S"
+        ModelError, match=r"tiny.gguf: .*: transformers cannot read its architecture clip; give the"
     ):
         gguf.converted(path)
-    assert [one for one in (cache / "gguf").iterdir() if one.suffix != ".lock"] == []
+    assert [one for one in (cache / "gguf2").iterdir() if one.suffix != ".lock"] == []
     with pytest.raises(ModelError, match=r"none.gguf: cannot be read: No such file"):
         load_model(str(tmp_path / "none.gguf"))
 
@@ -157,6 +162,225 @@ def test_a_kill_leaves_nothing_that_counts(tmp_path):
     assert not folder.exists()
     user_cache.make_once(folder, lambda partial: (partial / "whole").touch())
     assert [one.name for one in folder.iterdir()] == ["whole"]
+
+
+IDS = torch.tensor([list(range(40, 200))])
+PLAIN = {"rope_theta": 10000.0}
+LLAMA3 = PLAIN | {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LINEAR = PLAIN | {"rope_type": "linear", "factor": 4.0}
+YARN = PLAIN | {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+
+
+def frequencies(rope: dict) -> np.ndarray:
+    config = LlamaConfig(hidden_size=32, num_attention_heads=4, rope_parameters=rope)
+    return LlamaRotaryEmbedding(config).inv_freq.numpy()
+
+
+def of_llama3(writer: GGUFWriter) -> None:
+    """As llama.cpp stores the scaling of Llama 3.1 to 3.3."""
+    factors = frequencies(PLAIN | {"rope_type": "default"}) / frequencies(LLAMA3)
+    writer.add_tensor("rope_freqs.weight", factors.astype(np.float32), raw_dtype=Kind.F32)
+
+
+def by_keys(kind: RopeScalingType | None, **keys: float):
+    def add(writer: GGUFWriter) -> None:
+        if kind is not None:
+            writer.add_rope_scaling_type(kind)
+        for name, value in keys.items():
+            add_number = writer.add_uint32 if isinstance(value, int) else writer.add_float32
+            add_number(f"llama.rope.{name.replace('__', '.')}", value)
+
+    return add
+
+
+@pytest.mark.parametrize(
+    ("add", "right"),
+    [
+        (of_llama3, LLAMA3),
+        (by_keys(RopeScalingType.LINEAR, scaling__factor=4.0), LINEAR),
+        (by_keys(None, scale_linear=4.0), LINEAR),
+        (by_keys(RopeScalingType.NONE, scaling__factor=4.0), PLAIN | {"rope_type": "default"}),
+        (
+            by_keys(
+                RopeScalingType.YARN, scaling__factor=4.0, scaling__original_context_length=128
+            ),
+            YARN,
+        ),
+    ],
+    ids=["rope_freqs", "linear", "its old key", "none", "yarn"],
+)
+def test_the_scaling_of_rope_is_applied(tmp_path, pair_folder, add, right: dict) -> None:
+    """The logits of the same weights in transformers under the scaling that the file means."""
+    path = tmp_path / "tiny.gguf"
+    weights = write_gguf(path, pair_folder / "target", Kind.F32, add=add)
+    target = load_model(str(path))
+    config = target.model.config.to_dict() | {"rope_parameters": right}
+    model = LlamaForCausalLM(LlamaConfig(**config)).eval()
+    model.load_state_dict(weights, strict=False)
+    model.tie_weights()
+    with torch.no_grad():
+        wanted = model(IDS).logits[0, -1]
+        found = target.prefill([IDS[0].tolist()], target.new_cache(1, 200)).logits[0, 0]
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_every_end_token_ends_an_answer(tmp_path, pair_folder) -> None:
+    """Of a text, of a turn (Llama 3's <|eot_id|>), of a message (<|eom_id|>)."""
+    path = tmp_path / "tiny.gguf"
+    write_gguf(
+        path,
+        pair_folder / "target",
+        add=lambda writer: (writer.add_eot_token_id(3), writer.add_eom_token_id(5)),
+    )
+    assert load_model(str(path)).eos_ids == {1, 3, 5}
+
+
+def test_llama_3s_tokenizer_begins_a_text_and_takes_whole_words(tmp_path, pair_folder) -> None:
+    """Older files leave out add_bos_token; llama.cpp adds it by the name of the splitting."""
+    path = tmp_path / "tiny.gguf"
+    for said, begins in ((None, True), (False, False)):
+        write_gguf(
+            path,
+            pair_folder / "target",
+            without=("tokenizer.ggml.pre", "tokenizer.ggml.add_bos_token"),
+            add=lambda writer, said=said: (
+                writer.add_tokenizer_pre("llama-bpe"),
+                None if said is None else writer.add_add_bos_token(said),
+            ),
+        )
+        model = load_model(str(path), weights=False)
+        assert (model.encode_text("hens")[0] == 1) == begins
+        assert model.tokenizer.backend_tokenizer.model.ignore_merges
+
+
+@pytest.mark.parametrize(
+    "key", ["llama.context_length", "llama.attention.layer_norm_rms_epsilon", "llama.block_count"]
+)
+def test_a_key_that_must_be_there(tmp_path, pair_folder, key: str) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, pair_folder / "target", without=(key,))
+    with pytest.raises(ModelError, match=rf"it does not say {re.escape(key)}; give"):
+        gguf.read_header(path)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "llama.rope.scaling.factor",
+        "llama.rope.scaling.yarn_beta_fast",
+        "llama.attention.sliding_window",
+        "tokenizer.ggml.eot_token_id",
+        "split.count",
+    ],
+)
+def test_a_key_with_a_value_of_another_kind_is_one_line(tmp_path, pair_folder, key: str) -> None:
+    path = tmp_path / "tiny.gguf"
+
+    def add(writer: GGUFWriter) -> None:
+        writer.add_string(key, "x")
+        if "yarn" in key:
+            by_keys(RopeScalingType.YARN, scaling__factor=2.0)(writer)
+
+    write_gguf(path, pair_folder / "target", add=add)
+    with pytest.raises(ModelError, match=r"^[^\n]*: cannot be decoded as llama.cpp would: .+$"):
+        load_model(str(path))
+
+
+REFUSED = {
+    "llama.expert_count=8": lambda writer: writer.add_expert_count(8),
+    "llama.attention.sliding_window=128": lambda writer: writer.add_sliding_window(128),
+    "llama.attention.causal=False": lambda writer: writer.add_causal_attention(False),
+    "llama.final_logit_softcapping=30.0": lambda writer: writer.add_final_logit_softcapping(30.0),
+    "llama.logit_scale=0.5": lambda writer: writer.add_logit_scale(0.5),
+    "llama.rope.freq_base_swa=5.0": lambda writer: writer.add_float32(
+        "llama.rope.freq_base_swa", 5.0
+    ),
+    "llama.something_new='x'": lambda writer: writer.add_string("llama.something_new", "x"),
+    "elsewhere.key='x'": lambda writer: writer.add_string("elsewhere.key", "x"),
+    "general.type='adapter'": lambda writer: writer.add_type("adapter"),
+    "split.count=2": lambda writer: writer.add_uint16("split.count", 2),
+    "tokenizer.ggml.add_eos_token=True": lambda writer: writer.add_add_eos_token(True),
+    "tokenizer.ggml.add_space_prefix=True": lambda writer: writer.add_add_space_prefix(True),
+    "scaling 'longrope' is not": by_keys(RopeScalingType.LONGROPE, scaling__factor=4.0),
+    "llama.rope.scaling.attn_factor=2.0": by_keys(None, scaling__attn_factor=2.0),
+    "the factor -1.0": by_keys(RopeScalingType.LINEAR, scaling__factor=-1.0),
+    "has no factor": by_keys(RopeScalingType.YARN),
+    "the factor nan": by_keys(RopeScalingType.YARN, scaling__factor=float("nan")),
+}
+
+
+@pytest.mark.parametrize("named", REFUSED)
+def test_a_key_that_is_not_applied_refuses_the_file(tmp_path, pair_folder, cache, named) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, pair_folder / "target", add=REFUSED[named])
+    with pytest.raises(ModelError) as caught:
+        load_model(str(path))
+    said = str(caught.value)
+    assert named in said and "\n" not in said and said.endswith("in the Hugging Face format")
+    assert not (cache / "gguf2").exists()
+
+
+@pytest.mark.parametrize("pre", ["deepseek-llm", "unheard-of", None])
+def test_a_splitting_of_texts_that_is_not_known_refuses_the_file(tmp_path, pair_folder, pre):
+    path = tmp_path / "tiny.gguf"
+    write_gguf(
+        path,
+        pair_folder / "target",
+        without=("tokenizer.ggml.pre",),
+        add=lambda writer: None if pre is None else writer.add_tokenizer_pre(pre),
+    )
+    with pytest.raises(ModelError, match=r"tokenizer\.ggml\.pre"):
+        gguf.read_header(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("blk.0.attn_q.bias", np.ones(32)),
+        ("blk.1.ffn_gate_exps.weight", np.ones((2, 4, 4))),
+        ("rope_factors_long.weight", np.ones(4)),
+        ("token_embd_norm.weight", np.ones(32)),
+        ("rope_freqs.weight", np.zeros(4)),
+        ("rope_freqs.weight", np.ones(3)),
+    ],
+)
+def test_a_tensor_that_is_not_taken_refuses_the_file(tmp_path, pair_folder, cache, name, value):
+    path = tmp_path / "tiny.gguf"
+    write_gguf(
+        path,
+        pair_folder / "target",
+        add=lambda writer: writer.add_tensor(name, value.astype(np.float32), raw_dtype=Kind.F32),
+    )
+    with pytest.raises(ModelError, match=name) as caught:
+        load_model(str(path))
+    assert "\n" not in str(caught.value)
+    assert [one for one in (cache / "gguf2").iterdir() if one.suffix != ".lock"] == []
+
+
+def test_what_changes_no_token_is_no_obstacle(tmp_path, pair_folder) -> None:
+    def add(writer: GGUFWriter) -> None:
+        writer.add_type("model")
+        writer.add_name("Tiny")
+        writer.add_string("general.base_model.0.name", "Base")
+        writer.add_string("quantize.imatrix.file", "im.dat")
+        writer.add_expert_count(0)
+        writer.add_sliding_window(4096)
+        writer.add_key_length(8)
+        writer.add_value_length(8)
+        writer.add_bool("llama.rope.scaling.finetuned", True)
+        writer.add_uint32("tokenizer.ggml.fim_pre_token_id", 3)
+        writer.add_string("tokenizer.chat_template.tool_use", "{{ 1 }}")
+        writer.add_add_space_prefix(False)
+
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, pair_folder / "target", add=add)
+    assert load_model(str(path)).model.config.rope_parameters["rope_type"] == "default"
 
 
 @pytest.fixture
