@@ -2,8 +2,8 @@
 
 A record is one JSON object a line, with a digest of the cell's key and the object as its last
 value. The digest finds what a torn line does not show: a line that was edited, that rotted, or that
-was copied from another cell. A line without a digest is taken as it is. JSON files are a line too;
-those of version 0.2 span several lines."""
+was copied from another cell. A line without a digest is taken as it is. JSON files are a line
+too."""
 
 from __future__ import annotations
 
@@ -165,16 +165,13 @@ def object_of(cell: str, line: bytes) -> bytes:
 
 
 def read_json(path: Path, content: bytes) -> Any:
-    """The value in a JSON file with this content; a further measurement must have a digest. That of
-    version 0.2 is not compared. Raises StoreError for anything else."""
+    """The value in a JSON file with this content; a further measurement must have a digest. Raises
+    StoreError for anything else."""
     try:
         text = object_of(path.parent.name, content)
-        value = from_json(text)
-        has_digest = text is not content or (
-            isinstance(value, dict) and bool(value.pop("digest", ""))
-        )
-        if path.stem in RECORDS and not has_digest:
+        if path.stem in RECORDS and text is content:
             raise ValueError("without its digest")
+        value = from_json(text)
     except ValueError as error:
         complaint = f"{path} is not JSON as the store writes it ({one_line(error)})"
         raise StoreError(f"{complaint}: remove it to write it again") from error
