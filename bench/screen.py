@@ -1,0 +1,372 @@
+"""`python -m bench.screen [KEY=VALUE …]`: accept length and distortion of every rule, expected on
+the drafts of one lossless decode (conf/screen.yaml, docs/screen.md)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from pydantic import NonNegativeInt, PositiveInt
+from rich.table import Table
+
+from bench.commands.command import Options, run_command
+from bench.config.compose import Composer, composer, users_folder
+from bench.config.errors import ConfigError
+from bench.config.help import answered
+from bench.config.section import check_known
+from bench.run.console import console
+from methods.engine.source import ModelError
+from results.metrics.delta import estimate, ratio
+from results.store.errors import one_line
+from results.store.files import check_writable
+
+if TYPE_CHECKING:
+    from bench.commands.open_cell import OpenCell
+    from methods.decode import Limits, Request
+    from methods.method import Method
+    from methods.screen import Screened
+    from tasks.base import Prompt
+
+LIMIT, LOSSLESS = "tilted", "lossless"
+COLUMNS = (
+    "rule",
+    "setting",
+    "tau",
+    "tau_low",
+    "tau_high",
+    "gain",
+    "gain_low",
+    "gain_high",
+    "distortion",
+    "distortion_low",
+    "distortion_high",
+    "pareto",
+    "prompts",
+    "cycles",
+    "left_out",
+)
+
+
+class Screening(Options):
+    """The command's own options, as conf/screen.yaml explains them."""
+
+    rules: tuple[str, ...] | None
+    check: NonNegativeInt
+    batch: PositiveInt
+    record: Path | None
+    contexts: Path | None
+    top: NonNegativeInt
+    base: tuple[str, ...]
+    settings: dict[str, dict[str, tuple[Any, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One rule with its options.
+
+    overrides  that choose it, `rule=NAME` first.
+    label      the options that tell it from the rule's other settings.
+    """
+
+    rule: str
+    label: str
+    overrides: tuple[str, ...]
+
+
+def listed(options: Screening) -> Iterator[Setting]:
+    """The settings of the rules that are asked for; lossless decoding and the limit always come
+    first. Raises ConfigError for an unknown rule."""
+    asked = options.settings if options.rules is None else options.rules
+    for rule in asked:
+        check_known("rules", rule, options.settings)
+    for rule in dict.fromkeys((LOSSLESS, LIMIT, *asked)):
+        yield from combinations(rule, options.settings[rule])
+
+
+def combinations(rule: str, values: Mapping[str, Sequence[Any]]) -> Iterator[Setting]:
+    """Every combination of the values of a rule's options."""
+    swept = [name for name, tried in values.items() if len(tried) > 1]
+    for combination in product(*values.values()):
+        chosen = dict(zip(values, combination, strict=True))
+        label = ", ".join(f"{name}={chosen[name]:g}" for name in swept)
+        overrides = [f"rule.{name}={value}" for name, value in chosen.items()]
+        yield Setting(rule, label, (f"rule={rule}", *overrides))
+
+
+def named(hydra: Composer, overrides: Sequence[str], options: Screening) -> Iterator[Setting]:
+    """The settings that a command line names by `rule=` and `rule.KEY=`, several with -m, beside
+    lossless decoding and the limit. Raises ConfigError."""
+    yield from combinations(LOSSLESS, {})
+    yield from combinations(LIMIT, options.settings[LIMIT])
+    for point in hydra.command(overrides).points:
+        rule = tuple(line for line in point.overrides if is_of_rule(line))
+        rest = {line for line in point.overrides if not is_of_rule(line)}
+        if swept := rest - set(overrides):
+            raise ConfigError(
+                f"-m {min(swept)}: one screen is one decode; sweep rule and its options alone"
+            )
+        label = ", ".join(line.removeprefix("rule.") for line in rule if line[4] == ".")
+        yield Setting(str(point.config["rule"]["name"]), label, rule)
+
+
+def is_of_rule(line: str) -> bool:
+    """Whether an override chooses the rule or sets one of its options."""
+    return line.lstrip("+").partition("=")[0].partition(".")[0] == "rule"
+
+
+def with_base(overrides: Sequence[str], base: Sequence[str]) -> list[str]:
+    """The overrides behind those of `base` that they leave to it."""
+    keys = {line.partition("=")[0] for line in overrides}
+    drafts = keys & {"drafter", "method"}
+
+    def is_left(line: str) -> bool:
+        key = line.partition("=")[0]
+        return key not in keys and not (drafts and key.startswith("draft"))
+
+    return [*filter(is_left, base), *overrides]
+
+
+@dataclass(slots=True)
+class Result:
+    """What one setting does on the prompts.
+
+    rows      [prompts, 5] float64: expected tokens, expected nats, cycles, emitted tokens of the
+              lossless answer, and those of its first tokens that the prefill gave.
+    left_out  why it was not screened, or has no distortion; empty where it was.
+    """
+
+    setting: Setting
+    rows: np.ndarray[Any, np.dtype[np.float64]]
+    left_out: str = ""
+
+
+def methods_of(
+    opened: OpenCell, rest: Sequence[str], settings: Sequence[Setting]
+) -> tuple[dict[Setting, Method], dict[Setting, str]]:
+    """The method of each setting, on the models of `opened`, and why the others cannot be
+    screened."""
+    methods: dict[Setting, Method] = {}
+    refused: dict[Setting, str] = {}
+    for setting in settings:
+        try:
+            methods[setting] = opened.composed([*rest, *setting.overrides])
+        except (ConfigError, ModelError, ValueError) as error:
+            refused[setting] = one_line(error)
+    return methods, refused
+
+
+def decode(
+    opened: OpenCell, methods: Mapping[Setting, Method], batch: int
+) -> tuple[dict[Setting, list[list[float]]], dict[Setting, str], list[str]]:
+    """Decode the prompts losslessly and put every cycle before the rules.
+
+    Gives for each setting a row per answered prompt (see `Result`), why its numbers are not known,
+    and a line for each prompt that failed. Raises ModelError, TaskError."""
+    from bench.run.answer import answer, stream_name
+    from bench.run.models import NativeMethod
+    from methods.screen import host, screened
+    from results.store.sample import FailedSample
+
+    hosting = host(opened.method, list(methods.values()))
+    rules = {setting: method.rule for setting, method in methods.items()}
+    sums: dict[Setting, dict[str, np.ndarray[Any, np.dtype[np.float64]]]] = {
+        setting: {} for setting in methods
+    }
+    unknown: dict[Setting, str] = {}
+    rows: dict[Setting, list[list[float]]] = {setting: [] for setting in methods}
+    failed: list[str] = []
+
+    def take(requests: Sequence[Request], found: Mapping[Setting, Screened]) -> None:
+        for setting, screen in found.items():
+            if screen.unknown:
+                unknown[setting] = screen.unknown
+            for request, row in zip(requests, screen.rows.numpy(), strict=True):
+                prompt = request.key.rpartition("/")[0]  # all turns but the last part of the key
+                sums[setting][prompt] = sums[setting].get(prompt, 0) + row
+
+    def generate(requests: Sequence[Request], limits: Limits) -> Any:
+        generations, found = screened(hosting, rules, requests, limits)
+        take(requests, found)
+        return generations
+
+    prompts = opened.task.prompts(opened.cell.n, opened.cell.seed)
+    for start in range(0, len(prompts), batch):
+        some = prompts[start : start + batch]
+
+        def stream(prompt: Prompt, turn: int) -> str:
+            return stream_name(opened.cell, opened.task, prompt, turn)
+
+        answers = answer(NativeMethod(hosting), some, opened.limits, stream, decode=generate)
+        for prompt in some:
+            found = answers[prompt.id]
+            if isinstance(found, FailedSample):
+                failed.append(f"{prompt.id}: {found.error}")
+                continue
+            emitted = float(sum(len(turn.output_ids) for turn in found))
+            key = stream(prompt, 0).rpartition("/")[0]
+            for setting in methods:
+                rows[setting].append([*sums[setting][key], emitted, float(len(found))])
+    return rows, unknown, failed
+
+
+def accept_length(sums: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Expected tokens a cycle."""
+    return np.asarray(sums[..., 0] / sums[..., 2])
+
+
+def mean_nats(sums: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Nats a token. The first token of an answer comes from the prefill and loses nothing."""
+    share = (sums[..., 3] - sums[..., 4]) / sums[..., 3]
+    return np.asarray(sums[..., 1] / sums[..., 0] * share)
+
+
+def line_of(result: Result, lossless: Result | None) -> dict[str, Any]:
+    """The row of a setting in screen.csv, without `pareto`."""
+    line: dict[str, Any] = {
+        "rule": result.setting.rule,
+        "setting": result.setting.label,
+        "left_out": result.left_out,
+        "prompts": len(result.rows),
+    }
+    if not len(result.rows):
+        return line
+    line["cycles"] = int(result.rows[:, 2].sum())
+    line |= stated("tau", result.rows, accept_length)
+    if lossless is not None:
+        # over the tokens of lossless decoding on the same drafts
+        both = np.stack([result.rows[:, 0], lossless.rows[:, 0]], 1)
+        line |= stated("gain", both, ratio)
+    if not np.isnan(result.rows[:, 1]).any():
+        line |= stated("distortion", result.rows, mean_nats, log=False)
+    return line
+
+
+def stated(name: str, rows: Any, statistic: Any, log: bool = True) -> dict[str, float | None]:
+    """A value with the ends of its interval, Student's t over prompts."""
+    found = estimate(rows, statistic, log=log)
+    ends = None if found is None else found.interval()
+    return {
+        name: None if found is None else found.value,
+        f"{name}_low": None if ends is None else ends[0],
+        f"{name}_high": None if ends is None else ends[1],
+    }
+
+
+def is_pareto(frame: pd.DataFrame) -> list[bool]:
+    """Of each row whether no other row keeps at least as much with at most its distortion, and more
+    of one of them. The limit and rows without a distortion are not compared."""
+    known = frame[frame["distortion"].notna() & (frame["rule"] != LIMIT)]
+    marks = []
+    for place, row in frame.iterrows():
+        if place not in known.index:
+            marks.append(False)
+            continue
+        others = known.drop(index=place)
+        no_worse = (others["tau"] >= row["tau"]) & (others["distortion"] <= row["distortion"])
+        better = (others["tau"] > row["tau"]) | (others["distortion"] < row["distortion"])
+        marks.append(not (no_worse & better).any())
+    return marks
+
+
+def table_of(results: Sequence[Result]) -> pd.DataFrame:
+    """All settings, the longest accept length first, those that were left out last."""
+    lossless = next((one for one in results if one.setting.rule == LOSSLESS), None)
+    frame = pd.DataFrame([line_of(result, lossless) for result in results])
+    frame = frame.reindex(columns=[name for name in COLUMNS if name != "pareto"])
+    frame.insert(COLUMNS.index("pareto"), "pareto", is_pareto(frame))
+    return frame.sort_values("tau", ascending=False, na_position="last", ignore_index=True)
+
+
+def printed(frame: pd.DataFrame) -> None:
+    """Print the table, and a line for each setting that was left out."""
+    known = frame[frame["tau"].notna()]
+    table = Table("rule", "setting", "τ", "÷ lossless", "D (nats a token)", "Pareto")
+    for row in known.itertuples():
+        table.add_row(
+            str(row.rule),
+            str(row.setting),
+            f"{row.tau:.2f} ± {(row.tau_high - row.tau_low) / 2:.2f}",
+            f"{row.gain:.3f} ± {(row.gain_high - row.gain_low) / 2:.3f}",
+            "—" if pd.isna(row.distortion) else f"{row.distortion:.4f}",
+            "*" if row.pareto else "",
+        )
+    console().print(table)
+    for row in frame[frame["left_out"].fillna("") != ""].itertuples():
+        name = f"{row.rule} {row.setting}".rstrip()
+        console().print(f"- {name}: {row.left_out}", highlight=False, soft_wrap=True)
+
+
+def screen(options: Screening, overrides: Sequence[str], hydra: Composer) -> int:
+    """Screen, write and print. Returns 1 after a prompt that failed."""
+    from bench.commands.open_cell import OpenCell
+
+    if options.check and options.contexts is not None:
+        raise ConfigError("check: needs the models, which contexts= does without; give one of them")
+    given = with_base(overrides, options.base)
+    rest = [line for line in given if line.startswith("-") or not is_of_rule(line)]
+    rest = [line for line in rest if not line.startswith("-")]
+    names_rule = any(is_of_rule(line) for line in overrides)
+    if names_rule and options.rules is not None:
+        raise ConfigError("rules: beside rule=NAME that rule alone is screened; give one of them")
+    settings = list(named(hydra, given, options) if names_rule else listed(options))
+    opened = OpenCell.compose([*rest, f"rule={LOSSLESS}"])
+    check_writable(opened.output, "output.dir")
+    began = time.process_time()
+    methods, refused = methods_of(opened, rest, settings)
+    rows, unknown, failed = decode(opened, methods, options.batch)
+    results = [
+        Result(setting, np.array(rows[setting], float), unknown.get(setting, ""))
+        if setting in rows
+        else Result(setting, np.empty((0, 5)), refused[setting])
+        for setting in settings
+    ]
+    frame = table_of(results)
+    write(frame, opened.output)
+    printed(frame)
+    spent = time.process_time() - began
+    console().print(
+        f"{len(results[0].rows)} prompts, {len(methods)} settings, {spent:.0f} CPU seconds, models "
+        f"loaded; written: {opened.output / 'screen.csv'}, screen.png",
+        soft_wrap=True,
+    )
+    for line in failed:
+        print(f"failed: {line}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def write(frame: pd.DataFrame, folder: Path) -> None:
+    """screen.csv and screen.png."""
+    from plots.screen import draw
+
+    folder.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(folder / "screen.csv", index=False)
+    draw(frame).savefig(folder / "screen.png", dpi=160)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 a prompt failed, 2 the command is wrong."""
+    given = list(sys.argv[1:] if argv is None else argv)
+
+    def body() -> int:
+        if answered("screen", given):
+            return 0
+        with composer(users_folder(given), "screen") as conf:
+            known = conf.point([], resolve=False).config
+            own = [line for line in given if line.partition("=")[0] in known]
+            options = Screening.from_args(conf.point(own, resolve=False).config)
+        rest = [line for line in given if line not in own]
+        with composer(users_folder(given)) as hydra:
+            return screen(options, rest, hydra)
+
+    return run_command(body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
