@@ -6,21 +6,23 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pydantic import NonNegativeInt, PositiveInt
 from rich.table import Table
 
 from bench.commands.command import Options, run_command
 from bench.config.compose import Composer, composer, users_folder
+from bench.config.environment import code_digest
 from bench.config.errors import ConfigError
 from bench.config.help import answered
-from bench.config.section import check_known
+from bench.config.section import check_known, parse
 from bench.run.console import console
 from methods.engine.source import ModelError
 from results.metrics.delta import estimate, ratio
@@ -29,11 +31,14 @@ from results.store.files import check_writable
 
 if TYPE_CHECKING:
     from bench.commands.open_cell import OpenCell
+    from methods.batch import Generation
     from methods.decode import Limits, Request
     from methods.method import Method
+    from methods.rules.base import Rule
     from methods.screen import Screened
     from tasks.base import Prompt
 
+Floats = NDArray[np.float64]
 LIMIT, LOSSLESS = "tilted", "lossless"
 COLUMNS = (
     "rule",
@@ -143,85 +148,146 @@ class Result:
     """
 
     setting: Setting
-    rows: np.ndarray[Any, np.dtype[np.float64]]
+    rows: Floats
     left_out: str = ""
 
 
-def methods_of(
-    opened: OpenCell, rest: Sequence[str], settings: Sequence[Setting]
-) -> tuple[dict[Setting, Method], dict[Setting, str]]:
-    """The method of each setting, on the models of `opened`, and why the others cannot be
-    screened."""
+@dataclass(slots=True)
+class Found:
+    """What all settings do in each request, a turn of a prompt.
+
+    answers  the prompt of each request.
+    emitted  tokens that each emitted.
+    rows     of each setting and request: expected tokens, expected nats, cycles.
+    refused  why a setting was not screened, or why its numbers are not known.
+    failed   a line for each prompt that failed.
+    """
+
+    answers: list[str] = field(default_factory=list)
+    emitted: list[int] = field(default_factory=list)
+    rows: dict[Setting, list[Floats]] = field(default_factory=dict)
+    refused: dict[Setting, str] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    def add(
+        self, answers: Sequence[str], emitted: Sequence[int], screens: Mapping[Setting, Screened]
+    ) -> None:
+        """Take the requests of one decode."""
+        self.answers += answers
+        self.emitted += emitted
+        for setting, screen in screens.items():
+            self.rows.setdefault(setting, []).extend(screen.rows.numpy())
+            if screen.unknown:
+                self.refused[setting] = screen.unknown
+
+    def result(self, setting: Setting) -> Result:
+        """The setting's sums, a row for each prompt."""
+        sums: dict[str, Floats] = {}
+        requests = zip(self.answers, self.emitted, self.rows.get(setting, ()), strict=False)
+        for answer, emitted, row in requests:
+            first = 1.0
+            sums[answer] = sums.get(answer, np.zeros(5)) + np.array([*row, emitted, first])
+        rows = np.array(list(sums.values())) if sums else np.empty((0, 5))
+        return Result(setting, rows, self.refused.get(setting, ""))
+
+
+def decoded(
+    opened: OpenCell, rest: Sequence[str], settings: Sequence[Setting], options: Screening
+) -> Found:
+    """Decode the prompts losslessly and put every cycle before the rules; write what they saw where
+    that is asked for. Raises ModelError, TaskError."""
+    from bench.run.answer import answer, stream_name
+    from bench.run.models import NativeMethod
+    from methods.contexts import Recorder
+    from methods.screen import host, screened
+    from results.store.sample import FailedSample
+
+    found = Found()
     methods: dict[Setting, Method] = {}
-    refused: dict[Setting, str] = {}
     for setting in settings:
         try:
             methods[setting] = opened.composed([*rest, *setting.overrides])
         except (ConfigError, ModelError, ValueError) as error:
-            refused[setting] = one_line(error)
-    return methods, refused
-
-
-def decode(
-    opened: OpenCell, methods: Mapping[Setting, Method], batch: int
-) -> tuple[dict[Setting, list[list[float]]], dict[Setting, str], list[str]]:
-    """Decode the prompts losslessly and put every cycle before the rules.
-
-    Gives for each setting a row per answered prompt (see `Result`), why its numbers are not known,
-    and a line for each prompt that failed. Raises ModelError, TaskError."""
-    from bench.run.answer import answer, stream_name
-    from bench.run.models import NativeMethod
-    from methods.screen import host, screened
-    from results.store.sample import FailedSample
-
+            found.refused[setting] = one_line(error)
     hosting = host(opened.method, list(methods.values()))
     rules = {setting: method.rule for setting, method in methods.items()}
-    sums: dict[Setting, dict[str, np.ndarray[Any, np.dtype[np.float64]]]] = {
-        setting: {} for setting in methods
-    }
-    unknown: dict[Setting, str] = {}
-    rows: dict[Setting, list[list[float]]] = {setting: [] for setting in methods}
-    failed: list[str] = []
+    recorder = None if options.record is None else Recorder(options.top)
 
-    def take(requests: Sequence[Request], found: Mapping[Setting, Screened]) -> None:
-        for setting, screen in found.items():
-            if screen.unknown:
-                unknown[setting] = screen.unknown
-            for request, row in zip(requests, screen.rows.numpy(), strict=True):
-                prompt = request.key.rpartition("/")[0]  # all turns but the last part of the key
-                sums[setting][prompt] = sums[setting].get(prompt, 0) + row
-
-    def generate(requests: Sequence[Request], limits: Limits) -> Any:
-        generations, found = screened(hosting, rules, requests, limits)
-        take(requests, found)
+    def generate(requests: Sequence[Request], limits: Limits) -> list[Generation]:
+        answers = [request.key.rpartition("/")[0] for request in requests]
+        watching = [] if recorder is None else [recorder]
+        if recorder is not None:
+            known = list(dict.fromkeys([*found.answers, *answers]))
+            recorder.begin(requests, [known.index(name) for name in answers])
+        generations, screens = screened(hosting, rules, requests, limits, watching)
+        if recorder is not None:
+            recorder.end(generations)
+        emitted = [len(generation.output_ids) for generation in generations]
+        found.add(answers, emitted, screens)
         return generations
 
+    def stream(prompt: Prompt, turn: int) -> str:
+        return stream_name(opened.cell, opened.task, prompt, turn)
+
     prompts = opened.task.prompts(opened.cell.n, opened.cell.seed)
-    for start in range(0, len(prompts), batch):
-        some = prompts[start : start + batch]
-
-        def stream(prompt: Prompt, turn: int) -> str:
-            return stream_name(opened.cell, opened.task, prompt, turn)
-
+    for start in range(0, len(prompts), options.batch):
+        some = prompts[start : start + options.batch]
         answers = answer(NativeMethod(hosting), some, opened.limits, stream, decode=generate)
-        for prompt in some:
-            found = answers[prompt.id]
-            if isinstance(found, FailedSample):
-                failed.append(f"{prompt.id}: {found.error}")
-                continue
-            emitted = float(sum(len(turn.output_ids) for turn in found))
-            key = stream(prompt, 0).rpartition("/")[0]
-            for setting in methods:
-                rows[setting].append([*sums[setting][key], emitted, float(len(found))])
-    return rows, unknown, failed
+        for name, given in answers.items():
+            if isinstance(given, FailedSample):
+                found.failed.append(f"{name}: {given.error}")
+    if recorder is not None and options.record is not None:
+        recorder.write(options.record, hosting.sampling, opened.limits, **said_of(opened))
+    return found
 
 
-def accept_length(sums: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def said_of(opened: OpenCell) -> dict[str, Any]:
+    """What a file of contexts says of models and task."""
+    cell = opened.cell
+    roles = [role for role in cell.roles if role != "target"]
+    return {
+        "vocab": opened.method.target.vocab_size,
+        "target": cell.pair.target.source,
+        "draft": cell.pair.checkpoint(roles[0]).source if roles else None,
+        "fingerprints": cell.fingerprints(),
+        "task": cell.task.name,
+        "code": code_digest(),
+    }
+
+
+def replayed(
+    file: Path, hydra: Composer, rest: Sequence[str], settings: Sequence[Setting]
+) -> Found:
+    """Put the contexts of a file before the rules. Raises ContextsError."""
+    from methods import registry
+    from methods.contexts import Contexts
+    from methods.rules.base import DraftCapabilities
+
+    contexts, found = Contexts(file), Found()
+    said = contexts.description
+    drafts = DraftCapabilities(
+        "recorded", contexts.has_q, said.sampled, chain=said.chain, distinct=not said.replacement
+    )
+    rules: dict[Setting, Rule] = {}
+    for setting in settings:
+        try:
+            config = hydra.point([*rest, *setting.overrides]).config
+            rule = parse(registry.rule, config, "rule", registry.names("rules")).options
+            rule.check(drafts, contexts.sampling)
+            rules[setting] = contexts.bound(rule)
+        except (ConfigError, ValueError) as error:
+            found.refused[setting] = one_line(error)
+    answers = [str(answer) for answer in contexts.answers]
+    found.add(answers, contexts.emitted, contexts.screened(rules))
+    return found
+
+
+def accept_length(sums: Floats) -> Floats:
     """Expected tokens a cycle."""
     return np.asarray(sums[..., 0] / sums[..., 2])
 
 
-def mean_nats(sums: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def mean_nats(sums: Floats) -> Floats:
     """Nats a token. The first token of an answer comes from the prefill and loses nothing."""
     share = (sums[..., 3] - sums[..., 4]) / sums[..., 3]
     return np.asarray(sums[..., 1] / sums[..., 0] * share)
@@ -286,21 +352,21 @@ def table_of(results: Sequence[Result]) -> pd.DataFrame:
 
 def printed(frame: pd.DataFrame) -> None:
     """Print the table, and a line for each setting that was left out."""
-    known = frame[frame["tau"].notna()]
     table = Table("rule", "setting", "τ", "÷ lossless", "D (nats a token)", "Pareto")
-    for row in known.itertuples():
+    for row in frame[frame["tau"].notna()].to_dict("records"):
+        nats = row["distortion"]
         table.add_row(
-            str(row.rule),
-            str(row.setting),
-            f"{row.tau:.2f} ± {(row.tau_high - row.tau_low) / 2:.2f}",
-            f"{row.gain:.3f} ± {(row.gain_high - row.gain_low) / 2:.3f}",
-            "—" if pd.isna(row.distortion) else f"{row.distortion:.4f}",
-            "*" if row.pareto else "",
+            row["rule"],
+            row["setting"],
+            f"{row['tau']:.2f} ± {(row['tau_high'] - row['tau_low']) / 2:.2f}",
+            f"{row['gain']:.3f} ± {(row['gain_high'] - row['gain_low']) / 2:.3f}",
+            "—" if pd.isna(nats) else f"{nats:.4f}",
+            "*" if row["pareto"] else "",
         )
     console().print(table)
-    for row in frame[frame["left_out"].fillna("") != ""].itertuples():
-        name = f"{row.rule} {row.setting}".rstrip()
-        console().print(f"- {name}: {row.left_out}", highlight=False, soft_wrap=True)
+    for row in frame[frame["left_out"] != ""].to_dict("records"):
+        name = f"{row['rule']} {row['setting']}".rstrip()
+        console().print(f"- {name}: {row['left_out']}", highlight=False, soft_wrap=True)
 
 
 def screen(options: Screening, overrides: Sequence[str], hydra: Composer) -> int:
@@ -316,29 +382,31 @@ def screen(options: Screening, overrides: Sequence[str], hydra: Composer) -> int
     if names_rule and options.rules is not None:
         raise ConfigError("rules: beside rule=NAME that rule alone is screened; give one of them")
     settings = list(named(hydra, given, options) if names_rule else listed(options))
-    opened = OpenCell.compose([*rest, f"rule={LOSSLESS}"])
-    check_writable(opened.output, "output.dir")
     began = time.process_time()
-    methods, refused = methods_of(opened, rest, settings)
-    rows, unknown, failed = decode(opened, methods, options.batch)
-    results = [
-        Result(setting, np.array(rows[setting], float), unknown.get(setting, ""))
-        if setting in rows
-        else Result(setting, np.empty((0, 5)), refused[setting])
-        for setting in settings
-    ]
+    if options.contexts is not None:
+        if options.record is not None:
+            raise ConfigError("record: of a decode, which contexts= does without; give one of them")
+        folder = hydra.settings(rest).output.dir
+        check_writable(folder, "output.dir")
+        found = replayed(options.contexts, hydra, rest, settings)
+    else:
+        opened = OpenCell.compose([*rest, f"rule={LOSSLESS}"])
+        folder = opened.output
+        check_writable(folder, "output.dir")
+        found = decoded(opened, rest, settings, options)
+    results = [found.result(setting) for setting in settings]
     frame = table_of(results)
-    write(frame, opened.output)
+    write(frame, folder)
     printed(frame)
-    spent = time.process_time() - began
     console().print(
-        f"{len(results[0].rows)} prompts, {len(methods)} settings, {spent:.0f} CPU seconds, models "
-        f"loaded; written: {opened.output / 'screen.csv'}, screen.png",
+        f"{len(set(found.answers))} prompts, {len(found.rows)} settings, "
+        f"{time.process_time() - began:.0f} CPU seconds, loading included; written: "
+        f"{folder / 'screen.csv'}, screen.png",
         soft_wrap=True,
     )
-    for line in failed:
+    for line in found.failed:
         print(f"failed: {line}", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if found.failed else 0
 
 
 def write(frame: pd.DataFrame, folder: Path) -> None:

@@ -14,13 +14,14 @@ see the same drafts, so that differences between rules are paired. What is missi
 also changes the text that is drafted next.
 
 A rule with randomness of its own, and one that looks along the path or has no law of a context
-(`Rule.has_law`), is averaged over `DRAWS` draws of its numbers. Where no law is known, nats are
+(`Rule.has_law`), is averaged over draws of its numbers. Where no law is known, nats are
 known only of a lossless rule, by its theorem: 0."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -44,9 +45,14 @@ from methods.rules.lossless import Lossless
 from methods.rules.verification import State, Verification
 from methods.rules.walk import Decision, Walk, walk
 
-DRAWS = 32
+Name = TypeVar("Name", bound=Hashable)
+"""What tells the settings of rules apart."""
+DRAWS, FEW = 32, 8
+"""Draws of a law, and of the path that is kept: a screen has hundreds of cycles."""
 SCREENED_BYTES = 1 << 30
 """Of the float64 laws that are held at once, at most; several arrays of this size live beside."""
+LawOf = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
+"""Contexts (rows, nodes) -> R [M, V] there, and the correction [M] of its entropy, if any."""
 UNREACHED = 1e-9
 """A context that is reached with a smaller probability adds nothing."""
 
@@ -66,13 +72,14 @@ class Expected:
 def expected(rule: Rule, v: Verification, counted: Tensor, random: torch.Generator) -> Expected:
     """What the rule does with this draft. `counted` [B, N] bool: a token can be emitted behind the
     node."""
-    if not has_known_law(rule, v):
-        kept = _kept_share(rule, v, random)
-        tokens = (kept * counted).sum(1)
-        return Expected(tokens, torch.zeros_like(tokens) if rule.is_lossless(v.sampling) else None)
+    lossless = rule.is_lossless(v.sampling)
+    if not has_known_law(rule, v) or (lossless and rule.has_own_randomness()):
+        u = torch.rand((FEW, *v.u.shape), generator=random).to(v.u)
+        tokens = (_kept_share(rule, v, u) * counted).sum(1)
+        return Expected(tokens, torch.zeros_like(tokens) if lossless else None)
     if rule.has_own_randomness():
         u = torch.rand((DRAWS, *v.u.shape), generator=random).to(v.u)
-        reach = _kept_share(rule, v, random, u) * counted
+        reach = _kept_share(rule, v, u[:FEW]) * counted
 
         def law(rows: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor | None]:
             return averaged(rule, v, u, rows, nodes)
@@ -130,12 +137,8 @@ def _drawn_keep_probability(rule: Rule, v: Verification) -> Tensor:
     return kept * v.draft.valid
 
 
-def _kept_share(
-    rule: Rule, v: Verification, random: torch.Generator, u: Tensor | None = None
-) -> Tensor:
-    """[B, N] float64: the share of `DRAWS` draws in which each node is kept."""
-    if u is None:
-        u = torch.rand((DRAWS, *v.u.shape), generator=random).to(v.u)
+def _kept_share(rule: Rule, v: Verification, u: Tensor) -> Tensor:
+    """[B, N] float64: the share of the draws `u` [D, B, N] in which each node is kept."""
     total = torch.zeros(v.u.shape, dtype=torch.float64, device=v.u.device)
     for numbers in u:
         drawn = with_u(v, numbers)
@@ -144,10 +147,9 @@ def _kept_share(
     return total / len(u)
 
 
-def _weighed(v: Verification, reach: Tensor, law: object) -> Expected:
+def _weighed(v: Verification, reach: Tensor, law: LawOf) -> Expected:
     """Sum KL(R || p) over the contexts, each weighted by `reach` [B, N], in pieces that fit the
-    memory; `law(rows, nodes)` gives R [M, V] there and the correction of its entropy."""
-    assert callable(law)
+    memory."""
     nats = torch.zeros(len(reach), dtype=torch.float64, device=reach.device)
     rows, nodes = (reach > UNREACHED).nonzero(as_tuple=True)
     width = max(1, SCREENED_BYTES // (8 * v.logits.shape[-1]))
@@ -199,18 +201,24 @@ def host(lossless: Method, rules: Sequence[Method]) -> Method:
 
 
 def screened(
-    lossless: Method, rules: Mapping[str, Rule], requests: Sequence[Request], limits: Limits
-) -> tuple[list[Generation], dict[str, Screened]]:
-    """Decode a batch by `lossless` (see `host`) and put each cycle before every rule.
+    lossless: Method,
+    rules: Mapping[Name, Rule],
+    requests: Sequence[Request],
+    limits: Limits,
+    others: Sequence[Observer] = (),
+) -> tuple[list[Generation], dict[Name, Screened]]:
+    """Decode a batch by `lossless` (see `host`) and put each cycle before every rule; `others`
+    watch it too.
 
     Gives the generations and, for each rule, what it does in each request. Raises TooLong."""
     screen = Screen(rules, requests, limits, lossless.target.device)
-    generations = generate(lossless, requests, replace(limits, shrink=True), observers=[screen])
-    return generations, screen.of(generations)
+    observers = [screen, *others]
+    generations = generate(lossless, requests, replace(limits, shrink=True), observers=observers)
+    return generations, screen.of([len(generation.committed) for generation in generations])
 
 
 @dataclass
-class Screen(Observer):
+class Screen(Observer, Generic[Name]):
     """Puts each cycle of a lossless decode before every rule.
 
     rules     name -> bound rule.
@@ -218,16 +226,16 @@ class Screen(Observer):
     limits    where an answer ends.
     """
 
-    rules: Mapping[str, Rule]
+    rules: Mapping[Name, Rule]
     requests: Sequence[Request]
     limits: Limits
     device: torch.device
-    unknown: dict[str, str] = field(default_factory=dict)
+    unknown: dict[Name, str] = field(default_factory=dict)
     _left: Tensor = field(init=False)
     _ends: Tensor = field(init=False)
-    _states: dict[str, State] = field(default_factory=dict)
+    _states: dict[Name, State] = field(default_factory=dict)
     _owners: list[Tensor] = field(default_factory=list)
-    _values: dict[str, list[Tensor]] = field(init=False)
+    _values: dict[Name, list[Tensor]] = field(init=False)
     _random: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -270,11 +278,10 @@ class Screen(Observer):
                 self._states[name][key][places] = values
         self._advance(v, path, token, counted, places)
 
-    def of(self, generations: Sequence[Generation]) -> dict[str, Screened]:
-        """What each rule does in each of the decode's answers; cycles behind an end are left
-        out."""
+    def of(self, cycles: Sequence[int]) -> dict[Name, Screened]:
+        """What each rule does in each request, which took so many `cycles`; what comes behind its
+        end is left out."""
         owners = torch.cat(self._owners).cpu() if self._owners else torch.zeros(0).long()
-        cycles = [len(generation.committed) for generation in generations]
         found = {}
         for name, values in self._values.items():
             table = torch.cat(values) if values else torch.zeros(0, 2, dtype=torch.float64)

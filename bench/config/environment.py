@@ -119,7 +119,7 @@ def environment(
         "accelerator": _accelerator(device),
         "parallel": dict(spread),
         "git": checked_out(),
-        "code": _code(),
+        "code": code_digest(),
         "models": dict(models),
         "dequantised": dict(dequantised),
         "variables": {
@@ -143,7 +143,7 @@ def _lock() -> str | None:
 
 
 @cache
-def _code() -> str:
+def code_digest() -> str:
     """`sha256:…` of what decides a result: the Python and YAML files of `DECIDE`, by name and
     content. Two commits that differ in reports, plots, tests or pages alone share it."""
     digest = hashlib.sha256()

@@ -1,0 +1,145 @@
+"""What a rule is expected to do in a cycle, beside what it does there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from methods import registry, screen
+from methods.batch import Generation
+from methods.decode import Limits, Observer, Request, generate
+from methods.distortion import LawRecorder
+from methods.method import Method, build_method
+from methods.rules.base import Rule
+from methods.rules.lossless import Lossless
+from methods.rules.walk import Decision
+from methods.sampling import Sampling
+from methods.screen import Screen, expected, host, screened
+from tests.helpers.rule_cases import random_case
+from tests.helpers.tiny_heads import OPTIONS, model_for
+from tests.helpers.tiny_models import VOCAB, language_model, prompts
+
+LIMITS = Limits(40, frozenset(range(0, VOCAB, 16)))
+"""Answers of an untrained target end at one token in 16."""
+
+
+def method_of(drafter: str, sampling: Sampling, rule: Rule) -> Method:
+    target = language_model(layers=3)
+    options = OPTIONS.get(drafter, {})
+    drafts = registry.drafter(drafter)(**options)
+    return build_method(target, model_for(drafter, target), drafts, rule, sampling, 4)
+
+
+def requests(number: int) -> list[Request]:
+    texts = (prompts(6) * number)[:number]
+    return [Request(ids, f"0/screen/{place}") for place, ids in enumerate(texts)]
+
+
+def watched(method: Method, asked: list[Request]) -> tuple[list[Generation], torch.Tensor]:
+    """The rule's own decode, with what it was expected to do in its cycles: tokens, nats, cycles
+    of each request."""
+    own = Screen({"own": method.rule}, asked, LIMITS, method.target.device)
+    laws = LawRecorder(method, LIMITS)
+    observers: list[Observer] = [own, laws]
+    generations = generate(method, asked, LIMITS, observers=observers)
+    laws.add_to(generations)
+    return generations, own.of([len(one.committed) for one in generations])["own"].rows
+
+
+RULES = [
+    ("lossless", "model", {}),
+    ("lossless", "eagle3", {}),
+    ("mars_sampling", "eagle3", {}),
+    ("random", "eagle3", {"rate": 0.6}),
+    ("threshold", "eagle3", {"single": 0.01}),
+    ("tilted", "eagle3", {"lam": 0.3}),
+    ("tilted", "model", {"lam": 0.3}),
+    ("cactus", "model", {}),
+    ("ensemble", "model", {"w": 0.7, "w_first": 0.2}),
+    ("block", "model", {}),
+]
+
+
+def rule_of(name: str, options: dict[str, Any]) -> Rule:
+    if name == "mars_sampling":
+        return registry.rule("mars")(variant="sampling", theta=0.5)
+    return registry.rule(name)(**options)
+
+
+@pytest.mark.parametrize(("rule", "drafter", "options"), RULES)
+def test_what_is_expected_is_what_comes_on_average(
+    rule: str, drafter: str, options: dict[str, Any]
+) -> None:
+    """Given the drafts, the tokens and nats of each cycle scatter around those expected; ends of
+    answers fall into many cycles."""
+    method = method_of(drafter, Sampling(1.0), rule_of(rule, options))
+    generations, rows = watched(method, requests(96))
+    tokens = torch.tensor([sum(one.committed) for one in generations], dtype=torch.float64)
+    apart = tokens - rows[:, 0]
+    assert rows[:, 2].tolist() == [len(one.committed) for one in generations]
+    assert abs(float(apart.mean() / (apart.std() / len(apart) ** 0.5))) < 3.5
+    nats = torch.tensor(
+        [one.divergence.nats for one in generations if one.divergence], dtype=torch.float64
+    )
+    lost = nats - rows[:, 1]
+    if nats.max() < 1e-6:
+        assert rows[:, 1].max() < 1e-6
+    else:
+        assert abs(float(lost.mean() / (lost.std() / len(lost) ** 0.5))) < 3.5
+
+
+@pytest.mark.parametrize(("rule", "drafter"), [("lossless", "eagle3"), ("mars", "model")])
+def test_at_temperature_0_what_is_expected_is_what_comes(rule: str, drafter: str) -> None:
+    method = method_of(drafter, Sampling(0.0), registry.rule(rule)())
+    generations, rows = watched(method, requests(12))
+    assert rows[:, 0].tolist() == [sum(one.committed) for one in generations]
+
+
+def test_nothing_counts_behind_the_last_token() -> None:
+    """A rule that keeps everything is expected to emit what there is room for."""
+    method = method_of("model", Sampling(0.0), registry.rule("random")(rate=1.0))
+    never = Limits(6, frozenset())
+    own = Screen({"own": method.rule}, requests(4), never, method.target.device)
+    generations = generate(method, requests(4), never, observers=[own])
+    assert [one.committed for one in generations] == [[5]] * 4
+    assert (
+        own.of([len(one.committed) for one in generations])["own"].rows[:, 0].tolist() == [5.0] * 4
+    )
+
+
+def test_all_rules_see_the_drafts_of_the_lossless_decode() -> None:
+    lossless = method_of("eagle3", Sampling(1.0), Lossless())
+    others = [method_of("eagle3", Sampling(1.0), Lossless(q_mode="draft"))]
+    plain = generate(lossless, requests(6), LIMITS)
+    rules = {"lossless": lossless.rule, "q": others[0].rule}
+    generations, found = screened(host(lossless, others), rules, requests(6), LIMITS)
+    assert [one.output_ids for one in generations] == [one.output_ids for one in plain]
+    assert found["lossless"].rows[:, 1].abs().max() < 1e-6
+    assert (found["q"].rows[:, 1] > 1e-3).all()
+
+
+class Hidden(Lossless):
+    """Its decisions depend on a draw that it does not declare."""
+
+    def decide(self, v: Any) -> Decision:
+        return Decision(torch.rand(v.u.shape) < 0.5)
+
+
+def test_a_rule_that_hides_its_randomness_has_no_numbers() -> None:
+    lossless = method_of("eagle3", Sampling(1.0), Lossless())
+    _, found = screened(host(lossless, []), {"hidden": Hidden()}, requests(2), LIMITS)
+    assert "does not declare" in found["hidden"].unknown
+
+
+def test_pieces_give_the_numbers_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    v = random_case(3, Sampling(1.0), sampled=False, tree=True)
+    rule = registry.rule("mars")(variant="sampling", theta=0.5)
+    counted = v.draft.valid
+    whole = expected(rule, v, counted, torch.Generator())
+    monkeypatch.setattr(screen, "SCREENED_BYTES", 8 * v.logits.shape[-1] * 2)
+    pieces = expected(rule, v, counted, torch.Generator())
+    assert whole.nats is not None and pieces.nats is not None
+    assert torch.allclose(whole.nats, pieces.nats, atol=1e-12)
+    assert torch.equal(whole.tokens, pieces.tokens)
