@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -22,23 +22,26 @@ from bench.config.compose import Composer, composer, users_folder
 from bench.config.environment import code_digest
 from bench.config.errors import ConfigError
 from bench.config.help import answered
+from bench.config.paths import portable
 from bench.config.section import check_known, parse
 from bench.run.console import console
+from methods.batch import Generation
 from methods.engine.source import ModelError
 from results.metrics.delta import estimate, ratio
-from results.store.errors import one_line
+from results.store.errors import StoreError, one_line
 from results.store.files import check_writable
 
 if TYPE_CHECKING:
-    from bench.commands.open_cell import OpenCell
-    from methods.batch import Generation
+    from bench.config.cell import Cell
     from methods.decode import Limits, Request
     from methods.method import Method
     from methods.rules.base import Rule
     from methods.screen import Screened
+    from results.metrics.cost import Profile
     from tasks.base import Prompt
 
 Floats = NDArray[np.float64]
+PLAIN_CYCLE = Generation(committed=[1], nodes=[0], levels=[0])
 LIMIT, LOSSLESS = "tilted", "lossless"
 COLUMNS = (
     "rule",
@@ -53,6 +56,9 @@ COLUMNS = (
     "distortion_low",
     "distortion_high",
     "pareto",
+    "speed_modelled",
+    "tau_decoded",
+    "distortion_decoded",
     "prompts",
     "cycles",
     "left_out",
@@ -161,6 +167,8 @@ class Found:
     rows     of each setting and request: expected tokens, expected nats, cycles.
     refused  why a setting was not screened, or why its numbers are not known.
     failed   a line for each prompt that failed.
+    generations  of the lossless decode, of each request; none of a replay.
+    cells    the cell of each setting; none of a replay.
     """
 
     answers: list[str] = field(default_factory=list)
@@ -168,6 +176,8 @@ class Found:
     rows: dict[Setting, list[Floats]] = field(default_factory=dict)
     refused: dict[Setting, str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
+    cells: dict[Setting, Cell] = field(default_factory=dict)
 
     def add(
         self, answers: Sequence[str], emitted: Sequence[int], screens: Mapping[Setting, Screened]
@@ -191,25 +201,27 @@ class Found:
         return Result(setting, rows, self.refused.get(setting, ""))
 
 
-def decoded(
-    opened: OpenCell, rest: Sequence[str], settings: Sequence[Setting], options: Screening
-) -> Found:
+def decoded(rest: Sequence[str], settings: Sequence[Setting], options: Screening) -> Found:
     """Decode the prompts losslessly and put every cycle before the rules; write what they saw where
     that is asked for. Raises ModelError, TaskError."""
-    from bench.run.answer import answer, stream_name
-    from bench.run.models import NativeMethod
+    from bench.commands.one_cell import open_cell
+    from bench.run.answer import answer, limits_of, stream_name
+    from bench.run.models import ModelPool, NativeMethod
     from methods.contexts import Recorder
     from methods.screen import host, screened
     from results.store.sample import FailedSample
 
-    found = Found()
+    found, pool = Found(), ModelPool()
+    cell, lossless = open_cell([*rest, f"rule={LOSSLESS}"], pool)
+    task = cell.load_task()
+    limits = limits_of(cell, lossless.target, task)
     methods: dict[Setting, Method] = {}
     for setting in settings:
         try:
-            methods[setting] = opened.composed([*rest, *setting.overrides])
+            found.cells[setting], methods[setting] = open_cell([*rest, *setting.overrides], pool)
         except (ConfigError, ModelError, ValueError) as error:
             found.refused[setting] = one_line(error)
-    hosting = host(opened.method, list(methods.values()))
+    hosting = host(lossless, list(methods.values()))
     rules = {setting: method.rule for setting, method in methods.items()}
     recorder = None if options.record is None else Recorder(options.top)
 
@@ -224,31 +236,31 @@ def decoded(
             recorder.end(generations)
         emitted = [len(generation.output_ids) for generation in generations]
         found.add(answers, emitted, screens)
+        found.generations += generations
         return generations
 
     def stream(prompt: Prompt, turn: int) -> str:
-        return stream_name(opened.cell, opened.task, prompt, turn)
+        return stream_name(cell, task, prompt, turn)
 
-    prompts = opened.task.prompts(opened.cell.n, opened.cell.seed)
+    prompts = task.prompts(cell.n, cell.seed)
     for start in range(0, len(prompts), options.batch):
         some = prompts[start : start + options.batch]
-        answers = answer(NativeMethod(hosting), some, opened.limits, stream, decode=generate)
+        answers = answer(NativeMethod(hosting), some, limits, stream, decode=generate)
         for name, given in answers.items():
             if isinstance(given, FailedSample):
                 found.failed.append(f"{name}: {given.error}")
     if recorder is not None and options.record is not None:
-        recorder.write(options.record, hosting.sampling, opened.limits, **said_of(opened))
+        recorder.write(options.record, hosting.sampling, limits, **said_of(cell, lossless))
     return found
 
 
-def said_of(opened: OpenCell) -> dict[str, Any]:
+def said_of(cell: Cell, method: Method) -> dict[str, Any]:
     """What a file of contexts says of models and task."""
-    cell = opened.cell
     roles = [role for role in cell.roles if role != "target"]
     return {
-        "vocab": opened.method.target.vocab_size,
-        "target": cell.pair.target.source,
-        "draft": cell.pair.checkpoint(roles[0]).source if roles else None,
+        "vocab": method.target.vocab_size,
+        "target": portable(cell.pair.target.source),
+        "draft": portable(cell.pair.checkpoint(roles[0]).source) if roles else None,
         "fingerprints": cell.fingerprints(),
         "task": cell.task.name,
         "code": code_digest(),
@@ -282,6 +294,58 @@ def replayed(
     return found
 
 
+def speeds(found: Found, profile: Profile) -> dict[Setting, float]:
+    """Seconds of plain decoding a token ÷ those of each setting, on the machine of a cost profile,
+    prompts left out: what one of its cycles takes, over the tokens it is expected to emit. A setting
+    whose rule or drafter the profile does not price has none."""
+    from bench.run.cost_clock import Clocks
+    from results.store.sample import Sample
+
+    speeds: dict[Setting, float] = {}
+    for setting, cell in found.cells.items():
+        try:
+            clocks = Clocks.of(profile, cell.record())
+            cycles = sum(
+                float(clocks.own.cycles(cast(Sample, generation)).sum())
+                for generation in found.generations
+            )
+        except StoreError:
+            continue
+        plain = float(clocks.base.cycles(cast(Sample, PLAIN_CYCLE)).sum())
+        tokens = sum(float(row[0]) for row in found.rows[setting])
+        speeds[setting] = plain * tokens / cycles
+    return speeds
+
+
+def checked(
+    hydra: Composer, rest: Sequence[str], settings: Sequence[Setting]
+) -> dict[Setting, dict[str, float | None]]:
+    """τ and D of the settings decoded by themselves, as `python -m bench` does it."""
+    from bench.run.session import Session
+
+    points = [hydra.point([*rest, *setting.overrides, "timed=0"]) for setting in settings]
+    session = Session(points[0].settings)
+    cells = [point.cell for point in points]
+    session.check(cells)
+    session.complete(cells)
+    session.print_failures(cells)
+    found: dict[Setting, dict[str, float | None]] = {}
+    for setting, cell in zip(settings, cells, strict=True):
+        summary = session.compared(cell)
+        if summary is not None:
+            found[setting] = {name: summary.value(name) for name in ("tau", "distortion")}
+    return found
+
+
+def best(results: Sequence[Result], frame: pd.DataFrame, number: int) -> list[Setting]:
+    """Lossless decoding, and the settings of the Pareto set with the largest modelled speed, or
+    accept length where none is modelled."""
+    by_name = {(one.setting.rule, one.setting.label): one.setting for one in results}
+    rows = frame[frame["pareto"] & (frame["rule"] != LOSSLESS)].head(number)
+    names = [(LOSSLESS, ""), *zip(rows["rule"], rows["setting"], strict=True)]
+    return [by_name[name] for name in names]
+
+
 def accept_length(sums: Floats) -> Floats:
     """Expected tokens a cycle."""
     return np.asarray(sums[..., 0] / sums[..., 2])
@@ -293,13 +357,16 @@ def mean_nats(sums: Floats) -> Floats:
     return np.asarray(sums[..., 1] / sums[..., 0] * share)
 
 
-def line_of(result: Result, lossless: Result | None) -> dict[str, Any]:
+def line_of(
+    result: Result, lossless: Result | None, speeds: Mapping[Setting, float]
+) -> dict[str, Any]:
     """The row of a setting in screen.csv, without `pareto`."""
     line: dict[str, Any] = {
         "rule": result.setting.rule,
         "setting": result.setting.label,
         "left_out": result.left_out,
         "prompts": len(result.rows),
+        "speed_modelled": speeds.get(result.setting),
     }
     if not len(result.rows):
         return line
@@ -341,38 +408,57 @@ def is_pareto(frame: pd.DataFrame) -> list[bool]:
     return marks
 
 
-def table_of(results: Sequence[Result]) -> pd.DataFrame:
-    """All settings, the longest accept length first, those that were left out last."""
+def table_of(results: Sequence[Result], speeds: Mapping[Setting, float]) -> pd.DataFrame:
+    """All settings, the largest modelled speed or accept length first, those that were left out
+    last."""
     lossless = next((one for one in results if one.setting.rule == LOSSLESS), None)
-    frame = pd.DataFrame([line_of(result, lossless) for result in results])
+    frame = pd.DataFrame([line_of(result, lossless, speeds) for result in results])
     frame = frame.reindex(columns=[name for name in COLUMNS if name != "pareto"])
     frame.insert(COLUMNS.index("pareto"), "pareto", is_pareto(frame))
-    return frame.sort_values("tau", ascending=False, na_position="last", ignore_index=True)
+    by = ["speed_modelled", "tau"] if speeds else ["tau"]
+    return frame.sort_values(by, ascending=False, kind="stable", ignore_index=True)
 
 
 def printed(frame: pd.DataFrame) -> None:
-    """Print the table, and a line for each setting that was left out."""
-    table = Table("rule", "setting", "τ", "÷ lossless", "D (nats a token)", "Pareto")
+    """Print the table, and why settings were left out: a line for each rule and reason."""
+    further = {
+        "speed_modelled": ("÷ plain, modelled", ".2f"),
+        "tau_decoded": ("τ decoded", ".2f"),
+        "distortion_decoded": ("D decoded", ".4f"),
+    }
+    shown = {name: title for name, (title, _) in further.items() if frame[name].notna().any()}
+    heads = ("rule", "setting", "τ", "÷ lossless", "D (nats a token)", "Pareto")
+    table = Table(*heads, *shown.values())
     for row in frame[frame["tau"].notna()].to_dict("records"):
-        nats = row["distortion"]
         table.add_row(
             row["rule"],
             row["setting"],
-            f"{row['tau']:.2f} ± {(row['tau_high'] - row['tau_low']) / 2:.2f}",
-            f"{row['gain']:.3f} ± {(row['gain_high'] - row['gain_low']) / 2:.3f}",
-            "—" if pd.isna(nats) else f"{nats:.4f}",
+            with_half(row, "tau", ".2f"),
+            with_half(row, "gain", ".3f"),
+            number(row["distortion"], ".4f"),
             "*" if row["pareto"] else "",
+            *(number(row[name], further[name][1]) for name in shown),
         )
     console().print(table)
-    for row in frame[frame["left_out"] != ""].to_dict("records"):
-        name = f"{row['rule']} {row['setting']}".rstrip()
-        console().print(f"- {name}: {row['left_out']}", highlight=False, soft_wrap=True)
+    left_out = frame[frame["left_out"] != ""]
+    for (rule, reason), rows in left_out.groupby(["rule", "left_out"], sort=False):
+        settings = f" ({len(rows)} settings)" if len(rows) > 1 else ""
+        console().print(f"- {rule}{settings}: {reason}", highlight=False, soft_wrap=True)
+
+
+def number(value: float, form: str) -> str:
+    """A number, or a dash where it is not known."""
+    return "—" if pd.isna(value) else format(value, form)
+
+
+def with_half(row: Mapping[Any, Any], name: str, form: str) -> str:
+    """A value ± half of its interval."""
+    half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+    return f"{number(row[name], form)} ± {number(half, form)}"
 
 
 def screen(options: Screening, overrides: Sequence[str], hydra: Composer) -> int:
     """Screen, write and print. Returns 1 after a prompt that failed."""
-    from bench.commands.open_cell import OpenCell
-
     if options.check and options.contexts is not None:
         raise ConfigError("check: needs the models, which contexts= does without; give one of them")
     given = with_base(overrides, options.base)
@@ -382,20 +468,26 @@ def screen(options: Screening, overrides: Sequence[str], hydra: Composer) -> int
     if names_rule and options.rules is not None:
         raise ConfigError("rules: beside rule=NAME that rule alone is screened; give one of them")
     settings = list(named(hydra, given, options) if names_rule else listed(options))
+    settings_of = hydra.settings(rest)
+    folder = settings_of.output.dir
+    check_writable(folder, "output.dir")
     began = time.process_time()
     if options.contexts is not None:
-        if options.record is not None:
-            raise ConfigError("record: of a decode, which contexts= does without; give one of them")
-        folder = hydra.settings(rest).output.dir
-        check_writable(folder, "output.dir")
+        if options.record is not None or settings_of.cost is not None:
+            raise ConfigError(
+                "contexts: replaces the decode, of which record= and cost= are; give one of them"
+            )
         found = replayed(options.contexts, hydra, rest, settings)
     else:
-        opened = OpenCell.compose([*rest, f"rule={LOSSLESS}"])
-        folder = opened.output
-        check_writable(folder, "output.dir")
-        found = decoded(opened, rest, settings, options)
+        found = decoded(rest, settings, options)
     results = [found.result(setting) for setting in settings]
-    frame = table_of(results)
+    modelled = {} if settings_of.cost is None else speeds(found, settings_of.cost)
+    frame = table_of(results, modelled)
+    if options.check:
+        for setting, values in checked(hydra, rest, best(results, frame, options.check)).items():
+            is_row = (frame["rule"] == setting.rule) & (frame["setting"] == setting.label)
+            for name, value in values.items():
+                frame.loc[is_row, f"{name}_decoded"] = value
     write(frame, folder)
     printed(frame)
     console().print(
