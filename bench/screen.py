@@ -295,9 +295,9 @@ def replayed(
 
 
 def speeds(found: Found, profile: Profile) -> dict[Setting, float]:
-    """Seconds of plain decoding a token ÷ those of each setting, on the machine of a cost profile,
-    prompts left out: what one of its cycles takes, over the tokens it is expected to emit. A setting
-    whose rule or drafter the profile does not price has none."""
+    """Seconds per token of plain decoding ÷ those of each setting, on the machine of a cost
+    profile, without the prompt: its cycles' seconds over the tokens they are expected to emit. None
+    for a setting whose rule or drafter the profile does not price."""
     from bench.run.cost_clock import Clocks
     from results.store.sample import Sample
 
@@ -402,9 +402,11 @@ def is_pareto(frame: pd.DataFrame) -> list[bool]:
             marks.append(False)
             continue
         others = known.drop(index=place)
+        equal = (others["tau"] == row["tau"]) & (others["distortion"] == row["distortion"])
+        others = others[~equal | (others.index < place)]  # of equal ones the first
         no_worse = (others["tau"] >= row["tau"]) & (others["distortion"] <= row["distortion"])
         better = (others["tau"] > row["tau"]) | (others["distortion"] < row["distortion"])
-        marks.append(not (no_worse & better).any())
+        marks.append(not (no_worse & (better | equal.reindex(others.index))).any())
     return marks
 
 

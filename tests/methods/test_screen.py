@@ -53,7 +53,7 @@ RULES = [
     ("lossless", "eagle3", {}),
     ("mars_sampling", "eagle3", {}),
     ("random", "eagle3", {"rate": 0.6}),
-    ("threshold", "eagle3", {"single": 0.01}),
+    ("typical", "eagle3", {}),
     ("tilted", "eagle3", {"lam": 0.3}),
     ("tilted", "model", {"lam": 0.3}),
     ("cactus", "model", {}),
@@ -75,18 +75,18 @@ def test_what_is_expected_is_what_comes_on_average(
     """Given the drafts, the tokens and nats of each cycle scatter around those expected; ends of
     answers fall into many cycles."""
     method = method_of(drafter, Sampling(1.0), rule_of(rule, options))
-    generations, rows = watched(method, requests(96))
+    generations, rows = watched(method, requests(64))
     tokens = torch.tensor([sum(one.committed) for one in generations], dtype=torch.float64)
     apart = tokens - rows[:, 0]
     assert rows[:, 2].tolist() == [len(one.committed) for one in generations]
     assert abs(float(apart.mean() / (apart.std() / len(apart) ** 0.5))) < 3.5
-    nats = torch.tensor(
-        [one.divergence.nats for one in generations if one.divergence], dtype=torch.float64
-    )
-    lost = nats - rows[:, 1]
-    if nats.max() < 1e-6:
+    nats = [one.divergence.nats for one in generations if one.divergence is not None]
+    if not method.rule.has_law() and not method.rule.is_lossless(method.sampling):
+        assert rows[rows[:, 2] > 0, 1].isnan().all()
+    elif max(nats) < 1e-6:
         assert rows[:, 1].max() < 1e-6
     else:
+        lost = torch.tensor(nats, dtype=torch.float64) - rows[:, 1]
         assert abs(float(lost.mean() / (lost.std() / len(lost) ** 0.5))) < 3.5
 
 
@@ -117,7 +117,7 @@ def test_all_rules_see_the_drafts_of_the_lossless_decode() -> None:
     generations, found = screened(host(lossless, others), rules, requests(6), LIMITS)
     assert [one.output_ids for one in generations] == [one.output_ids for one in plain]
     assert found["lossless"].rows[:, 1].abs().max() < 1e-6
-    assert (found["q"].rows[:, 1] > 1e-3).all()
+    assert found["q"].rows[:, 1].sum() > 1
 
 
 class Hidden(Lossless):

@@ -1,0 +1,83 @@
+"""`python -m bench.screen`: one decode, every rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bench.config.paths import CONF
+from bench.config.section import parse
+from bench.screen import Screening, is_pareto, main
+from methods import user_yaml
+
+
+def screened(folder: Path, *words: str) -> pd.DataFrame:
+    assert main(["n=3", "decoding.max_new_tokens=12", f"output.dir={folder}", *words]) == 0
+    return pd.read_csv(folder / "screen.csv", keep_default_na=False, na_values=[""])
+
+
+def test_a_screen_and_its_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "contexts.safetensors"
+    live = screened(tmp_path, "rules=[mars,near_top]", f"record={file}", "top=0")
+    lossless = live[live["rule"] == "lossless"].iloc[0]
+    assert lossless["gain"] == 1 and abs(lossless["distortion"]) < 1e-9
+    assert 1 < lossless["tau"] < 7 and lossless["tau_low"] < lossless["tau"] < lossless["tau_high"]
+    assert set(live["rule"]) == {"lossless", "tilted", "mars", "near_top"}
+    left_out = live[live["tau"].isna()]
+    assert (
+        set(left_out["rule"]) == {"near_top"} and left_out["left_out"].str.contains("chains").all()
+    )
+    assert (tmp_path / "screen.png").stat().st_size > 10_000
+    again = screened(tmp_path / "again", "rules=[mars,near_top]", f"contexts={file}")
+    columns = ["tau", "gain", "distortion"]
+    assert (live[columns] - again[columns]).abs().max().max() < 1e-4
+    assert str(file.parent) not in capsys.readouterr().err
+
+
+def test_settings_of_one_rule_and_the_best_decoded(tmp_path: Path) -> None:
+    found = screened(tmp_path, "-m", "rule=mars_sampling", "rule.theta=0.5,1", "check=1")
+    own = found[found["rule"] == "mars"]
+    assert list(own["setting"]) == ["theta=0.5", "theta=1"]
+    strict, lossless = (found[found["rule"] == name].iloc[-1] for name in ("mars", "lossless"))
+    assert strict["tau"] == pytest.approx(lossless["tau"])  # theta = 1 never relaxes
+    decoded = found[found["tau_decoded"].notna()]
+    assert "lossless" in set(decoded["rule"]) and len(decoded) == 2
+
+
+def test_the_pareto_set() -> None:
+    """By hand: b beats c, a is alone at its distortion, of the equal d and e the first counts."""
+    rows = [("a", 1.0, 0.0), ("b", 3.0, 0.2), ("c", 2.0, 0.3), ("d", 4.0, 0.4), ("e", 4.0, 0.4)]
+    rows += [("tilted", 9.0, 0.0), ("f", 9.0, None)]
+    frame = pd.DataFrame(rows, columns=["rule", "tau", "distortion"])
+    assert is_pareto(frame) == [True, True, False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["rules=[marz]"], "rules=marz: unknown"),
+        (["-m", "task=mini_gsm,mini_chat", "rule=mars"], "one screen is one decode"),
+        (["rules=[mars]", "rule=mars"], "give one of them"),
+        (["contexts=/none.safetensors", "check=2"], "needs the models"),
+        (["contexts=/none.safetensors", "record=x"], "give one of them"),
+        (["contexts=/none.safetensors"], "/none.safetensors: cannot be read"),
+        (["nn=3"], "nn"),
+        (["batch=0"], "batch=0"),
+    ],
+)
+def test_a_wrong_command_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
+    assert main([f"output.dir={tmp_path}", *words]) == 2
+    printed = capsys.readouterr().err.strip().splitlines()
+    assert len(printed) == 1 and complaint in printed[0]
+
+
+def test_every_rule_of_the_checkout_is_tried() -> None:
+    """A rule's YAML that nobody listed would be left out in silence."""
+    known = user_yaml.mapping(CONF / "screen.yaml")
+    options = parse(Screening, {**known, "rules": None}, "")
+    rules = {file.stem for file in (CONF / "rule").glob("*.yaml")}
+    assert rules == set(options.settings)
