@@ -22,7 +22,7 @@ EMPTY    :=
 listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm demo tables rehearse every reports measured pages pictures plots test test-fast test-all attack lint engine-speed models heads derived measured-real lock clean test-gpu
+.PHONY: help setup vllm demo tables rehearse every reports measured pages pictures plots test test-fast test-all same-tokens attack lint engine-speed models heads derived measured-real lock clean test-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,9 @@ test-fast: $(READY)  ## run the quick tests alone: about four minutes on two cor
 
 test-all: $(READY)  ## run all tests, also those that make test leaves out (CONTRIBUTING.md says why): over an hour
 	$(PYTEST)
+
+same-tokens: $(READY)  ## record that code which changed since a commit gives the same tokens (SINCE=HEAD; docs/scale.md)
+	$(RUN) -m tests.helpers.same_tokens $(or $(SINCE),HEAD)
 
 attack: $(READY)  ## attack store, files and sandbox, about ten minutes (docs/sandbox.md)
 	$(PYTEST) -m attack

@@ -24,7 +24,7 @@ def name_of(option: type[Any]) -> str:
 
 
 @cache
-def _classes(folder: str) -> dict[str, type[Any]]:
+def classes(folder: str) -> dict[str, type[Any]]:
     """Name -> class of every rule or drafter, sorted. Modules and classes with a leading
     underscore, and abstract classes, are passed over. Raises TypeError for two of one name."""
     package, found = importlib.import_module(f"methods.{folder}"), dict[str, type[Any]]()
@@ -50,13 +50,13 @@ def _classes(folder: str) -> dict[str, type[Any]]:
 
 def names(folder: str) -> list[str]:
     """All names in a folder ("rules" or "drafters"), sorted."""
-    return list(_classes(folder))
+    return list(classes(folder))
 
 
 def _find(folder: str, name: str) -> type[Any]:
-    if name not in _classes(folder):
+    if name not in classes(folder):
         raise KeyError(f"{folder[:-1]}={name}: unknown; allowed: {', '.join(names(folder))}")
-    return _classes(folder)[name]
+    return classes(folder)[name]
 
 
 def rule(name: str) -> type[Rule]:

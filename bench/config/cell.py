@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from bench.config.code import code_of
 from bench.config.engine import Engine, check_for_vllm
 from bench.config.environment import environment
 from bench.config.errors import ConfigError, NotHere
@@ -74,7 +75,7 @@ class Cell(Section):
     pruning: Named[Pruning] | None = None
     n: int | None = Field(ge=1)
     timed: int = Field(ge=0)
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, lt=1 << 63)
     repeat: int = Field(ge=0, le=1024)
     batch: int = Field(ge=1, le=LARGEST_BATCH)
 
@@ -393,6 +394,7 @@ class Cell(Section):
             "identity": IDENTITY_VERSION,
             "fingerprints": self.fingerprints(),
             "task_contents": self.task_contents(),
+            "code": code_of(self),
             "name": self.name,
             "baseline": self.name if self.is_autoregressive else self.baseline().name,
         }

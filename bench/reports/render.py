@@ -9,7 +9,7 @@ import logging
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.config.errors import ConfigError
 from bench.run.console import display_names
+from bench.run.requested_cell import folder_of
 from results.reports.answers import Group, Viewed
 from results.reports.axes import AS_GIVEN
 from results.reports.formats import render_table
@@ -249,22 +250,24 @@ class Stored:
     contents: str | None
 
 
-def groups_of(cells: Iterable[Cell], store: Store, names: Mapping[str, str]) -> list[Group]:
+def groups_of(cells: Collection[Cell], store: Store, names: Mapping[str, str]) -> list[Group]:
     """The groups of these cells and of their baselines; `names`: what a report calls cells. Raises
     StoreError."""
     baselines = {cell.name: cell if cell.is_autoregressive else cell.baseline() for cell in cells}
+    folders = {cell.name: folder_of(cell, store) for cell in (*baselines.values(), *cells)}
     both = [
         Stored(
             each,
-            each.name,
-            baseline.name,
-            (store.cell(each.name).config() or {}).get("task_contents"),
+            folders[each.name].key,
+            folders[baseline.name].key,
+            (folders[each.name].config() or {}).get("task_contents"),
         )
         for cell in cells
         for baseline in [baselines[cell.name]]
         for each in (baseline, cell)
     ]
-    return groups_of_stored(both, store, names)
+    known = {folders[name].key: shown for name, shown in names.items() if name in folders}
+    return groups_of_stored(both, store, known)
 
 
 def stored_cells(store: Store) -> list[Stored]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bench.run.console import console, counted
 from bench.run.locks import Claim, Stamp, by_group, claim, machine
 from bench.run.quality import QualityPass, Tracing, worker_count
-from bench.run.requested_cell import RequestedCell
+from bench.run.requested_cell import RequestedCell, folder_of, has_other_scores
 from bench.run.timed import needs_clock, time_group
 from results.store.errors import StoreError
 from results.store.sample import FailedSample
@@ -75,8 +75,9 @@ def complete_cells(
 
 def forget_times(cells: Sequence[Cell], store: Store) -> None:
     """Forget what the clock said of these cells, so that one measuring session times them all."""
-    for name in {cell.name for cell in cells if cell.timed}:
-        if (folder := store.cell(name)).path.exists():
+    timed = [folder_of(cell, store) for cell in cells if cell.timed]
+    for folder in {folder.key: folder for folder in timed}.values():
+        if folder.path.exists():
             with folder.lock(wait=True):
                 folder.forget_times()
 
@@ -141,9 +142,12 @@ def lacks(cell: Cell, store: Store) -> bool:
     folder = RequestedCell(cell, store)
     try:
         scored = cell.load_task().unscorable() is not None
-        return folder.config() is None or not set(folder.ids) <= {
-            sample.id for sample in folder.good_samples() if scored or not sample.unscored
-        }
+        return (
+            folder.config() is None
+            or has_other_scores(cell, folder)
+            or not set(folder.ids)
+            <= {sample.id for sample in folder.good_samples() if scored or not sample.unscored}
+        )
     except StoreError:  # the pass that reads the file records why
         return True
 
@@ -162,6 +166,8 @@ def quality_pass(
             return "all"
         return "decoded" if cell.name in passes.along and cell.engine.shows_positions else "none"
 
+    for held in claims.values():
+        held.score_anew()
     quality = QualityPass(claims, asked, tracing, passes.quality_batch, store)
     quality.score()
     if not quality.jobs:
@@ -240,7 +246,7 @@ def check(held: Claim, store: Store) -> None:
                 if folder.failure() is None:
                     held.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
             elif folder.config() is None:
-                held.folder.write_config(cell.record())
+                held.write_config()
         except Exception as error:
             held.fail(error)
 

@@ -25,7 +25,7 @@ from bench.run.complete import Passes, complete_cells, forget_times, is_current,
 from bench.run.console import console
 from bench.run.locks import by_group
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
-from bench.run.requested_cell import RequestedCell
+from bench.run.requested_cell import RequestedCell, folder_of
 from results.store.cells import Store
 from results.store.errors import (
     StoreError,
@@ -119,7 +119,7 @@ def run_cells(
     ]:
         remaining = launch(remaining, passes, settings, store, engine)
         for cell in remaining:
-            with store.cell(cell.name).lock(wait=True):
+            with folder_of(cell, store).lock(wait=True):
                 pass
 
 

@@ -16,8 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.config.code import SCORER, code_of
 from bench.config.errors import ConfigError
-from results.store.errors import Locked, format_exception
+from bench.run.requested_cell import folder_of, has_other_scores
+from results.store.errors import Locked, StoreError, format_exception
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -37,11 +39,13 @@ class Claim:
 
     cells    the cell as the command asks for it, once for each number of prompts; at least one.
     folder   locked.
+    baseline the folder of its baseline.
     started  its configuration and environment are on disk.
     """
 
     cells: list[Cell]
     folder: CellFolder
+    baseline: str
     started: bool = False
 
     @property
@@ -59,8 +63,7 @@ class Claim:
         with the reason in the folder, where that fails."""
         if not self.started:
             try:
-                self.folder.config()  # raises where its settings were edited
-                self.folder.write_config(self.cell.record())
+                self.write_config()
                 prompts = len(self.cell.load_task().prompts(self.cell.n, self.cell.seed))
                 run = {"prompts": prompts, "timed": min(self.timed_prompts, prompts)}
                 self.folder.write_environment({**self.cell.environment(sys.argv), "run": run})
@@ -71,6 +74,33 @@ class Claim:
                 return False
         self.started = True
         return True
+
+    def write_config(self) -> None:
+        """Write cell.yaml; answers that are there keep the record of their code. Raises
+        StoreError where the settings were edited."""
+        before = self.folder.config() or {}
+        config = {**self.cell.record(), "baseline": self.baseline}
+        if self.folder.samples():
+            del config["code"]
+            config |= {"code": before["code"]} if "code" in before else {}
+        self.folder.write_config(config)
+
+    def score_anew(self) -> None:
+        """Forget the scores that other code of the scorer made; the pass makes them again."""
+        try:
+            if not has_other_scores(self.cell, self.folder):
+                return
+            log.warning(
+                "task=%s: stored scores are of other code of its scorer: the answers stay, and are "
+                "scored again",
+                self.cell.task.name,
+            )
+            self.folder.forget_scores()
+            config = self.folder.config() or {}
+            scorer = {SCORER: code_of(self.cell)[SCORER]}
+            self.folder.write_config(config | {"code": config["code"] | scorer})
+        except StoreError as error:
+            self.fail(error)
 
     def fail(self, error: Exception | str) -> None:
         """Record why the cell cannot be completed."""
@@ -97,12 +127,14 @@ def claim(
     refused: dict[str, str] = {}
     _allow_open_files()
     for group in groups:
-        folders = {
-            name: store.cell(name) for name in sorted({cell.name for cell in group} - claims.keys())
-        }
+        wanted = [cell for cell in group if cell.name not in claims]
+        wanted.sort(key=lambda cell: float("inf") if cell.n is None else cell.n)
+        folders = {cell.name: folder_of(cell, store) for cell in wanted}  # for the largest n
+        baselines = {cell.name: folder_of(cell.baseline(), store).key for cell in wanted}
         with ExitStack() as own:
             try:
-                for folder in folders.values():  # every process takes them in this order
+                # every process takes them in this order
+                for _, folder in sorted(folders.items()):
                     own.enter_context(folder.lock())
             except Locked as error:
                 refused |= dict.fromkeys((cell.name for cell in group), str(error))
@@ -110,7 +142,7 @@ def claim(
             locks.enter_context(own.pop_all())
         for name, folder in folders.items():
             folder.clear_failure()
-            claims[name] = Claim([], folder)
+            claims[name] = Claim([], folder, baselines[name])
         for cell in group:
             claims[cell.name].cells.append(cell)
     return refused

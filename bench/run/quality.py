@@ -21,6 +21,7 @@ import torch
 from bench.run.console import Bar, Bars, console, counted, display_names
 from bench.run.jobs import Done, Job, done_here, loaded_worker
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, shares
+from bench.run.requested_cell import folder_of
 from methods.engine.device import DEFAULT_THREADS
 from methods.rules.base import Rule
 from results.store.errors import format_exception
@@ -248,7 +249,7 @@ class QualityPass:
                 answered = (
                     ()
                     if cell.is_autoregressive
-                    else store.cell(cell.baseline().name).good_samples()
+                    else folder_of(cell.baseline(), store).good_samples()
                 )
                 self._works[cell.name] = CellWork.of(
                     claim, self._prompts_of(cell), tracing(cell), answered

@@ -7,15 +7,18 @@ else was timed for other numbers of prompts."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from bench.config.code import SCORER, changed, code_of, suffix
 from results.metrics.summary import PROFILE, profiled, summarise
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
+from results.store.records import read_config
 from results.store.sample import Compared, FailedSample, JudgeSummary, Sample, compare, timing_order
 from tasks.base import TaskError
 
@@ -24,10 +27,84 @@ if TYPE_CHECKING:
     from results.metrics.summary import Summary
     from results.store.sample import Record, Timed
 
+log = logging.getLogger(__name__)
 JUDGED = "judge"
 """The record of an LLM judge's scores, and of how many prompts were asked for."""
 _IDS: WeakKeyDictionary[Store, dict[str, list[str]]] = WeakKeyDictionary()
 """Task, number of prompts and seed -> their ids, read once by a command."""
+
+
+def recorded_code(folder: CellFolder, store: Store) -> dict[str, str] | None:
+    """The digests of the code that gave the cell's answers; None where nobody recorded it. Raises
+    StoreError."""
+    [config] = store.lines.read(
+        folder.path / "cell.yaml", lambda path, content: [read_config(path, content)]
+    ) or [None]
+    return None if config is None else config.get("code")
+
+
+def folder_of(cell: Cell, store: Store) -> CellFolder:
+    """Where the answers of the cell's code are: the folder of its name, or one beside it where that
+    holds answers of code that is not known to give the same tokens. Answers of code that nobody
+    recorded are taken as they are, while they are all that is asked for. A folder that cannot be
+    read is given as it is."""
+    folder = store.cell(cell.name)
+    try:
+        before = recorded_code(folder, store)
+        if before is None and not (answered := {sample.id for sample in folder.good_samples()}):
+            return folder
+        code = code_of(cell)
+        parts = [part for part in changed(before or {}, code) if part != SCORER]
+        beside = store.cell(f"{cell.name}-{suffix(code)}")
+        if before is None and not beside.path.exists() and answered.issuperset(ids_of(cell, store)):
+            log.warning(
+                "%s: nobody recorded the code that gave these answers, which may not be that of "
+                "this checkout; further prompts of such a cell are decoded in a folder beside it",
+                store.root,
+            )
+            return folder
+    except StoreError:
+        return folder
+    if parts and not beside.path.exists():
+        log.warning(
+            "%s: answers stored there are of other code of %s: they stay, and are decoded anew in "
+            "folders beside them",
+            store.root,
+            " and ".join(_described(part, cell) for part in parts),
+        )
+    return beside if parts else folder
+
+
+def has_other_scores(cell: Cell, folder: CellFolder) -> bool:
+    """Whether the scores were made by other code than that of the scorer here, which can make them
+    again. Raises StoreError."""
+    before = (folder.config() or {}).get("code") or {}
+    return (
+        SCORER in before
+        and SCORER in changed(before, code_of(cell))
+        and cell.load_task().unscorable() is None
+        and any(not sample.unscored for sample in folder.good_samples())
+    )
+
+
+def _described(part: str, cell: Cell) -> str:
+    chosen = getattr(cell, part, None)
+    return "the decode loop" if chosen is None else f"{part}={chosen.name}"
+
+
+def ids_of(cell: Cell, store: Store) -> list[str]:
+    """Ids of the prompts asked for, in the task's order. Raises StoreError."""
+    known = _IDS.setdefault(store, {})
+    key = f"{cell.task.model_dump_json()} {cell.n} {cell.seed}"
+    if key not in known:
+        try:
+            known[key] = [prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed)]
+        except TaskError as error:
+            raise StoreError(
+                f"{store.root}/{cell.name}: cannot list the requested prompts of "
+                f"task={cell.task.name}: {error}"
+            ) from error
+    return known[key]
 
 
 class RequestedCell(CellFolder):
@@ -35,13 +112,13 @@ class RequestedCell(CellFolder):
     measured."""
 
     def __init__(self, cell: Cell, store: Store) -> None:
-        super().__init__(store.cell(cell.name).path, store.lines)
+        super().__init__(folder_of(cell, store).path, store.lines)
         self.cell, self._store = cell, store
 
     @cached_property
     def baseline(self) -> CellFolder:
         """The folder of the baseline; an autoregressive cell is its own."""
-        return self if self.cell.is_autoregressive else self._store.cell(self.cell.baseline().name)
+        return self if self.cell.is_autoregressive else folder_of(self.cell.baseline(), self._store)
 
     def samples(self) -> list[Record]:
         """The records of the prompts asked for, sorted by id: the file holds them as they were
@@ -101,6 +178,8 @@ class RequestedCell(CellFolder):
         records = None if self.failure() else self.measured()
         if records is None or (self.cell.timed_prompts and self.record(PROFILE) is None):
             return False
+        if any(has_other_scores(self.cell, folder) for folder in {self, self.baseline}):
+            return False
         return not self.lacks_scores(records)
 
     def lacks_scores(self, records: Sequence[Compared | FailedSample]) -> bool:
@@ -126,13 +205,4 @@ class RequestedCell(CellFolder):
     @property
     def ids(self) -> list[str]:
         """Ids of the prompts asked for, in the task's order. Raises StoreError."""
-        task, n, seed = self.cell.task, self.cell.n, self.cell.seed
-        known, key = _IDS.setdefault(self._store, {}), f"{task.model_dump_json()} {n} {seed}"
-        if key not in known:
-            try:
-                known[key] = [prompt.id for prompt in self.cell.load_task().prompts(n, seed)]
-            except TaskError as error:
-                raise StoreError(
-                    f"{self.path}: cannot list the requested prompts of task={task.name}: {error}"
-                ) from error
-        return known[key]
+        return ids_of(self.cell, self._store)

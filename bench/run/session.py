@@ -23,7 +23,7 @@ from bench.run.related_cells import (
     compared_summary,
     over_lossless,
 )
-from bench.run.requested_cell import RequestedCell
+from bench.run.requested_cell import RequestedCell, folder_of
 from bench.run.trackers import Logbook
 from results.metrics.distortion import judged_at, spectrum
 from results.store.cells import Store
@@ -92,11 +92,10 @@ class Session:
         where one of them is incomplete, for a store that cannot be written; and for the folder
         `output` of output.dir, if the command writes one. Raises ConfigError as `check_scores`."""
         asked = {(cell.name, cell.n): cell for cell in cells}
-        names = dict.fromkeys(
-            [cell.name for cell in cells] + [cell.baseline().name for cell in cells]
-        )
-        for name in names:
-            self.store.cell(name).check()
+        both = [(cell, cell.baseline()) for cell in asked.values()]
+        folders = [folder_of(one, self.store) for cells in both for one in cells]
+        for folder in {folder.key: folder for folder in folders}.values():
+            folder.check()
         if not all(self.folder(cell).is_complete() for cell in asked.values()):
             self.check_scores(asked.values())
             check_writable(self.store.root, "store.dir")
@@ -157,9 +156,10 @@ class Session:
         """How many timings of prompts the cells' folders hold; a file that cannot be read has none,
         as its cell says by itself."""
         held = 0
-        for name in {cell.name for cell in cells if cell.timed_prompts}:
+        folders = [folder_of(cell, self.store) for cell in cells if cell.timed_prompts]
+        for folder in {folder.key: folder for folder in folders}.values():
             with suppress(StoreError):
-                held += len(self.store.cell(name).timed())
+                held += len(folder.timed())
         return held
 
     def _begin_anew(self) -> NoReturn:

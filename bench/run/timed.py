@@ -21,7 +21,7 @@ from bench.run.answer import PromptChanged, answer, check_prompts, context, limi
 from bench.run.console import Bar, Bars, display_names
 from bench.run.models import use_threads
 from bench.run.profiling import PROMPTS, profiles
-from bench.run.requested_cell import PROFILE
+from bench.run.requested_cell import PROFILE, folder_of
 from methods.batch import Generation, total
 from methods.engine.margin import mass_between, top2_margin
 from results.store.sample import FailedSample, FirstDifference, Timed, TimedRun, timing_order
@@ -99,7 +99,7 @@ def time_group(
     try:
         engine.keep_only([claim.cell for claim in claims])
         stamp = replace(stamp, threads=use_threads(first.engine))
-        baseline, folder = engine.load(first.baseline()), store.cell(first.baseline().name)
+        baseline, folder = engine.load(first.baseline()), folder_of(first.baseline(), store)
         alone = [
             claim.folder for claim in claims if claim.cell.is_autoregressive
         ]  # of batches of another size

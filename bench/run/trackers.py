@@ -62,7 +62,7 @@ class Logbook:
             "git": made.get("git"),
         }
         title, tags = title_of(config)
-        reports = self._reports.get(folder.key, [])
+        reports = self._reports.get(folder.cell.name, [])
         self._log(
             {name: value for name, value in summary.plain().items() if value is not None},
             [],

@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,21 @@ class CellFolder:
             raise StoreError(f"{self.path}: times are only forgotten inside `with cell.lock():`")
         for name in ("summary.json", "timed.jsonl"):
             remove(self.path / name)
+
+    def forget_scores(self) -> None:
+        """Keep the answers and remove their scores, in one step. Raises StoreError without the
+        lock."""
+        if not self._locked:
+            raise StoreError(f"{self.path}: scores are only forgotten inside `with cell.lock():`")
+        kept = [
+            replace(record, score=None, answer=None, details={}, unscored=True)
+            if isinstance(record, Sample)
+            else record
+            for record in self.samples()
+        ]
+        lines = (line_of(self.key, to_plain(record)) for record in kept)
+        replace_text(self.path / "samples.jsonl", "".join(lines))
+        remove(self.path / "summary.json")
 
     def write_record(self, name: str, data: Mapping[str, Any]) -> None:
         """Write a further measurement of the cell, one of RECORDS, to <name>.json. Raises

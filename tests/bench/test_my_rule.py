@@ -34,9 +34,9 @@ def floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
         folder.mkdir(parents=True)
         (folder / file).write_text(text)
     monkeypatch.setattr(methods.rules, "__path__", [*methods.rules.__path__, str(rules)])
-    registry._classes.cache_clear()
+    registry.classes.cache_clear()
     yield ["-cd", str(conf.parent)]
-    registry._classes.cache_clear()
+    registry.classes.cache_clear()
 
 
 def test_the_rule_of_the_page(command, floor: list[str], tmp_path: Path) -> None:

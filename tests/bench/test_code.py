@@ -1,0 +1,230 @@
+"""Answers are used again only for the code that gave them: what counts as other code, and what a
+command does with answers of other code."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from bench.config import code
+from bench.config.code import SAME, changed, of_classes, shipped
+
+RULE = '''"""A rule."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from methods.rules.base import Rule
+from limits import LIMIT as limit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Floor(Rule):
+    """Keeps what is likely."""
+
+    floor: float = 0.3
+
+    def decide(self, view: Any) -> Tensor:
+        kept = view.p > self.floor * limit  # in one step
+        return kept
+'''
+LIMITS = "LIMIT = 2.0\nUNUSED = 1\n"
+
+EDITS: Mapping[str, tuple[str, str, str, bool]] = {
+    "nothing": ("rule.py", "", "", True),
+    "comment": ("rule.py", "# in one step", "# at once", True),
+    "docstring": ("rule.py", "Keeps what is likely.", "Keeps the likely.", True),
+    "formatting": (
+        "rule.py",
+        "self.floor * limit",
+        "(\n            self.floor * limit\n        )",
+        True,
+    ),
+    "annotation": ("rule.py", "view: Any) -> Tensor", "view: object)", True),
+    "annotated variable": ("rule.py", "kept = view", "kept: Any = view", True),
+    "import for types": ("rule.py", "    from torch import Tensor", "    import torch", True),
+    "unused import": ("rule.py", "from typing", "import math\nfrom typing", True),
+    "comparison": ("rule.py", "view.p > ", "view.p >= ", False),
+    "default": ("rule.py", "= 0.3", "= 0.4", False),
+    "name of a local variable": ("rule.py", "kept", "these", False),
+    "another name imported": ("rule.py", "LIMIT as limit", "UNUSED as limit", False),
+    "constant of a neighbour": ("limits.py", "2.0", "3.0", False),
+}
+
+
+def digest(folder: Path, name: str = "rule") -> str:
+    spec = importlib.util.spec_from_file_location(f"{folder.name}_{name}", folder / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    module.__dict__["__name__"] = spec.name
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setitem(importlib.sys.modules, spec.name, module)
+        patch.delitem(importlib.sys.modules, "limits", raising=False)
+        spec.loader.exec_module(module)
+        patch.delitem(importlib.sys.modules, "limits", raising=False)
+        return of_classes(frozenset({module.Floor}), "native")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    def write(name: str, **edited: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        for file, text in {"rule.py": RULE, "limits.py": LIMITS, **edited}.items():
+            (folder / file).write_text(text)
+        return folder
+
+    return write
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_counts_as_other_code(edit: str, written: Callable[..., Path]) -> None:
+    file, old, new, is_same = EDITS[edit]
+    text = {"rule.py": RULE, "limits.py": LIMITS}[file]
+    assert old in text
+    before, after = written("before"), written("after", **{file: text.replace(old, new)})
+    assert (digest(before) == digest(after)) is is_same
+
+
+def test_a_moved_file_is_the_same_code(written: Callable[..., Path]) -> None:
+    before, after = written("before"), written("after")
+    (after / "rule.py").rename(after / "renamed.py")
+    (after / "limits.py").rename(after / "bounds.py")
+    text = (after / "renamed.py").read_text().replace("from limits", "from bounds")
+    (after / "renamed.py").write_text(text)
+    assert digest(before) == digest(after, "renamed")
+
+
+def test_modules_of_a_package_count(tmp_path: Path) -> None:
+    """By absolute and by relative imports, also inside a function, but not the packages beside."""
+    package = tmp_path / "site-packages" / "mine"
+    (package / "inner").mkdir(parents=True)
+    (package.parent / "foreign.py").write_text("")
+    for name in ("a", "b", "inner/c", "lone"):
+        (package / f"{name}.py").write_text("X = 1\n")
+    (package / "rule.py").write_text(
+        "import foreign\nfrom mine import a\nfrom .inner.c import X\nfrom .b import X as Y\n"
+        "def f():\n    from mine.lone import X as Z\n    return foreign, a, X, Y, Z\n"
+    )
+    files = code._rests_on([package / "rule.py"])
+    assert {str(file.relative_to(package)) for file in files} == {
+        "rule.py",
+        "a.py",
+        "b.py",
+        "inner/c.py",
+        "lone.py",
+    }
+
+
+def test_what_the_shipped_parts_rest_on() -> None:
+    found = shipped()
+    assert {"rules/mars", "drafters/eagle3", "scorers/Harness", "loop/native"} <= found.keys()
+    loop = {str(file.relative_to(code.PROJECT)) for file in code._loop("native")}
+    assert {"methods/decode.py", "methods/engine/decoder.py", "methods/sampling.py"} <= loop
+    assert not loop & {"methods/rules/mars.py", "methods/rules/lossless.py"}
+
+
+def test_code_that_is_known_to_give_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "_earlier", lambda: {"b": "a", "c": "b"})
+    assert changed({"rule": "a", "loop": "x"}, {"rule": "c", "loop": "x"}) == []
+    assert changed({"rule": "a", "loop": "x"}, {"rule": "d", "loop": "y"}) == ["loop", "rule"]
+    assert changed({"rule": "a"}, {"rule": "a", "pruning": "p"}) == ["pruning"]
+
+
+def test_the_table_of_same_tokens_is_whole() -> None:
+    pairs = json.loads(SAME.read_text())
+    later = [pair[1] for pair in pairs]
+    assert len(set(later)) == len(later), "each digest has one earlier one"
+    assert all(len(digest) == 16 for pair in pairs for digest in pair)
+    assert all(code.first_known(digest) for digest in later), "no digest is its own ancestor"
+
+
+def test_a_tree_is_equal_in_all_versions_of_python() -> None:
+    """3.13 leaves empty fields out of `ast.dump`; `kind` and `ctx` say nothing."""
+    assert code._plain(ast.parse("f(x)").body[0]) == [
+        "Expr",
+        {"value": ["Call", {"func": ["Name", {"id": "'f'"}], "args": [["Name", {"id": "'x'"}]]}]},
+    ]
+
+
+@pytest.fixture
+def edit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Gives a part of the code of every cell another digest."""
+    true, given = code.code_of, {}
+
+    def other(cell: object) -> dict[str, str]:
+        own = true(cell)
+        return own | {part: digest for part, digest in given.items() if part in own}
+
+    for module in ("bench.config.cell", "bench.run.requested_cell", "bench.run.locks"):
+        monkeypatch.setattr(f"{module}.code_of", other)
+    return lambda **digests: given.update(digests)
+
+
+def answers(folder: Path) -> dict[str, str]:
+    return {path.parent.name: path.read_text() for path in folder.glob("*/samples.jsonl")}
+
+
+@pytest.mark.parametrize("part", ["rule", "drafter", "loop"])
+def test_other_code_decodes_anew_beside(command, edit, caplog, part: str) -> None:
+    first = command("method=mars")
+    before = answers(first.store.root)
+    edit(**{part: "0" * 16})
+    again = command("method=mars", "n=4")
+    what = {"rule": "rule=mars", "drafter": "drafter=model", "loop": "the decode loop"}[part]
+    assert again.status == 0
+    assert f"are of other code of {what}: they stay" in caplog.text
+    caplog.clear()
+    after = answers(again.store.root)
+    [fresh] = [name for name in after.keys() - before.keys() if "mars" in name]
+    assert {name: after[name] for name in before if "mars" in name} == {
+        name: text for name, text in before.items() if "mars" in name
+    }, "the earlier answers stay as they are"
+    assert len(after[fresh].splitlines()) == 4, "none is mixed into the new ones"
+    assert again.store.cell(fresh).config()["code"][part] == "0" * 16
+    once_more = command("method=mars", "n=4")
+    assert answers(once_more.store.root) == after and "other code" not in caplog.text
+
+
+def test_known_equal_code_goes_on(command, edit, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = command("method=mars")
+    [cell] = [cell for cell in first.store.cells() if "mars" in cell.key]
+    monkeypatch.setattr(code, "_earlier", lambda: {"0" * 16: cell.config()["code"]["rule"]})
+    edit(rule="0" * 16)
+    command("method=mars", "n=4")
+    assert len(cell.samples()) == 4
+
+
+def test_another_scorer_scores_the_stored_answers(command, edit, caplog) -> None:
+    first = command("method=mars", "task=mini_gsm")
+    [cell] = [cell for cell in first.store.cells() if "mars" in cell.key]
+    before = cell.samples()
+    edit(scorer="0" * 16)
+    again = command("method=mars", "task=mini_gsm")
+    assert "the answers stay, and are scored again" in caplog.text
+    caplog.clear()
+    assert "quality pass" not in again.out and cell.samples() == before
+    assert cell.config()["code"]["scorer"] == "0" * 16
+    command("method=mars", "task=mini_gsm")
+    assert "scored again" not in caplog.text
+
+
+def test_answers_of_unrecorded_code_are_shown_but_not_extended(command, caplog) -> None:
+    first = command("method=mars")
+    for cell in first.store.cells():
+        config = cell.config()
+        del config["code"]
+        cell.write_config(config)
+    before = answers(first.store.root)
+    shown = command("method=mars")
+    assert shown.status == 0 and answers(shown.store.root) == before
+    assert "nobody recorded the code" in caplog.text
+    more = answers(command("method=mars", "n=4").store.root)
+    assert {name: more[name] for name in before} == before and len(more) == 2 * len(before)
