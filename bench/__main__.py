@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bench.commands.command import run_command
-from bench.config.command import check_effects
+from bench.config.command import check_clock, check_effects
 from bench.config.compose import composer, users_folder
 from bench.config.errors import ConfigError
 from bench.config.help import answered
@@ -67,6 +67,7 @@ def run_points(command: Command) -> int:
     from bench.run.session import Session
 
     check_effects([point.overrides for point in command.points], cells)
+    check_clock(settings, cells)
     session, labels = Session(settings), command.labels
     if settings.dry_run:
         from bench.dry_run.estimate import Point

@@ -83,7 +83,10 @@ class Score:
 def _local_path(given: object) -> object:
     if given == "":
         raise ValueError("must name a file or a folder")
-    return Path(given).expanduser() if isinstance(given, str) else given
+    path = Path(given).expanduser() if isinstance(given, str) else given
+    if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError("no regular file; a pipe or device could wait or go on without end")
+    return path
 
 
 LocalFile = Annotated[Path, BeforeValidator(_local_path)]

@@ -8,10 +8,13 @@ Every error is one line: which file or dataset, what is wrong with it, what to g
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -86,6 +89,8 @@ class Source(BaseModel):
             rows = [row for file in files for row in _json_rows(file)]
         else:
             # Streaming leaves no converted copy of the file behind that could go stale.
+            for file in files if kind == "csv" else ():
+                self._read(key, partial(_check_csv, file, key))
             where = {"path": kind, "data_files": {self.split: list(map(str, files))}}
             rows = self._read(
                 key,
@@ -110,6 +115,8 @@ class Source(BaseModel):
     def _read(self, key: str, read: Callable[[], Any]) -> Any:
         try:
             return read()
+        except TaskError:
+            raise
         except (
             Exception
         ) as error:  # pyarrow, datasets and the decompressors each raise their own kinds
@@ -187,9 +194,10 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
 
 def parse_json(text: str, place: Callable[[int], str]) -> Any:
     """The value of a JSON text; NaN and infinities are no values: "nan" must not get into a
-    question. Raises TaskError; `place` names, of a line of the text from 1, where it stands."""
+    question. Raises TaskError, for a key given twice as well; `place` names, of a line of the text
+    from 1, where it stands."""
     try:
-        return json.loads(text, parse_constant=lambda _: None)
+        return json.loads(text, parse_constant=lambda _: None, object_pairs_hook=_object_of)
     except json.JSONDecodeError as error:
         raise TaskError(
             f"{place(error.lineno)}: not valid JSON ({error.msg}, column {error.colno})"
@@ -198,6 +206,35 @@ def parse_json(text: str, place: Callable[[int], str]) -> Any:
         raise TaskError(f"{place(1)}: not valid JSON ({error})") from error
     except RecursionError:
         raise TaskError(f"{place(1)}: not valid JSON (nested too deeply)") from None
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError for a key that is given twice: which value was meant?"""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in found if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return found
+
+
+def _check_csv(file: Path, key: str) -> None:
+    """Raises TaskError for a header that names a field twice, and for a row with more fields than
+    it, which a reader would take for another row."""
+    csv.field_size_limit(sys.maxsize)
+    opened = gzip.open if file.suffix == ".gz" else open
+    with opened(file, "rt", encoding="utf-8-sig", newline="") as text:
+        rows = csv.reader(text)
+        header = next(rows, [])
+        if twice := next((name for name in header if header.count(name) > 1), None):
+            raise TaskError(f"{key}={file}: its header names {twice!r} twice; give each field once")
+        for number, row in enumerate(rows, start=1):
+            if len(row) > len(header):
+                raise TaskError(
+                    f"{key}={file}, row {number}: {len(row)} fields, its header has "
+                    f"{len(header)}; "
+                    'a text with a comma stands in "quotes"'
+                )
 
 
 def _line(error: BaseException) -> str:

@@ -64,6 +64,21 @@ def check_effects(points: Sequence[Collection[str]], cells: Sequence[Cell]) -> N
             )
 
 
+def check_clock(settings: Settings, cells: Sequence[Cell]) -> None:
+    """Raises ConfigError for options of the clock where it has nothing to do for them."""
+    timed = max((cell.timed_prompts for cell in cells), default=0)
+    if settings.fresh and not timed:
+        raise ConfigError(
+            "fresh=true: times the prompts anew, and none is timed here; leave it out, or give "
+            "timed=N without cost="
+        )
+    if (sessions := settings.sessions or 1) > max(timed, 1):
+        raise ConfigError(
+            f"sessions={sessions}: divides the timed prompts, which are {timed or 'none'} here; "
+            f"give at most one session for each, or timed={sessions} and more"
+        )
+
+
 def edition(
     section: Mapping[str, Any], sweep: str, scale: str, given: Collection[str]
 ) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import islice, product
@@ -28,6 +28,7 @@ from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import check_known, parse
 from methods import user_yaml
+from results.store.errors import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -455,6 +456,11 @@ def _values(override: Override) -> list[str]:
             f"{override.input_line}: glob() chooses among the YAMLs of a group, such as rule or "
             "task; give KEY=a,b,c"
         ) from error
+    except (ValueError, ArithmeticError) as error:  # of range(): a step of 0, a bound that is none
+        raise ConfigError(
+            f"{override.input_line}: no list of values ({one_line(error)}); give KEY=a,b,c or "
+            "KEY=range(1,9)"
+        ) from error
     if isinstance(override.value(), RangeSweep):
         values = [
             value if value.lstrip("-").isdigit() else f"{float(value):.12g}" for value in values
@@ -464,7 +470,18 @@ def _values(override: Override) -> list[str]:
             f"{override.input_line}: the list of values is empty; give KEY=a,b,c, "
             "KEY=range(1,9), or a KEY=glob(PATTERN) that a name fits"
         )
+    numbers = [_number(value) for value in values]
+    if twice := [value for at, value in enumerate(values) if numbers[at] in numbers[:at]]:
+        raise ConfigError(f"{override.input_line}: {twice[0]} is given twice; give each value once")
     return [f"{override.get_key_element()}={value}" for value in values]
+
+
+def _number(value: str) -> float | str:
+    """A swept value as what it is: 0 and 0.0 are one."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(value)
+    return value
 
 
 def _has(config: Data, key: str) -> bool:
@@ -505,6 +522,11 @@ def put(
     if rest:
         put(old, rest, value, force=force, above=f"{above}{name}.")
     elif isinstance(value, dict) and isinstance(old, dict):
+        if old and not value:
+            raise ConfigError(
+                f"{above}{name}={{}}: changes nothing; give {above}{name}.KEY=VALUE, with one of "
+                f"{', '.join(map(str, old))}"
+            )
         for below, one in value.items():
             put(old, [below], one, force=force, above=f"{above}{name}.")
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from bench.config.command import check_clock
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
@@ -127,6 +128,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
         ALL, EVERY
     ):  # a profile prices every prompt
         check_selection(plans.values())
+    if cells := [cell for plan in plans.values() for cell in plan.cells.values()]:
+        check_clock(session.settings, cells)
     if session.settings.dry_run:
         check_creatable(folder, "output.dir")
         if not any(plan.cells or plan.steps for plan in plans.values()) and not (

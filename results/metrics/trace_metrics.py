@@ -127,6 +127,8 @@ def trace_metrics(
         frame = pd.concat([folder.frame(columns) for folder in traces], ignore_index=True)
     except StoreError:
         return {}
+    if frame.empty:
+        return {}
     prompts = frame["prompt"]
     metrics = (
         _out_of_head(frame, tokens, temperature)

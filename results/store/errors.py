@@ -51,9 +51,12 @@ SHORTEST_SECRET = 8
 `1`)."""
 PUBLIC = ("api-version", "version", "revision", "ref")
 """Parts of a URL's query that are no secrets."""
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]+?(?=[.,:;)\]]*(?:[\s\"'<>]|$))", re.IGNORECASE)
-_USER = re.compile(r"(?<=://)(?:[^/?#]*|[^/?#:@]*:(?!\d+(?:[/?#]|$)).*)@")
-"""The second form: a password with a slash that was not quoted, told from a port by its digits."""
+_URL = re.compile(
+    r"[a-z][a-z0-9+.-]+:/{1,2}[^\s\"'<>]+?(?=[.,:;)\]]*(?:[\s\"'<>]|$))", re.IGNORECASE
+)
+_USER = re.compile(r"(:/{1,2})(?:[^/?#]*|[^/?#:@]*:(?!\d+(?:[/?#]|$)).*)@")
+"""A path has one slash of the two. The second form: a password with a slash that was not quoted,
+told from a port by its digits."""
 _QUERY = re.compile(r"([?&;#])([^=&;#?/]+)=([^&;#]*)")
 
 
@@ -68,8 +71,8 @@ def redacted(text: str) -> str:
         ):  # the file of a key is no key
             text = _without(text, value)
     return (
-        _URL.sub(lambda url: _QUERY.sub(_part, _USER.sub(f"{HIDDEN}@", url[0])), text)
-        if "://" in text
+        _URL.sub(lambda url: _QUERY.sub(_part, _USER.sub(rf"\1{HIDDEN}@", url[0])), text)
+        if ":/" in text
         else text
     )
 
@@ -80,7 +83,7 @@ def redacted_word(word: str) -> str:
     name, separator, _ = word.partition("=")
     return (
         f"{name}={HIDDEN}"
-        if separator and "://" not in name and SECRET.search(name)
+        if separator and ":/" not in name and SECRET.search(name)
         else redacted(word)
     )
 

@@ -150,8 +150,8 @@ class TraceFolder:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
     def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """All rows, with those of `columns` that exist (None: all). Raises StoreError for a cell
-        without traces."""
+        """All rows, with those of `columns` that exist (None: all); where no answer has a cycle
+        none, with all of `columns`. Raises StoreError for a cell without traces."""
         import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -169,7 +169,7 @@ class TraceFolder:
                 complaint = f"{part} is damaged ({one_line(error)})"
                 raise StoreError(f"{complaint}: remove it to trace its prompts again") from error
             frames.append(table.to_pandas())
-        frames = [frame for frame in frames if len(frame)] or frames[:1]
+        frames = [frame for frame in frames if len(frame)] or [_empty(frames[0], columns or ())]
         for frame in frames:  # categories of different parts differ
             for name in WORDS:
                 if name in frame:
@@ -215,6 +215,14 @@ class TraceFolder:
     def clear_failure(self) -> None:
         """Forget the last failed pass."""
         remove(self.path / "failure.json")
+
+
+def _empty(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The frame of no rows with further columns: a file of no rows does not know them."""
+    missing = [name for name in columns if name not in frame]
+    return frame.assign(
+        **{name: np.empty(0, bool if name in BOOLS else np.float32) for name in missing}
+    )
 
 
 def _meta(part: Path) -> dict[str, Any]:
