@@ -72,6 +72,8 @@ def mapping(file: Path) -> dict[str, Any]:
     """The `key: value` lines of a YAML file. Raises ValueError, one line that names the file, for
     one that is not there or holds anything else."""
     try:
+        if file.exists() and not file.is_file():
+            raise ValueError("no regular file; a pipe or device could go on without end")
         if (size := file.stat().st_size) > MOST_BYTES:
             raise ValueError(
                 f"{size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read: simplify it"

@@ -232,7 +232,9 @@ def _text(source: str) -> str:
         if is_remote(source):
             with urlopen(source, timeout=60) as answer:
                 return answer.read().decode()
-        return Path(source).expanduser().read_text(encoding="utf-8")
+        if (path := Path(source).expanduser()).exists() and not path.is_file():
+            raise OSError("no regular file")
+        return path.read_text(encoding="utf-8")
     except (OSError, URLError, UnicodeDecodeError) as error:
         raise TaskError(
             f"judge.prompts={source}: cannot be read ({error}); give a local copy of the file"

@@ -5,13 +5,25 @@ sandbox."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, wraps
+from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import Any
 
 LONGEST = 16 << 20
-"""Characters of a text that a template makes."""
+"""Characters of a text that a template makes, and the largest number that a filter or a method
+takes."""
+SECONDS, BYTES = 2.0, 512 << 20
+"""What a template may take of time and of memory."""
+MOST_BITS = 1 << 16
+"""Of a product or power of whole numbers."""
+MEMORY = Path("/proc/self/statm")
 
 
 class TemplateFault(ValueError):
@@ -42,13 +54,16 @@ def _value(kind: str, text: str, row: Mapping[str, Any]) -> Any:
         **row,
     }  # `row` for fields whose name is no identifier; a field of that name wins
     try:
-        value = _template(text).render(names) if kind == "render" else _expression(text)(names)
+        with _limited():
+            value = _template(text).render(names) if kind == "render" else _expression(text)(names)
         if isinstance(value, _environment().undefined):
             str(value)  # raises
     except UndefinedError as error:
         raise TemplateFault(str(error), undefined=True) from error
     except RecursionError:
         raise TemplateFault("it calls itself without end") from None
+    except (MemoryError, TimeoutError) as error:
+        raise TemplateFault(f"it takes more than {SECONDS:g} s or {BYTES >> 20} MB") from error
     except (
         TemplateError,
         TypeError,
@@ -56,7 +71,6 @@ def _value(kind: str, text: str, row: Mapping[str, Any]) -> Any:
         LookupError,
         ArithmeticError,
         AttributeError,
-        MemoryError,
     ) as error:
         raise TemplateFault(str(error) or type(error).__name__) from error
     if isinstance(value, str) and len(value) > LONGEST:
@@ -64,15 +78,69 @@ def _value(kind: str, text: str, row: Mapping[str, Any]) -> Any:
     return value
 
 
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raises TimeoutError and MemoryError inside for what takes more than a template may. A step
+    of C takes no longer than its memory and its numbers allow."""
+    end = time.monotonic() + SECONDS
+
+    def watch(frame: FrameType, event: str, given: Any) -> Any:
+        if time.monotonic() > end:
+            raise TimeoutError
+        return watch
+
+    tracer, (soft, hard) = sys.gettrace(), resource.getrlimit(resource.RLIMIT_AS)
+    held = int(MEMORY.read_text().split()[0]) * resource.getpagesize() if MEMORY.exists() else None
+    if held is not None:
+        limits = [held + BYTES, *(limit for limit in (soft, hard) if limit >= 0)]
+        resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
+    sys.settrace(watch)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _check_numbers(values: Iterator[Any]) -> None:
+    """Raises ValueError for a number that a filter or a method would take long for."""
+    if any(isinstance(value, int) and abs(value) > LONGEST for value in values):
+        raise ValueError(f"a number above {LONGEST}, where it would be a length or a digit")
+
+
+def _careful(filter_: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter whose numbers are no larger than `LONGEST`."""
+
+    @wraps(filter_)
+    def call(*given: Any, **named: Any) -> Any:
+        _check_numbers(iter((*given[1:], *named.values())))
+        return filter_(*given, **named)
+
+    return call
+
+
 @cache
 def _environment() -> Any:
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
-    )
+    class Limited(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset({"*", "**"})
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            if isinstance(left, int) and isinstance(right, int):
+                bits = left.bit_length(), right.bit_length()
+                if (sum(bits) if operator == "*" else bits[0] * max(right, 0)) > MOST_BITS:
+                    raise ValueError(f"{operator}: a number of more than {MOST_BITS} bits")
+            return super().call_binop(context, operator, left, right)
+
+        def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+            _check_numbers(iter((*args, *kwargs.values())))
+            return super().call(__context, __obj, *args, **kwargs)
+
+    environment = Limited(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
     environment.filters |= {"after": _after, "shuffled": _shuffled}
+    environment.filters = {name: _careful(filter_) for name, filter_ in environment.filters.items()}
     return environment
 
 

@@ -11,7 +11,7 @@ import yaml
 from bench.config.errors import ConfigError
 from bench.config.section import parse
 from methods import user_yaml
-from results.metrics.cost import Profile
+from results.metrics.cost import DRAWN, Profile
 from results.store.files import replace_text
 
 
@@ -30,7 +30,27 @@ def profile_of(config: Mapping[str, Any]) -> Profile | None:
         raise ConfigError(
             "cost.units: missing; give cost.units={time: s}, with all times in seconds"
         )
-    return parse(Profile, {"cost": given}, "cost")
+    profile = parse(Profile, {"cost": given}, "cost")
+    _check_models(profile)
+    return profile
+
+
+def _check_models(profile: Profile) -> None:
+    """Raises ConfigError for a drafter with a model whose forwards have no price."""
+    from methods import registry  # torch, which a command without a profile should not cost
+
+    drafters = registry.classes("drafters")
+    for kind in ("sampled", "greedy"):
+        costs = getattr(profile, kind)
+        for name, batches in costs.drafts.items() if costs is not None else ():
+            drafter = drafters.get(name.removesuffix(DRAWN))
+            if getattr(drafter, "model_role", None) is None:
+                continue
+            if empty := [batch for batch, drafting in batches.items() if not drafting.forwards]:
+                raise ConfigError(
+                    f"cost.{kind}.drafts.{name}.{empty[0]}.forwards: empty, and this drafter runs "
+                    "a model; give the seconds of a forward by its tokens, such as {1: 0.001}"
+                )
 
 
 def load(file: Path) -> Profile:

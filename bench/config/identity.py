@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from bench.config.errors import ConfigError
@@ -39,6 +40,8 @@ def contents(path: Path) -> str:
         state = path.stat()
     except OSError as error:
         raise ConfigError(f"{path}: no such file") from error
+    if not S_ISREG(state.st_mode):
+        raise ConfigError(f"{path}: no regular file; a pipe or device could go on without end")
     return _sha256(path, state.st_mtime_ns, state.st_size)
 
 

@@ -110,6 +110,8 @@ def _cut_config(source: str) -> dict[str, Any]:
 
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file of a checkpoint. Raises ModelError for a file that holds none."""
+    if file.exists() and not file.is_file():
+        raise ModelError(f"{file}: no regular file")
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
