@@ -105,6 +105,8 @@ def think_end(tokenizer: Any) -> tuple[str, ...]:
 
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "medusa_num_heads", "medusa_num_layers")
+MOST_LAYERS = 1000
 FILE = "tokenizer.json"
 
 
@@ -176,7 +178,7 @@ def token_texts(
 def declared_size(source: str) -> int | None:
     """The vocabulary size that a checkpoint on this machine declares, without loading it; None for
     one that has to be fetched. Raises ModelError for a GGUF file or a config.json that cannot be
-    used."""
+    used, also for one with a number of layers that no model has."""
     path = Source.of(source).folder / "config.json"
     if not path.exists():
         return (
@@ -184,9 +186,12 @@ def declared_size(source: str) -> int | None:
         )
     config = read_json(path)
     of_text = config.get("text_config")
-    size = config.get("vocab_size") or (
-        of_text.get("vocab_size") if isinstance(of_text, dict) else None
-    )
+    of_text = of_text if isinstance(of_text, dict) else {}
+    for key in COUNTS:
+        count = config.get(key, of_text.get(key))
+        if count is not None and not (type(count) is int and 1 <= count <= MOST_LAYERS):
+            raise ModelError(f"{path}: {key}={count!r}: must be an integer from 1 to {MOST_LAYERS}")
+    size = config.get("vocab_size") or of_text.get("vocab_size")
     if size is not None and not (isinstance(size, int) and size > 0):
         raise ModelError(f"{path}: vocab_size={size!r}: must be a positive integer")
     return size
