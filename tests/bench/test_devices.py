@@ -182,7 +182,7 @@ def test_in_bfloat16_answers_part_at_near_ties_alone(arm: str, device: str) -> N
     bfloat16 apart, or twice as far as rounding moves the logits of that text."""
     method, prompts = embedded(arm, device, "bfloat16", PROMPTS[device])
     subject = Subject(stock_pair(device, "bfloat16"), prompts, NEW[device])
-    got, exact = answers(method, prompts, subject.new, 1), stock_pair(device, "float32")
+    got, exact = answers(method, prompts, subject.new, 1), copy.deepcopy(subject.stock).float()
     for number, at in first_differences(got, subject.wanted()):
         read = [*prompts[number], *got[number][:at]]
         logits, tokens = next_logits(method.target, read), torch.tensor([read], device=device)
