@@ -298,20 +298,20 @@ def speeds(found: Found, profile: Profile) -> dict[Setting, float]:
     """Seconds per token of plain decoding ÷ those of each setting, on the machine of a cost
     profile, without the prompt: its cycles' seconds over the tokens they are expected to emit. None
     for a setting whose rule or drafter the profile does not price."""
-    from bench.run.cost_clock import Clocks
+    from bench.run.cost_clock import clocks_of
     from results.store.sample import Sample
 
     speeds: dict[Setting, float] = {}
     for setting, cell in found.cells.items():
         try:
-            clocks = Clocks.of(profile, cell.record())
+            clock, plain_clock = clocks_of(profile, cell)
             cycles = sum(
-                float(clocks.own.cycles(cast(Sample, generation)).sum())
+                float(clock.cycles(cast(Sample, generation)).sum())
                 for generation in found.generations
             )
         except StoreError:
             continue
-        plain = float(clocks.base.cycles(cast(Sample, PLAIN_CYCLE)).sum())
+        plain = float(plain_clock.cycles(cast(Sample, PLAIN_CYCLE)).sum())
         tokens = sum(float(row[0]) for row in found.rows[setting])
         speeds[setting] = plain * tokens / cycles
     return speeds

@@ -13,7 +13,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -166,7 +166,7 @@ def measure(
         ]
     use_threads(turns[0].cell.engine)
     for batch in sorted({1, *batches}):
-        own = [
+        fitting = [
             turn
             for turn in turns
             if batch == 1
@@ -175,8 +175,9 @@ def measure(
                 and batch * turn.method.drafter.nodes(turn.cell.draft.length) <= LARGEST
             )
         ]
-        say(f"batch {batch}: {len(own)} methods take turns over {prompts} prompts")
-        times |= {(greedy, batch): found for greedy, found in _times(own, prompts, batch).items()}
+        say(f"batch {batch}: {len(fitting)} methods take turns over {prompts} prompts")
+        timed = _times(fitting, prompts, batch)
+        times |= {(greedy, batch): timed[greedy] for greedy in timed}
     together = {
         batch: times[False, batch].lossless + times[True, batch].lossless for _, batch in times
     }
@@ -215,14 +216,17 @@ def _turns(hydra: Composer, overrides: Sequence[str], pool: ModelPool) -> Iterat
     drafts = []
     for name, shapes in SHAPES.items():
         for shape in shapes:
-            found = _possible(hydra, [*overrides, f"drafter={name}", *shape], pool, shape in LARGE)
-            drafts += [f"drafter={name} {' '.join(shape)}".split()] if found else []
-            yield from found
+            draft = [f"drafter={name}", *shape]
+            turns = _possible(hydra, [*overrides, *draft], pool, shape in LARGE)
+            if turns:
+                drafts.append(draft)
+            yield from turns
     judged = [draft for shape in JUDGED if (draft := shape.split()) in drafts]
     for rule in hydra.options("rule"):
-        given = [f"rule={rule}", *([FITTED[rule]] if rule in FITTED else [])]
-        tried = (_possible(hydra, [*overrides, *draft, *given], pool, True) for draft in judged)
-        yield from islice((found for each in tried for found in each), 0 if rule == LOSSLESS else 2)
+        if rule != LOSSLESS:
+            words = [f"rule={rule}", *([FITTED[rule]] if rule in FITTED else [])]
+            tried = (_possible(hydra, [*overrides, *draft, *words], pool, True) for draft in judged)
+            yield from islice(chain.from_iterable(tried), 2)
 
 
 def _possible(
@@ -333,12 +337,12 @@ def steps(forwards: Sequence[Sequence[int]], knots: Sequence[int]) -> list[list[
 def costs_of(times: Mapping[int, Times]) -> Costs:
     """What depends on the method, from what was timed at each batch."""
     drafts: dict[str, dict[int, Drafting]] = defaultdict(dict)
-    for batch, own in times.items():
-        names = {size.drafter for size, _ in own.lossless}
+    for batch, timed_cycles in times.items():
+        names = {size.drafter for size, _ in timed_cycles.lossless}
         for name in sorted(names - {"none"}):
             timed = [
                 (size.forwards, spent["draft"])
-                for size, spent in own.lossless
+                for size, spent in timed_cycles.lossless
                 if size.drafter == name
             ]
             reading = times[1].prefills.get(name)
@@ -373,11 +377,11 @@ def acceptance(rule: str, times: Times) -> Linear:
     for size, spent in times.cycles.items():
         if size.rule == rule:
             draft = size.drafter, size.forwards
-            own, plain = (
+            asked, plain = (
                 statistics.median(drafts[*draft, carried])
                 for carried in (size.carried, usual.get(draft, size.carried))
             )
-            points.append((size.nodes, max(0.0, spent["accept"] + own - plain)))
+            points.append((size.nodes, max(0.0, spent["accept"] + asked - plain)))
     return linear(points)
 
 
