@@ -31,6 +31,7 @@ from tests.helpers.rehearsal.rows import ROWS, write_rows
 from tests.helpers.rule_table import SHIPPED
 
 OWN_COMMANDS = {
+    "screen.yaml",
     "calibrate.yaml",
     "cost.yaml",
     "dashboard.yaml",
