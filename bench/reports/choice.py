@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bench.run.related_cells import judged_point, repeats_of
+from bench.run.related_cells import repeats_of
 from methods.sampling import Sampling
 from results.metrics.answer_speed import modelled_speeds
-from results.metrics.delta import Between, Estimate, between
+from results.metrics.delta import Estimate
 from results.metrics.distortion import variation
-from results.metrics.frontier import Point, beside_frontier, distance_of
+from results.metrics.frontier import Lossless, beside_lossless, distance_of
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
 from results.metrics.verdict import Answered, Chosen, answered, choose, over_best, reported
@@ -33,8 +33,12 @@ if TYPE_CHECKING:
     from results.reports.choice import Choice
     from results.reports.grid import Grid
     from results.reports.spec import Coords
-    from results.store.sample import FailedSample, Timed
+    from results.store.sample import FailedSample
 
+CONTROLS = {"random", "tilted"}
+"""Rules that are shown beside those that are compared."""
+JUDGED_AT = 1.0
+"""The temperature of the target that rows at temperature 0 are judged by."""
 TAKEN = "Settings taken (two where each half of the prompts chose another)"
 
 
@@ -47,9 +51,8 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
     for coords in grid:
         place, setting = split(spec, choice, coords)
         points.setdefault(place, {})[setting] = coords
-    sessions = between_sessions(plan, session)
     rows = {
-        coords: ChosenRow(spec, choice, settings, plan.cells, grid, session, between=sessions)
+        coords: ChosenRow(spec, choice, settings, plan.cells, grid, session)
         for coords, settings in points.items()
     }
     for coords, row in rows.items():
@@ -57,14 +60,6 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
         row.asked = next(
             (entry.judged_at for entry in entries if entry.judged_at is not None), None
         )
-        if any(entry.frontier for entry in entries):
-            row.clock = rows.get(reference(spec, coords, choice.lossless))
-        elif (
-            row.asked is not None
-        ):  # a control is a setting of another temperature, as a row of the frontier is
-            row.clock = next(
-                (other for other in rows.values() if row.is_at_another_temperature(other)), None
-            )
     found = {}
     for coords, row in rows.items():
         is_frontier = any(entry.frontier for entry in spec.chosen().entries(coords).values())
@@ -74,18 +69,6 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
             best, frontier_of(spec, choice, coords, rows) if choice.frontier else []
         )
     return found
-
-
-def between_sessions(plan: Plan, session: Session) -> Between | None:
-    """What differs between the measuring sessions of the plan's cells; None under a cost
-    profile."""
-    rotations: dict[str, list[list[Timed]]] = {}
-    if session.settings.cost is not None:
-        return None
-    for cell in {cell.name: cell for cell in plan.cells.values()}.values():
-        if not cell.is_autoregressive:
-            rotations.setdefault(cell.baseline().name, []).append(session.folder(cell).timed())
-    return between(rotations.values())
 
 
 def frontier_of(
@@ -127,13 +110,6 @@ def reference(spec: TableSpec, coords: Coords, label: str) -> Coords:
     )
 
 
-def _clock(records: Sequence[Compared | FailedSample]) -> dict[str, Timed]:
-    """The timed prompts by their ids."""
-    return {
-        one.id: one.timed for one in records if isinstance(one, Compared) and one.timed is not None
-    }
-
-
 @dataclass
 class ChosenRow:
     """One row and its settings.
@@ -141,10 +117,7 @@ class ChosenRow:
     settings   setting in words -> coordinates of its point.
     cells      coordinates -> cell, of all points of the report.
     grid       the outcomes of all points.
-    clock      the row whose settings lend their clock to those settings of the same names that have
-               fewer timed prompts: another report may have timed some; None: the own clock.
     asked      the temperature that the row is judged at in place of its own.
-    between    what differs between measuring sessions; None: not known.
     """
 
     spec: TableSpec
@@ -153,9 +126,7 @@ class ChosenRow:
     cells: Mapping[Coords, Cell]
     grid: Grid
     session: Session
-    clock: ChosenRow | None = None
     asked: float | None = None
-    between: Between | None = None
 
     @cached_property
     def measured(self) -> dict[str, Cell]:
@@ -168,21 +139,7 @@ class ChosenRow:
 
     @cached_property
     def records(self) -> dict[str, list[Compared | FailedSample]]:
-        records = {
-            name: self.session.folder(cell).compared() for name, cell in self.measured.items()
-        }
-        if self.clock is None:
-            return records
-        lent = {name: _clock(held) for name, held in self.clock.records.items()}
-        return {
-            name: held
-            if len(_clock(held)) >= len(lent.get(name, {}))
-            else [
-                replace(one, timed=lent[name].get(one.id)) if isinstance(one, Compared) else one
-                for one in held
-            ]
-            for name, held in records.items()
-        }
+        return {name: self.session.folder(cell).compared() for name, cell in self.measured.items()}
 
     @cached_property
     def chosen(self) -> list[Chosen]:
@@ -211,27 +168,41 @@ class ChosenRow:
     def is_greedy(self) -> bool:
         return all(cell.decoding.sampling.greedy for cell in self.measured.values())
 
-    def is_at_another_temperature(self, other: ChosenRow) -> bool:
-        """Whether the other row is the first repeat of this cell at the temperature that this one
-        is judged at."""
-        if (
-            self.asked is None
-            or len(self.measured) != 1
-            or self.measured.keys() != other.measured.keys()
-        ):
-            return False
-        [own], [there] = self.measured.values(), other.measured.values()
-        return judged_point(own, self.asked).replace(timed=0).name == there.replace(timed=0).name
+    @property
+    def is_control(self) -> bool:
+        """Whether the row is none of the rules that are compared: lossless, random, or the most
+        that a rule can keep."""
+        names = {cell.rule.name for cell in self.measured.values()}
+        return self.is_lossless or names <= CONTROLS
 
-    def point(self, target: Decoding) -> Point:
-        """Lossless decoding as in this row, its distance that from the target of another one."""
+    def drafts(self, target: Decoding) -> set[str]:
+        """Names of the cells that draft as the settings of this row do, all of one decoding."""
+        return {
+            cell.replace(timed=0, repeat=0, decoding=target).lossless().unread_name
+            for cell in self.measured.values()
+        }
+
+    def lossless(self, target: Decoding, beside: ChosenRow) -> list[Lossless]:
+        """The settings of this lossless row, their distance that from the target of another one;
+        empty where it is not known."""
         pairs = {
             name: [record for record in records if isinstance(record, Compared)]
             for name, records in self.records.items()
         }
-        return Point(
-            pairs, self.distance(target, [pair for held in pairs.values() for pair in held])
-        )
+        distance = self.distance(target, [pair for held in pairs.values() for pair in held])
+        if distance is None:
+            return []
+        drafts = beside.drafts(target)
+        return [
+            Lossless(
+                name,
+                self.temperature,
+                pairs[name],
+                distance,
+                cell.replace(timed=0, repeat=0, decoding=target).lossless().unread_name in drafts,
+            )
+            for name, cell in self.measured.items()
+        ]
 
     def distance(self, target: Decoding, pairs: Sequence[Compared]) -> Estimate | None:
         """Of these prompts of the row, from the target so decoded."""
@@ -274,24 +245,21 @@ class ChosenRow:
     def _beside(
         self, row: Answered, best: ChosenRow, frontier: Sequence[ChosenRow]
     ) -> dict[str, Any]:
-        """The row beside the frontier, and what its verdict needs. At temperature 0 lossless
-        decoding at any other has another target, and the verdict is beside `best` alone."""
+        """The row beside lossless decoding, and what its verdict needs. At temperature 0 the target
+        is that at 1; without a frontier, greedy decoding is all that it is compared with there, and
+        other rows have no verdict."""
         target = next(iter(best.measured.values())).decoding
-
-        def beside(line: Sequence[ChosenRow], asked: Decoding) -> dict[str, Any]:
-            own = replace(row, distortion=self.distance(asked, row.pairs))
-            return beside_frontier(
-                own,
-                {other.temperature: other.point(asked) for other in line},
-                asked.temperature,
-                self.between,
-            )
-
-        asked = next(iter(frontier[0].measured.values())).decoding if frontier else target
-        values = (beside(frontier, asked) if frontier else {}) | self.variation(asked, row.pairs)
         if target.sampling.greedy:
-            values = beside([best], target)
-        if self.is_lossless and all(cell.decoding == target for cell in self.measured.values()):
+            target = target.model_copy(update={"temperature": JUDGED_AT})
+        lines = frontier or ([best] if self.is_greedy and best.is_greedy else [])
+        own = replace(row, distortion=self.distance(target, row.pairs))
+        compared = [line.lossless(target, self) for line in lines]
+        values: dict[str, Any] = dict(self.variation(target, row.pairs))
+        if all(compared):
+            lossless = [setting for settings in compared for setting in settings]
+            between, control = self.session.between, self.is_control
+            values |= beside_lossless(own, self.temperature, lossless, between, control)
+        if self.is_lossless and self.asked is None:
             values.pop("judged", None)  # there is nothing to decide
         return values
 

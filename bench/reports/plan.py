@@ -80,11 +80,6 @@ class Plan:
         ]
         return [*self.cells.values(), *repeats]
 
-    def is_untimed(self, coords: Coords) -> bool:
-        """Whether the point needs no clock: it takes that of another, or is judged by τ and
-        likelihood alone."""
-        return self.is_frontier(coords) or asked_of(self.spec, coords) is not None
-
     def traced(self) -> set[str]:
         """Names of the cells that the report reads traces of."""
         return {
@@ -102,10 +97,6 @@ class Plan:
         measured = {
             coords: outcome(cell, session, self.spec, asked_of(self.spec, coords))
             for coords, cell in self.cells.items()
-        }
-        measured = {
-            coords: held.untimed() if self.is_frontier(coords) else held
-            for coords, held in measured.items()
         }
         for coords in self.notes.keys() & measured.keys():
             measured[coords] = replace(
@@ -187,9 +178,7 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
         if step is not None:
             plan.steps[point.coords] = step
         if found.cell is not None:
-            plan.cells[point.coords] = (
-                found.cell.replace(timed=0) if plan.is_untimed(point.coords) else found.cell
-            )
+            plan.cells[point.coords] = found.cell
         else:
             reasons, reason = (
                 (plan.absent, found.absent) if found.absent else (plan.refused, found.refused)

@@ -239,11 +239,7 @@ def fewest_timed(plan: Plan) -> int | None:
     if getattr(plan.spec, "choice", None) is None:
         return None
     return min(
-        (
-            cell.timed
-            for coords, cell in plan.cells.items()
-            if cell.timed is not None and not plan.is_untimed(coords)
-        ),
+        (cell.timed for cell in plan.cells.values() if cell.timed is not None),
         default=None,
     )
 

@@ -15,6 +15,7 @@ from results.metrics.tau_gain import common, gain
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from results.metrics.delta import Between
     from results.metrics.summary import Summary
     from results.store.cells import Store
     from results.store.sample import Sample
@@ -24,13 +25,18 @@ GAINS = ("tau_gain", "pass_ratio_strict", "lossless_accuracy")
 
 
 def compared_summary(
-    cell: Cell, store: Store, folder_of: Callable[[Cell], RequestedCell]
+    cell: Cell,
+    store: Store,
+    folder_of: Callable[[Cell], RequestedCell],
+    between: Between | None = None,
 ) -> Summary | None:
     """The summary of the prompts that the cell asks for, with the metrics that compare it with its
-    repeats and with the lossless rule; speeds are those that the folders of `folder_of` have. None
-    while prompts are missing. Raises StoreError."""
+    repeats and with the lossless rule; speeds are those that the folders of `folder_of` have, their
+    intervals with what differs between measuring sessions. None while prompts are missing. Raises
+    StoreError."""
     if (summary := folder_of(cell).summary()) is None:
         return None
+    summary = summary.with_values(between=between)
     runs = repeats_of(cell, store)
     if len(runs) > 1:
         summary = summary.with_values(**diversity([sample for run in runs for sample in run]))

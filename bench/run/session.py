@@ -25,6 +25,7 @@ from bench.run.related_cells import (
 )
 from bench.run.requested_cell import RequestedCell, folder_of
 from bench.run.trackers import Logbook
+from results.metrics.delta import Between, between
 from results.metrics.distortion import judged_at, spectrum
 from results.store.cells import Store
 from results.store.errors import StoreError, one_line
@@ -145,6 +146,7 @@ class Session:
         ):
             self._begin_anew()
         self.summaries.clear()
+        self.__dict__.pop("sessions_of_store", None)
         baselines = [cell.baseline().replace(timed=0) for cell in cells]
         for cell in {cell.name: cell for cell in (*baselines, *cells)}.values():
             self.write_summary(cell)
@@ -192,6 +194,20 @@ class Session:
         summary = summary.with_values(**judged_at(summary.sums.get(spectrum), temperature))
         return summary.with_later(GAINS, partial(over_lossless, cell, self.store, temperature))
 
+    @property
+    def between(self) -> Between | None:
+        """What differs between measuring sessions; None under a cost profile."""
+        return self.sessions_of_store if self.settings.cost is None else None
+
+    @cached_property
+    def sessions_of_store(self) -> Between:
+        """Of every cell of the store that was timed: one number for all reports."""
+        timed = []
+        for cell in self.store.cells():
+            with suppress(StoreError):  # who asks for that cell is told
+                timed.append(cell.timed())
+        return between(timed)
+
     def trace_failure(self, cell: Cell) -> str | None:
         """Why the cell could not be traced, in one line."""
         return TraceFolder(self.folder(cell)).failure()
@@ -201,7 +217,7 @@ class Session:
         StoreError."""
         key = f"{cell.name} {cell.n} {cell.timed} {getattr(cell.task.options, 'pass_at', 1)}"
         if key not in self.summaries:
-            self.summaries[key] = compared_summary(cell, self.store, self.folder)
+            self.summaries[key] = compared_summary(cell, self.store, self.folder, self.between)
         return self.summaries[key]
 
     def write_summary(self, cell: Cell) -> None:
@@ -210,9 +226,8 @@ class Session:
         folder = RequestedCell(cell, self.store)
         try:
             if folder.is_complete() and not folder.has_latest_summary():
-                summary = compared_summary(
-                    cell, self.store, partial(RequestedCell, store=self.store)
-                )
+                folder_of = partial(RequestedCell, store=self.store)
+                summary = compared_summary(cell, self.store, folder_of, self.sessions_of_store)
                 folder.write_summary({} if summary is None else summary.plain())
         except StoreError as error:  # its failure is listed; the others are written
             log.warning("%s: no summary.json: %s", folder.key, error)

@@ -16,6 +16,7 @@ from results.metrics.metric import (
     DELTA,
     DIVERGENCE,
     LEARNED_MILLER,
+    LOG_SESSIONS,
     LOG_T,
     MEDIAN,
     RECOVERED,
@@ -738,17 +739,30 @@ _EQUAL_D = (
     ),
     Metric(
         "equal_d_speed",
-        "Speed at equal D",
+        "÷ lossless that distorts no more",
         "×",
         2,
         "higher",
-        "Speed by the token over that of the fastest lossless setting at any temperature, or of "
-        "plain decoding, whose distortion is not above the row's. Interval: Student's t on the "
-        "logarithm, with the error of a bootstrap over prompts of both passes that redoes choice "
-        "and match. Gain: above 1, one-sided at 5%, Holm-corrected. No gain: the one-sided upper "
-        "bound is below 1.05. Beyond greedy: further from the target than greedy decoding.",
+        "Speed by the token, prompt included, over that of the fastest lossless setting, or of "
+        "plain decoding, that distorts no more. Modelled: cycles of all prompts at the time of a "
+        "cycle of the timed ones. Interval: Student's t on the logarithm, with the error of a "
+        "bootstrap over prompts of both passes that redoes the choice, and that of the measuring "
+        "sessions. Gain: above 1; no gain above 5%: below 1.05; both one-sided at 5%, Holm over "
+        "the rules of a table. Beyond greedy: further from the target than greedy decoding.",
+        estimator=LOG_SESSIONS,
         clock="needed",
         decides=True,
+    ),
+    Metric(
+        "equal_d_speed_own",
+        "on its own draft",
+        "×",
+        2,
+        "higher",
+        "The same beside lossless decoding on the row's own draft alone: lossless decoding may "
+        "choose its draft, a rule has one.",
+        estimator=LOG_SESSIONS,
+        clock="needed",
     ),
     Metric(
         "equal_d_answer",

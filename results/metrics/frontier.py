@@ -1,17 +1,17 @@
-"""Beside the frontier: the fastest lossless setting at each temperature, or plain decoding where
-that is faster still.
+"""Beside lossless decoding that distorts no more: what a row costs by the token, over what the
+fastest lossless setting costs.
 
-Costs are counted in tokens of plain decoding: the cycles at the price of a cycle, and the prefill.
-Both prices are ratios to the baseline timed beside them, so that rows of different sessions
-compare. A lossless answer counts as long as plain decoding's at its temperature, whose distribution
-it has. The bootstrap over prompts, timed ones included, redoes the choice of the fastest setting
-and every match."""
+Costs are counted in tokens of plain decoding: all cycles at the pooled time of a cycle of the timed
+prompts, and the prompt's forwards, over the emitted tokens. Times are ratios to the baseline timed
+beside them. The bootstrap over prompts, timed ones included, redoes the choice of the fastest
+setting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,31 +20,30 @@ from numpy.typing import NDArray
 from results.metrics.delta import Between, Estimate, estimate, ratio
 from results.metrics.distortion import nats, spectrum, to_temperature
 from results.metrics.intervals import SEED
-from results.metrics.tau_gain import (
-    Counts,
-    Curve,
-    Floats,
-    interval,
-    monotone,
-    resampled,
-)
+from results.metrics.tau_gain import Counts, Floats, interval, resampled
 from results.metrics.verdict import Answered, Judged
 from results.store.sample import Compared, is_rated
 
 FRONTIER_RESAMPLES = 4000
+PLAIN = "plain decoding"
 
 
 @dataclass(frozen=True)
-class Point:
-    """Lossless decoding at one temperature.
+class Lossless:
+    """A lossless setting at one temperature.
 
-    settings    setting -> its prompts beside plain decoding.
-    distortion  nats a token from the target at the temperature asked for; None where it is not
-                known.
+    setting      its name, the same at every temperature.
+    temperature  at which it decodes.
+    pairs        its prompts beside plain decoding.
+    distortion   nats a token from the target that rows are judged by.
+    same_draft   whether it drafts as the row does that is compared with it.
     """
 
-    settings: Mapping[str, Sequence[Compared]]
-    distortion: Estimate | None = None
+    setting: str
+    temperature: float
+    pairs: Sequence[Compared]
+    distortion: Estimate
+    same_draft: bool = False
 
 
 def distance_of(pairs: Sequence[Compared], temperature: float | None = None) -> Estimate | None:
@@ -66,6 +65,15 @@ def distance_of(pairs: Sequence[Compared], temperature: float | None = None) -> 
 
 
 @dataclass(frozen=True)
+class Draws:
+    """How often prompts are drawn in each resample: all of them [resamples, n], and the timed ones
+    [resamples, m]."""
+
+    prompts: Floats
+    timed: Floats
+
+
+@dataclass(frozen=True)
 class _Priced:
     """A row over the common prompts.
 
@@ -74,41 +82,45 @@ class _Priced:
                  decoded.
     clock        [m, 6] of the timed prompts: own decode seconds, cycles and prefill seconds, and
                  the baseline's.
+    sessions     the measuring sessions that timed it.
+    unit         tokens of plain decoding at the temperature that rows are judged at, in one of the
+                 plain decoding beside the row.
     """
 
     own: Counts
     plain: Counts
     kinds: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]
     clock: Floats
+    sessions: frozenset[str]
+    unit: float = 1.0
 
     @classmethod
     def of(cls, row: Answered, ids: Sequence[str], timed: Sequence[str]) -> _Priced:
         pairs = {pair.id: pair for pair in row.pairs}
-        own = Counts.of({name: pairs[name].sample for name in ids}, ids)
-        plain = Counts.of({name: pairs[name].baseline for name in ids}, ids)
+        settings = [row.settings.get(name, "") for name in ids]
+        settings_timed = [row.settings.get(name, "") for name in timed]
         kinds = [
             (
-                np.array([row.settings.get(name, "") == one for name in ids]),
-                np.array([row.settings.get(name, "") == one for name in timed]),
+                np.array([setting == kind for setting in settings]),
+                np.array([setting == kind for setting in settings_timed]),
             )
-            for one in sorted({row.settings.get(name, "") for name in ids})
+            for kind in sorted(set(settings))
         ]
         clocks = [clock for name in timed if (clock := pairs[name].timed) is not None]
+        seconds = [
+            [
+                float(value)
+                for run in clock.runs
+                for value in (run.decode_s, run.cycles, run.prefill_s)
+            ]
+            for clock in clocks
+        ]
         return cls(
-            own,
-            plain,
+            Counts.of({name: pairs[name].sample for name in ids}, ids),
+            Counts.of({name: pairs[name].baseline for name in ids}, ids),
             kinds,
-            np.array(
-                [
-                    [
-                        float(value)
-                        for run in clock.runs
-                        for value in (run.decode_s, run.cycles, run.prefill_s)
-                    ]
-                    for clock in clocks
-                ],
-                dtype=np.float64,
-            ),
+            np.array(seconds, dtype=np.float64),
+            frozenset(clock.started for clock in clocks),
         )
 
     @property
@@ -116,158 +128,236 @@ class _Priced:
         """Whether every setting of a prompt has a timed one."""
         return all(of_timed.any() for of_prompts, of_timed in self.kinds if of_prompts.any())
 
-    def cycles(self, draws: Floats, timed: Floats) -> Floats:
-        """Tokens of plain decoding that all cycles cost, in resamples of the prompts [resamples, n]
-        and of the timed ones [resamples, m]."""
-        total = np.zeros(len(draws))
+    def token(self, draws: Draws) -> Floats:
+        """Cost of an emitted token in each resample."""
+        return np.asarray(self._answers(draws) / (draws.prompts @ self.own.tokens))
+
+    def answer(self, draws: Draws) -> Floats:
+        """Cost of an answer in each resample."""
+        return np.asarray(self._answers(draws) / draws.prompts.sum(1))
+
+    def plain_token(self, draws: Draws) -> Floats:
+        """The same as `token`, of plain decoding."""
+        prefill = self._prefill(draws, 5) * draws.prompts.sum(1)
+        whole = self.unit * (draws.prompts @ self.plain.cycles) + prefill
+        return np.asarray(whole / (draws.prompts @ self.plain.tokens))
+
+    def plain_length(self, draws: Draws) -> Floats:
+        """Tokens of an answer of plain decoding."""
+        return np.asarray((draws.prompts @ self.plain.tokens) / draws.prompts.sum(1))
+
+    def length(self, draws: Draws) -> Floats:
+        """Tokens of an answer."""
+        return np.asarray((draws.prompts @ self.own.tokens) / draws.prompts.sum(1))
+
+    def _answers(self, draws: Draws) -> Floats:
+        """Cost of all answers, prompts included."""
+        total = np.zeros(len(draws.prompts))
         for of_prompts, of_timed in self.kinds:
             seconds, cycles = self.clock[:, 0] * of_timed, self.clock[:, 1] * of_timed
-            drawn = timed @ cycles  # of all its timed prompts where none was drawn
+            drawn = draws.timed @ cycles  # of all its timed prompts where none was drawn
             price = np.where(
                 drawn > 0,
-                (timed @ seconds) / np.where(drawn > 0, drawn, 1),
+                (draws.timed @ seconds) / np.where(drawn > 0, drawn, 1),
                 seconds.sum() / cycles.sum(),
             )
-            total = total + draws @ (self.own.cycles * of_prompts) * price
-        return np.asarray(total / self._token(timed))
+            total = total + draws.prompts @ (self.own.cycles * of_prompts) * price
+        cycles_cost = total * self.unit / self._plain_price(draws)
+        return np.asarray(cycles_cost + self._prefill(draws, 2) * draws.prompts.sum(1))
 
-    def token(self, draws: Floats, timed: Floats) -> Floats:
-        """The same of a committed token."""
-        return np.asarray(self.cycles(draws, timed) / (draws @ self.own.committed))
+    def _prefill(self, draws: Draws, column: int) -> Floats:
+        """Cost of a prompt's forwards; column 2 for the row's own, 5 for plain decoding's."""
+        seconds = (draws.timed @ self.clock[:, column]) / draws.timed.sum(1)
+        return np.asarray(seconds * self.unit / self._plain_price(draws))
 
-    def prefill(self, timed: Floats, column: int = 2) -> Floats:
-        """The same of a prefill; 5 for that of plain decoding."""
-        return np.asarray((timed @ self.clock[:, column]) / timed.sum(1) / self._token(timed))
-
-    def answer(self, draws: Floats, timed: Floats) -> Floats:
-        """The same of an answer."""
-        return np.asarray(self.cycles(draws, timed) / draws.sum(1) + self.prefill(timed))
-
-    def plain_answer(self, draws: Floats, timed: Floats) -> Floats:
-        return np.asarray(draws @ self.plain.cycles / draws.sum(1) + self.prefill(timed, 5))
-
-    def _token(self, timed: Floats) -> Floats:
-        return np.asarray((timed @ self.clock[:, 3]) / (timed @ self.clock[:, 4]))
+    def _plain_price(self, draws: Draws) -> Floats:
+        """Seconds of a token of the plain decoding beside the row."""
+        return np.asarray((draws.timed @ self.clock[:, 3]) / (draws.timed @ self.clock[:, 4]))
 
 
-@dataclass(frozen=True)
-class _Frontier:
-    """The frontier in each resample, each [resamples, T] but the temperatures [T]: cost of a token
-    and of an answer, tokens of an answer."""
-
-    temperatures: Floats
-    token: Floats
-    answer: Floats
-    length: Floats
-
-    @classmethod
-    def of(cls, rows: Mapping[float, Sequence[_Priced]], draws: Floats, timed: Floats) -> _Frontier:
-        columns: list[list[Floats]] = [[] for _ in range(3)]
-        for settings in (rows[t] for t in sorted(rows)):
-            length = draws @ settings[0].plain.tokens / draws.sum(1)
-            tokens = [row.token(draws, timed) for row in settings]
-            answers = [
-                length * cost + row.prefill(timed)
-                for cost, row in zip(tokens, settings, strict=True)
-            ]
-            columns[0].append(np.minimum(np.min(tokens, 0), 1.0))
-            columns[1].append(
-                np.minimum(np.min(answers, 0), settings[0].plain_answer(draws, timed))
-            )
-            columns[2].append(length)
-        token, answer, length = (np.stack(column, 1) for column in columns)
-        return cls(np.array(sorted(rows)), token, answer, length)
-
-    @property
-    def curve(self) -> Curve:
-        return Curve(self.temperatures)
-
-
-def beside_frontier(
-    own: Answered, frontier: Mapping[float, Point], asked: float, between: Between | None = None
+def beside_lossless(
+    own: Answered,
+    temperature: float,
+    lossless: Sequence[Lossless],
+    between: Between | None = None,
+    is_control: bool = False,
 ) -> dict[str, Any]:
     """The metrics `equal_d_…` of a row, each with `_ci95`, and `judged`.
 
-        equal_d_distortion     nats a token from the target at the temperature asked for
-        equal_d_speed          cost of a token of the fastest lossless setting that distorts no more
-                               ÷ own
+        equal_d_distortion     nats a token from the target that the row is judged by
+        equal_d_speed          cost of a token of the fastest lossless setting, or of plain
+                               decoding, that distorts no more ÷ own
+        equal_d_speed_own      the same of lossless decoding on the row's own draft alone
         equal_d_answer, equal_d_length, equal_d_temperature
-                               the same of an answer; own tokens ÷ that setting's; its temperature
+                               of that fastest setting: the same of an answer, which has plain
+                               decoding's length; own tokens ÷ its; its temperature
         judged                 what the verdict needs (`results.metrics.verdict.verdicts`)
 
-    `frontier`: temperature -> lossless decoding there, `asked` among them; `between`: what differs
-    between measuring sessions. Empty without a clock or distortions."""
-    rows: dict[Any, Answered] = {
-        (t, name): Answered(pairs)
-        for t, point in frontier.items()
-        for name, pairs in point.settings.items()
-    }
-    clocks = {
-        key: {pair.id for pair in row.pairs if pair.timed is not None and is_rated(pair.timed)}
-        for key, row in (*rows.items(), ("own", own))
-    }
-    rows = {key: row for key, row in rows.items() if len(clocks[key]) > 1} | {"own": own}
-    ids = sorted(set.intersection(*({pair.id for pair in row.pairs} for row in rows.values())))
-    timed = sorted(set.intersection(*(clocks[key] for key in rows)) & set(ids))
-    lossless = {t: [key for key in rows if key[0] == t] for t in sorted(frontier)}
-    if len(ids) < 2 or len(timed) < 2 or not all(lossless.values()):
+    temperature   at which the row decodes. At 0 greedy decoding distorts no more than the row: it
+                  takes the likeliest token in every context.
+    lossless      settings at several temperatures; of one between two of them, cost and distortion
+                  lie between theirs.
+    between       what differs between measuring sessions.
+    is_control    the row is shown beside the rules, and is none of them.
+
+    Settings with fewer than two timed prompts do not compare. Empty without a clock or a
+    distortion."""
+    compared = [row for row in lossless if len(_timed(row.pairs)) > 1]
+    known = [own.pairs, *(row.pairs for row in compared)]
+    ids = sorted(set.intersection(*({pair.id for pair in pairs} for pairs in known)))
+    timed = sorted(set.intersection(*map(_timed, known)) & set(ids))
+    if own.distortion is None or not compared or len(ids) < 2 or len(timed) < 2:
         return {}
-    priced = {key: _Priced.of(row, ids, timed) for key, row in rows.items()}
-    if not all(row.is_known for row in priced.values()):
+    priced = [_Priced.of(row, ids, timed) for row in (own, *(Answered(r.pairs) for r in compared))]
+    mine, *others = _in_one_unit(priced, [temperature, *(row.temperature for row in compared)])
+    if not mine.is_known:
         return {}
-    distances = {
-        t: point.distortion for t, point in frontier.items() if point.distortion is not None
+    rng, found = np.random.default_rng(SEED + 1), dict[str, list[Floats]]()
+    for prompts in resampled(len(ids), FRONTIER_RESAMPLES):
+        draws = Draws(prompts, _of_timed(len(prompts), len(timed), rng))
+        distortion = np.maximum(_drawn(own.distortion, len(prompts), rng), 0.0)
+        choices = _choices(compared, others, draws, rng)
+        values = _fastest(mine, temperature, distortion, choices, draws)
+        for name, value in values.items():
+            found.setdefault(name, []).append(value)
+    whole = {name: np.concatenate(parts) for name, parts in found.items()}
+    stated = _stated(whole, own.distortion, min(len(ids), len(timed)))
+    speeds = {
+        name: _speed(whole[name], len(timed), between, priced)
+        for name in ("equal_d_speed", "equal_d_speed_own")
+        if name in stated
     }
-    if own.distortion is None or len(distances) < len(frontier):
-        return {}
-    found, rng = dict[str, list[Floats]](), np.random.default_rng(SEED + 1)
-    for draws in resampled(len(ids), FRONTIER_RESAMPLES):
-        weights = (
-            np.ones((1, len(timed)))
-            if len(draws) == 1
-            else rng.multinomial(
-                len(timed), np.full(len(timed), 1 / len(timed)), size=len(draws)
-            ).astype(float)
+    stated |= {f"{name}_ci95": speed.interval() for name, speed in speeds.items()}
+    return stated | {
+        "judged": Judged(
+            speed=speeds["equal_d_speed"],
+            beyond=float(whole["beyond"][1:].mean()),
+            n=len(ids),
+            is_control=is_control,
+            between=between,
+            sessions=_sessions(priced),
         )
-        line = _Frontier.of(
-            {t: [priced[key] for key in keys] for t, keys in lossless.items()}, draws, weights
-        )
-        values = _at_equal_distortion(
-            priced["own"],
-            line,
-            _drawn(own.distortion, len(draws), rng),
-            np.stack([_drawn(distances[t], len(draws), rng) for t in sorted(frontier)], 1),
-            asked,
-            draws,
-            weights,
-        )
-        for name, one in values.items():
-            found.setdefault(name, []).append(one)
-    distance = {
-        "equal_d_distortion": own.distortion.value,
-        "equal_d_distortion_ci95": own.distortion.interval(),
     }
-    return distance | _stated(
-        {name: np.concatenate(parts) for name, parts in found.items()},
-        len(ids),
-        len(timed),
-        between,
-        _sessions(rows.values(), timed),
-    )
 
 
-def _sessions(rows: Iterable[Answered], timed: Sequence[str]) -> int:
-    """The fewest measuring sessions in which one of the rows was timed."""
-    return min(
-        len(
-            {
-                pair.timed.started
-                for pair in row.pairs
-                if pair.timed is not None and pair.id in timed
-            }
+def _timed(pairs: Iterable[Compared]) -> set[str]:
+    """Ids of the prompts that were timed and took a cycle."""
+    return {pair.id for pair in pairs if pair.timed is not None and is_rated(pair.timed)}
+
+
+def _of_timed(resamples: int, size: int, rng: np.random.Generator) -> Floats:
+    """How often each timed prompt is drawn; the first resample of one is every prompt once."""
+    if resamples == 1:
+        return np.ones((1, size))
+    return rng.multinomial(size, np.full(size, 1 / size), size=resamples).astype(float)
+
+
+def _in_one_unit(rows: Sequence[_Priced], temperatures: Sequence[float]) -> list[_Priced]:
+    """The rows counted in tokens of sampled plain decoding. A greedy token of plain decoding costs
+    less; how much less, the rows say that were timed in the same sessions."""
+    greedy = [row for row, at in zip(rows, temperatures, strict=True) if at == 0]
+    sampled = [row for row, at in zip(rows, temperatures, strict=True) if at > 0]
+    together = len({row.sessions for row in rows}) == 1
+    if not greedy or not sampled or not together:
+        return list(rows)
+    prices = []
+    for group in (greedy, sampled):
+        seconds, tokens = np.sum([row.clock[:, 3:5].sum(0) for row in group], 0)
+        prices.append(seconds / tokens)
+    unit = float(prices[0] / prices[1])
+    return [
+        _Priced(row.own, row.plain, row.kinds, row.clock, row.sessions, unit if at == 0 else 1.0)
+        for row, at in zip(rows, temperatures, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What a row may be compared with, in each resample [resamples]: its distortion and cost of a
+    token; plain decoding's tokens an answer there."""
+
+    setting: str
+    temperature: float
+    same_draft: bool
+    distortion: Floats
+    cost: Floats
+    length: Floats
+
+
+def _choices(
+    lossless: Sequence[Lossless], priced: Sequence[_Priced], draws: Draws, rng: np.random.Generator
+) -> list[_Choice]:
+    """Every lossless setting at every temperature, and plain decoding."""
+    choices, plain, drawn = list[_Choice](), dict[float, _Choice](), dict[float, Floats]()
+    for row, price in zip(lossless, priced, strict=True):
+        at = row.temperature
+        if at not in drawn:
+            drawn[at] = np.maximum(_drawn(row.distortion, len(draws.prompts), rng), 0.0)
+        length = price.plain_length(draws)
+        cost = price.token(draws)
+        choices.append(_Choice(row.setting, at, row.same_draft, drawn[at], cost, length))
+        if at not in plain:
+            cost = price.plain_token(draws)
+            plain[at] = _Choice(PLAIN, at, False, drawn[at], cost, length)
+    return [*choices, *plain.values()]
+
+
+def _fastest(
+    own: _Priced, temperature: float, distortion: Floats, choices: Sequence[_Choice], draws: Draws
+) -> dict[str, Floats]:
+    """The row beside the fastest of the choices that distort no more."""
+    costs, lengths, at, same = list[Floats](), list[Floats](), list[Floats](), list[bool]()
+
+    def offer(allowed: NDArray[np.bool_], cost: Floats, length: Floats, t: Floats) -> None:
+        costs.append(np.where(allowed, cost, np.inf))
+        lengths.append(length)
+        at.append(t)
+
+    for choice in choices:
+        nearest = np.full(len(distortion), choice.temperature == temperature == 0)
+        offer(
+            (choice.distortion <= distortion) | nearest,
+            choice.cost,
+            choice.length,
+            np.full(len(distortion), choice.temperature),
         )
-        for row in rows
-    )
+        same.append(choice.same_draft)
+    for setting in dict.fromkeys(choice.setting for choice in choices):
+        line = sorted(
+            (choice for choice in choices if choice.setting == setting),
+            key=lambda choice: -choice.temperature,
+        )
+        for hot, cool in pairwise(line):
+            span = cool.distortion - hot.distortion
+            inside = (hot.distortion <= distortion) & (distortion < cool.distortion)
+            share = np.where(inside, (distortion - hot.distortion) / np.where(inside, span, 1), 0.0)
+            offer(
+                inside,
+                hot.cost + share * (cool.cost - hot.cost),
+                hot.length + share * (cool.length - hot.length),
+                hot.temperature + share * (cool.temperature - hot.temperature),
+            )
+            same.append(hot.same_draft)
+    token = own.token(draws)
+    best, rows = np.argmin(costs, 0), np.arange(len(distortion))
+    cost, length = np.stack(costs)[best, rows], np.stack(lengths)[best, rows]
+    values = {
+        "equal_d_speed": cost / token,
+        "equal_d_answer": cost * length / own.answer(draws),
+        "equal_d_length": own.length(draws) / length,
+        "equal_d_temperature": np.stack(at)[best, rows],
+        "beyond": _beyond(distortion, choices),
+    }
+    on_own_draft = [cost for cost, is_same in zip(costs, same, strict=True) if is_same]
+    if on_own_draft:
+        values["equal_d_speed_own"] = np.min(on_own_draft, 0) / token
+    return values
+
+
+def _beyond(distortion: Floats, choices: Sequence[_Choice]) -> Floats:
+    """1 where the row is further from the target than greedy decoding; 0 without that."""
+    greedy = [choice.distortion for choice in choices if choice.temperature == 0]
+    return (distortion > greedy[0]).astype(float) if greedy else np.zeros(len(distortion))
 
 
 def _drawn(distortion: Estimate, number: int, rng: np.random.Generator) -> Floats:
@@ -277,77 +367,30 @@ def _drawn(distortion: Estimate, number: int, rng: np.random.Generator) -> Float
     return np.asarray(distortion.value + distortion.error * rng.standard_normal(number))
 
 
-def _at_equal_distortion(
-    own: _Priced,
-    line: _Frontier,
-    distortion: Floats,
-    distances: Floats,
-    asked: float,
-    draws: Floats,
-    timed: Floats,
-) -> dict[str, Floats]:
-    """Beside the fastest of the temperatures whose `distances` [resamples, T] are not above
-    `distortion` [resamples], the two at which they are equal included."""
-    place = int(np.searchsorted(line.temperatures, asked))
-    ends, beyond = [], np.zeros(len(draws), bool)
-    for side, rising in ((slice(None, place + 1), False), (slice(place, None), True)):
-        temperatures, values = line.temperatures[side], np.maximum(distances[:, side], 0.0)
-        if len(temperatures) == 1:
-            ends.append(np.full(len(draws), asked))
-            beyond |= (distortion > values[:, 0]) & (not rising)
-            continue
-        level = monotone(values, np.ones_like(values), rising)
-        part = Curve(temperatures)
-        ends.append(part.matched(level, np.maximum(distortion, 0.0)))
-        beyond |= (distortion > level[:, 0]) & (not rising)
-    low, high = ends
-    inside = (line.temperatures >= low[:, None]) & (line.temperatures <= high[:, None])
-    curve, rows = line.curve, np.arange(len(draws))
-    costs = np.concatenate(
-        [
-            np.where(inside, line.token, np.inf),
-            np.stack([_at(curve, line.token, end) for end in ends], 1),
-        ],
-        1,
-    )
-    at = np.concatenate(
-        [np.broadcast_to(line.temperatures, line.token.shape), np.stack(ends, 1)], 1
-    )
-    best = costs.argmin(1)
-    there = at[rows, best]
-    return {
-        "equal_d_speed": costs[rows, best] / own.token(draws, timed),
-        "equal_d_answer": _at(curve, line.answer, there) / own.answer(draws, timed),
-        "equal_d_length": draws @ own.own.tokens / draws.sum(1) / _at(curve, line.length, there),
-        "equal_d_temperature": there,
-        "beyond": beyond.astype(float),
+def _stated(values: dict[str, Floats], distortion: Estimate, n: int) -> dict[str, Any]:
+    """Each metric that is finite in every resample, with its interval."""
+    stated: dict[str, Any] = {
+        "equal_d_distortion": distortion.value,
+        "equal_d_distortion_ci95": distortion.interval(),
     }
-
-
-def _at(curve: Curve, values: Floats, temperature: Floats) -> Floats:
-    return values[:, 0] if values.shape[1] == 1 else curve.at(values, temperature)
-
-
-def _stated(
-    found: Mapping[str, Floats], n: int, timed: int, between: Between | None, sessions: int
-) -> dict[str, Any]:
-    stated: dict[str, Any] = {}
-    for name, values in found.items():
-        if name.startswith("equal"):
-            stated |= {name: float(values[0]), f"{name}_ci95": interval(values, min(n, timed))}
-    if "equal_d_speed" in found:
-        logs = np.log(found["equal_d_speed"][1:])
-        error = float(logs.std(ddof=1) * np.sqrt(timed / (timed - 1)))
-        speed = Estimate(stated["equal_d_speed"], error, timed - 1.0)
-        speed = speed if between is None else between.added_to(speed, sessions)
-        stated |= {
-            "equal_d_speed_ci95": speed.interval(),
-            "judged": Judged(
-                speed=speed,
-                beyond=float(found["beyond"][1:].mean()),
-                n=n,
-                between=between,
-                sessions=sessions,
-            ),
-        }
+    for name, resamples in values.items():
+        if name.startswith("equal_d") and np.isfinite(resamples).all():
+            stated |= {name: float(resamples[0]), f"{name}_ci95": interval(resamples, n)}
     return stated
+
+
+def _speed(
+    resamples: Floats, timed: int, between: Between | None, rows: Sequence[_Priced]
+) -> Estimate:
+    """The ratio of speeds with the error of the bootstrap and of the measuring sessions."""
+    error = float(np.log(resamples[1:]).std(ddof=1) * np.sqrt(timed / (timed - 1)))
+    speed = Estimate(float(resamples[0]), error, timed - 1.0)
+    if between is None:
+        return speed
+    together = len({row.sessions for row in rows}) == 1
+    return between.added_to(speed, _sessions(rows), methods=2, plain=0 if together else 2)
+
+
+def _sessions(rows: Sequence[_Priced]) -> int:
+    """The fewest measuring sessions in which one of the rows was timed."""
+    return min(len(row.sessions) for row in rows)

@@ -225,6 +225,7 @@ BOOTSTRAP, MEDIAN, RECOVERED = (
 LEARNED_MILLER = LearnedMiller("Learned-Miller and Thomas")
 LOG_T = LogT("Student's t on the log ratio", clocked=True)
 DELTA = Delta("delta method on the log ratio", clocked=True)
+LOG_SESSIONS = Estimator("Student's t on the log ratio, with the error of the measuring sessions")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import numpy as np
 
 from results.metrics.answer_speed import unit_names
 from results.metrics.catalog import METRICS
+from results.metrics.delta import Between
 from results.metrics.intervals import Interval, edit_similarity
 from results.metrics.metric import ALONE, ByItem, Sums, by_name
 from results.metrics.phases import NAMES, time_shares
@@ -52,6 +53,9 @@ class Summary:
                          of their medians
     judge                scores of an LLM judge
     judged               what the verdict on it needs (`results.metrics.verdict.Judged`)
+    sessions             measuring sessions of its timed prompts
+    between              what differs between sessions, which is in the interval of every speed over
+                         plain decoding; None: it is not counted
     sums                 what prompts add to metrics, by the function that says so
     given                metrics that are not of these sums: name -> value or `Sums`, name_ci95 ->
                          interval
@@ -75,6 +79,8 @@ class Summary:
     phases: Mapping[str, float] | None = None
     judge: JudgeSummary | None = None
     judged: Any = None
+    sessions: int = 0
+    between: Between | None = None
     sums: Mapping[Any, Sums] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
     later: Mapping[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
@@ -124,7 +130,17 @@ class Summary:
 
     def plain(self) -> dict[str, Any]:
         """Every metric with its interval, as JSON holds them, and what else is known."""
-        left_out = {"sums", "given", "later", "is_baseline", "proportion", "judge", "judged"}
+        left_out = {
+            "sums",
+            "given",
+            "later",
+            "is_baseline",
+            "proportion",
+            "judge",
+            "judged",
+            "sessions",
+            "between",
+        }
         whole = {
             one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out
         }
@@ -179,7 +195,11 @@ class Summary:
             return stated
         if sums is None or (self.is_baseline and metric.relative):
             return None
-        return metric.estimated_by(self.proportion).interval(sums, metric.statistic)
+        interval = metric.estimated_by(self.proportion).interval(sums, metric.statistic)
+        over_plain = metric.relative == "ratio" and metric.clock
+        if interval is None or not over_plain or self.between is None or not self.sessions:
+            return interval
+        return self.between.widened(interval, self.sessions)
 
     def _sums(self, name: str) -> Sums | None:
         metric = METRICS[name]
@@ -253,6 +273,7 @@ def _timed(rows: Sequence[Timed]) -> dict[str, Any]:
     """How much was timed."""
     return {
         "timed": len(rows),
+        "sessions": len({row.started for row in rows}),
         "prefill_s": float(sum(row.own.prefill_s for row in rows)),
         "decode_s": float(sum(row.own.decode_s for row in rows)),
     }

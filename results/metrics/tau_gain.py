@@ -1,10 +1,8 @@
-"""What a rule gains in τ over the lossless rule, by a bootstrap over prompts; and curves over the
-temperature of lossless decoding."""
+"""What a rule gains in τ over the lossless rule, by a bootstrap over prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +12,9 @@ from results.metrics.intervals import LEVEL, RESAMPLES, SEED, Interval
 from results.store.sample import Sample
 
 Floats = NDArray[np.float64]
-TEMPERATURES = (0.0, 0.2, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)
-"""The points of a curve; the temperature that a rule was asked for is one more."""
+TEMPERATURES = (0.0, 0.2, 0.4, 0.55, 0.7, 0.85, 1.0)
+"""At which lossless decoding is compared with a rule: those up to the temperature asked for, above
+which it is slower and distorts more."""
 CHUNK = 1000
 """Resamples drawn at once, which bounds the memory."""
 
@@ -40,68 +39,6 @@ class Counts(NamedTuple):
     def tau(self, draws: Floats) -> Floats:
         """Tokens a cycle in these resamples [resamples, n]."""
         return np.asarray((draws @ self.committed) / (draws @ self.cycles))
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Temperatures [T], ascending, between whose points values are linear."""
-
-    temperatures: Floats
-
-    def at(self, values: Floats, temperature: Floats | float) -> Floats:
-        """`values` [resamples, T] at a temperature [resamples]."""
-        at = np.broadcast_to(np.asarray(temperature, float), values.shape[:1])
-        right = np.clip(
-            np.searchsorted(self.temperatures, at, side="right"), 1, len(self.temperatures) - 1
-        )
-        low, high = self.temperatures[right - 1], self.temperatures[right]
-        share, rows = (at - low) / (high - low), np.arange(len(values))
-        return np.asarray(values[rows, right - 1] * (1 - share) + values[rows, right] * share)
-
-    def matched(self, values: Floats, wanted: Floats) -> Floats:
-        """The temperature [resamples] at which monotone `values` [resamples, T] reach `wanted`
-        [resamples], the middle of a level stretch, the nearer end for what the curve does not
-        reach."""
-        rising = np.where(values[:, -1:] >= values[:, :1], 1.0, -1.0)
-        values, wanted = values * rising, wanted * rising[:, 0]
-        inside = np.clip(wanted, values[:, 0], values[:, -1])[:, None]
-        first = self._crossing(values, inside, (values < inside).sum(1))
-        last = self._crossing(values, inside, (values <= inside).sum(1))
-        return np.asarray((first + last) / 2)
-
-    def _crossing(self, values: Floats, wanted: Floats, right: NDArray[np.int64]) -> Floats:
-        """The temperature between the points `right` − 1 and `right` [resamples] at which `wanted`
-        is reached."""
-        right, rows = np.clip(right, 1, values.shape[1] - 1), np.arange(len(values))
-        low, high = values[rows, right - 1], values[rows, right]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(
-                high > low,
-                (wanted[:, 0] - low) / (high - low),
-                np.where(wanted[:, 0] >= high, 1.0, 0.0),
-            )
-        share = np.clip(share, 0.0, 1.0)
-        return np.asarray(
-            self.temperatures[right - 1] * (1 - share) + self.temperatures[right] * share
-        )
-
-
-def monotone(values: Floats, weights: Floats, rising: NDArray[np.bool_] | bool = True) -> Floats:
-    """Isotonic regression of each row of `values` [resamples, T] with these weights: the nearest
-    monotone sequence in least squares, rising or, where `rising` [resamples, 1] is false, falling.
-    By the min-max formula, all rows at once: the i-th value is max over j ≤ i of min over k ≥ i of
-    the mean from j to k (Barlow et al. 1972)."""
-    sign = np.where(rising, 1.0, -1.0)
-    sums = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values * sign * weights, 1)], 1)
-    mass = np.concatenate([np.zeros((len(values), 1)), np.cumsum(weights, 1)], 1)
-    size = values.shape[1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        means = (sums[:, None, 1:] - sums[:, :-1, None]) / (mass[:, None, 1:] - mass[:, :-1, None])
-    means = np.where(
-        np.triu(np.ones((size, size), bool)), means, np.inf
-    )  # [resamples, from j, to k ≥ j]
-    lowest = np.minimum.accumulate(means[:, :, ::-1], axis=2)[:, :, ::-1]  # over the ends from k on
-    return np.asarray(np.stack([lowest[:, : i + 1, i].max(1) for i in range(size)], 1) * sign)
 
 
 def resampled(n: int, number: int = RESAMPLES) -> Iterator[Floats]:

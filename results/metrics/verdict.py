@@ -1,5 +1,6 @@
-"""The verdict on each row of a table: is it faster than lossless decoding that is as far from the
-target? Before that the setting of the row: the fastest on selection prompts, measured on others."""
+"""The verdict on each row of a table: is it faster than the fastest lossless decoding that distorts
+no more? Before that the setting of the row: the fastest on selection prompts, measured on
+others."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from results.metrics.tau_gain import gain
 from results.store.sample import Compared, FailedSample, is_rated
 
 ALPHA = 0.05
-"""Of every one-sided test."""
+"""Of the tests of one table, each kind together."""
 NOTHING = 1.05
-"""A ratio of speeds that is shown to be below this is no gain."""
+"""A ratio of speeds that is shown to be below this is no gain above 5%."""
 MOST = 100_000
 """More prompts than these are not asked for."""
-Kind = Literal["gain", "no gain", "beyond greedy", "undecided"]
+Kind = Literal["gain", "no gain above 5%", "beyond greedy", "undecided"]
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -41,7 +42,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """`no gain`; `undecided, n ≈ 1,200`."""
+        """`no gain above 5%`; `undecided, n ≈ 1,200`."""
         if self.kind != "undecided":
             return self.kind
         return f"undecided, n ≈ {self.needed:,}" if self.needed else f"undecided, n > {MOST:,}"
@@ -51,64 +52,77 @@ class Verdict:
 class Judged:
     """What the verdict on a row needs.
 
-    speed     by the token, over that of the fastest lossless setting whose distortion is not above
-              the row's.
-    beyond    share of the resamples in which the row is further from the target than greedy
-              decoding.
-    n         prompts.
-    between   what differs between measuring sessions, which is in the error of `speed`; None: not
-              known.
-    sessions  in which the row, and what it is compared with, were timed.
+    speed       by the token, over that of the fastest lossless setting that distorts no more.
+    beyond      share of the resamples in which the row is further from the target than greedy
+                decoding.
+    n           prompts.
+    is_control  the row is no rule: it is judged as one more rule would be, and takes no part in the
+                correction of the others.
+    between     what differs between measuring sessions, which is in the error of `speed`; None: not
+                known.
+    sessions    in which the row, and what it is compared with, were timed.
     """
 
     speed: Estimate
     beyond: float
     n: int
+    is_control: bool = False
     between: Between | None = None
     sessions: int = 1
+
+    @property
+    def is_beyond(self) -> bool:
+        return self.beyond >= 1 - ALPHA
 
 
 def verdicts(rows: Mapping[Name, Judged]) -> dict[Name, Verdict]:
     """The verdict on each row of one table.
 
-    beyond greedy  further from the target than greedy decoding is, so that no lossless setting
-                   compares
-    gain           faster, one-sided at 5%, corrected by Holm's method over the rows that are judged
-    no gain        the one-sided upper bound at 95% of the ratio of speeds is below 1.05
-    undecided      anything else"""
-    beyond = {
-        name: Verdict("beyond greedy") for name, row in rows.items() if row.beyond >= 1 - ALPHA
-    }
-    tested = {name: row.speed for name, row in rows.items() if name not in beyond}
-    corrected = dict(
-        zip(tested, intervals.holm([speed.p_above(1.0) for speed in tested.values()]), strict=True)
-    )
-    decided = {name: _verdict(rows[name], float(p), len(tested)) for name, p in corrected.items()}
-    return {name: beyond.get(name) or decided[name] for name in rows}
+    gain              faster
+    no gain above 5%  the ratio of speeds is below 1.05
+    beyond greedy     neither is shown or it is faster, but it is further from the target than
+                      greedy decoding: no lossless setting distorts as much
+    undecided         anything else
+
+    Both tests are one-sided at 5%, each corrected by Holm's method over the rows of rules; for a
+    gain over those that may be one."""
+    rules = {name: row for name, row in rows.items() if not row.is_control}
+    found: dict[Name, Verdict] = {}
+    for name, row in rows.items():
+        family = list(rules.values()) if name in rules else [*rules.values(), row]
+        near = [other for other in family if not other.is_beyond]
+        if _corrected(row, family, lambda speed: speed.p_below(NOTHING)) <= ALPHA:
+            found[name] = Verdict("no gain above 5%")
+        elif row.is_beyond:
+            found[name] = Verdict("beyond greedy")
+        else:
+            found[name] = Verdict("undecided", _needed(row, len(near)))
+        if not row.is_beyond and _corrected(row, near, lambda speed: speed.p_above(1.0)) <= ALPHA:
+            found[name] = Verdict("gain")
+    return found
 
 
-def _verdict(row: Judged, p: float, rows: int) -> Verdict:
-    if p <= ALPHA:
-        return Verdict("gain")
-    if row.speed.error is not None and 1 - row.speed.p_above(NOTHING) <= ALPHA:
-        return Verdict("no gain")
-    return Verdict("undecided", _needed(row, rows))
+def _corrected(row: Judged, family: Sequence[Judged], p_of: Callable[[Estimate], float]) -> float:
+    """Holm's p-value of the row in its family."""
+    place = next(i for i, other in enumerate(family) if other is row)
+    return float(intervals.holm([p_of(other.speed) for other in family])[place])
 
 
 def _needed(row: Judged, rows: int) -> int | None:
     """The prompts at which the error, which shrinks with their root, would decide either way at
-    this ratio."""
+    this ratio. What differs between sessions does not shrink with the prompts; without more
+    sessions it bounds what can be decided."""
     if not row.speed.error:
         return None
-    rooms = [(row.speed.at, ALPHA / rows), (math.log(NOTHING) - row.speed.at, ALPHA)]
-    least = min(
-        (
-            row.n * (intervals.NORMAL.inv_cdf(1 - alpha) * row.speed.error / room) ** 2
-            for room, alpha in rooms
-            if room > 0
-        ),
-        default=math.inf,
-    )
+    fixed = 0.0 if row.between is None else row.between.of_ratio(row.sessions)
+    own = max(row.speed.error**2 - fixed, 0.0)
+    quantile = intervals.NORMAL.inv_cdf(1 - ALPHA / rows)
+    needed = []
+    for room in (row.speed.at, math.log(NOTHING) - row.speed.at):
+        left = (room / quantile) ** 2 - fixed
+        if room > 0 and left > 0:
+            needed.append(row.n * own / left)
+    least = min(needed, default=math.inf)
     return max(math.ceil(least), row.n + 1) if least < MOST else None
 
 
@@ -183,45 +197,51 @@ def _common(own: Answered, best: Answered) -> tuple[Answered, Answered]:
 
 
 def findings(cells: Sequence[tuple[str, Summary]]) -> list[str]:
-    """A sentence on each row that was judged; with several, one on all of them comes first."""
-    decided = verdicts(
-        {name: summary.judged for name, summary in cells if summary.judged is not None}
-    )
+    """A sentence on each row that was judged; with several rules, one on all of them comes
+    first."""
+    judged = {name: summary.judged for name, summary in cells if summary.judged is not None}
+    decided = verdicts(judged)
     sentences = [
         f"{name}: {decided[name].text}. {_beside(summary)}."
         for name, summary in cells
         if name in decided
     ]
-    return sentences if len(decided) < 2 else [_on_all(decided), *sentences]
+    rules = {name: verdict for name, verdict in decided.items() if not judged[name].is_control}
+    return sentences if len(rules) < 2 else [_on_all(rules), *sentences]
 
 
 def _on_all(decided: Mapping[str, Verdict]) -> str:
-    """Which rows are a gain, and how many are what else."""
+    """Which rules are a gain, and how many are what else."""
     of: dict[str, list[str]] = {}
-    for name, one in decided.items():
-        of.setdefault(one.kind, []).append(name)
+    for name, verdict in decided.items():
+        of.setdefault(verdict.kind, []).append(name)
     ahead = of.pop("gain", [])
-    others = ", ".join(f"{len(names)} {kind}" for kind, names in of.items())
+    others = "; ".join(f"{len(names)} {kind}" for kind, names in of.items())
     named = (
         f"{'; '.join(ahead)} {'are gains' if len(ahead) > 1 else 'is a gain'}"
         if ahead
         else "none is a gain"
     )
     return (
-        f"Of {len(decided)} rows, {named}: faster by the token than the fastest lossless setting "
-        "that is as far from the target (p-values corrected over the rows by Holm's "
-        f"method){f'; {others}' if others else ''}."
+        f"Of {len(decided)} rules, {named}: faster by the token than the fastest lossless setting "
+        f"that distorts no more{f'; {others}' if others else ''}."
     )
 
 
 def _beside(summary: Summary) -> str:
-    """`0.176 nats a token from the target; 0.97× [0.94, 1.00] as fast by the token as lossless
-    decoding at T = 0.15, 1.05× …`."""
+    """`0.176 nats a token from the target; 0.97× [0.94, 1.00] as fast by the token as the fastest
+    lossless decoding that distorts no more (T = 0.15), 1.02× … on its own draft; 1.05× …`."""
+    on_own = (
+        ""
+        if summary.equal_d_speed_own is None
+        else f", {_ratio(summary, 'equal_d_speed_own')} on its own draft"
+    )
     return (
         f"{summary.equal_d_distortion:.3f} nats a token from the target; "
-        f"{_ratio(summary, 'equal_d_speed')} as fast by the token as lossless decoding at T = "
-        f"{summary.equal_d_temperature:.2f}, {_ratio(summary, 'equal_d_answer')} by the answer, "
-        f"{_ratio(summary, 'equal_d_length')} as long"
+        f"{_ratio(summary, 'equal_d_speed')} as fast by the token as the fastest lossless decoding "
+        f"that distorts no more (T = {summary.equal_d_temperature:.2f}){on_own}; "
+        f"{_ratio(summary, 'equal_d_answer')} by the answer, {_ratio(summary, 'equal_d_length')} "
+        "as long"
     )
 
 

@@ -45,9 +45,7 @@ class Entry(Frozen):
                 this reason.
     judged_at   the temperature that the row is judged at in place of its own: a control, lossless
                 decoding at another temperature presented as a rule.
-    frontier    a row of lossless decoding at one temperature, made by `choice.frontier`; where it
-                is not timed itself, it takes the clock of its settings at the temperature asked
-                for.
+    frontier    a row of lossless decoding at one temperature, made by `choice.frontier`.
     variants    forms of the entry, written like an axis; they make up the axis "Setting"
                 (`spell_variants`).
     """

@@ -16,10 +16,10 @@ BOLD = (
     "bootstrap, Holm, 5%), where that is at most half of the rows"
 )
 GAIN = (
-    "gain: faster by the token than the fastest lossless setting whose distortion is not above "
-    "the row's (one-sided at 5%, Holm over the rows of a task and temperature); no gain: less "
-    "than 1.05 times as fast (one-sided at 95%); beyond greedy: further from the target than "
-    "greedy decoding"
+    "gain: faster by the token than the fastest lossless setting that distorts no more; no gain "
+    "above 5%: less than 1.05 times as fast (each one-sided at 5%, Holm over the rules of a task "
+    "and temperature; controls are judged as one more rule); beyond greedy: further from the "
+    "target than greedy decoding"
 )
 
 SELECTION = (

@@ -26,10 +26,10 @@ class Choice(Frozen):
 
     axes              axes that are chosen and not shown: draft length, tree, threshold.
     lossless          label of the row over lossless methods, "best lossless".
-    frontier          settings of `lossless` that are decoded at the other temperatures of the
-                      curve, too, without a clock; every row is compared with the fastest of them
-                      there, or with plain decoding if that is faster. Each costs eight cells: leave
-                      out those that are far behind at the temperature asked for.
+    frontier          settings of `lossless` that are decoded and timed at lower temperatures, too;
+                      every row is compared with the fastest of them that distorts no more, or with
+                      plain decoding if that is faster. Each costs a cell a temperature: leave out
+                      those that are far behind at the temperature asked for.
     lossless_greedy   that row at temperature 0, with which rows at temperature 0 are compared; "":
                       none.
     """
@@ -41,7 +41,7 @@ class Choice(Frozen):
 
 
 def with_frontier(axes: Mapping[str, Any], choice: Any, base: Sequence[str]) -> dict[str, Any]:
-    """The axes as YAML gives them, with a row at each temperature of the curve but that of `base`:
+    """The axes as YAML gives them, with a row at each lower temperature than that of `base`:
     the settings of `choice.lossless` that `choice.frontier` names. Raises ValueError for a setting
     that the row does not have."""
     given = choice if isinstance(choice, Mapping) else {}
@@ -58,7 +58,7 @@ def with_frontier(axes: Mapping[str, Any], choice: Any, base: Sequence[str]) -> 
             for entry in axis
             if isinstance(entry, Mapping) and entry.get("label") == given.get("lossless")
             for t in TEMPERATURES
-            if t != asked
+            if t < asked
         ]
         extended[name] = [*axis, *rows] if rows else axis
     return extended

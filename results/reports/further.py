@@ -26,6 +26,7 @@ READ = {
         "equal_d_tv",
         "equal_d_outside",
         "equal_d_speed",
+        "equal_d_speed_own",
         "equal_d_answer",
         "equal_d_length",
         "accuracy",
@@ -71,11 +72,12 @@ EQUAL_D = (
     "equal_d_tv",
     "equal_d_outside",
     "equal_d_speed",
+    "equal_d_speed_own",
     "equal_d_answer",
     "equal_d_length",
     "equal_d_temperature",
 )
-"""What the verdict stands on: beside the frontier or, without one, beside the best lossless row."""
+"""What the verdict stands on."""
 FRONTIER = (
     "tau",
     "nll",

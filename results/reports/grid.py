@@ -4,7 +4,7 @@ and under what conditions its cells were measured, as captions and files state i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
@@ -200,14 +200,6 @@ class Outcome:
     @classmethod
     def missing(cls, reason: str = "not run yet") -> Outcome:
         return cls("missing", None, reason)
-
-    def untimed(self) -> Outcome:
-        """Without the sessions of timed prompts, of which nothing is shown."""
-        return (
-            self
-            if self.conditions is None
-            else replace(self, conditions=replace(self.conditions, sessions=()))
-        )
 
 
 Grid = Mapping[Coords, Outcome]

@@ -6,22 +6,16 @@ import csv
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import yaml
 
 from bench.config.compose import Composer
-from bench.reports.choice import ChosenRow
 from bench.reports.plan import plan_of
 from bench.run.models import ModelPool
 from results.reports.spec import parse_report
-from results.store.sample import Compared
 from results.store.traces import TraceFolder
-from tests.helpers.synthetic_cells import compared, sample
 
 FIGURE = {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup", "panels": ["Task"]}
 AXES = {
@@ -321,51 +315,6 @@ def test_every_report_is_listed_with_its_points(command, own_conf: Path) -> None
     assert (
         "its name, every, all" in rows["own_table"]
         and rows["own_table"].split("│")[-2].strip() == "4"
-    )
-
-
-IDS = [f"p{i:02}" for i in range(12)]
-
-
-def answers(seconds: float, timed: int) -> list[Compared]:
-    """Twelve prompts of ten cycles, so many of them timed, each with so many seconds."""
-    pairs = [
-        compared(
-            sample(name, range(21), committed=[2] * 10, accepted=[1] * 10),
-            sample(name, range(21), committed=[1] * 20, accepted=[0] * 20),
-            decode_s=seconds,
-            base_decode_s=1.0,
-        )
-        for name in IDS
-    ]
-    return [pair if i < timed else replace(pair, timed=None) for i, pair in enumerate(pairs)]
-
-
-def row(pairs: list[Compared], clock: ChosenRow | None = None) -> ChosenRow:
-    given: Any = {
-        "spec": None,
-        "choice": None,
-        "cells": {("chain",): "cell"},
-        "grid": {("chain",): SimpleNamespace(summary=object())},
-        "session": SimpleNamespace(folder=lambda cell: SimpleNamespace(compared=lambda: pairs)),
-    }
-    return ChosenRow(settings={"chain": ("chain",)}, clock=clock, **given)
-
-
-@pytest.mark.parametrize(("own", "seconds"), [(0, 3.0), (1, 3.0), (3, 3.0), (4, 7.0), (12, 7.0)])
-def test_a_few_prompts_that_another_report_timed_are_no_clock(own: int, seconds: float) -> None:
-    """A row of the frontier borrows the clock of the row asked for, of four prompts, unless its own
-    has as many."""
-    asked = row(answers(3.0, timed=4))
-    found = row(answers(7.0, timed=own), asked).records["chain"]
-    clocks = [
-        pair.timed.own.decode_s
-        for pair in found
-        if isinstance(pair, Compared) and pair.timed is not None
-    ]
-    assert clocks == [seconds] * max(4, own) and [pair.id for pair in found] == IDS
-    assert row(answers(7.0, timed=own)).records["chain"] == answers(7.0, timed=own), (
-        "without one to lend: its own"
     )
 
 

@@ -12,15 +12,15 @@ import pytest
 from scipy.stats import norm, t
 
 from results.metrics import frontier
-from results.metrics.delta import Estimate, between
-from results.metrics.frontier import Point, beside_frontier
+from results.metrics.delta import SESSION_FLOOR, Estimate, between
+from results.metrics.frontier import Lossless, beside_lossless
 from results.metrics.tau_gain import gain
 from results.metrics.verdict import Answered, Judged, verdicts
 from results.store.sample import Compared, Sample, Timed, TimedRun
 from tests.helpers.old_archives import unpacked
 from tests.helpers.synthetic_cells import sample
 
-CURVE = {0.0: (5.3, 0.322), 0.4: (5.0, 0.050), 0.7: (4.9, 0.010), 1.0: (4.5, 0.0), 1.3: (3.6, 0.04)}
+CURVE = {0.0: (5.3, 0.322), 0.4: (5.0, 0.050), 0.7: (4.9, 0.010), 1.0: (4.5, 0.0)}
 """Temperature -> τ and distortion, about those of the embedded pair on mini_chat."""
 SETTINGS = {"tree": 1.0, "chain": 0.98, "block": 0.9}
 """Lossless setting -> τ over that of the first."""
@@ -70,22 +70,24 @@ def cell(
     return pairs
 
 
-def experiment(
-    rng: np.random.Generator, sessions: int
-) -> tuple[dict[float, Point], list[Compared]]:
-    """The frontier, and another run of its best setting at T = 0.7."""
+def experiment(rng: np.random.Generator, sessions: int) -> tuple[list[Lossless], list[Compared]]:
+    """Lossless settings, and another run of their best one at T = 0.7."""
     seconds, base = 0.001 * rng.lognormal(0, 0.1, N), rng.lognormal(0, 0.02, N)
-    line = {
-        t: Point(
-            {
-                name: cell(rng, tau * share, 2.5, seconds, base, sessions)
-                for name, share in SETTINGS.items()
-            },
+    lines = [
+        Lossless(
+            name,
+            t,
+            cell(rng, tau * share, 2.5, seconds, base, sessions),
             Estimate(nats, 0.03 * nats, N - 1.0, log=False),
         )
         for t, (tau, nats) in CURVE.items()
-    }
-    return line, cell(rng, CURVE[0.7][0], 2.5, seconds, base, sessions)
+        for name, share in SETTINGS.items()
+    ]
+    return lines, cell(rng, CURVE[0.7][0], 2.5, seconds, base, sessions)
+
+
+def timed(pairs: list[Compared]) -> list[Timed]:
+    return [pair.timed for pair in pairs if pair.timed is not None]
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, speed: float, runs: int, sessions: int) -> list[Judged]:
@@ -107,12 +109,9 @@ def judged(monkeypatch: pytest.MonkeyPatch, speed: float, runs: int, sessions: i
             for pair in pairs
         ]
         own = Answered(faster, distortion=Estimate(0.010, 0.0003, N - 1.0, log=False))
-        cells = [pairs, *(held for point in line.values() for held in point.settings.values())]
-        component = between(
-            [[[pair.timed for pair in held if pair.timed is not None] for held in cells]]
-        )
-        assert component is None if sessions == 1 else component.freedom >= 30
-        found.append(beside_frontier(own, line, 1.0, component)["judged"])
+        component = between([timed(pairs), *(timed(setting.pairs) for setting in line)])
+        assert component.method_freedom == 0 if sessions == 1 else component.method_freedom >= 20
+        found.append(beside_lossless(own, 1.0, line, component)["judged"])
     return found
 
 
@@ -133,38 +132,95 @@ def test_a_lossless_setting_presented_as_a_rule_is_a_gain_no_oftener_than_stated
 
 @pytest.mark.slow
 def test_a_clock_times_0_95_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At this noise two times in three with 12 timed prompts of 64."""
+    """At this noise, and with the least that sessions are taken to differ by, often with 12 timed
+    prompts of 64."""
     found = kinds(judged(monkeypatch, 1 / 0.95, 60, 1))
-    assert found.count("gain") > 0.5 * len(found) and found.count("no gain") < 0.1 * len(found)
+    assert found.count("gain") > 0.3 * len(found)
+    assert found.count("no gain above 5%") < 0.1 * len(found)
 
 
-def test_the_component_between_sessions_is_found() -> None:
-    """Its mean over experiments, and its degrees of freedom; prompts and shared drift are not in
-    it."""
+PLAIN = 0.06
+"""Standard deviation between sessions of plain decoding."""
+
+
+def test_the_components_between_sessions_are_found() -> None:
+    """Their means over experiments, and their degrees of freedom; prompts and the drift that all
+    arms share are in neither."""
     rng, found = np.random.default_rng(0), []
-    for _ in range(40):
-        line, pairs = experiment(rng, 3)
-        cells = [pairs, *(held for point in line.values() for held in point.settings.values())]
+    for _ in range(60):
+        lines, pairs = experiment(rng, 3)
+        moved = rng.normal(0, PLAIN, 3)
         rows = [
             [
                 replace(
-                    pair.timed,
-                    **{
-                        side: replace(run, decode_s=run.decode_s * 1.2 ** int(pair.timed.started))
-                        for side, run in zip(("own", "baseline"), pair.timed.runs, strict=True)
-                    },
+                    row,
+                    own=replace(row.own, decode_s=row.own.decode_s * 1.2 ** int(row.started)),
+                    baseline=replace(
+                        row.baseline,
+                        decode_s=row.baseline.decode_s
+                        * 1.2 ** int(row.started)
+                        * np.exp(moved[int(row.started)]),
+                    ),
                 )
-                for pair in held
-                if pair.timed is not None
+                for row in timed(held)
             ]
-            for held in cells
+            for held in [pairs, *(setting.pairs for setting in lines)]
         ]
-        found.append(between([rows]))
-    assert {one.freedom for one in found} == {32}
-    assert np.mean([one.variance for one in found]) == pytest.approx(BETWEEN**2, rel=0.2)
-    assert between([[rows[0][:3]]]) is None and between([[row[:4] for row in rows]]) is None, (
-        "one session, one cell"
-    )
+        for held in rows:  # one baseline beside all
+            for place, row in enumerate(held):
+                held[place] = replace(row, baseline=rows[0][place].baseline)
+        found.append(between(rows))
+    assert {one.method_freedom for one in found} <= {0, 24}, "0 where the floor is above"
+    assert np.mean([one.method for one in found]) == pytest.approx(BETWEEN**2, rel=0.2)
+    measured = [one.plain for one in found]
+    assert np.mean(measured) == pytest.approx(PLAIN**2 + BETWEEN**2 / 13, rel=0.35)
+    assert {one.plain_freedom for one in found} <= {0, 2}
+
+
+def test_one_session_or_few_that_agree_leave_the_floor() -> None:
+    lines, pairs = experiment(np.random.default_rng(0), 1)
+    found = between([timed(pairs), *(timed(setting.pairs) for setting in lines)])
+    assert (found.method, found.plain) == (SESSION_FLOOR**2, SESSION_FLOOR**2)
+    assert between([]) == found
+    widened = found.widened((1.9, 2.1), sessions=1)
+    half = np.hypot(np.log(2.1 / 1.9) / 2, norm.ppf(0.975) * SESSION_FLOOR * np.sqrt(2))
+    assert widened == pytest.approx(tuple(np.sqrt(1.9 * 2.1) * np.exp([-half, half])))
+
+
+def verdict_shares(gain_of: float, rules: int = 14, runs: int = 400) -> dict[str, float]:
+    """How often a rule of this gain, among others without one, gets each word: 48 prompts timed in
+    three sessions, a standard error of 2.5%."""
+    rng, error = np.random.default_rng(0), 0.025
+    words: dict[str, float] = {}
+    for _ in range(runs):
+        at = rng.normal(np.log([gain_of, *[1.0] * (rules - 1)]), error)
+        rows = {
+            i: Judged(speed=Estimate(float(np.exp(x)), error, 47.0), beyond=0.0, n=256)
+            for i, x in enumerate(at)
+        }
+        kind = verdicts(rows)[0].kind
+        words[kind] = words.get(kind, 0) + 1 / runs
+    return words
+
+
+@pytest.mark.parametrize(("true", "word"), [(1.0, "gain"), (1.05, "no gain above 5%")])
+def test_a_word_is_wrong_no_oftener_than_stated(true: float, word: str) -> None:
+    assert verdict_shares(true).get(word, 0.0) <= 0.05
+
+
+def test_a_gain_of_ten_percent_is_found() -> None:
+    assert verdict_shares(1.1)["gain"] > 0.75
+
+
+def test_controls_are_judged_as_one_more_rule_and_take_no_power_from_the_rules() -> None:
+    faster = Judged(speed=Estimate(1.06, 0.025, 47.0), beyond=0.0, n=256)
+    control = replace(faster, is_control=True)
+    alone = verdicts({"rule": faster})
+    beside = verdicts({"rule": faster, **{f"control {i}": control for i in range(20)}})
+    assert alone["rule"] == beside["rule"] and alone["rule"].kind == "gain"
+    assert beside["control 0"].kind == "gain", "one more rule that is as sure"
+    many = {f"rule {i}": replace(faster, speed=Estimate(1.0, 0.025, 47.0)) for i in range(20)}
+    assert verdicts({**many, "control": control})["control"].kind == "undecided"
 
 
 @pytest.mark.slow
@@ -253,27 +309,9 @@ def test_no_control_among_the_committed_numbers_is_a_gain(path: Path) -> None:
         judged = beside_curve(
             rows, [name for name in names if name not in ("lossless, T = 1", "lossless, T = 0")]
         )
-        found = {name: one.kind for name, one in verdicts(judged).items()}
-        assert found and "gain" not in found.values(), (drafts, found)
-        assert found.get("random, 50%", "beyond greedy") == "beyond greedy"
-        assert all(found.get(f"random, {rate}%", "no gain") == "no gain" for rate in (1, 2, 5)), (
-            found
-        )
-
-
-@pytest.mark.parametrize(
-    "path", sorted(MEASURED.glob("*/limit*.csv")), ids=lambda path: path.parent.name
-)
-def test_findings_say_how_many_rows_more_prompts_would_decide(path: Path) -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "findings.md").read_text()
-    for drafts, rows in committed(path).items():
-        names = [name for name in rows if not name.startswith(("lossless, T", "tilted", "random"))]
-        found = verdicts(beside_curve(rows, names))
-        needed = [0 if one.kind != "undecided" else one.needed or np.inf for one in found.values()]
-        counts = [sum(n <= most for n in needed) for most in (0, 64, 128, 256)]
-        model, n = ("pair", 64) if path.parent.name == "embedded_cpu" else ("SmolLM2", 8)
-        said = (
-            f"| {model}, {drafts.partition(',')[0]} | {n} | {counts[0]} of {len(names)} | "
-            + " | ".join(map(str, counts[1:]))
-        )
-        assert said in page, (said, needed)
+        found = verdicts(judged)
+        kinds_of = {name: one.kind for name, one in found.items()}
+        assert found and "gain" not in kinds_of.values(), (drafts, found)
+        assert kinds_of.get("random, 50%") in (None, "beyond greedy", "no gain above 5%")
+        none = "no gain above 5%"
+        assert all(kinds_of.get(f"random, {rate}%", none) == none for rate in (1, 2, 5)), found

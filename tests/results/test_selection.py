@@ -271,7 +271,7 @@ def test_a_report_with_a_choice_has_four_tables() -> None:
         *EQUAL_D,
         *OVER_BEST,
     }
-    assert over.findings[0].startswith("Of 2 rows, lossy; ears are gains: ") and not first.findings
+    assert over.findings[0].startswith("Of 2 rules, lossy; ears are gains: ") and not first.findings
     decided = over.frame[over.frame["value_name"] == "equal_d_speed"]["verdict"]
     assert decided.tolist() == ["", "gain", "gain"]
     assert every.frame["row"].nunique() == 10, "every setting of every row"
