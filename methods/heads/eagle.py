@@ -33,6 +33,7 @@ norm."""
 TARGET_HEAD = "lm_head_of_target"
 """Key of a config.json: true where the LM head is the target's rows of the draft vocabulary, and
 not in the file."""
+NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
 KNOWN = (
     "vocab_size",
     "hidden_size",
@@ -64,7 +65,7 @@ def head_config(raw: Mapping[str, Any], **changes: Any) -> LlamaConfig:
     RoPE: base `rope_theta` (or the one inside `rope_parameters`), else 10000; scaling as in
     `rope_scaling`. Keys that do not concern the layer, the model type among them, are left alone.
     Raises KeyError for a missing size."""
-    for key in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"):
+    for key in NEEDED:
         raw[key]
     scaling = dict(raw.get("rope_parameters") or {}) | dict(raw.get("rope_scaling") or {})
     rope = {key: value for key, value in scaling.items() if key != "type"}

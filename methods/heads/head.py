@@ -20,8 +20,10 @@ from methods.engine.language_model import LanguageModel
 from methods.engine.products import Products
 from methods.engine.source import ModelError
 from methods.heads.checkpoint import Checkpoint, read
+from methods.heads.config_check import FAULTS, check_rope, check_values, not_computed
 from methods.heads.eagle import (
     FEATURES,
+    NEEDED,
     TARGET_HEAD,
     Eagle3Head,
     EagleHead,
@@ -165,6 +167,7 @@ def load_eagle3(
     """An EAGLE-3 checkpoint (hub name or folder) on its target. Raises ModelError, one line."""
     checkpoint = _official(read(source, revision))
     raw = checkpoint.config
+    check_values(source, raw)
     if raw.get("draft_vocab_size") in (None, raw.get("vocab_size")):
         checkpoint.tensors.pop("d2t", None)  # it maps onto itself; the official loader drops it too
         checkpoint.tensors.pop("t2d", None)
@@ -253,6 +256,7 @@ def load_eagle(
             f"{source}: a {raw['speculators_model_type']} checkpoint of speculators, of which only "
             "eagle3 can be read (pair.eagle3); give this head in its official format"
         )
+    check_values(source, raw)
     _check_target(source, target, raw.get("hidden_size"), raw)
     config = _config(checkpoint, "layers.0.self_attn.")
     module = EagleHead(
@@ -315,16 +319,18 @@ def _target_rows(checkpoint: Checkpoint, target: LanguageModel) -> Tensor:
 def _config(checkpoint: Checkpoint, attention: str, **changes: int) -> LlamaConfig:
     """The layer's configuration; a head dimension that the file does not give is read off the
     tensors."""
-    raw = checkpoint.config
+    raw, source = checkpoint.config, checkpoint.source
     out = checkpoint.tensors.get(f"{attention}o_proj.weight")
+    if missing := [key for key in NEEDED if raw.get(key) is None]:
+        raise ModelError(f"{source}: config.json has no {missing[0]}; it must describe a head")
+    if raw.get("head_dim") is None and out is not None:
+        changes["head_dim"] = out.shape[1] // raw["num_attention_heads"]
     try:
-        if raw.get("head_dim") is None and out is not None:
-            changes["head_dim"] = out.shape[1] // raw["num_attention_heads"]
-        return head_config(raw, **changes)
-    except KeyError as error:
-        raise ModelError(
-            f"{checkpoint.source}: config.json has no {error.args[0]}; it must describe a head"
-        ) from error
+        config = head_config(raw, **changes)
+    except FAULTS as error:
+        raise not_computed(source, error) from error
+    check_rope(source, config)
+    return config
 
 
 def _check_target(

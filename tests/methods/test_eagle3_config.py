@@ -377,6 +377,56 @@ def test_what_cannot_be_run_is_refused(raw: dict, message: str) -> None:
     assert str(error.value).startswith("head: ") and len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rope_scaling": {"type": "su", "factor": 2.0}}, "rope_type='su': must be one of default"),
+        ({"rope_parameters": {"rope_type": "mystery"}}, "rope_type='mystery'"),
+        ({"rope_scaling": {"rope_type": ["llama3"]}}, r"rope_type=\['llama3'\]"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "cannot be computed"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": "x"}}, "cannot be computed"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "cannot be computed|no frequenc"),
+        (
+            {"rope_scaling": {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0]}},
+            "cannot be computed",
+        ),
+        ({"rope_scaling": "linear"}, "rope_scaling='linear': must be an object"),
+        ({"rope_theta": -1}, "rope_theta=-1: must be a number above 0"),
+        ({"rope_theta": "10000"}, "rope_theta='10000'"),
+        ({"head_dim": 7}, "even rotary dimension, but got `head_dim`=7"),
+        ({"head_dim": 0}, "head_dim=0: must be an integer from 1"),
+        ({"head_dim": 12.0}, "head_dim=12.0: must be an integer"),
+        ({"num_attention_heads": 0}, "num_attention_heads=0"),
+        ({"num_attention_heads": "4"}, "num_attention_heads='4'"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads=3: must divide its 4 heads"),
+        ({"num_key_value_heads": -2}, "num_key_value_heads=-2"),
+        ({"intermediate_size": 1 << 60}, "intermediate_size=1152921504606846976"),
+        ({"intermediate_size": True}, "intermediate_size=True"),
+        ({"num_hidden_layers": "one"}, "num_hidden_layers='one'"),
+        ({"draft_vocab_size": -5}, "draft_vocab_size=-5"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps='small'"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps=0"),
+        ({"hidden_act": "swoosh"}, "hidden_act='swoosh'"),
+        ({"hidden_act": ["silu"]}, "hidden_act="),
+        ({"eagle_config": [1]}, r"eagle_config=\[1\]: must be an object"),
+        ({"layer_types": "full_attention", "sliding_window": 8}, "layer_types='full_attention'"),
+        (
+            {"head_dim": None, "num_attention_heads": 5, "num_key_value_heads": 5},
+            "cannot be computed",
+        ),
+    ],
+)
+@pytest.mark.parametrize("load", [load_eagle3, load_eagle])
+def test_odd_values_of_a_config_are_one_line(changes: dict, said: str, load, tmp_path) -> None:
+    target = target_of("llama")
+    folder = head_folder(tmp_path, target)
+    raw = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(raw | changes))
+    with pytest.raises(ModelError, match=said) as error:
+        load(str(folder), target)
+    assert str(error.value).startswith(str(folder)) and "\n" not in str(error.value)
+
+
 def test_harmless_keys_are_accepted() -> None:
     target = SimpleNamespace(num_hidden_layers=40, model_type="llama")
     raw = {
