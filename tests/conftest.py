@@ -17,6 +17,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from models.train.pair.tokenizer import save_tokenizer, train_tokenizer
 from models.train.texts import corpus
 from models.train.texts.phrase import plain
+from tests.helpers.tiny_models import changed_models
 
 pytest_plugins = ("tests.helpers.ci",)
 torch.set_num_threads(1)
@@ -31,6 +32,14 @@ def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LEEWAY_LOCK", str(tmp_path_factory.mktemp("machine") / "lock"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def shared_models_stay() -> Iterator[None]:
+    """A test that changes a model which other tests share fails, and they go on with another."""
+    yield
+    if changed := changed_models():
+        pytest.fail(f"changes the weights of {', '.join(changed)}, which tests share: copy it")
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing import connection as pipes
@@ -41,6 +42,9 @@ PRELOADED = [
 """Imported once, before processes are forked from the server: they start in a moment and share the
 code's memory."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+LONGEST_FOLDER, SHORT = 70, ("/tmp", "/var/tmp", "/dev/shm")
+"""Bytes of a folder in which multiprocessing can make its sockets; folders in place of a longer
+one."""
 Task = TypeVar("Task")
 
 
@@ -246,7 +250,8 @@ class Child:
             self._connection, other = context.Pipe()
             self._process = context.Process(target=_work, args=(other, dict(variables)), name=name)
             try:
-                self._process.start()
+                with _short_temporary_folder():
+                    self._process.start()
                 break
             except (
                 EOFError,
@@ -280,6 +285,19 @@ class Child:
         self._process.kill()
         self._process.join()
         self._connection.close()
+
+
+@contextmanager
+def _short_temporary_folder() -> Iterator[None]:
+    """The forkserver's socket lies in the folder for temporary files, in a shorter one where TMPDIR
+    is too long, as that of a cluster's job may be: the kernel takes paths of 107 bytes."""
+    given = tempfile.gettempdir()
+    if len(os.fsencode(given)) > LONGEST_FOLDER:
+        tempfile.tempdir = next((one for one in SHORT if os.access(one, os.W_OK)), given)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = given
 
 
 def _work(connection: Connection, variables: Mapping[str, str]) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
 
+from bench.config.paths import PROJECT
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, TaskError
 
 Letters = str
@@ -91,3 +95,23 @@ def test_a_process_that_died_while_it_was_idle_is_replaced() -> None:
         process.kill()
         process.wait()
         assert one.call("ab") == ("AB", "1")
+
+
+def test_a_long_folder_for_temporary_files_takes_workers_too(tmp_path: Path) -> None:
+    """The kernel takes a socket's path of 107 bytes; a job's TMPDIR alone may have as many."""
+    folder = tmp_path / ("folder_of_a_job_" * 7)
+    folder.mkdir()
+    code = (
+        "import tempfile\nfrom bench.run import pool\nfrom tests.bench.test_pool import worker\n"
+        "pool.PRELOADED.clear()\n"
+        "child = pool.Child('forkserver', 'worker', {'SHARE': '1'}, worker)\n"
+        "child.send('ab')\nprint(child.receive(), tempfile.gettempdir())\nchild.end()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(folder)},
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout.strip() == f"('AB', '1') {folder}", ran.stderr

@@ -19,9 +19,10 @@ OF_ROW = "equal_d_"
 may differ."""
 
 
-def contradictions(paths: Iterable[Path]) -> list[str]:
-    """A line for each number that two of these CSV files, or two lines of one, give differently.
-    Files without cells' names, those of traced positions, are left out."""
+def contradictions(paths: Iterable[Path]) -> tuple[set[str], list[str]]:
+    """The files that were compared, and a line for each number that two of these CSV files, or two
+    lines of one, give differently. Files without cells' names, those of traced positions, are left
+    out."""
     frames = []
     for path in paths:
         frame = pd.read_csv(path)
@@ -30,7 +31,7 @@ def contradictions(paths: Iterable[Path]) -> list[str]:
                 frame[[*IDENTITY, *VALUES]].assign(file=path.name).dropna(subset=["cell", "value"])
             )
     if not frames:
-        return []
+        return set(), []
     found = []
     every = pd.concat(frames, ignore_index=True)
     every = every[~every["value_name"].str.startswith(OF_ROW)]
@@ -40,4 +41,4 @@ def contradictions(paths: Iterable[Path]) -> list[str]:
             cell, _, n, _, name, _ = identity
             numbers = ", ".join(f"{row.value:.6g} in {row.file}" for row in rows.itertuples())
             found.append(f"{name} of {cell}, n = {n}: {numbers}")
-    return found
+    return set(every["file"]), found

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import random
+import zlib
 from functools import cache
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from methods.engine import attention
@@ -41,12 +43,38 @@ class NoTokenizer:
         return " ".join(map(str, ids))
 
 
+_SHARED: dict[str, tuple[nn.Module, int]] = {}
+"""The models that tests share, each with the checksum of its weights."""
+
+
+def checksum(model: nn.Module) -> int:
+    found = 0
+    for weight in model.state_dict().values():
+        found = zlib.crc32(weight.contiguous().numpy(), found)
+    return found
+
+
+def share(name: str, model: nn.Module) -> None:
+    """Watch a model that several tests use: none of them may change its weights."""
+    _SHARED[name] = model, checksum(model)
+
+
+def changed_models() -> list[str]:
+    """The names of shared models whose weights have changed since the last look; the next test gets
+    new ones."""
+    changed = [name for name, (model, before) in _SHARED.items() if checksum(model) != before]
+    for name in changed:
+        del _SHARED[name]
+        language_model.cache_clear()
+    return changed
+
+
 @cache
 def language_model(
     kind: str = "llama", *, layers: int = 2, seed: int = 0, vocab: int = VOCAB
 ) -> LanguageModel:
-    """A float32 model of the given architecture; weights are scaled up so that its choices are
-    clear-cut."""
+    """A float32 model of the given architecture, shared by all tests, none of which may change it
+    (`changed_models`); weights are scaled up so that its choices are clear-cut."""
     torch.manual_seed(seed)
     config = AutoConfig.for_model(
         kind,
@@ -69,7 +97,9 @@ def language_model(
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 parameter.normal_(0, 0.35)
-    return LanguageModel(f"{kind}-{layers}-{seed}", model, NoTokenizer(), "test")
+    made = LanguageModel(f"{kind}-{layers}-{seed}", model, NoTokenizer(), "test")
+    share(f"{made.source} of {vocab} tokens", model)
+    return made
 
 
 def noisy_copy(target: LanguageModel) -> LanguageModel:

@@ -28,7 +28,7 @@ from methods.rules.lossless import Lossless
 from methods.sampling import Sampling
 from methods.trees import static
 from tests.helpers.tiny_heads import fitted_medusa, head_json, random_head, save_head
-from tests.helpers.tiny_models import VOCAB, language_model, prompts
+from tests.helpers.tiny_models import VOCAB, language_model, prompts, share
 
 LOAD = {"eagle3": load_eagle3, "eagle": load_eagle}
 
@@ -223,7 +223,9 @@ COLD = Sampling(0.0)
 @cache
 def target_and_heads(kind: str):
     target = language_model(kind, layers=3)
-    return target, fitted_medusa(target, prompts(6), new=NEW)
+    heads = fitted_medusa(target, prompts(6), new=NEW)
+    share(f"Medusa heads of {kind}", heads.model)
+    return target, heads
 
 
 def medusa(kind="llama", rule=None, tree="medusa_63", sampling=COLD):
@@ -363,7 +365,7 @@ HEADS = {
         pytest.param(
             "",
             marks=pytest.mark.skip(
-                f"no reference data under {SHARED}/golden/eagle: set LEEWAY_SHARED to the folder "
+                f"no reference data at {SHARED}/golden/eagle: set LEEWAY_SHARED to the folder "
                 "that has golden/"
             ),
         )

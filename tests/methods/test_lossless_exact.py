@@ -3,6 +3,7 @@ the target's distribution, and what others emit the one that their sources state
 
 from __future__ import annotations
 
+import copy
 from itertools import product
 from typing import Any
 
@@ -357,7 +358,8 @@ BIASED = {
 
 
 def soften(model):
-    """Flatter logits, so that every sequence has a fair share of the draws."""
+    """A copy with flatter logits, so that every sequence has a fair share of the draws."""
+    model = copy.deepcopy(model)
     with torch.no_grad():
         model.model.lm_head.weight.mul_(0.15)
     return model

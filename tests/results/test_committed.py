@@ -56,7 +56,27 @@ def test_every_committed_picture_shows_its_committed_numbers() -> None:
 
 
 def test_committed_files_do_not_contradict_each_other() -> None:
-    assert contradictions(sorted((MEASURED / "embedded_cpu").glob("*.csv"))) == []
+    compared, found = contradictions(sorted((MEASURED / "embedded_cpu").glob("*.csv")))
+    assert found == [] and {"controls.csv", "frontier.csv", "mars_table1.csv"} <= compared
+
+
+def test_a_planted_contradiction_is_found(tmp_path: Path) -> None:
+    """A number that another file gives differently; one of a table's own verdict may differ."""
+    lines = (MEASURED / "embedded_cpu" / "controls.csv").read_text(encoding="utf-8").splitlines()
+    head = next(csv.reader(lines[:1]))
+    name, value = head.index("value_name"), head.index("value")
+    rows = [row for row in csv.reader(lines[1:]) if row[head.index("cell")] and row[value]]
+    for wanted, count in (("tau", 1), ("over_best", 0)):
+        row = next(row for row in rows if row[name].startswith(wanted))
+        other = [*row]
+        other[value] = str(float(row[value]) + 0.5)
+        files = tmp_path / f"{wanted}_a.csv", tmp_path / f"{wanted}_b.csv"
+        for file, line in zip(files, (row, other), strict=True):
+            with file.open("w", encoding="utf-8", newline="") as opened:
+                csv.writer(opened).writerows([head, line])
+        compared, found = contradictions(files)
+        assert compared == {file.name for file in files} and len(found) == count
+        assert all(one.startswith(f"{wanted} of {row[head.index('cell')]}") for one in found)
 
 
 def test_numbers_behind_a_figure() -> None:

@@ -236,6 +236,6 @@ def test_a_missing_answer_scores_zero_and_a_turn_has_a_score_of_its_own(seed):
 )
 def test_a_spoiled_function_scores_zero(spoil, error):
     example = code.draw(random.Random(11))
-    score = scores.code(example.reference, [spoil(example.answers[0])])
+    score = scores.code(example.reference, [spoil(example.answers[0])], trusted=True)
     assert score.value == 0.0
     assert error in score.answer and "\n" not in score.answer
