@@ -137,6 +137,15 @@ def test_stop_strings_and_repeats(pair):
     assert sampled[0] != sampled[1] and sampled == ask(do_sample=True, temperature=1.0)
 
 
+def test_special_stop_strings_and_marks_of_a_reasoning_are_passed_on(pair):
+    given = dict(line.split("=", 1) for line in pair)
+    model = leeway(**given, think_end_token="</think>")
+    special = model.tokenizer.all_special_tokens[0]
+    _, limits = model._wanted({"until": [special, "", "\n"], "max_gen_toks": 8})
+    assert {special, "\n"} <= set(limits.stop) and "" not in limits.stop
+    assert limits.think_end == ("</think>",)
+
+
 def test_a_long_prompt_is_cut_to_what_its_answer_leaves(pair, caplog):
     """512 positions: as lm-eval's own model, the last 512 - max_gen_toks tokens are kept, and that
     is said."""
