@@ -59,8 +59,10 @@ class PairOptions(Section):
         """Raises TaskError."""
         task = registry.build(self.task.name, self.task.options)
         if task.runs_programs:
-            found = [self.pair.checkpoint(role) for role in ("target", "draft")]
-            task.own_models = are_own(fingerprint(one.source, one.revision) for one in found)
+            checkpoints = [self.pair.checkpoint(role) for role in ("target", "draft")]
+            task.own_models = are_own(
+                fingerprint(each.source, each.revision) for each in checkpoints
+            )
         return task
 
     def map_prompts(
@@ -112,9 +114,9 @@ def map_batches(
         for batch in track(
             batches, title, console=Console(stderr=True), disable=not sys.stderr.isatty()
         ):
-            for prompt, found in zip(batch, function(batch), strict=True):
-                results[prompt.id] = found
-                out.write(json.dumps({"id": prompt.id, "found": found}) + "\n")
+            for prompt, result in zip(batch, function(batch), strict=True):
+                results[prompt.id] = result
+                out.write(json.dumps({"id": prompt.id, "found": result}) + "\n")
             out.flush()
     return [(prompt.id, results[prompt.id]) for prompt in prompts]
 

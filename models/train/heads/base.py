@@ -309,12 +309,12 @@ def unroll(
     yield out
     index = slots.index
     mask = mask.gather(2, index[:, None, :, None].expand(-1, 1, -1, mask.shape[-1]))
-    own = torch.eye(index.shape[1], dtype=torch.bool, device=index.device).expand(
+    itself = torch.eye(index.shape[1], dtype=torch.bool, device=index.device).expand(
         len(index), 1, -1, -1
     )
     positions = take(batch.positions, index)
     for k in range(1, steps):
-        mask = torch.cat([mask, own], -1)
+        mask = torch.cat([mask, itself], -1)
         out, *past = run(
             forward, embed(slots.after(batch.input_ids, 1 + k)), out, mask, positions + k, *past
         )

@@ -129,8 +129,8 @@ class _ModelRun(TrainingRun):
             loss = self.objective(self.model, batch.to(self.device), exits, self.recipe.exit_weight)
         starts = [0, *(end for _, end in plan)]
         tokens = sum(
-            one.batch_tokens * (min(update + 1, end) - start)
-            for (one, end), start in zip(plan, starts, strict=False)
+            stage.batch_tokens * (min(update + 1, end) - start)
+            for (stage, end), start in zip(plan, starts, strict=False)
             if update >= start
         )
         return loss, {"tokens": tokens, "layers": self.layers}

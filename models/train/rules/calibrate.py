@@ -55,10 +55,10 @@ class Calibrate(PairOptions):
     def from_config(cls, config: Mapping[str, Any]) -> Calibrate:
         """The typed options of a composed configuration. Raises ValueError, one line."""
         settings = super().from_config(config)
-        corpus, given = settings.corpora.get(settings.pair.name), settings.task.name
-        if corpus not in (None, given):
+        corpus, task = settings.corpora.get(settings.pair.name), settings.task.name
+        if corpus not in (None, task):
             raise ValueError(
-                f"task={given}: the paper calibrates pair={settings.pair.name} on {corpus}; give "
+                f"task={task}: the paper calibrates pair={settings.pair.name} on {corpus}; give "
                 f"task={corpus} (from the hub, or task.path=FILE), or a pair of your own: "
                 "pair=local"
             )
@@ -76,7 +76,7 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
     task = settings.load_task()
     method = NativeMethod(autoregressive(target, settings.sampling))
     limits = Limits(settings.max_new_tokens, target.eos_ids)
-    own = (
+    deciding = (
         "positions",
         "min_new_tokens",
         "max_new_tokens",
@@ -91,16 +91,16 @@ def measured(settings: Calibrate, target: LanguageModel) -> list[BoundSample]:
         "target": target.fingerprint,
         "task": settings.task.model_dump(mode="json"),
         "version": task.version,
-        **{name: getattr(settings, name) for name in own},
+        **{name: getattr(settings, name) for name in deciding},
     }
 
     def work(prompt: Prompt) -> list[list[float]]:
-        found = answer(
+        turns = answer(
             method, [prompt], limits, lambda p, turn: f"{settings.seed}/calibrate/{p.id}", 1
         )[prompt.id]
-        if isinstance(found, FailedSample):
-            raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {found.error}")
-        ids = found[0].output_ids
+        if isinstance(turns, FailedSample):
+            raise ValueError(f"task={settings.task.name}, prompt {prompt.id}: {turns.error}")
+        ids = turns[0].output_ids
         if len(ids) < settings.min_new_tokens:
             return []
         samples = measure(
@@ -169,11 +169,11 @@ def coverage(constants: Constants, positions: Sequence[BoundSample]) -> dict[str
 def report(constants: Constants, out: Path) -> str:
     """What is printed at the end: the prompts, how often the bounds hold, and the constants of each
     bucket."""
-    made, held = constants.provenance, constants.provenance["coverage"]
+    made, shares = constants.provenance, constants.provenance["coverage"]
     lines = [
         f"{out}: {made['n']} positions of {made['prompts']} prompts of {made['task']['name']}",
-        f"  U_emb holds at {held['u_emb']:.1%}, U_logit at {held['u_logit']:.1%}, the smaller of "
-        f"both, which decides, at {held['u_min']:.1%} (sure: 1 - 2 delta = "
+        f"  U_emb holds at {shares['u_emb']:.1%}, U_logit at {shares['u_logit']:.1%}, the smaller "
+        f"of both, which decides, at {shares['u_min']:.1%} (sure: 1 - 2 delta = "
         f"{1 - 2 * made['delta']:.0%})",
     ]
     for number, b in enumerate(constants.buckets, start=1):

@@ -85,13 +85,13 @@ def train(
     from sklearn.preprocessing import StandardScaler
 
     held_groups = held_out_groups(groups, share, seed)
-    held = np.array([group in held_groups for group in groups])
-    for name, part in (("training", y[~held]), ("held-out", y[held])):
+    is_held_out = np.array([group in held_groups for group in groups])
+    for name, part in (("training", y[~is_held_out]), ("held-out", y[is_held_out])):
         if len(set(part.tolist())) < 2:
             kind = "important" if part.any() else "unimportant"
             raise ValueError(f"the {len(part)} {name} tokens are all {kind}: label more prompts")
-    scaler = StandardScaler().fit(x[~held])
-    train_x, held_x = scaler.transform(x[~held]), scaler.transform(x[held])
+    scaler = StandardScaler().fit(x[~is_held_out])
+    train_x, held_x = scaler.transform(x[~is_held_out]), scaler.transform(x[is_held_out])
     fits = []
     for c in GRID:
         model = LogisticRegression(
@@ -99,8 +99,8 @@ def train(
         )
         with warnings.catch_warnings():  # the released code stops after 100 iterations as well
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(train_x, y[~held])
-        fits.append((roc_auc_score(y[held], model.predict_proba(held_x)[:, 1]), c, model))
+            model.fit(train_x, y[~is_held_out])
+        fits.append((roc_auc_score(y[is_held_out], model.predict_proba(held_x)[:, 1]), c, model))
     auc, c, model = max(fits, key=lambda fit: fit[0])  # the first of equals
     thresholds = np.quantile(model.predict_proba(held_x)[:, 1], np.linspace(0, 1, THRESHOLDS))
     return (
@@ -111,5 +111,10 @@ def train(
             "intercept": float(model.intercept_[0]),
             "thresholds": thresholds.tolist(),
         },
-        {"c": c, "auc": float(auc), "n_train": int((~held).sum()), "n_held_out": int(held.sum())},
+        {
+            "c": c,
+            "auc": float(auc),
+            "n_train": int((~is_held_out).sum()),
+            "n_held_out": int(is_held_out.sum()),
+        },
     )

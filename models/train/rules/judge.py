@@ -187,9 +187,9 @@ class Miner:
         return self.task.score(prompt, [text])
 
 
-def same_answer(one: Score, other: Score) -> bool:
+def same_answer(first: Score, second: Score) -> bool:
     """Whether both have the same extracted answer (possibly none) and the same value."""
-    return one.answer == other.answer and one.value == other.value
+    return first.answer == second.answer and first.value == second.value
 
 
 def mined_labels(

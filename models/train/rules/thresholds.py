@@ -70,7 +70,8 @@ class Trials:
         check_same_vocabulary(target, draft)
         if (rows := shared_rows(target, draft)) is not None:
             target, draft = (
-                one.narrowed(rows) if one.vocab_size > rows else one for one in (target, draft)
+                model.narrowed(rows) if model.vocab_size > rows else model
+                for model in (target, draft)
             )
         self.target, self.draft = target, draft
         self.sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
@@ -130,9 +131,9 @@ class Trials:
         limits = replace(self.limits, shrink=len(batch) > 1)
         for trial in range(self.settings.trials):
             for name, method in arms.items():
-                found = answer(NativeMethod(method), batch, limits, partial(self._stream, trial))
+                answered = answer(NativeMethod(method), batch, limits, partial(self._stream, trial))
                 for prompt, row in zip(batch, rows, strict=True):
-                    turns = found[prompt.id]
+                    turns = answered[prompt.id]
                     if isinstance(turns, FailedSample):
                         raise TaskError(f"task={self.task.name}, prompt {prompt.id}: {turns.error}")
                     score = self.task.score(prompt, [turn.text for turn in turns]).value
