@@ -665,3 +665,11 @@ def test_two_timed_prompts_have_no_interval_and_say_so():
     few, enough = (lay_out(spec, full_grid(spec, n=n)) for n in (2, 3))
     assert line(few, "Alpha", "SpS", "GSM8K").notes == said and few.frame["ci_low"].isna().all()
     assert said not in markdown(enough) and line(enough, "Alpha", "SpS", "Mean").ci_low > 0
+
+
+def test_a_unit_has_its_decimals():
+    """Also of metrics that no table here shows."""
+    digits = {"×": 2, "%": 1, "tok/s": 1, "ms": 2, "pp": 1}
+    others = {"repeatable": 0, "efficiency_at_d": 0} | {f"majority_{k}": 2 for k in range(1, 6)}
+    found = {name: one.digits for name, one in METRICS.items() if one.unit}
+    assert found == {name: others.get(name, digits[METRICS[name].unit]) for name in found}
