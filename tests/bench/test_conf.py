@@ -37,7 +37,6 @@ OWN_COMMANDS = {
     "dashboard.yaml",
     "exchange.yaml",
     "merge.yaml",
-    "screen.yaml",
     "train_heads.yaml",
     "train_judge.yaml",
     "train_pair.yaml",
