@@ -190,7 +190,7 @@ def test_an_answer_depends_on_its_prompt_alone(case: str) -> None:
         ("fly", GREEDY, {"window": 2}),
         ("asd", GREEDY, {}),
         ("typical", Sampling(0.8), {}),
-        ("relaxed_topk", GREEDY, {"delta": 0.9, "span": "thinking", "begin": 5, "end": 9}),
+        ("relaxed_topk", GREEDY, {"delta": 0.9, "span": "thinking", "begin": 5, "end": 63}),
         *LATE,
     ],
 )
