@@ -70,14 +70,15 @@ def run_points(command: Command) -> int:
     check_clock(settings, cells)
     session, labels = Session(settings), command.labels
     if settings.dry_run:
-        from bench.dry_run.estimate import Point
+        from bench.dry_run.estimate import PlannedCell
         from bench.dry_run.plan import show_plan
         from results.store.files import check_creatable
 
         if command.sweep is not None:
             check_creatable(settings.output.dir / "sweep", "output.dir")
         show_plan(
-            [Point(cell, label=label) for label, cell in zip(labels, cells, strict=True)], session
+            [PlannedCell(cell, label=label) for label, cell in zip(labels, cells, strict=True)],
+            session,
         )
         return 0
     from bench.reports.sweep import plan_of_sweep, render_sweep

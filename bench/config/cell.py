@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from bench.config.code import code_of
-from bench.config.engine import Engine, check_for_vllm
+from bench.config.engine import EngineOptions, check_for_vllm
 from bench.config.environment import environment
 from bench.config.errors import ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest
@@ -70,7 +70,7 @@ class Cell(Section):
     rule: Named[Rule]
     task: Named[TaskOptions]
     decoding: Decoding
-    engine: Engine
+    engine: EngineOptions
     draft: DraftLength
     pruning: Named[Pruning] | None = None
     n: int | None = Field(ge=1)
@@ -96,7 +96,7 @@ class Cell(Section):
             "task": parse(
                 task_registry.options, config, "task", task_registry.names(config.get("task"))
             ),
-            "engine": parse(Engine, config, "engine"),
+            "engine": parse(EngineOptions, config, "engine"),
             "pruning": None,
         }
         if config.get("pruning") is not None:

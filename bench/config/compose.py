@@ -119,7 +119,7 @@ def composer(config_dir: str | None = None, name: str = "config") -> Iterator[Co
     yield Composer(name, config_dir)
 
 
-class _Loader(yaml.CSafeLoader):
+class _ConfLoader(yaml.CSafeLoader):
     yaml_implicit_resolvers = user_yaml.RESOLVERS
 
 
@@ -382,7 +382,7 @@ class Composer:
         package = PACKAGE.match(text)
         if package and package[1] != "_global_":
             raise ConfigError(f"{file}: # @package {package[1]}: not read; only _global_ is")
-        own = yaml.load(text, _Loader) or {}
+        own = yaml.load(text, _ConfLoader) or {}
         defaults = own.pop("defaults", [])
         return own, defaults if "_self_" in defaults else [*defaults, "_self_"], package is not None
 

@@ -62,7 +62,7 @@ def vllm_version() -> str:
     return found[0].partition("+")[0]
 
 
-class Engine(Section):
+class EngineOptions(Section):
     """Where and how models run.
 
     name      which engine: a key of `bench.run.engine.ENGINES`.

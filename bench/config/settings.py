@@ -23,7 +23,7 @@ from tasks.dataset import answers
 from tasks.judge_prompts import JudgePrompts, as_text, is_remote
 
 
-class Judge(Section):
+class JudgeOptions(Section):
     """The options of conf/judge/default.yaml."""
 
     base_url: str | None
@@ -217,7 +217,7 @@ class Folder(Section):
         return given
 
 
-class Output(Folder):
+class OutputFolders(Folder):
     """Where files are written; `archive`: a folder for those files of reports that are kept beside
     the code."""
 
@@ -225,7 +225,7 @@ class Output(Folder):
 
 
 class Settings(Section):
-    output: Output
+    output: OutputFolders
     store: Folder
     data: Path
     summary: Literal["table", "json"]
@@ -239,7 +239,7 @@ class Settings(Section):
     fresh: bool = False
     sessions: int | None = Field(None, ge=1)
     sessions_gap_s: float = Field(600, ge=0, le=86400)
-    judge: Judge
+    judge: JudgeOptions
     similarity: Similarity
     tracker: Named[Tracker]
     launch: Named[Launcher]
@@ -256,9 +256,9 @@ class Settings(Section):
                 raise ConfigError(unknown_key(key, allowed))
         sections = {name: config[name] for name in cls.model_fields if name in config}
         sections |= {
-            "output": parse(Output, config, "output"),
+            "output": parse(OutputFolders, config, "output"),
             "store": parse(Folder, config, "store"),
-            "judge": parse(Judge, config, "judge"),
+            "judge": parse(JudgeOptions, config, "judge"),
             "similarity": parse(Similarity, config, "similarity"),
             "tracker": parse(TRACKERS.__getitem__, config, "tracker", TRACKERS),
             "launch": parse(LAUNCHERS.__getitem__, config, "launch", LAUNCHERS),

@@ -25,7 +25,7 @@ PROMPT = 1024
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
-class Model(BaseModel):
+class ModelSize(BaseModel):
     """Parameters; those that a token reads (None: all); keys and values that the cache holds for a
     token (None: not known). Whether the hub gives it only to who was granted access."""
 
@@ -45,29 +45,29 @@ class Rate(BaseModel):
     clock: float
 
 
-class Known(BaseModel):
+class KnownSizes(BaseModel):
     """known.yaml. `data`: bytes that a task downloads, and rows of the split that it reads, where
     they are known; `lengths`: task -> tokens of an answer."""
 
     rates: list[Rate]
-    models: dict[str, Model]
+    models: dict[str, ModelSize]
     data: dict[str, dict[str, float]]
     lengths: dict[str, int]
 
 
 @cache
-def known() -> Known:
-    return Known.model_validate(
+def known_sizes() -> KnownSizes:
+    return KnownSizes.model_validate(
         yaml.safe_load((Path(__file__).parent / "known.yaml").read_text(encoding="utf-8"))
     )
 
 
-def known_model(source: str) -> Model | None:
-    return known().models.get(portable(source))
+def known_model(source: str) -> ModelSize | None:
+    return known_sizes().models.get(portable(source))
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryNeed:
     """Role -> bytes of its weights, and of a cache of `rows` rows of `slots` tokens, `nodes` of
     them a draft's; None where they are not known. What a forward holds for a moment comes on
     top."""
@@ -86,7 +86,7 @@ class Memory:
         return all(None not in part for part in self.parts.values())
 
 
-def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Memory:
+def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> MemoryNeed:
     """Weights and cache of the cell's models at its largest batch. `folders`: role -> a folder with
     the model's config.json, of models that known.yaml does not list. Raises ModelError."""
     rows = max(cell.batch, min(quality_batch, prompts_and_answers(cell)[0] or quality_batch))
@@ -112,11 +112,11 @@ def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Me
                 None if model.kv is None else size * model.kv * slots * rows,
             )
         )
-    return Memory(parts, rows, slots, nodes)
+    return MemoryNeed(parts, rows, slots, nodes)
 
 
 @cache
-def model_in(folder: Path) -> Model | None:
+def model_in(folder: Path) -> ModelSize | None:
     """What the headers of a folder's safetensors files and its config.json tell; None where a file
     is missing. Raises ModelError for a file that is not safetensors."""
     from huggingface_hub import get_local_safetensors_metadata
@@ -134,7 +134,7 @@ def model_in(folder: Path) -> Model | None:
     groups = config.get("num_key_value_heads") or heads
     layers = config.get("num_hidden_layers")
     kv = 2 * layers * groups * width if width and groups and layers else None
-    return Model(parameters=sum(found.parameter_count.values()), kv=kv)
+    return ModelSize(parameters=sum(found.parameter_count.values()), kv=kv)
 
 
 _COUNTED: dict[tuple[str, int | None], tuple[int | None, int | None]] = {}
@@ -151,7 +151,9 @@ def prompts_and_answers(cell: Cell) -> tuple[int | None, int | None]:
             _COUNTED[key] = len(prompts), sum(len(prompt.turns) or 1 for prompt in prompts)
         else:
             data = (
-                known().data.get(cell.task.name) or known().data.get(str(options.get("hub"))) or {}
+                known_sizes().data.get(cell.task.name)
+                or known_sizes().data.get(str(options.get("hub")))
+                or {}
             )
             rows = [number for number in (cell.n, data.get("rows")) if number is not None]
             count = int(min(rows)) * int(options.get("samples", 1)) if rows else None
@@ -159,7 +161,7 @@ def prompts_and_answers(cell: Cell) -> tuple[int | None, int | None]:
     return _COUNTED[key]
 
 
-class Point(NamedTuple):
+class PlannedCell(NamedTuple):
     """A cell to measure.
 
     traced    whether its answers are traced.
@@ -179,7 +181,7 @@ def answer_tokens(cell: Cell) -> int:
     """Tokens that an answer is taken to have: those of known.yaml under the longest name that the
     task's begins with (gsm8k_eagle has the solutions of gsm8k), at most the cell's limit, which is
     taken where none is there."""
-    task, lengths = cell.task.name, known().lengths
+    task, lengths = cell.task.name, known_sizes().lengths
     names = [name for name in lengths if task == name or task.startswith(f"{name}_")]
     longest = max(names, key=len, default=None)
     return cell.max_new_tokens if longest is None else min(lengths[longest], cell.max_new_tokens)
@@ -195,7 +197,7 @@ def target_size(cell: Cell) -> int | None:
     return None if model is None else model.active or model.parameters
 
 
-def seconds(points: Iterable[Point]) -> dict[str, float]:
+def seconds(points: Iterable[PlannedCell]) -> dict[str, float]:
     """core and GPU -> seconds that the points take, to a factor of two: every token takes as long
     as was measured of the model nearest in size (`Rate`), in proportion to the parameters. Plain
     decoding counts once for the cells that share it. Cells of unknown size take none."""
@@ -207,7 +209,7 @@ def seconds(points: Iterable[Point]) -> dict[str, float]:
         size = target_size(cell)
         if size is None or not prompts or not answers:
             continue
-        rate = min(known().rates, key=lambda rate: abs(math.log(rate.parameters / size)))
+        rate = min(known_sizes().rates, key=lambda rate: abs(math.log(rate.parameters / size)))
         target = cell.pair.target.source
         baseline = (target, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat)
         runs = (baseline not in baselines) + (not cell.is_autoregressive)
@@ -223,7 +225,7 @@ def seconds(points: Iterable[Point]) -> dict[str, float]:
     return total
 
 
-def duration(points: Iterable[Point]) -> str:
+def duration(points: Iterable[PlannedCell]) -> str:
     """`12 min of one core`, `5.9 GPU h`, both, or nothing where no size is known."""
     total = seconds(points)
     parts = []

@@ -13,12 +13,12 @@ from rich.table import Table
 
 from bench.dry_run.downloads import config_folder, listing
 from bench.dry_run.estimate import (
-    Memory,
-    Point,
+    MemoryNeed,
+    PlannedCell,
     apart,
     duration,
-    known,
     known_model,
+    known_sizes,
     memory_of,
     prompts_and_answers,
 )
@@ -43,9 +43,9 @@ class Looked:
     """What is known of a cell before it runs. `name`, its folder, and `memory` are None where
     `problem` says why; `state` is what the store holds."""
 
-    planned: Point
+    planned: PlannedCell
     name: str | None
-    memory: Memory | None
+    memory: MemoryNeed | None
     problem: str = ""
     state: CellState | None = None
 
@@ -68,13 +68,13 @@ class Looked:
         return size(self.bytes) if self.memory.is_whole else f"at least {size(self.bytes)}"
 
     @property
-    def missing(self) -> Point:
+    def missing(self) -> PlannedCell:
         """The point, with the number of its prompts that the store has an answer of."""
         return self.planned._replace(answered=self.state.done if self.state else 0)
 
 
 def show_plan(
-    planned: Sequence[Point], session: Session, needs: Sequence[str] = (), sessions: int = 1
+    planned: Sequence[PlannedCell], session: Session, needs: Sequence[str] = (), sessions: int = 1
 ) -> None:
     """Print the sums of all points, and each point where they are few or with verbose=true; then
     what is needed before they start, `needs` among it. `sessions`: those of the reports, where the
@@ -108,7 +108,7 @@ def show_plan(
     _show_needs(planned, needs, session)
 
 
-def look(planned: Point, session: Session) -> Looked:
+def look(planned: PlannedCell, session: Session) -> Looked:
     """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown,
     not an error."""
     cell, folders = planned.cell, {}
@@ -211,7 +211,7 @@ def _show_pairs(looked: Sequence[Looked], session: Session) -> None:
     session.print(table)
 
 
-def _show_needs(planned: Sequence[Point], needs: Sequence[str], session: Session) -> None:
+def _show_needs(planned: Sequence[PlannedCell], needs: Sequence[str], session: Session) -> None:
     """What has to be there before the cells start: models, data sets, a judge, files that a command
     makes first."""
     cells = [point.cell for point in planned]
@@ -227,7 +227,7 @@ def _show_needs(planned: Sequence[Point], needs: Sequence[str], session: Session
         if (task := cell.task.options.model_dump()).get("path") is None
         and (task.get("hub") or task.get("files"))
     ):
-        weight = known().data.get(data, {}).get("bytes")
+        weight = known_sizes().data.get(data, {}).get("bytes")
         lines.append(
             f"data set {data}: {f'about {size(round(weight))}' if weight else 'size unknown'}"
         )

@@ -14,7 +14,7 @@ from bench.config.command import check_clock
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
-from bench.dry_run.estimate import Point, apart, duration
+from bench.dry_run.estimate import PlannedCell, apart, duration
 from bench.dry_run.plan import show_plan
 from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
@@ -339,7 +339,7 @@ def shown_names(plans: Sequence[Plan]) -> set[str]:
 def show_cells(plans: Sequence[Plan], session: Session) -> None:
     """Print what the reports would run: their points, those that wait for a file too, and the cells
     that these are compared with."""
-    planned: list[Point] = []
+    planned: list[PlannedCell] = []
     for plan in plans:
         waiting = {
             coords: (step.planned, str(step))
@@ -349,7 +349,7 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
         points = {coords: (cell, "") for coords, cell in plan.cells.items()} | waiting
         for coords, (cell, awaits) in points.items():
             planned.append(
-                Point(
+                PlannedCell(
                     cell,
                     plan.spec.trace and not plan.is_frontier(coords),
                     label=" / ".join(coords),
@@ -357,7 +357,7 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
                 )
             )
         beside = [*plan.all_cells(), *(cell.baseline() for cell, _ in points.values())]
-        planned += [Point(cell) for cell in beside]
+        planned += [PlannedCell(cell) for cell in beside]
     once = {one.cell.unread_name: one for one in reversed(planned)}
     left_out = Counter(
         reason
@@ -408,7 +408,8 @@ def announce(plans: Sequence[Plan], session: Session) -> None:
     traced = {name for plan in plans for name in plan.traced()}
     if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
         points = [
-            Point(cell, cell.name in traced, session.state(cell, traced).done) for cell in missing
+            PlannedCell(cell, cell.name in traced, session.state(cell, traced).done)
+            for cell in missing
         ]
         sessions = session.settings.sessions or max(plan.spec.sessions for plan in plans)
         time = duration(points)

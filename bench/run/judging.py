@@ -37,7 +37,7 @@ from tasks.judge_prompts import (
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.settings import Judge
+    from bench.config.settings import JudgeOptions
     from bench.run.session import Session
     from results.store.cells import CellFolder
     from results.store.sample import Opponent
@@ -50,7 +50,7 @@ class JudgeError(RuntimeError):
     """The endpoint cannot be used. The message is one line."""
 
 
-def ask(judge: Judge, body: Mapping[str, Any]) -> str:
+def ask(judge: JudgeOptions, body: Mapping[str, Any]) -> str:
     """The judge's reply to one request body.
 
     Refused connections, time-outs and server faults are retried, with a wait that doubles. Raises
@@ -300,7 +300,7 @@ def lacks_references(task: Task) -> bool:
     return single and shipped_references(task.path) is None
 
 
-def check_references(cells: Sequence[Cell], judge: Judge) -> None:
+def check_references(cells: Sequence[Cell], judge: JudgeOptions) -> None:
     """Raises TaskError where the judge is to see reference answers that nobody gave, before
     anything is decoded."""
     tasks = (
@@ -348,7 +348,7 @@ def _other_answers(
     return others
 
 
-def _replies(questions: Sequence[Question], judge: Judge, folder: CellFolder) -> list[str]:
+def _replies(questions: Sequence[Question], judge: JudgeOptions, folder: CellFolder) -> list[str]:
     """The reply to each question, from the cell's folder, which is locked, or from the judge.
     Raises TaskError, before any is asked, for one with a control token, and as `ask`."""
     if judge.control_tokens == "refuse":

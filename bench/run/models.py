@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bench.config.cell import Cell
-    from bench.config.engine import Engine
+    from bench.config.engine import EngineOptions
     from bench.config.schema import Pair
     from methods.batch import Generation
     from methods.engine.language_model import LanguageModel
@@ -51,7 +51,7 @@ Loaded = TypeVar("Loaded")
 
 
 def load_language_model(
-    pair: Pair, engine: Engine, role: str, target: LanguageModel | None = None
+    pair: Pair, engine: EngineOptions, role: str, target: LanguageModel | None = None
 ) -> LanguageModel:
     """A causal LM of a pair; `role` is target or draft. `target`: the pair's, where it is loaded
     already; a draft that is a cut shares its weights. Raises ValueError, ModelError."""
@@ -272,7 +272,7 @@ def _key(cell: Cell, role: str) -> Hashable:
     return (*key, role, _key(cell, "target")) if shares else key
 
 
-def use_threads(engine: Engine) -> int:
+def use_threads(engine: EngineOptions) -> int:
     """Set the number of CPU threads of this process, as engine.threads asks; null: the quickest
     number. Returns it."""
     torch.set_num_threads(engine.threads or quickest_threads(DEFAULT_THREADS))

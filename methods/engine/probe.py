@@ -82,8 +82,8 @@ def check(model: LanguageModel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a model runs, as far as its numbers may depend on it: see `bench.config.engine.Engine`;
-    `packed`: on packed weights."""
+    """How a model runs, as far as its numbers may depend on it: see
+    `bench.config.engine.EngineOptions`; `packed`: on packed weights."""
 
     dtype: str
     device: str

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import track
 
-from bench.config.engine import Engine
+from bench.config.engine import EngineOptions
 from bench.config.identity import are_own, digest
 from bench.config.paths import PROJECT
 from bench.config.schema import Pair
@@ -39,7 +39,7 @@ class PairOptions(Section):
 
     pair: Pair
     task: Named[TaskOptions]
-    engine: Engine
+    engine: EngineOptions
     out: Path
     work: Path
 
@@ -48,7 +48,7 @@ class PairOptions(Section):
         """The typed options of a composed configuration. Raises ValueError, one line."""
         sections = {
             "pair": parse(Pair, config, "pair"),
-            "engine": parse(Engine, config, "engine"),
+            "engine": parse(EngineOptions, config, "engine"),
             "task": parse(registry.options, config, "task", registry.names(config.get("task"))),
         }
         options = parse(cls, {**config, **sections}, "")

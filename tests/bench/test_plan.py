@@ -16,10 +16,10 @@ from bench.config.compose import composer
 from bench.config.paths import CONF
 from bench.dry_run.downloads import chosen, config_folder, listing
 from bench.dry_run.estimate import (
-    Point,
+    PlannedCell,
     answer_tokens,
     duration,
-    known,
+    known_sizes,
     memory_of,
     prompts_and_answers,
     seconds,
@@ -136,18 +136,20 @@ def test_seconds_follow_from_the_rate_of_the_nearest_size() -> None:
     words = ["task=csqa", "n=10", "timed=5", "decoding.max_new_tokens=100", "engine.device=cpu"]
     cells = [cell_of("pair=llama31_8b", *words, f"method={method}") for method in ("eagle3", "pld")]
     once = 1000 / 1000 + 500 / 200
-    assert seconds([Point(cell) for cell in cells]) == pytest.approx({"core": 0, "GPU": 3 * once})
-    left = seconds([Point(cells[0], answered=8)])
+    assert seconds([PlannedCell(cell) for cell in cells]) == pytest.approx(
+        {"core": 0, "GPU": 3 * once}
+    )
+    left = seconds([PlannedCell(cells[0], answered=8)])
     assert left["GPU"] == pytest.approx(2 * (200 / 1000 + 500 / 200))
     large = cell_of("pair=llama33_70b", "method=ar", *words, "engine.devices=4")
     assert large.engine.parallel == "layers"
-    assert seconds([Point(large)])["GPU"] == pytest.approx(
+    assert seconds([PlannedCell(large)])["GPU"] == pytest.approx(
         once * 4 * 70553706496 / 8030261248, rel=1e-6
     )
-    hundreds = [Point(cells[0].replace(n=1000, timed=0, seed=seed)) for seed in range(100)]
+    hundreds = [PlannedCell(cells[0].replace(n=1000, timed=0, seed=seed)) for seed in range(100)]
     assert duration(hundreds) == "5.6 GPU h", "2 · 100 · 100,000 tokens at 1000 a second"
     unknown = cell_of("pair=local", "pair.target=org/unknown", "method=ar", *words)
-    assert duration([Point(unknown)]) == ""
+    assert duration([PlannedCell(unknown)]) == ""
 
 
 def test_prompts_are_counted_without_their_data() -> None:
@@ -160,7 +162,7 @@ def test_prompts_are_counted_without_their_data() -> None:
     [
         path.stem
         for path in sorted((CONF / "pair").glob("*.yaml"))
-        if yaml.safe_load(path.read_text()).get("target") in known().models
+        if yaml.safe_load(path.read_text()).get("target") in known_sizes().models
     ],
 )
 def test_every_papers_pair_fits_its_gpus(name: str) -> None:
@@ -180,6 +182,6 @@ def test_sizes_of_the_papers_pairs_are_known() -> None:
             if name not in ("local", "tiny", "smollm2")
         ]
     sources = {one.source for pair in pairs for one in pair.checkpoints.values()}
-    assert sources - known().models.keys() == {"nvidia/Qwen3-235B-A22B-Eagle3"}, (
+    assert sources - known_sizes().models.keys() == {"nvidia/Qwen3-235B-A22B-Eagle3"}, (
         "its shape is not known here"
     )

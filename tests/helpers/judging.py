@@ -7,10 +7,10 @@ import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from bench.config.settings import Judge
+from bench.config.settings import JudgeOptions
 
 
-def judge(**options) -> Judge:
+def judge(**options) -> JudgeOptions:
     given = {
         "base_url": "http://127.0.0.1:1/v1",
         "model": "own",
@@ -25,7 +25,7 @@ def judge(**options) -> Judge:
         "retries": 0,
         "wait_s": 0.0,
     }
-    return Judge(**{**given, **options})
+    return JudgeOptions(**{**given, **options})
 
 
 class Server(ThreadingHTTPServer):
