@@ -23,6 +23,7 @@ from bench.run.jobs import Done, Job, done_here, loaded_worker
 from bench.run.pool import MOST_DEATHS, Child, Died, Pool, shares
 from bench.run.requested_cell import folder_of
 from methods.engine.device import DEFAULT_THREADS
+from methods.engine.texts import has_chat_template
 from methods.rules.base import Rule
 from results.store.errors import format_exception
 from results.store.sample import FailedSample, Record, Sample
@@ -251,6 +252,7 @@ class QualityPass:
                     if cell.is_autoregressive
                     else folder_of(cell.baseline(), store).good_samples()
                 )
+                check_form(cell, self._prompts_of(cell))
                 self._works[cell.name] = CellWork.of(
                     claim, self._prompts_of(cell), tracing(cell), answered
                 )
@@ -400,6 +402,20 @@ class QualityPass:
             return (work.claim.cell.max_new_tokens if known is None else len(known.output_ids)), own
 
         return length
+
+
+def check_form(cell: Cell, prompts: Iterable[Prompt]) -> None:
+    """Say where a file's texts are read as they stand though the target has a chat template."""
+    if (
+        cell.task.name == "prompts"
+        and any(prompt.text is not None for prompt in prompts)
+        and has_chat_template(cell.pair.target.source, cell.pair.target.revision)
+    ):
+        log.warning(
+            "task=prompts: `prompt` is read as it stands, without the chat template of %s, whose "
+            "answers may end at once; rows with `messages` are asked through it",
+            cell.pair.target.source,
+        )
 
 
 def scored_later(task: Task, prompt: Prompt, sample: Sample) -> Sample | Exception:

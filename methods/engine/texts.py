@@ -175,6 +175,23 @@ def token_texts(
         ) from error
 
 
+def has_chat_template(source: str, revision: str | None = None) -> bool:
+    """Whether a checkpoint on this machine, or in the hub's cache, has a chat template."""
+
+    def found(name: str) -> Path:
+        cached = (
+            try_to_load_from_cache(source, name, revision=revision)
+            if source.count("/") == 1
+            else None
+        )
+        return Path(cached) if isinstance(cached, str) else Source.of(source).folder / name
+
+    config = found("tokenizer_config.json")
+    return found("chat_template.jinja").is_file() or (
+        config.is_file() and bool(read_json(config).get("chat_template"))
+    )
+
+
 def declared_size(source: str) -> int | None:
     """The vocabulary size that a checkpoint on this machine declares, without loading it; None for
     one that has to be fetched. Raises ModelError for a GGUF file or a config.json that cannot be

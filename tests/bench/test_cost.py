@@ -79,6 +79,32 @@ def test_a_wrong_file(
         assert said in line
 
 
+@pytest.mark.parametrize(
+    ("part", "by"), [("target", 1e3), ("target", 1e-3), ("rest", 1e3), ("prefill", 1e3)]
+)
+def test_parts_in_other_units(part: str, by: float, tmp_path: Path) -> None:
+    def times(value: object) -> object:
+        return (
+            {key: times(below) for key, below in value.items()}
+            if isinstance(value, dict)
+            else value * by
+        )
+
+    given = yaml.safe_load((CONF / "cost/epyc_tiny.yaml").read_text())
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(given | {part: times(given[part])}))
+    with pytest.raises(ValueError, match="cannot both be seconds"):
+        load(tmp_path / "x.yaml")
+
+
+@pytest.mark.parametrize("drafter", ["model", "eagle3 drawn"])
+def test_a_model_without_a_price(drafter: str, tmp_path: Path) -> None:
+    given = yaml.safe_load((CONF / "cost/epyc_tiny.yaml").read_text())
+    given["sampled"]["drafts"][drafter][1]["forwards"] = {}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(given))
+    with pytest.raises(ValueError, match=rf"drafts\.{drafter}\.1\.forwards: empty"):
+        load(tmp_path / "x.yaml")
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_shipped_profiles(file: Path, tmp_path: Path) -> None:
     """They are read, and written and read again as the same; numbers have four digits, as in the

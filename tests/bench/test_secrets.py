@@ -92,6 +92,8 @@ def test_a_run(command, tmp_path: Path) -> None:
         ["task.nonsense=http://u:FAKEQUERY-mmm@h"],
         ["store.dir=/proc/FAKEOWN-fff"],
         ["rule=FAKEOWN-fff"],
+        ["task=prompts", "task.path='http://u:FAKEQUERY-mmm@h:9/x.jsonl?token=FAKEQUERY-nnn'"],
+        ["pair.chat_template='https://u:FAKEQUERY-mmm@h/x?sig=FAKEQUERY-nnn'"],
         ["decoding.temperature=[FAKEOWN-fff]"],
     ],
 )

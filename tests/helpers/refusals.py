@@ -35,6 +35,10 @@ TEXTS: Mapping[str, str | bytes] = {
     "file": "a file\n",
     "fine.jsonl": '{"id": "a", "prompt": "x"}\n',
     "empty.jsonl": "",
+    "key_twice.jsonl": '{"id": "a", "id": "z", "prompt": "x"}\n',
+    "role_twice.jsonl": '{"id": "a", "messages": [{"role": "user", "role": "system", "content": "x"}]}\n',
+    "longer.csv": "id,prompt\na,b\nc,d,e\n",
+    "header_twice.csv": "id,prompt,prompt\na,b,c\n",
     "noid.jsonl": '{"prompt": "x"}\n',
     "twice.jsonl": '{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}\n',
     "both.jsonl": '{"id": "a", "prompt": "x", "input_ids": [1]}\n',
@@ -121,6 +125,11 @@ def _tensors(
     return make
 
 
+def _pipe(file: Path) -> None:
+    """Nobody writes into it, so a reader would wait without end."""
+    os.mkfifo(file)
+
+
 def _other_words(folder: Path) -> None:
     """A draft whose vocabulary has the target's size and other entries."""
     shutil.copytree(TINY / "draft", folder)
@@ -147,6 +156,9 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
     "fifo.jsonl": os.mkfifo,
     "loop": lambda path: path.symlink_to(path.name),
     "dangling": lambda path: path.symlink_to("nowhere-at-all"),
+    "pipe.jsonl": _pipe,
+    "pipe.yaml": _pipe,
+    "config_layers": _config(num_hidden_layers=10**9),
     "config_brace": _with("config.json", "{"),
     "config_list": _with("config.json", "[]"),
     "config_deep": _with("config.json", DEEP),

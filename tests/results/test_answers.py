@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.adds import SoFar
-from results.reports.answers import SHOWN, by_turn, parts_of, turns_of
+from results.metrics.trace_metrics import QUANTITIES, quantities, trace_metrics
+from results.reports.answers import COLUMNS, SHOWN, by_turn, parts_of, turns_of
 from results.reports.page import write_index
+from results.store.cells import Store
+from results.store.traces import TraceFolder
 from tests.helpers.synthetic_cells import sample
 from tests.helpers.viewed_cells import HOSTILE, answer, group, texts, traces
 
@@ -83,3 +86,13 @@ def test_counts_add_up(left: list[list[int]], right: list[list[int]]) -> None:
     lengths = [length for cycles in (*left, *right) for length in cycles]
     assert both.tau == (sum(lengths) / len(lengths) if lengths else None)
     assert both.answers == len(left) + len(right) and both.tokens == both.answers + sum(lengths)
+
+
+def test_answers_without_a_cycle(tmp_path) -> None:
+    """A model that ends every answer with its first token: nothing was drafted."""
+    folder = TraceFolder(Store(tmp_path).cell("cell"))
+    folder.add(["a"], [], None)
+    assert by_turn(folder.frame(COLUMNS), texts) == {}
+    assert trace_metrics([folder], {"a": 1}, 1.0) == {}
+    for name in QUANTITIES:
+        assert quantities(folder, (name,)).empty
