@@ -38,9 +38,9 @@ DRAWN = " drawn"
 """Behind a drafter's name in `drafts`: drafts whose tokens are drawn, where the drafter has others
 as well."""
 LOSSLESS = "lossless"
-MOST, LEAST = 3.0, 1e-3
+MOST, LEAST = 20.0, 1e-3
 """Seconds of a part of a cycle, over those of one token in the target: at most, and at least for a
-forward of a drafter's model and for the largest part. Measured profiles have 0.004 to 0.9."""
+forward of a drafter's model and for the largest part. Measured profiles have 0.004 to 8."""
 Seconds = Annotated[float, Field(ge=0, le=1000)]
 ForwardSeconds = Annotated[float, Field(ge=1e-6, le=1000)]
 Tokens = Annotated[int, Field(ge=1, le=1 << 24)]
