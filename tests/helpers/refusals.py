@@ -157,7 +157,6 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
     "loop": lambda path: path.symlink_to(path.name),
     "dangling": lambda path: path.symlink_to("nowhere-at-all"),
     "pipe.jsonl": _pipe,
-    "pipe.yaml": _pipe,
     "config_layers": _config(num_hidden_layers=10**9),
     "config_brace": _with("config.json", "{"),
     "config_list": _with("config.json", "[]"),
