@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import LlamaConfig
 from transformers.activations import ACT2FN
@@ -72,7 +73,8 @@ def check_rope(source: str, config: LlamaConfig) -> None:
     if not isinstance(rope["rope_type"], str) or rope["rope_type"] not in ROPES:
         raise _wrong(source, "rope_type", rope["rope_type"], f"must be one of {', '.join(ROPES)}")
     try:
-        frequencies = LlamaRotaryEmbedding(config).inv_freq
+        with torch.device("cpu"):  # they are looked at, also where weights have shapes alone
+            frequencies = LlamaRotaryEmbedding(config).inv_freq
     except FAULTS as error:
         raise not_computed(source, error) from error
     width = config.head_dim or config.hidden_size // config.num_attention_heads

@@ -74,29 +74,30 @@ def in_top(v: Verification, count: int) -> Tensor:
 class ThinkingRule(Rule):
     """A rule that may relax inside a thinking span alone.
 
-    span   everywhere or thinking. A request starts inside a span if the last token `begin` of its
-           prompt stands behind the last `end`. Of the answer's first token and of the tokens of
-           each block, begin opens the span and end closes it, from the next block on.
-    begin  token id that opens a thinking span; only for span=thinking.
+    span   everywhere, thinking or released. A request starts inside a span if the last token
+           `begin` of its prompt stands behind the last `end`; with `released`, as TensorRT-LLM
+           does, if its prompt holds a `begin` at all. Of the answer's first token and of the tokens
+           of each block, begin opens the span and end closes it, from the next block on.
+    begin  token id that opens a thinking span; not for span=everywhere.
     end    token id that closes it.
     """
 
-    span: Literal["everywhere", "thinking"] = "everywhere"
+    span: Literal["everywhere", "thinking", "released"] = "everywhere"
     begin: NonNegativeInt | None = None
     end: NonNegativeInt | None = None
 
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
-        if self.span == "thinking" and (
+        if self.span != "everywhere" and (
             self.begin is None or self.end is None or self.begin == self.end
         ):
             raise ValueError(
-                f"rule={self.name} with span=thinking needs two tokens, not begin={self.begin} and "
-                f"end={self.end}: give rule.begin=ID rule.end=ID, or rule.span=everywhere"
+                f"rule={self.name} with span={self.span} needs two tokens, not begin={self.begin} "
+                f"and end={self.end}: give rule.begin=ID rule.end=ID, or rule.span=everywhere"
             )
 
     def bind(self, target: Target, model: Model | None) -> Rule:
-        if self.span == "thinking" and max(self.begin or 0, self.end or 0) >= target.vocab_size:
+        if self.span != "everywhere" and max(self.begin or 0, self.end or 0) >= target.vocab_size:
             raise ValueError(
                 f"rule={self.name}: begin={self.begin} and end={self.end} must be token ids of "
                 f"{target.source}, whose vocabulary has {target.vocab_size} entries"
@@ -107,9 +108,12 @@ class ThinkingRule(Rule):
         """thinking: [B] bool, the request is inside a thinking span."""
         if self.span == "everywhere":
             return {}
-        markers = (self.begin, self.end)
-        last = [next((token for token in reversed(row) if token in markers), None) for row in rows]
-        return {"thinking": torch.tensor([token == self.begin for token in last], device=device)}
+        if self.span == "released":
+            inside = [self.begin in row and row[-1] != self.end for row in rows]
+        else:
+            markers = [[token for token in row if token in (self.begin, self.end)] for row in rows]
+            inside = [row[-1:] == [self.begin] for row in markers]
+        return {"thinking": torch.tensor(inside, device=device)}
 
     def next_state(self, v: Verification, path: Walk, token: Tensor) -> State:
         if self.span == "everywhere":
@@ -163,7 +167,7 @@ class NearTop(CountingRule, ThinkingRule, ThresholdRule):
     protected: list[NonNegativeInt] = Field([])
 
     def is_memoryless(self) -> bool:
-        return not (self.from_position or self.after_tokens or self.span == "thinking")
+        return not (self.from_position or self.after_tokens or self.span != "everywhere")
 
     def is_lossless(self, sampling: Sampling) -> bool:
         return sampling.greedy and self.top_n == 1
@@ -188,7 +192,7 @@ class NearTop(CountingRule, ThinkingRule, ThresholdRule):
         may = v.draft.depth > self.from_position
         if self.after_tokens:
             may = may & (v.state["answered"] >= self.after_tokens)[:, None]
-        if self.span == "thinking":
+        if self.span != "everywhere":
             may = may & v.state["thinking"][:, None]
         if self.top_n is not None:
             may = may & in_top(v, self.top_n)
@@ -214,8 +218,8 @@ class RelaxedTopk(ThinkingRule):
 
     span
       everywhere  for every token, as ROCm ATOM does.
-      thinking    `delta` inside a thinking span (`ThinkingRule`), 0 outside, as TensorRT-LLM and
-                  MAX do. TensorRT-LLM overlooks an `end` in the prompt, behind its `begin`.
+      thinking    `delta` inside a thinking span (`ThinkingRule`), 0 outside, as MAX does.
+      released    as TensorRT-LLM does: an `end` in the prompt, behind its `begin`, is overlooked.
 
     delta = 0 keeps the argmax and exact ties with it among the top N; top_n = 1 is greedy matching.
     No setting is lossless above temperature 0. Chains only.

@@ -250,7 +250,8 @@ def test_what_top_k_removed_is_in_no_set() -> None:
 
 @pytest.mark.parametrize("name", ["near_top", "relaxed_topk"])
 def test_a_prompt_opens_a_span_by_its_last_marker(name: str) -> None:
-    """vLLM's state holder: inside where the last `begin` stands behind the last `end`."""
+    """vLLM's state holder: inside where the last `begin` stands behind the last `end`.
+    TensorRT-LLM: wherever there is a `begin`, unless the answer's first token is an `end`."""
     rule = registry.rule(name)(span="thinking", begin=7, end=9)
     inside = {
         (1, 2): False,
@@ -266,3 +267,7 @@ def test_a_prompt_opens_a_span_by_its_last_marker(name: str) -> None:
     }
     state = rule.start(list(inside), torch.device("cpu"))
     assert state["thinking"].tolist() == list(inside.values())
+    released = registry.rule(name)(span="released", begin=7, end=9)
+    rows = {(7, 1, 9, 1, 2): True, (7, 9): False, (1, 9, 2): False, (1, 7): True}
+    state = released.start(list(rows), torch.device("cpu"))
+    assert state["thinking"].tolist() == list(rows.values())

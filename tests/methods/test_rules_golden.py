@@ -339,6 +339,8 @@ def assert_outcome(
 def test_chains(cases, name: str) -> None:
     lengths = set()
     for case in cases(name):
+        if case["params"].get("variant") == "ascend":
+            continue  # vllm-ascend's block verification is not here
         rule, sampling = named(name, case)
         v, expected = along(case, sampling), case["expected"]
         assert_outcome(rule, v, expected, case["id"])
@@ -351,7 +353,7 @@ def test_chains(cases, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "changes"), [("asd", {}, 10), ("relaxed_topk", {"span": "thinking"}, 4)]
+    ("name", "options", "changes"), [("asd", {}, 10), ("relaxed_topk", {"span": "released"}, 4)]
 )
 def test_blocks_of_a_request(cases, name: str, options: dict[str, Any], changes: int) -> None:
     """ASD's budget, and the spans of thinking that open and close RelaxedTopk's delta, from block
