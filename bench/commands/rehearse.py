@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT
 from bench.reports.overrides import key_of
-from bench.reports.run import Request
+from bench.reports.run import ReportRequest
 
 if TYPE_CHECKING:
     from bench.config.command import Command
@@ -30,7 +30,7 @@ def rehearse(command: Command, hydra: Composer) -> int:
     """Rehearse the reports of a command, and print a line for each. Returns 1 where one fails, else
     0. Raises ConfigError for what cannot be rehearsed, and where the folder or the store holds
     anything but rehearsals."""
-    request = Request.from_command(command)
+    request = ReportRequest.from_command(command)
     for name in request.reports:
         hydra.check_option("report", name)
     given = {key_of(line) for line in request.overrides}

@@ -25,14 +25,14 @@ LAYOUT = ("pairs", "scale")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class PairSelection:
     """The pairs of a report that are wanted, or all of a scale."""
 
     pairs: tuple[str, ...]
     scale: Scale
 
     @classmethod
-    def from_overrides(cls, overrides: Sequence[str]) -> Selection:
+    def from_overrides(cls, overrides: Sequence[str]) -> PairSelection:
         """From `pair=NAME`, or `pairs=[NAME,NAME]`, and `scale=NAME`. Raises ValueError for an
         unknown scale, and for pairs that are no list of names or are given twice."""
         given = {key_of(line): line.partition("=")[2] for line in overrides}

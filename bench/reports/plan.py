@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bench.reports.choice import chosen_rows
 from bench.reports.meaning import lacking_package
 from bench.reports.overrides import (
-    Selection,
+    PairSelection,
     key_of,
     lacking_rule,
     of_points,
@@ -141,7 +141,7 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
 
     Raises ValueError for any other override of an axis: it would show one point under several
     labels."""
-    spec = with_rule(Selection.from_overrides(overrides).edition(spec), hydra, overrides)
+    spec = with_rule(PairSelection.from_overrides(overrides).edition(spec), hydra, overrides)
     overrides = of_points(overrides)
     check_overrides(spec, overrides)
     lacking = lacking_models(spec, hydra, overrides) or lacking_rule(spec, overrides)

@@ -16,7 +16,7 @@ from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
 from bench.dry_run.estimate import PlannedCell, apart, duration
 from bench.dry_run.plan import show_plan
-from bench.reports.overrides import LAYOUT, Selection, key_of, made_by, takes_rule
+from bench.reports.overrides import LAYOUT, PairSelection, key_of, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.steps import run_steps
 from bench.run.judging import check_references, judge_cells
@@ -51,7 +51,7 @@ LISTED = ("report", "title", "run by", "scales", "points")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReportRequest:
     """What `report=NAME` or `report=[NAME,NAME]` on the command line asks for.
 
     reports     names of reports; or all, every or list alone.
@@ -64,7 +64,7 @@ class Request:
     overrides: tuple[str, ...]
 
     @classmethod
-    def from_command(cls, command: Command) -> Request:
+    def from_command(cls, command: Command) -> ReportRequest:
         """Raises ValueError for `report.KEY=` together with several reports, and for several of
         which one is a group."""
         changes = tuple(
@@ -116,7 +116,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     Overrides on the command line win over those of the report; `report.KEY=` changes the report
     itself. Returns the exit status: 0, or 1 if a cell failed. Raises ValueError if the command
     cannot run."""
-    request = Request.from_command(command)
+    request = ReportRequest.from_command(command)
     session = Session(hydra.settings(request.overrides))
     folder = session.settings.output.dir / "report"
     reports = load_reports(request, hydra)
@@ -174,18 +174,18 @@ def run_reports(command: Command, hydra: Composer) -> int:
 
 
 def plans_of(
-    reports: Mapping[str, AnyReport], hydra: Composer, request: Request
+    reports: Mapping[str, AnyReport], hydra: Composer, request: ReportRequest
 ) -> dict[str, Plan]:
     with uncollected():
         return {name: plan_of(report, hydra, request.overrides) for name, report in reports.items()}
 
 
-def load_reports(request: Request, hydra: Composer) -> dict[str, AnyReport]:
+def load_reports(request: ReportRequest, hydra: Composer) -> dict[str, AnyReport]:
     """The requested reports by name, those that have the scale or the pairs. Raises ValueError for
     an unknown or a malformed report."""
     for name in request.reports:
         hydra.check_option("report", name, ALL, EVERY, LIST)
-    selection, reports = Selection.from_overrides(request.overrides), {}
+    selection, reports = PairSelection.from_overrides(request.overrides), {}
     for pair in selection.pairs:
         hydra.check_option("pair", pair)
     for name in hydra.options("report"):
@@ -212,7 +212,9 @@ def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> AnyR
     return report
 
 
-def runnable(plans: Mapping[str, Plan], request: Request, session: Session) -> dict[str, Plan]:
+def runnable(
+    plans: Mapping[str, Plan], request: ReportRequest, session: Session
+) -> dict[str, Plan]:
     """The reports with a cell that can run; of a group the others are left out with their reason.
     Raises ValueError, with the reason of the first refusal, if there is none."""
     if not any(plan.cells for plan in plans.values()):
@@ -380,7 +382,7 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
 def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session: Session) -> None:
     """Print a line for each report: its title, which command runs it, its scales, and how many
     points it has in the edition that `overrides` choose. No point is composed: that takes torch."""
-    chosen = Selection.from_overrides(overrides)
+    chosen = PairSelection.from_overrides(overrides)
     edition = f"pair={','.join(chosen.pairs)}" if chosen.pairs else f"scale={chosen.scale}"
     table = Table(*LISTED, title=f"reports; points of {edition}", title_justify="left")
     for report in reports:

@@ -21,7 +21,7 @@ SHORT = {"draft.length": "K", "decoding.temperature": "T"}
 """Keys that are shown under another name than their last part."""
 
 
-class Layout(Section):
+class SweepLayout(Section):
     """The section `sweep`: the title, and a figure whose axes are swept keys. Other swept keys get
     a panel each. `scales`: scale -> overrides that make the sweep the paper's own."""
 
@@ -33,14 +33,14 @@ class Layout(Section):
 def plan_of_sweep(command: Command) -> Plan:
     """The figure of a sweep over the keys that take several values, and those that its layout
     names. Raises ValueError for a layout that does not fit the points."""
-    layout = parse(Layout, command.points[0].config, "sweep")
+    layout = parse(SweepLayout, command.points[0].config, "sweep")
     points = [dict(line.split("=", 1) for line in point.overrides) for point in command.points]
     values = {key: list(dict.fromkeys(point[key] for point in points)) for key in points[0]}
     named = layout.figure.axes()
     keys = [key for key, of in values.items() if key in named or len(of) > 1]
     axes = {key: tuple(entry_of(key, value) for value in values[key]) for key in keys}
     panels = (*layout.figure.panels, *(key for key in keys if key not in named))
-    with refusals("sweep", Layout.model_fields, prefix=f"+sweep={command.sweep}: "):
+    with refusals("sweep", SweepLayout.model_fields, prefix=f"+sweep={command.sweep}: "):
         spec = FigureSpec.model_validate(
             {
                 "name": f"sweep_{command.sweep}",

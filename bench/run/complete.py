@@ -20,7 +20,7 @@ from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.engine import Engine
+    from bench.run.engine import DecodingEngine
     from results.store.cells import Store
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Passes:
 
 
 def complete_cells(
-    cells: Sequence[Cell], passes: Passes, store: Store, engine: Engine
+    cells: Sequence[Cell], passes: Passes, store: Store, engine: DecodingEngine
 ) -> list[Cell]:
     """Complete the cells in two passes: all prompts without a clock, then the timed ones.
 
@@ -104,7 +104,7 @@ def is_current(folder: RequestedCell, is_traced: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClaimPlan:
     """What this process does of the open cells of a command.
 
     claims     name -> the cell, locked; baselines that lack something included.
@@ -120,7 +120,7 @@ class Plan:
     baselines: Sequence[Cell]
 
 
-def plan(cells: Sequence[Cell], store: Store, locks: ExitStack) -> Plan:
+def plan(cells: Sequence[Cell], store: Store, locks: ExitStack) -> ClaimPlan:
     """Hold the groups and baselines that no other process holds."""
     claims: dict[str, Claim] = {}
     refused = claim(by_group(cells), claims, store, locks)
@@ -133,7 +133,7 @@ def plan(cells: Sequence[Cell], store: Store, locks: ExitStack) -> Plan:
     }
     baselines = [one for one in needed.values() if lacks(one, store)]
     refused |= claim([[one] for one in baselines], claims, store, locks)
-    return Plan(claims, {cell.name for cell in mine}, refused, baselines)
+    return ClaimPlan(claims, {cell.name for cell in mine}, refused, baselines)
 
 
 def lacks(cell: Cell, store: Store) -> bool:
@@ -157,7 +157,7 @@ def quality_pass(
     asked: Collection[str],
     passes: Passes,
     store: Store,
-    engine: Engine,
+    engine: DecodingEngine,
 ) -> None:
     """Decode what is missing, and score what another machine could not."""
 
@@ -180,7 +180,9 @@ def quality_pass(
         quality.run(1 if alone else workers, engine)
 
 
-def await_baselines(planned: Plan, passes: Passes, store: Store, engine: Engine) -> None:
+def await_baselines(
+    planned: ClaimPlan, passes: Passes, store: Store, engine: DecodingEngine
+) -> None:
     """Wait until other processes have decoded the baselines that they write; decode them when those
     have ended."""
     needed = {held.cell.baseline().name for held in planned.claims.values()}
@@ -201,7 +203,7 @@ def await_baselines(planned: Plan, passes: Passes, store: Store, engine: Engine)
             time.sleep(PATIENCE_S)
 
 
-def timed_pass(planned: Plan, passes: Passes, store: Store, engine: Engine) -> None:
+def timed_pass(planned: ClaimPlan, passes: Passes, store: Store, engine: DecodingEngine) -> None:
     """Time what is not timed of the cells that are wanted for themselves, group after group."""
     asked = {
         name: held

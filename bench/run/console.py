@@ -86,7 +86,7 @@ class Bar:
         self._step(prompts, f"{self._progress.tasks[self._task].description}  {speed}".rstrip())
 
 
-class Bars:
+class ProgressBars:
     """The bars of one pass, on stderr: that of the whole pass, then one per cell; lines where it is
     no terminal."""
 
@@ -128,7 +128,7 @@ class Bars:
                 f"{time.strftime('%H:%M:%S')} {said}; {text}", highlight=False, soft_wrap=True
             )
 
-    def __enter__(self) -> Bars:
+    def __enter__(self) -> ProgressBars:
         self._progress.start()
         return self
 

@@ -55,7 +55,7 @@ class LoadedMethod(Protocol):
         """Where the time of one answer's cycles goes; None where the engine does not say."""
 
 
-class Engine(Protocol):
+class DecodingEngine(Protocol):
     """Loads the methods of cells, and keeps their models loaded."""
 
     def load(self, cell: Cell) -> LoadedMethod:
@@ -72,7 +72,7 @@ class Engines:
     """The engines of this process; an engine itself."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Engine] = {}
+        self._made: dict[str, DecodingEngine] = {}
 
     @property
     def native(self) -> ModelPool:
@@ -84,22 +84,22 @@ class Engines:
         return engine
 
     def load(self, cell: Cell) -> LoadedMethod:
-        """As `Engine.load`."""
+        """As `DecodingEngine.load`."""
         return self._engine(cell.engine.name).load(cell)
 
     def keep_only(self, cells: Sequence[Cell]) -> None:
-        """As `Engine.keep_only`."""
+        """As `DecodingEngine.keep_only`."""
         for name, engine in self._made.items():
             engine.keep_only([cell for cell in cells if cell.engine.name == name])
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """As `Engine.prepare`."""
+        """As `DecodingEngine.prepare`."""
         for name in {cell.engine.name for cell in cells}:
             self._engine(name).prepare([cell for cell in cells if cell.engine.name == name])
 
-    def _engine(self, name: str) -> Engine:
+    def _engine(self, name: str) -> DecodingEngine:
         if name not in self._made:
             module, _, attribute = ENGINES[name].partition(":")
-            make: Callable[[], Engine] = getattr(import_module(module), attribute)
+            make: Callable[[], DecodingEngine] = getattr(import_module(module), attribute)
             self._made[name] = make()
         return self._made[name]

@@ -33,7 +33,7 @@ from tasks.base import Score
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.engine import Engine, LoadedMethod
+    from bench.run.engine import DecodingEngine, LoadedMethod
     from methods.batch import Divergence
     from methods.engine.language_model import LanguageModel
     from tasks.base import Prompt, Task
@@ -42,7 +42,7 @@ WORDS = np.array([clause.word for clause in Clause])
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DecodeJob:
     """Prompts of one cell that are decoded together; without prompts, its models are loaded.
 
     traced    record every verified position too.
@@ -65,7 +65,7 @@ class Job:
             else f"loading the models of {self.cell.name} again"
         )
 
-    def parts(self) -> list[Job]:
+    def parts(self) -> list[DecodeJob]:
         """Its prompts one by one."""
         return [replace(self, prompts=(prompt,)) for prompt in self.prompts] or [self]
 
@@ -89,7 +89,7 @@ class Done:
     seconds: float = 0.0
 
 
-def loaded_worker() -> Callable[[Job], Done]:
+def loaded_worker() -> Callable[[DecodeJob], Done]:
     """Does jobs in a worker, on models that it keeps loaded."""
     torch.set_num_threads(
         int(os.environ["OMP_NUM_THREADS"])
@@ -97,7 +97,7 @@ def loaded_worker() -> Callable[[Job], Done]:
     return partial(done_here, engine=Engines())
 
 
-def done_here(job: Job, engine: Engine) -> Done:
+def done_here(job: DecodeJob, engine: DecodingEngine) -> Done:
     """Decode and score a job. Nothing is raised: what concerns a prompt alone becomes its record,
     the rest the job's `failure`."""
     began, done = time.perf_counter(), Done()
@@ -113,7 +113,7 @@ def done_here(job: Job, engine: Engine) -> Done:
     return done
 
 
-def _decode(job: Job, method: LoadedMethod, done: Done) -> None:
+def _decode(job: DecodeJob, method: LoadedMethod, done: Done) -> None:
     task = job.cell.load_task()
 
     def ask(prompts: Sequence[Prompt], decode: Decode, laws: bool = True) -> dict[str, Answer]:

@@ -124,7 +124,7 @@ def _redacted(text: str, key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JudgeVerdict:
     """What the judge replied to one question.
 
     question   what was asked
@@ -144,7 +144,7 @@ class Verdict:
 
 
 def judge_summary(
-    verdicts: Sequence[Verdict], model: str, mode: Literal["single", "pairwise"]
+    verdicts: Sequence[JudgeVerdict], model: str, mode: Literal["single", "pairwise"]
 ) -> JudgeSummary:
     """The score (single) or the win rate (pairwise) of a cell, with a 95% interval over prompts.
 
@@ -156,7 +156,7 @@ def judge_summary(
     return JudgeSummary(model=model, mode=mode, **scores, replies=len(verdicts), unread=unread)
 
 
-def _win_rate(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def _win_rate(verdicts: Sequence[JudgeVerdict]) -> dict[str, Any]:
     by_prompt: dict[str, list[float | None]] = defaultdict(list)
     for verdict in verdicts:
         by_prompt[verdict.question.id].append(verdict.value)
@@ -177,7 +177,7 @@ def _win_rate(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     }
 
 
-def _score(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def _score(verdicts: Sequence[JudgeVerdict]) -> dict[str, Any]:
     by_prompt: dict[str, list[float]] = defaultdict(list)
     by_turn: dict[int, list[float]] = defaultdict(list)
     grades: list[float] = []
@@ -286,7 +286,7 @@ def judge_cell(
             prompts.rating(reply) if mode == "single" else prompts.choice(reply, question.swapped)
         )
         verdicts.append(
-            Verdict(
+            JudgeVerdict(
                 question, value, is_penalised(question) if korean and mode == "single" else None
             )
         )

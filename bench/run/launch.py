@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from bench.run.complete import Passes, complete_cells, forget_times, is_current, title
 from bench.run.console import console
 from bench.run.locks import by_group
-from bench.run.pool import MOST_DEATHS, Child, Died, Pool, gpus, shares
+from bench.run.pool import MOST_DEATHS, Child, Died, ProcessPool, gpus, shares
 from bench.run.requested_cell import RequestedCell, folder_of
 from results.store.cells import Store
 from results.store.errors import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Pair
     from bench.config.settings import Launcher, Ray, Settings, Slurm
-    from bench.run.engine import Engine, Engines
+    from bench.run.engine import DecodingEngine, Engines
 
 log = logging.getLogger(__name__)
 POLL_S = 5.0
@@ -96,7 +96,7 @@ def run_cells(
     cells: Sequence[Cell],
     settings: Settings,
     store: Store,
-    engine: Engine,
+    engine: DecodingEngine,
     traced: Collection[str] = (),
     shown: Collection[str] = (),
     sessions: int = 1,
@@ -124,7 +124,7 @@ def run_cells(
 
 
 def launch(
-    cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, engine: Engine
+    cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, engine: DecodingEngine
 ) -> list[Cell]:
     """Complete open cells once, in this process or in workers. Returns those that another process
     works on."""
@@ -182,7 +182,7 @@ def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
     return sorted(works, key=lambda work: -work.gpus)
 
 
-def complete(work: Work, engine: Engine) -> tuple[str, ...]:
+def complete(work: Work, engine: DecodingEngine) -> tuple[str, ...]:
     """Complete a group in this process, with the models that `engine` has loaded. Returns the names
     of the cells that another process works on. Raises ConfigError where this process has fewer GPUs
     than the group needs."""
@@ -222,7 +222,7 @@ def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None
             ] or waiting
             return waiting.pop(waiting.index(same[0])) if same else None
 
-        with Pool[Work](starts, lambda work: f"resuming {work}") as pool:
+        with ProcessPool[Work](starts, lambda work: f"resuming {work}") as pool:
             for work, left in pool.run(next_work):
                 if isinstance(left, Died):
                     yield Ended(
@@ -245,7 +245,7 @@ def worker() -> Callable[[Work], tuple[str, ...]]:
     return partial(complete, engine=Engines())
 
 
-class Task:
+class SlurmTask:
     """A task of Slurm's array. If Slurm is about to end it, because of its time limit or
     pre-emption, it is requeued, and the group resumes."""
 
@@ -315,7 +315,7 @@ def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
             additional_parameters={"requeue": True, **options.sbatch},
             **{name: value for name, value in chosen.items() if value is not None},
         )
-        return executor.map_array(Task(), works)
+        return executor.map_array(SlurmTask(), works)
     except (subprocess.SubprocessError, RuntimeError, OSError) as error:
         raise ValueError(f"launch=slurm: Slurm refuses the jobs: {one_line(error)}") from error
 

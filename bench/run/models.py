@@ -123,8 +123,8 @@ class NativeMethod:
 
 
 class ModelPool:
-    """Loaded models by their source and settings, as `bench.run.engine.Engine`; cells that share a
-    model share its weights."""
+    """Loaded models by their source and settings, as `bench.run.engine.DecodingEngine`; cells that
+    share a model share its weights."""
 
     def __init__(self) -> None:
         self._language_models: dict[Hashable, LanguageModel] = {}
@@ -139,8 +139,8 @@ class ModelPool:
         return len(self._language_models) + len(self._heads)
 
     def load(self, cell: Cell) -> NativeMethod:
-        """As `bench.run.engine.Engine.load`: the cell's method, on models loaded where they are not
-        yet in the pool. Raises ModelError."""
+        """The cell's method, on models loaded where they are not yet in the pool. Raises
+        ModelError."""
         drafter = cell.drafter.options
         target = self._language_model(cell, "target")
         model: LanguageModel | Head | None = None

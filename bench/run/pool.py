@@ -59,7 +59,7 @@ class Died(RuntimeError):
         self.cause = cause
 
 
-class TaskError(RuntimeError):
+class WorkerError(RuntimeError):
     """A task raised an error. The message is one line."""
 
 
@@ -109,7 +109,7 @@ class _Worker(Generic[Task]):
         self.process = self.task = self.last = None
 
 
-class Pool(Generic[Task]):
+class ProcessPool(Generic[Task]):
     """Processes that take tasks, one for each of `starts`, until `close`.
 
     `again` says of a task, in a warning, what is done when its process has died; `parts` splits one
@@ -193,7 +193,7 @@ class Pool(Generic[Task]):
         for worker in self._workers:
             worker.end()
 
-    def __enter__(self) -> Pool[Task]:
+    def __enter__(self) -> ProcessPool[Task]:
         return self
 
     def __exit__(
@@ -314,7 +314,7 @@ def _work(connection: Connection, variables: Mapping[str, str]) -> None:
         except (
             Exception
         ) as error:  # a store that cannot be written, for example: of this task alone
-            result = TaskError(format_exception(error))
+            result = WorkerError(format_exception(error))
         connection.send(result)
 
 

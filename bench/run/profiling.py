@@ -73,7 +73,7 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class PhaseProfile:
     """Where the time of a method's cycles goes, in seconds.
 
     phases   of each part of a cycle, of the prefill and of the whole cycle: the mean over prompts;
@@ -96,7 +96,7 @@ def profiles(
     prompts: Sequence[Prompt],
     limits: Limits,
     stream: Callable[[Prompt, int], str],
-) -> list[Profile | None]:
+) -> list[PhaseProfile | None]:
     """The profile of each method, over the first turns of the prompts. The methods take turns
     prompt by prompt, so that whatever else the machine does meets all of them. None where no cycle
     was needed."""
@@ -124,7 +124,7 @@ def _run(
     return found[0] if found else None
 
 
-def profile_of(runs: Sequence[Phases]) -> Profile | None:
+def profile_of(runs: Sequence[Phases]) -> PhaseProfile | None:
     """The profile of a method from its runs, one a prompt."""
     prompts = [_medians(run) for run in runs if run.cycles]
     if not prompts:
@@ -132,7 +132,7 @@ def profile_of(runs: Sequence[Phases]) -> Profile | None:
     names = [name for name in prompts[0] if all(name in prompt for prompt in prompts)]
     phases = {name: statistics.fmean(prompt[name] for prompt in prompts) for name in names}
     peaks = [run.memory_peak for run in runs if run.memory_peak is not None]
-    return Profile(phases | ({"memory_peak": max(peaks)} if peaks else {}), prompts)
+    return PhaseProfile(phases | ({"memory_peak": max(peaks)} if peaks else {}), prompts)
 
 
 def _medians(run: Phases) -> dict[str, float]:

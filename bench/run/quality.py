@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from bench.run.console import Bar, Bars, console, counted, display_names
-from bench.run.jobs import Done, Job, done_here, loaded_worker
-from bench.run.pool import MOST_DEATHS, Child, Died, Pool, shares
+from bench.run.console import Bar, ProgressBars, console, counted, display_names
+from bench.run.jobs import DecodeJob, Done, done_here, loaded_worker
+from bench.run.pool import MOST_DEATHS, Child, Died, ProcessPool, shares
 from bench.run.requested_cell import folder_of
 from methods.engine.device import DEFAULT_THREADS
 from methods.engine.texts import has_chat_template
@@ -31,7 +31,7 @@ from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.engine import Engine
+    from bench.run.engine import DecodingEngine
     from bench.run.locks import Claim
     from results.store.cells import Store
     from tasks.base import Prompt, Task
@@ -63,8 +63,8 @@ def worker_count(asked: int | None, devices: set[str], jobs: int) -> int:
 
 
 def results(
-    count: int, devices: set[str], engine: Engine, next_job: Callable[[], Job | None]
-) -> Iterator[tuple[Job, Done]]:
+    count: int, devices: set[str], engine: DecodingEngine, next_job: Callable[[], DecodeJob | None]
+) -> Iterator[tuple[DecodeJob, Done]]:
     """Do all jobs: take them from `next_job` until that gives None while no job is under way. One
     worker is this process itself, with the models that `engine` has loaded; each of several has a
     GPU of its own where no cell names one. `devices`: those of the cells."""
@@ -77,12 +77,12 @@ def results(
         partial(Child, "forkserver", f"worker {number}", own, loaded_worker)
         for number, own in enumerate(shares(count, int(devices <= {"cpu", "cuda"})), start=1)
     ]
-    with Pool(starts, Job.again, Job.parts) as pool:
+    with ProcessPool(starts, DecodeJob.again, DecodeJob.parts) as pool:
         for job, result in pool.run(lambda _: next_job()):
             yield job, _lost(job, result.cause) if isinstance(result, Died) else result
 
 
-def _lost(job: Job, cause: str) -> Done:
+def _lost(job: DecodeJob, cause: str) -> Done:
     """What becomes of a job on which too many workers died. Whether models can be loaded, the
     prompts will show."""
     if not job.prompts:
@@ -323,11 +323,11 @@ class QualityPass:
                 work.good[done.id] = done
         return faults
 
-    def run(self, workers: int, engine: Engine) -> None:
+    def run(self, workers: int, engine: DecodingEngine) -> None:
         """Do all jobs, in so many processes, and print how long they took."""
         began, prompts = time.perf_counter(), sum(len(work.open) for work in self._works.values())
         devices = {work.claim.cell.engine.device for work in self._works.values()}
-        with Bars(f"quality pass, {counted(workers, 'worker')}", prompts) as self._bars:
+        with ProgressBars(f"quality pass, {counted(workers, 'worker')}", prompts) as self._bars:
             for job, done in results(workers, devices, engine, self.next_job):
                 self.take(job, done)
         console().print(
@@ -336,7 +336,7 @@ class QualityPass:
             highlight=False,
         )
 
-    def next_job(self) -> Job | None:
+    def next_job(self) -> DecodeJob | None:
         """The next batch of prompts: cell by cell, prompts of similar length together and the
         longest first. None while there is none, until a result is taken."""
         for name, work in self._works.items():
@@ -360,10 +360,10 @@ class QualityPass:
                 done = sum(not work.lacks(prompt) for prompt in work.prompts)
                 work.row = self._bars.row(self._names[name], len(work.prompts), done)
             chunk, work.open = work.open[: self._batch], work.open[self._batch :]
-            return Job(work.claim.cell, tuple(chunk), work.traces is not None, laws=work.laws)
+            return DecodeJob(work.claim.cell, tuple(chunk), work.traces is not None, laws=work.laws)
         return None
 
-    def _load(self, users: Iterable[CellWork]) -> Job | None:
+    def _load(self, users: Iterable[CellWork]) -> DecodeJob | None:
         """A job without prompts for the first of the cells whose models were not loaded yet: what
         cannot be loaded, or has other prompts than its samples, fails before anything is decoded
         for nothing."""
@@ -371,10 +371,10 @@ class QualityPass:
             if user.loading is None:
                 user.loading = bool(user.open) and user.start()
                 if user.loading:
-                    return Job(user.claim.cell, (), answered=user.answered)
+                    return DecodeJob(user.claim.cell, (), answered=user.answered)
         return None
 
-    def take(self, job: Job, done: Done) -> None:
+    def take(self, job: DecodeJob, done: Done) -> None:
         """Store the result of a job."""
         work = self._works[job.cell.name]
         work.loading = False

@@ -18,7 +18,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bench.run.answer import PromptChanged, answer, check_prompts, context, limits_of, stream_name
-from bench.run.console import Bar, Bars, display_names
+from bench.run.console import Bar, ProgressBars, display_names
 from bench.run.models import use_threads
 from bench.run.profiling import PROMPTS, profiles
 from bench.run.requested_cell import PROFILE, folder_of
@@ -28,7 +28,7 @@ from results.store.sample import FailedSample, FirstDifference, Timed, TimedRun,
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.run.engine import Engine, LoadedMethod
+    from bench.run.engine import DecodingEngine, LoadedMethod
     from bench.run.locks import Claim, Stamp
     from methods.engine.language_model import LanguageModel
     from results.store.cells import CellFolder, Store
@@ -91,7 +91,7 @@ def needs_clock(claim: Claim, baseline: CellFolder) -> bool:
 
 
 def time_group(
-    claims: Sequence[Claim], store: Store, engine: Engine, stamp: Stamp, sessions: int = 1
+    claims: Sequence[Claim], store: Store, engine: DecodingEngine, stamp: Stamp, sessions: int = 1
 ) -> None:
     """Time what is missing of the cells of one group, of several sessions the next part. What goes
     wrong is recorded in their folders, not raised."""
@@ -166,7 +166,7 @@ class Rotation:
             *(entry.method for entry in self.entries),
         ]:  # first calls allocate and compile
             answer(method, [*self.chunks, self.profiled][0], self.limits, self._stream, turns=1)
-        with Bars("timed pass", sum(len(entry.wanted) for entry in self.entries)) as bars:
+        with ProgressBars("timed pass", sum(len(entry.wanted) for entry in self.entries)) as bars:
             names = display_names([entry.cell for entry in self.entries])
             self.rows = {
                 entry.cell.name: bars.row(name, len(entry.wanted))

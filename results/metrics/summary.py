@@ -28,7 +28,7 @@ from results.store.sample import Compared, FailedSample, JudgeSummary, Sample, T
 
 PROFILE = "profile"
 """The record of a cell's phases: seconds of each part of a cycle, its own and those of each prompt
-(`bench.run.profiling.Profile`)."""
+(`bench.run.profiling.PhaseProfile`)."""
 END = "_ci95"
 """How the name of a metric's 95% interval ends."""
 

@@ -19,7 +19,7 @@ from bench.config.help import TEXT
 from bench.config.paths import CONF, PROJECT
 from bench.config.schema import ALL_TIMED, Pair
 from bench.config.settings import Settings
-from bench.reports.overrides import Selection
+from bench.reports.overrides import PairSelection
 from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import ALL, EVERY, LIST, load_report
 from bench.reports.steps import KINDS
@@ -368,7 +368,7 @@ def held(config: dict[str, Any], key: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("report", sorted(presets()))
 def test_presets_are_those_of_the_page(report: str, hydra: Any) -> None:
-    spec = Selection.from_overrides(["scale=paper"]).edition(
+    spec = PairSelection.from_overrides(["scale=paper"]).edition(
         parse_report(hydra.section("report", report))
     )
     with uncollected():

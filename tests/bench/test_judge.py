@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.config.errors import ConfigError
-from bench.run.judging import JudgeError, Verdict, ask, format_judge_summary, judge_summary
+from bench.run.judging import JudgeError, JudgeVerdict, ask, format_judge_summary, judge_summary
 from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import JudgePrompts, Question
 from tasks.sources import DATA
@@ -245,8 +245,8 @@ def test_published_prompts_have_no_gap_left(name):
 def test_an_order_that_decides_is_a_tie():
     def game(name, straight, swapped):
         return [
-            Verdict(Question(name, 0, False, ()), straight),
-            Verdict(Question(name, 0, True, ()), swapped),
+            JudgeVerdict(Question(name, 0, False, ()), straight),
+            JudgeVerdict(Question(name, 0, True, ()), swapped),
         ]
 
     found = judge_summary(
@@ -282,7 +282,7 @@ def test_an_order_that_decides_is_a_tie():
 
 def test_an_answer_that_is_not_korean_counts_by_its_root():
     def graded(turn, value, penalised):
-        return Verdict(Question("1", turn, False, ()), value, penalised)
+        return JudgeVerdict(Question("1", turn, False, ()), value, penalised)
 
     found = judge_summary(
         [graded(0, 9.0, True), graded(1, 4.0, False), graded(1, None, True)], "own", "single"

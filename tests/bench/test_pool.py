@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from bench.config.paths import PROJECT
-from bench.run.pool import MOST_DEATHS, Child, Died, Pool, TaskError
+from bench.run.pool import MOST_DEATHS, Child, Died, ProcessPool, WorkerError
 
 Letters = str
 
@@ -34,12 +34,12 @@ def worker() -> Callable[[Letters], tuple[str, str]]:
 
 
 @pytest.fixture
-def two() -> Iterator[Pool[Letters]]:
+def two() -> Iterator[ProcessPool[Letters]]:
     starts = [
         partial(Child, "spawn", f"worker {number}", {"SHARE": str(number)}, worker)
         for number in (1, 2)
     ]
-    with Pool(starts, lambda letters: f"spelling {letters} again", list) as made:
+    with ProcessPool(starts, lambda letters: f"spelling {letters} again", list) as made:
         yield made
 
 
@@ -48,17 +48,17 @@ def given(*tasks: Letters) -> Callable[[Letters | None], Letters | None]:
     return lambda before: next(left, None)
 
 
-def test_tasks_are_spread_and_errors_are_of_their_task_alone(two: Pool[Letters]) -> None:
+def test_tasks_are_spread_and_errors_are_of_their_task_alone(two: ProcessPool[Letters]) -> None:
     done = dict(two.run(given("ab", "e", "cd")))
     assert [done[name][0] for name in ("ab", "cd")] == ["AB", "CD"] and {
         done["ab"][1],
         done["cd"][1],
     } <= {"1", "2"}
-    assert isinstance(done["e"], TaskError) and str(done["e"]).startswith("ValueError: no e")
+    assert isinstance(done["e"], WorkerError) and str(done["e"]).startswith("ValueError: no e")
 
 
 def test_what_kills_processes_fails_alone(
-    two: Pool[Letters], caplog: pytest.LogCaptureFixture
+    two: ProcessPool[Letters], caplog: pytest.LogCaptureFixture
 ) -> None:
     done = dict(two.run(given("axb", "cd")))
     assert {name: done[name][0] for name in ("a", "b", "cd")} == {"a": "A", "b": "B", "cd": "CD"}
@@ -76,11 +76,11 @@ def test_what_kills_processes_fails_alone(
 def test_a_process_learns_what_it_did_before_until_it_dies() -> None:
     asked: list[Letters | None] = []
     tasks = given("ab", "x")
-    with Pool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, worker)], str) as one:
+    with ProcessPool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, worker)], str) as one:
         done = [name for name, _ in one.run(lambda before: asked.append(before) or tasks(before))]
         assert done == ["ab", "x"] and asked == [None, "ab", None]
         assert one.call("cd") == ("CD", "1"), "a pool goes on after a task that has failed"
-        with pytest.raises(TaskError, match="no e"):
+        with pytest.raises(WorkerError, match="no e"):
             one.call("e")
         assert one.call("f")[0] == "F"
         with pytest.raises(Died, match=r"^worker 1 \(process \d+\) died, signal 9$"):
@@ -88,7 +88,7 @@ def test_a_process_learns_what_it_did_before_until_it_dies() -> None:
 
 
 def test_a_process_that_died_while_it_was_idle_is_replaced() -> None:
-    with Pool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, worker)], str) as one:
+    with ProcessPool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, worker)], str) as one:
         one.start()
         alive = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
         [process] = [one for one in alive if "spawn_main" in " ".join(one.cmdline())]

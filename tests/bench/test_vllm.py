@@ -21,7 +21,7 @@ from bench.run.models import ModelPool
 from bench.run.pool import MOST_DEATHS, Died
 from bench.run.vllm.engine import Loaded, Vllm
 from bench.run.vllm.export import drafter_of
-from bench.run.vllm.server import Answer
+from bench.run.vllm.server import StreamedAnswer
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from methods.heads.eagle3_config import AUX_LAYERS
@@ -166,9 +166,9 @@ def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
     monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
     loaded = Loaded(cell(*TINY, "drafter=prompt_lookup", "rule=lossless", "engine=vllm"))
 
-    def answered(ids: list[int]) -> list[Answer]:
+    def answered(ids: list[int]) -> list[StreamedAnswer]:
         requests = [{"ids": ids, "key": "a"}, {"ids": ids, "key": "b"}]
-        found: list[Answer] = loaded.call(
+        found: list[StreamedAnswer] = loaded.call(
             "generate", requests=requests, params={}, rule=["lossless", {}, {}]
         )
         return found

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.run import jobs, launch
-from bench.run.jobs import Done, Job
+from bench.run.jobs import DecodeJob, Done
 from bench.run.launch import Work
 from results.store.cells import CellFolder
 
@@ -53,7 +53,7 @@ def worker() -> Callable[[Work], tuple[str, ...]]:
     return dying
 
 
-def worker_of_the_quality_pass() -> Callable[[Job], Done]:
+def worker_of_the_quality_pass() -> Callable[[DecodeJob], Done]:
     """One that dies of the second prompt."""
     decode = jobs.loaded_worker()
     return lambda job: (
@@ -61,12 +61,12 @@ def worker_of_the_quality_pass() -> Callable[[Job], Done]:
     )
 
 
-def worker_that_kills(victim: str, died: Path) -> Callable[[Job], Done]:
+def worker_that_kills(victim: str, died: Path) -> Callable[[DecodeJob], Done]:
     """One that kills itself (`worker`) or the process that started it (`forkserver`) with the first
     answers, once."""
     decode = jobs.loaded_worker()
 
-    def dying(job: Job) -> Done:
+    def dying(job: DecodeJob) -> Done:
         done = decode(job)
         if job.prompts and not died.exists():
             died.touch()

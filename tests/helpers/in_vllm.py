@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.run.answer import context, limits_of, stream_name
-from bench.run.engine import Engine
+from bench.run.engine import DecodingEngine
 from methods.batch import Generation
 from methods.decode import Limits, Request
 
@@ -44,14 +44,14 @@ def requests_of(own: Cell, text, n: int) -> tuple[list[Request], Limits]:
     )
 
 
-def answers(engine: Engine, own: Cell, n: int) -> tuple[list[Request], list[Generation]]:
+def answers(engine: DecodingEngine, own: Cell, n: int) -> tuple[list[Request], list[Generation]]:
     method = engine.load(own)
     requests, limits = requests_of(own, method.target, n)
     return requests, method.generate_with_nll(requests, limits)
 
 
 def differences(
-    engine: Engine, other: Engine, overrides: Sequence[str], n: int
+    engine: DecodingEngine, other: DecodingEngine, overrides: Sequence[str], n: int
 ) -> tuple[list[Difference], float]:
     """Where the answers of the two engines differ, counts included; and the largest difference of
     NLL a token among equal answers. `engine` runs engine=vllm."""

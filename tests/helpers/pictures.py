@@ -18,7 +18,7 @@ import pandas as pd
 
 from bench.config.compose import Composer, composer
 from bench.config.paths import CONF, PROJECT
-from bench.reports.overrides import Selection
+from bench.reports.overrides import PairSelection
 from bench.reports.run import load_report
 from plots.render import render
 from results.reports.figures import Traced
@@ -41,7 +41,7 @@ def redrawn(picture: Path, hydra: Composer) -> bool:
     report, *overrides = shlex.split(record["command"].removeprefix("python -m bench report="))
     if not (CONF / "report" / f"{report}.yaml").exists():
         return False
-    spec = Selection.from_overrides(overrides).edition(load_report(report, hydra))
+    spec = PairSelection.from_overrides(overrides).edition(load_report(report, hydra))
     if not isinstance(spec, FigureSpec):
         return False
     with TemporaryDirectory() as made:

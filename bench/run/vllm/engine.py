@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bench.config.engine import PYTHON
-from bench.run.pool import Pool
+from bench.run.pool import ProcessPool
 from bench.run.vllm.export import drafter_of, known, target_of
-from bench.run.vllm.server import Answer, Server
+from bench.run.vllm.server import StreamedAnswer, VllmServer
 from methods.batch import Generation
 from methods.decode import CycleOutcome, TooLong, count_cycle, emit
 from methods.engine.families import check_generation_config
@@ -103,17 +103,17 @@ class Loaded:
     def __init__(self, cell: Cell) -> None:
         role = cell.drafter.options.model_role
         start = partial(
-            Server,
+            VllmServer,
             variables(cell),
             settings(cell),
             known(cell, "target"),
             None if role is None else known(cell, role),
         )
-        self._pool: Pool[dict[str, Any]] = Pool([start], _again)
+        self._pool: ProcessPool[dict[str, Any]] = ProcessPool([start], _again)
         self._pool.start()
 
     def call(self, name: str, **arguments: Any) -> Any:
-        """The result of a call of `Server`. Raises ModelError, Died."""
+        """The result of a call of `VllmServer`. Raises ModelError, Died."""
         return self._pool.call({"call": name, **arguments})
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class VllmMethod:
         return generations
 
     def _generation(
-        self, request: Request, answer: Answer, limits: Limits, nll: bool
+        self, request: Request, answer: StreamedAnswer, limits: Limits, nll: bool
     ) -> Generation:
         """The generation as this project's loop counts it."""
         generation = Generation(prompt_tokens=len(request.input_ids))
@@ -221,7 +221,7 @@ class VllmMethod:
 
 
 class Vllm:
-    """As `bench.run.engine.Engine`."""
+    """As `bench.run.engine.DecodingEngine`."""
 
     def __init__(self) -> None:
         self._engines: dict[str, Loaded] = {}

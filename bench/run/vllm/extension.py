@@ -112,14 +112,14 @@ def install(runner: Any) -> Rules:
 
 
 @dataclass
-class Known:
+class IdentifiedModel:
     """A model by its fingerprint, as far as a rule's files ask for it."""
 
     source: str
     fingerprint: str
 
 
-class Target(Known):
+class VllmTarget(IdentifiedModel):
     """The engine's target, as far as a rule may bind to it (`methods.rules.base.Rule.bind`)."""
 
     def __init__(self, runner: Any, source: str, fingerprint: str) -> None:
@@ -162,7 +162,8 @@ class Rules:
             length, length if spec and spec.method == "draft_model" else 0, runner.device
         )
         target, draft = json.loads(os.environ[MODELS])
-        self.target, self.draft = Target(runner, *target), None if draft is None else Known(*draft)
+        self.target = VllmTarget(runner, *target)
+        self.draft = None if draft is None else IdentifiedModel(*draft)
         self.setting: Setting | None = None
         self.last_logits: Tensor | None = None
         self._settings: dict[str, Setting] = {}

@@ -60,7 +60,7 @@ CONSEQUENCES = (
 
 
 @dataclass(slots=True)
-class Answer:
+class StreamedAnswer:
     """Tokens of a request, the nats of each if they were asked for, and the seconds from the moment
     at which all requests of the call had been handed in to its first and its last token."""
 
@@ -71,7 +71,7 @@ class Answer:
     cycles: list[Any] = field(default_factory=list)
 
 
-class Server:
+class VllmServer:
     """One engine, as `bench.run.pool.Process`; a task is the name of a call below and its
     arguments. Raises ModelError, and Died where the server ends before it is ready."""
 
@@ -192,7 +192,7 @@ class Server:
         requests: Sequence[Mapping[str, Any]],
         params: Mapping[str, Any],
         rule: Sequence[Any],
-    ) -> list[Answer]:
+    ) -> list[StreamedAnswer]:
         """Answer requests by a rule, as `RuleWorker.leeway_use` takes it; the engine begins when
         all of them have been handed in."""
         if refusal := await self._extension(client, "leeway_use", rule):
@@ -211,7 +211,7 @@ class Server:
         clock.set_result(time.perf_counter())
         found = await answering
         taken = await self._extension(client, "leeway_take")
-        answers: list[Answer] = []
+        answers: list[StreamedAnswer] = []
         for request, answer in zip(requests, found, strict=True):
             if isinstance(answer, BaseException):
                 raise answer
@@ -225,7 +225,7 @@ class Server:
         params: Mapping[str, Any],
         handed_in: asyncio.Event,
         clock: asyncio.Future[float],
-    ) -> Answer:
+    ) -> StreamedAnswer:
         own = {**params, "extra_args": {"leeway_key": request["key"]}}
         body = {"token_ids": request["ids"], "sampling_params": own, "stream": True}
         try:
@@ -253,9 +253,9 @@ class Server:
         return [line[:500] for line in found if not any(one in line for one in CONSEQUENCES)]
 
 
-async def _read(reply: httpx.Response, clock: asyncio.Future[float]) -> Answer:
+async def _read(reply: httpx.Response, clock: asyncio.Future[float]) -> StreamedAnswer:
     """The answer in a stream of server-sent events. Raises ModelError."""
-    answer = Answer()
+    answer = StreamedAnswer()
     async for line in reply.aiter_lines():
         if not line.startswith("data: {"):
             continue
