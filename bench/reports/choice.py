@@ -145,7 +145,7 @@ class ChosenRow:
     def chosen(self) -> list[Chosen]:
         """Raises ValueError where nothing can be chosen."""
         ids = self.session.folder(next(iter(self.measured.values()))).ids
-        return choose(self.records, timing_order(ids), lossless=self.is_lossless)
+        return choose(self.records, timing_order(ids))
 
     @cached_property
     def row(self) -> Answered | None:

@@ -66,11 +66,28 @@ Addends = tuple[float, ...] | None
 
 
 def clock(pair: Compared) -> Addends:
-    """Tokens and decode seconds, the baseline's behind."""
+    """Tokens and seconds of the whole answer, the baseline's behind."""
+    if pair.timed is None:
+        return None
+    own, base = pair.timed.runs
+    return own.tokens, own.prefill_s + own.decode_s, base.tokens, base.prefill_s + base.decode_s
+
+
+def decode_clock(pair: Compared) -> Addends:
+    """Tokens and seconds behind the prompt's forward, the baseline's behind."""
     if pair.timed is None:
         return None
     own, base = pair.timed.runs
     return own.tokens, own.decode_s, base.tokens, base.decode_s
+
+
+def rates(pair: Compared) -> Addends:
+    """Tokens a second of the whole answer, the baseline's behind."""
+    counts = clock(pair)
+    if counts is None or min(counts) <= 0:
+        return None
+    tokens, seconds, base_tokens, base_seconds = counts
+    return tokens / seconds, base_tokens / base_seconds
 
 
 def answer_seconds(pair: Compared) -> Addends:

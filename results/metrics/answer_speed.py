@@ -149,34 +149,26 @@ def _token(sums: Floats) -> Floats:
 
 def answer_speedup(sums: Floats) -> Floats:
     """(Σ baseline passes · t_AR + prefills) ÷ (Σ own passes · t_cycle + prefills)."""
-    return _answer_speedup(sums, _decode(sums))
-
-
-def equal_length_speedup(sums: Floats) -> Floats:
-    """`answer_speedup` if the own answers were as long as the baseline's. Lossless methods are
-    compared by it: their answers have one distribution, so that a difference in length is
-    chance."""
-    return _answer_speedup(
-        sums, _decode(sums) * _column(sums, "base_tokens") / _column(sums, "tokens")
-    )
-
-
-def _answer_speedup(sums: Floats, decode: Floats) -> Floats:
     own, base = (
         _column(sums, f"{arm}prefill_s") * _column(sums, "prompts") / _column(sums, "timed")
         for arm in ("", "base_")
     )
-    return np.asarray((_column(sums, "base_passes") * _token(sums) + base) / (decode + own))
+    baseline = _column(sums, "base_passes") * _token(sums) + base
+    return np.asarray(baseline / (_decode(sums) + own))
 
 
 def token_speedup(sums: Floats) -> Floats:
-    """Σ committed tokens · t_AR ÷ Σ own passes · t_cycle: τ · t_AR ÷ t_cycle."""
-    return np.asarray(_column(sums, "committed") * _token(sums) / _decode(sums))
+    """`answer_speedup` over the ratio of lengths: time per token, prompts included, of the baseline
+    over own."""
+    lengths = _column(sums, "tokens") / _column(sums, "base_tokens")
+    return np.asarray(answer_speedup(sums) * lengths)
 
 
 def adjusted_speedup(sums: Floats) -> Floats:
-    """`token_speedup` ÷ (Σ own tokens ÷ Σ the baseline's tokens)."""
-    return np.asarray(token_speedup(sums) * _column(sums, "base_tokens") / _column(sums, "tokens"))
+    """Σ committed tokens · t_AR ÷ Σ own passes · t_cycle, without the prefills, ÷ (Σ own tokens ÷ Σ
+    the baseline's tokens)."""
+    decode_only = _column(sums, "committed") * _token(sums) / _decode(sums)
+    return np.asarray(decode_only * _column(sums, "base_tokens") / _column(sums, "tokens"))
 
 
 MODELLED = {

@@ -275,7 +275,9 @@ def between(cells: Iterable[Sequence[Timed]]) -> Between:
                 freedom += free
             elif free:
                 plain_freedom[frozenset(sessions.tolist())] = free
-    found = [value / least if least else 0.0 for value, least in zip(excess, weight, strict=True)]
+    found = [
+        float(value / least) if least else 0.0 for value, least in zip(excess, weight, strict=True)
+    ]
     floor, known = SESSION_FLOOR**2, (freedom, sum(plain_freedom.values()))
     [method, plain_part] = [
         (value, free) if value > floor else (floor, 0)

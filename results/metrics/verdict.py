@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from results.metrics import intervals
 from results.metrics.adds import scores
-from results.metrics.answer_speed import Floats, Priced, answer_speedup, equal_length_speedup
+from results.metrics.answer_speed import Priced, answer_speedup, token_speedup
 from results.metrics.delta import Between, Estimate
 from results.metrics.metric import Sums
 from results.metrics.summary import Summary, scores_by_item
@@ -269,20 +269,16 @@ class Chosen:
     selection: int
 
 
-def choose(
-    candidates: Mapping[str, Records], ids: Sequence[str], lossless: bool = False
-) -> list[Chosen]:
+def choose(candidates: Mapping[str, Records], ids: Sequence[str]) -> list[Chosen]:
     """Which setting each half of the prompts is reported with: the other half selects it.
 
     candidates   setting -> its prompts beside their baseline.
     ids          all prompts in the order in which they are timed
                  (`results.store.sample.timing_order`).
-    lossless     the settings have answers of one distribution.
 
     The items take turns in the halves; samples of one item stay together. The fastest has the
-    largest `answer_speedup_modelled` on the selection prompts, lossless ones at equal length; of
-    equals the first. Raises ValueError, one line, for a single item, and where no setting has a
-    speed on its selection prompts."""
+    largest `speedup_modelled` on the selection prompts; of equals the first. Raises ValueError, one
+    line, for a single item, and where no setting has a speed on its selection prompts."""
     items = {
         record.id: record.sample.item
         for records in candidates.values()
@@ -295,9 +291,8 @@ def choose(
     )
     if not second:
         raise ValueError("one prompt selects, so none is left to report: give more prompts (n=)")
-    statistic = equal_length_speedup if lossless else answer_speedup
     return [
-        _chosen(candidates, own, frozenset(other), statistic)
+        _chosen(candidates, own, frozenset(other))
         for own, other in ((first, second), (second, first))
     ]
 
@@ -324,7 +319,6 @@ def _chosen(
     candidates: Mapping[str, Records],
     to_report: tuple[str, ...],
     selecting: frozenset[str],
-    statistic: Callable[[Floats], Floats],
 ) -> Chosen:
     if len(candidates) == 1:
         return Chosen(next(iter(candidates)), to_report, 0)
@@ -337,7 +331,7 @@ def _chosen(
     speeds = {
         name: speed.value
         for name, row in rows.items()
-        if (speed := Priced.of(row).estimate(statistic)) is not None
+        if (speed := Priced.of(row).estimate(token_speedup)) is not None
     }
     if not speeds:
         raise ValueError(

@@ -24,7 +24,7 @@ GAIN = (
 
 SELECTION = (
     "each row's setting is selected on one half of the prompts and reported on the other, both "
-    "ways, by the modelled speed of its answers, at equal length where the row is lossless"
+    "ways, by its modelled speed per token"
 )
 
 

@@ -21,8 +21,8 @@ TEMPERATURE = "decoding.temperature="
 class Choice(Frozen):
     """What a row chooses, and which row it is compared with.
 
-    The setting of a row is the one with the largest `answer_speedup_modelled`, of a lossless row at
-    equal length (`results.metrics.verdict`). Each half of the prompts selects for the other.
+    The setting of a row is the one with the largest `speedup_modelled` (`results.metrics.verdict`).
+    Each half of the prompts selects for the other.
 
     axes              axes that are chosen and not shown: draft length, tree, threshold.
     lossless          label of the row over lossless methods, "best lossless".

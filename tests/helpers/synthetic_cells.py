@@ -104,7 +104,7 @@ def made_up(
                 None if autoregressive else base,
                 decode_s=seconds / factor,
                 base_decode_s=seconds,
-                prefill_s=0.1,
+                prefill_s=seconds / 10,
             )
         )
     records += [FailedSample(f"f{i}", "boom") for i in range(failed)]

@@ -294,7 +294,8 @@ def test_random_allocation_mixes_prompts_not_speeds():
     draft, target = (cell.summary for cell in cells.values())
     assert accuracy == pytest.approx([100, 75, 50])
     assert (speed[0], speed[2]) == pytest.approx((target.tokens_per_s, draft.tokens_per_s))
-    tokens, seconds = (getattr(target, key) + getattr(draft, key) for key in ("tokens", "decode_s"))
+    tokens = target.tokens + draft.tokens
+    seconds = sum(each.prefill_s + each.decode_s for each in (target, draft))
     assert speed[1] == pytest.approx(tokens / seconds), (
         "half the prompts each: all tokens over all time"
     )

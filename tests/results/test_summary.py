@@ -135,11 +135,13 @@ VALUES = {
     "pruned_share": 3 / 18,
     "nll": 7 / 14,
     "baseline_nll": 6.5 / 13,
-    "tokens_per_s": 14 / 4,
-    "baseline_tokens_per_s": 13 / 4,
+    "tokens_per_s": 14 / 5,
+    "baseline_tokens_per_s": 13 / 5,
     "speedup": 14 / 13,
+    "speedup_of_means": (9 / 1.5 + 5 / 3.5) / (9 / 2.5 + 4 / 2.5),
+    "decode_speedup": 14 / 13,
     "repeatable": 1.0,
-    "speedup_modelled": 12 * (4 / 11) / (5 * 4 / 5),
+    "speedup_modelled": ((11 * 4 / 11 + 1) / 13) / ((5 * 4 / 5 + 1) / 14),
     "answer_speedup": 5 / 5,
     "answer_speedup_modelled": (11 * 4 / 11 + 1) / (5 * 4 / 5 + 1),
     "length_adjusted_speedup": 12 / 11 * 13 / 14,
@@ -312,8 +314,9 @@ def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
     instant = sample("z", [], [], decode_s=0.0, base_decode_s=0.0)
     others = [sample(i, [3], [2], decode_s=1.0) for i in "abc"]
     found = summary([*others, instant])
-    assert found.speedup_ci95 == pytest.approx([2.0, 2.0])
-    assert summary([instant]).speedup is None
+    assert found.decode_speedup_ci95 == pytest.approx([2.0, 2.0])
+    assert found.speedup == pytest.approx((3 * 2.5 + 0.5) / (3 * 1.5 + 0.5))
+    assert summary([instant]).decode_speedup is None and summary([instant]).speedup == 1.0
 
 
 def test_scores_that_are_no_proportion_get_a_bootstrap_interval():

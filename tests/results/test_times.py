@@ -70,7 +70,9 @@ def of(pairs: list[Compared]) -> Summary:
 def test_speeds_resample_batches(given: list[Batch]) -> None:
     values, apart = (of(decoded(*given, alone=alone)) for alone in (False, True))
     tokens = [sum(count + 1 for count in counts) for counts, _, _ in given]
-    seconds, base_seconds = [own for _, own, _ in given], [base for _, _, base in given]
+    prompts = [0.5 * len(counts) for counts, _, _ in given]
+    seconds = [prompt + own for prompt, (_, own, _) in zip(prompts, given, strict=True)]
+    base_seconds = [prompt + base for prompt, (_, _, base) in zip(prompts, given, strict=True)]
     assert values.speedup == pytest.approx(apart.speedup)
     assert values.timed == apart.timed == sum(len(counts) for counts, _, _ in given)
     assert values.speedup_ci95 == pytest.approx(
@@ -84,7 +86,7 @@ def test_speeds_resample_batches(given: list[Batch]) -> None:
 
 def test_one_batch_is_one_observation() -> None:
     whole = decoded(([8, 8, 8, 40], 4.0, 8.0))
-    assert of(whole).speedup_ci95 is None and of(whole).tokens_per_s == 68 / 4
+    assert of(whole).speedup_ci95 is None and of(whole).tokens_per_s == 68 / (4 + 4 * 0.5)
     assert of(whole).answer_speedup_modelled_ci95 is None
     assert len(batches(pair.timed for pair in whole)) == 1
 
@@ -95,8 +97,8 @@ def test_rows_are_compared_batch_by_batch() -> None:
         decoded(([8, 40], 3.0, 12.0), ([4, 4], 1.0, 2.0)),
     )
     mine, theirs = of(one).by_item("tokens_per_s"), of(other).by_item("tokens_per_s")
-    assert mine == {"0-0 + 0-1": (50.0, 6.0, 50.0, 12.0), "1-0 + 1-1": (10.0, 2.0, 10.0, 2.0)}
-    assert relative("tokens_per_s", "over", theirs, mine)[0] == pytest.approx(2.0)
+    assert mine == {"0-0 + 0-1": (50.0, 7.0, 50.0, 13.0), "1-0 + 1-1": (10.0, 3.0, 10.0, 3.0)}
+    assert relative("tokens_per_s", "over", theirs, mine)[0] == pytest.approx(10 / 6)
     assert set(of(one).by_item("tau")) == {pair.id for pair in one}, (
         "what has no clock is compared by prompt"
     )
