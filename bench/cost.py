@@ -16,6 +16,7 @@ from pydantic import PositiveInt
 
 from bench.commands.command import Options, run_command
 from bench.config.cost_file import save
+from bench.config.paths import CONF
 from results.metrics.cost import stated
 from results.store.errors import Arguments
 from results.store.files import check_writable
@@ -38,7 +39,7 @@ def write_profile(options: Measuring, overrides: Sequence[str]) -> None:
     """Raises ValueError, ModelError, StoreError."""
     from bench.run.cost_profile import measure
 
-    file = Path("conf") / options.to
+    file = CONF / options.to
     if file.suffix != ".yaml":
         raise ValueError(f"to={options.to}: must be a YAML file, such as to=cost/mine.yaml")
     check_writable(file.parent, "to")

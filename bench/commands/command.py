@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import chdir
+from contextlib import chdir, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -97,7 +97,8 @@ def run_command(body: Callable[[], int | None]) -> int:
     """Run a command and return its exit status: that of `body` (None counts as 0), 2 if the command
     is wrong.
 
-    Relative paths start at the checkout. An error of the project itself (ConfigError, ModelError,
+    Relative paths start at the checkout, or in the folder of a command that is given outside of it.
+    An error of the project itself (ConfigError, ModelError,
     TaskError, StoreError, …), a ValueError that its code raises, or a file that cannot be read or
     written is a wrong command: one line on stderr. Any other error is a bug and keeps its
     traceback. Of several processes that torchrun has started the first runs the command, and the
@@ -122,7 +123,7 @@ def run_command(body: Callable[[], int | None]) -> int:
                 f"{CONF}: no such folder; Leeway is run from its checkout, which holds conf/: "
                 "clone it, then `make setup`"
             )
-        with chdir(PROJECT):
+        with chdir(PROJECT) if Path.cwd().is_relative_to(PROJECT) else nullcontext():
             return body() or 0
     except KeyboardInterrupt:
         return _say_interrupted()

@@ -18,6 +18,7 @@ from bench.config.identity import IDENTITY_VERSION, are_own, by_content, content
 from bench.config.paths import TINY, portable
 from bench.config.schema import ALL_TIMED, SECTIONS, Decoding, DraftLength, Pair
 from bench.config.section import Named, Section, parse
+from methods import outside
 from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.families import check_division, check_generation_config, resolve
@@ -257,11 +258,10 @@ class Cell(Section):
         drafter."""
         if self.is_autoregressive:
             return "ar"
-        return (
-            self.rule.name
-            if self.drafter.name == "model"
-            else f"{self.drafter.name}-{self.rule.name}"
-        )
+        rule = method_registry.title("rules", self.rule.name)
+        if self.drafter.name == "model":
+            return rule
+        return f"{method_registry.title('drafters', self.drafter.name)}-{rule}"
 
     @cached_property
     def name(self) -> str:
@@ -363,6 +363,9 @@ class Cell(Section):
             plain["pair"]["tokenizer"] = [
                 contents(TINY / "target" / name) for name in BORROWED_TOKENIZER
             ]
+        for role in ("rule", "drafter"):
+            if outside.is_outside(plain[role]["name"]):
+                plain[role]["name"] = outside.short(plain[role]["name"])
         plain["engine"] = self.engine.identity(
             self.decoders if decoders is None else lambda: dict(decoders)
         )

@@ -22,12 +22,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel
 
 from bench.config.command import EMBEDDED, Candidate, Command, edition, follow_length
 from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import check_known, parse
-from methods import user_yaml
+from methods import outside, user_yaml
 from results.store.errors import one_line
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 Data = dict[str, Any]
 Choices = dict[str, str | None]
 """Group -> the option chosen."""
+FROM_OUTSIDE = {"rule": "rules", "drafter": "drafters"}
+"""Groups whose options may be classes outside of the project -> the folder of theirs in methods."""
 OPTIONAL = ("drafter", "rule", "task")
 """Groups whose options differ by the choice."""
 NO_GROUPS = ("scale",)
@@ -389,6 +392,8 @@ class Composer:
     def _option(self, group: str, name: str, *within: str) -> tuple[Data, Choices]:
         """A YAML of a group joined with those that it builds on, and what their `override /GROUP:
         NAME` choose."""
+        if group in FROM_OUTSIDE and self._is_outside(group, name):
+            return {group: _defaults_of(group, name)}, Choices()
         own, defaults, is_global = self._read(f"{group}/{name}")
         if name in within:
             raise ConfigError(f"{group}={name}: circular `defaults:`; remove the cycle")
@@ -412,6 +417,12 @@ class Composer:
                     f"{group}, _self_, or `override /GROUP: NAME`"
                 )
         return data, chosen
+
+    def _is_outside(self, group: str, name: str) -> bool:
+        """Whether the option is a class outside of the project, and none of its YAMLs."""
+        if outside.is_outside(name):
+            return True
+        return name not in self.options(group) and name in outside.installed(FROM_OUTSIDE[group])
 
     def _joined(self, *structural: str) -> tuple[Data, Choices]:
         """The configuration before values are set, with the options that the overrides choose, and
@@ -438,6 +449,23 @@ class Composer:
         for part in reversed(parts):
             merge(config, part)
         return config, choices
+
+
+def _defaults_of(group: str, name: str) -> Data:
+    """The section of a rule or drafter outside of the project: the defaults of its options. Raises
+    ConfigError."""
+    from methods import registry
+
+    name = outside.absolute(name)
+    try:
+        option = registry.rule(name) if group == "rule" else registry.drafter(name)
+    except outside.OutsideError as error:
+        raise ConfigError(str(error)) from error
+    section: Data = {"name": name}
+    for key, field in option.model_fields.items():
+        default = "???" if field.is_required() else field.get_default(call_default_factory=True)
+        section[key] = default.model_dump() if isinstance(default, BaseModel) else default
+    return section
 
 
 def _values(override: Override) -> list[str]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationError, mod
 
 from bench.config.errors import ConfigError, format_validation, refuse_booleans, unknown_key
 from bench.config.paths import CONF
+from methods import outside, registry
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -32,11 +33,21 @@ class Named(Section, Generic[Model]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """`Named[Rule]` is made at run time and has no place that a pickle could name."""
-        return _named, (self.name, self.options)
+        if not outside.is_outside(self.name):
+            return _named, (self.name, self.options)
+        bases = {base.__name__ for base in type(self.options).__mro__}
+        folder = next(folder for folder, base in registry.BASES.items() if base in bases)
+        return _from_outside, (folder, self.name, self.options.model_dump())
 
 
 def _named(name: str, options: Any) -> Named[Any]:
     return Named(name=name, options=options)
+
+
+def _from_outside(folder: str, name: str, options: dict[str, Any]) -> Named[Any]:
+    """Another process has not loaded the file of the class yet."""
+    find = registry.rule if folder == "rules" else registry.drafter
+    return Named(name=name, options=find(name).model_validate(options))
 
 
 @contextmanager
@@ -86,8 +97,12 @@ def parse(
     given = dict(given)
     name = given.pop("name", None) if names is not None else ""
     if names is not None:
-        check_known(f"{section}.name", name, names)
-        model = model(name)
+        if not (isinstance(name, str) and outside.is_outside(name)):
+            check_known(f"{section}.name", name, names)
+        try:
+            model = model(name)
+        except outside.OutsideError as error:
+            raise ConfigError(str(error)) from error
     with refusals(section, model.model_fields, given=given):
         found = model.model_validate(given)
     refuse_booleans(given, found, section)
