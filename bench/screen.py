@@ -25,6 +25,7 @@ from bench.config.help import answered
 from bench.config.paths import portable
 from bench.config.section import check_known, parse
 from bench.run.console import console
+from methods import registry
 from methods.batch import Generation
 from methods.engine.source import ModelError
 from results.metrics.delta import estimate, ratio
@@ -124,7 +125,7 @@ def named(hydra: Composer, overrides: Sequence[str], options: Screening) -> Iter
                 f"-m {min(swept)}: one screen is one decode; sweep rule and its options alone"
             )
         label = ", ".join(line.removeprefix("rule.") for line in rule if line[4] == ".")
-        yield Setting(str(point.config["rule"]["name"]), label, rule)
+        yield Setting(registry.title("rules", point.config["rule"]["name"]), label, rule)
 
 
 def is_of_rule(line: str) -> bool:
@@ -271,7 +272,6 @@ def replayed(
     file: Path, hydra: Composer, rest: Sequence[str], settings: Sequence[Setting]
 ) -> Found:
     """Put the contexts of a file before the rules. Raises ContextsError."""
-    from methods import registry
     from methods.contexts import Contexts
     from methods.rules.base import DraftCapabilities
 

@@ -501,6 +501,8 @@ def _values(override: Override) -> list[str]:
     numbers = [_number(value) for value in values]
     if twice := [value for at, value in enumerate(values) if numbers[at] in numbers[:at]]:
         raise ConfigError(f"{override.input_line}: {twice[0]} is given twice; give each value once")
+    if override.key_or_group in FROM_OUTSIDE:
+        values = [value.replace("\\:", ":") for value in values]
     return [f"{override.get_key_element()}={value}" for value in values]
 
 

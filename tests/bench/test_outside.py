@@ -1,0 +1,170 @@
+"""Rules and drafters outside of the project, named where a name stands, from any folder."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import main
+from bench.screen import main as screen
+from methods import outside, registry
+
+FLOOR = """
+from pydantic import Field
+
+from methods.rules.base import Decision, Rule, Verification
+from methods.rules.lossless import lossless_test
+
+
+class Floor(Rule):
+    floor: float = Field(0.3, ge=0, le=1)
+
+    def decide(self, v: Verification) -> Decision:
+        return Decision(v.p_token > self.floor, lossless_test(v))
+"""
+QUICK = ["task=mini_chat", "n=2", "timed=0", "decoding.temperature=1", "decoding.max_new_tokens=12"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder outside of the checkout, with a rule in it, where commands are given."""
+    (tmp_path / "floor.py").write_text(FLOOR)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def answers_of(folder: Path, rule: str) -> dict[str, str]:
+    """Folder of each cell of the rule -> its answers."""
+    cells = folder.glob(f"outputs/store/*-{rule}-*/samples.jsonl")
+    return {cell.parent.name: cell.read_text() for cell in cells}
+
+
+def test_an_edited_rule_is_decoded_anew_beside_the_old_one(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = ["rule=floor.py:Floor", "drafter=eagle3", *QUICK]
+    assert main(command) == 0
+    first = answers_of(folder, "eagle3-floor")
+    (folder / "floor.py").write_text(FLOOR + "# a comment\n")
+    assert main(command) == 0
+    assert answers_of(folder, "eagle3-floor") == first
+    edited = FLOOR.replace("> self.floor", "< self.floor")
+    (folder / "floor.py").write_text(edited)
+    forget()
+    assert main(command) == 0
+    both = answers_of(folder, "eagle3-floor")
+    assert len(first) == 1 and len(both) == 2 and first.items() < both.items()
+    assert len(set(both.values())) == 2
+    assert "floor" in caplog.text
+
+
+def forget() -> None:
+    """As a new process: the file was not read yet, its digest not taken."""
+    from bench.config import code
+
+    outside._from_file.cache_clear()
+
+    for name in [name for name in sys.modules if name.startswith("leeway_outside")]:
+        del sys.modules[name]
+    for taken in (code._tree, code._statements, code._content, code.of_classes):
+        taken.cache_clear()
+
+
+def test_a_module_in_worker_processes_in_a_sweep(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    package = folder / "mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "rules.py").write_text(FLOOR.replace("Floor", "Ceiling"))
+    sweep = ["-m", "rule=mine.rules:Ceiling,floor.py:Floor", "rule.floor=0.2,0.6", "workers=2"]
+    assert main([*sweep, "drafter=eagle3", *QUICK]) == 0
+    assert len(answers_of(folder, "eagle3-ceiling")) == len(answers_of(folder, "eagle3-floor")) == 2
+
+
+def test_a_drafter(folder: Path) -> None:
+    (folder / "drafts.py").write_text(
+        textwrap.dedent(
+            """
+            from methods.drafters.lookup import PromptLookup
+
+
+            class Again(PromptLookup):
+                pass
+            """
+        )
+    )
+    assert main(["drafter=drafts.py:Again", "rule=lossless", *QUICK]) == 0
+    assert len(answers_of(folder, "again-lossless")) == 1
+
+
+def test_a_rule_is_screened(folder: Path) -> None:
+    words = ["n=2", "decoding.max_new_tokens=12"]
+    assert screen(["-m", "rule=floor.py:Floor", "rule.floor=0.2,0.6", *words]) == 0
+    text = (folder / "outputs" / "screen.csv").read_text()
+    assert "floor,floor=0.2" in text and "floor,floor=0.6" in text
+
+
+@pytest.fixture
+def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that offers a rule `ground`, one named as the project's, and one that does not
+    import."""
+    info = folder / "own-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    lines = ["[leeway.rules]", "ground = floor:Floor", "mars = floor:Floor", "lost = nowhere:Rule"]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(str(folder))
+    outside.installed.cache_clear()
+    yield
+    outside.installed.cache_clear()
+
+
+@pytest.mark.usefixtures("installed")
+def test_entry_points_are_listed_and_imported_only_when_named(folder: Path) -> None:
+    assert {"ground", "lost", "lossless"} <= set(registry.names("rules"))
+    assert main(["rule=ground", "rule.floor=0.2", "drafter=eagle3", *QUICK]) == 0
+    assert len(answers_of(folder, "eagle3-ground")) == 1
+
+
+WRONG = [
+    ("rule=none.py:X", "no file"),
+    ("rule=floor.py:Flor", "it has Floor"),
+    ("rule=floor.py:Decision", "it has Floor"),
+    ("rule=nowhere.rules:X", "cannot be imported: ModuleNotFoundError"),
+    ("rule=broken.py:X", "cannot be imported: ZeroDivisionError"),
+    ("rule=half.py:Half", "Half lacks decide"),
+    ("rule=clash.py:Mars", "the project has a rule mars; rename the class"),
+    ("drafter=floor.py:Floor", "it has no subclass of Drafter"),
+    ("rule=floor.py:Floor rule.flor=1", "rule.floor"),
+    ("rule=floor.py:Floor rule.floor=7", "rule.floor=7"),
+]
+
+
+@pytest.mark.parametrize(("words", "complaint"), WRONG, ids=[words for words, _ in WRONG])
+def test_what_is_no_rule_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: str, complaint: str
+) -> None:
+    (folder / "broken.py").write_text("1 / 0\n")
+    half = "from methods.rules.base import Rule\n\n\nclass Half(Rule):\n    pass\n"
+    (folder / "half.py").write_text(half)
+    (folder / "clash.py").write_text(FLOOR.replace("Floor", "Mars"))
+    assert main([*words.split(), "n=1"]) == 2
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert complaint in line
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "complaint"), [("lost", "cannot be imported"), ("mars", "has the name of one")]
+)
+def test_a_wrong_entry_point_is_one_line(
+    capsys: pytest.CaptureFixture[str], name: str, complaint: str
+) -> None:
+    with pytest.raises(outside.OutsideError, match=complaint):
+        registry.rule(name)
