@@ -32,52 +32,41 @@ N = 8
 def samples_of(store: Store) -> dict[str, list[Sample]]:
     """Every sample of every cell, sorted by id; likelihoods, whose last digits depend on the batch,
     rounded."""
+
+    def comparable(sample: Sample) -> Sample:
+        return replace(sample, nll=round(sample.nll, 3), distortion=None)
+
     return {
-        cell.key: sorted(
-            (
-                replace(sample, nll=round(sample.nll, 3), distortion=None)
-                for sample in cell.good_samples()
-            ),
-            key=lambda sample: sample.id,
-        )
+        cell.key: sorted(map(comparable, cell.good_samples()), key=lambda sample: sample.id)
         for cell in store.cells()
     }
 
 
-def lines(store: Path) -> int:
-    return sum(file.read_bytes().count(b"\n") for file in store.glob("*/samples.jsonl"))
+def stored_lines(store: Path) -> dict[str, int]:
+    """Cell -> lines of its file of samples."""
+    files = store.glob("*/samples.jsonl")
+    return {file.parent.name: file.read_bytes().count(b"\n") for file in files}
 
 
 @pytest.mark.parametrize(
     "methods", [("method=sps,mars_sampling",), ("method=eagle3", "drafter.total=8", "trace=true")]
 )
 def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, ...]) -> None:
-    settings = [
-        *methods,
-        f"n={N}",
-        "timed=1",
-        "decoding.temperature=1",
-        "decoding.max_new_tokens=12",
-        "quality_batch=2",
-    ]
+    settings = *methods, f"n={N}", "timed=1", "decoding.temperature=1", "quality_batch=2"
     killed = tmp_path / "killed"
-    given = ("-m", *pair, *settings, f"store.dir={killed}", f"output.dir={tmp_path}")
-    process = started("bench", *given, dies_after=N + 3)
+    places = f"store.dir={killed}", f"output.dir={tmp_path}", "decoding.max_new_tokens=12"
+    process = started("bench", "-m", *pair, *settings, *places, dies_after=N + 3)
     process.join()  # the baseline is complete, the first cell is not
     assert process.exitcode == -signal.SIGKILL
-    assert lines(killed) == N + 3 and not list(killed.glob("*/summary.json"))
-    counted = {
-        file.parent.name: file.read_bytes().count(b"\n") for file in killed.glob("*/samples.jsonl")
-    }
+    counts = stored_lines(killed)
+    assert sum(counts.values()) == N + 3 and not list(killed.glob("*/summary.json"))
+    recorded = {file.parent.name for file in killed.glob("*/environment.json")}
     begun = {
-        file.parent.name
-        for file in killed.glob("*/environment.json")
-        if counted.get(file.parent.name, 0) < N or "-ar-" not in file.parent.name
+        name for name in recorded if counts.get(name, 0) < N or "-ar-" not in name
     }  # the others lack their clock
-    torn = killed / min(begun & set(counted) or counted) / "samples.jsonl"
-    torn.write_bytes(
-        torn.read_bytes() + b'{"id": "mini_gsm-test-000'
-    )  # as if killed in the middle of a line
+    torn = killed / min(begun & set(counts) or counts) / "samples.jsonl"
+    with torn.open("a") as file:
+        file.write('{"id": "mini_gsm-test-000')  # as if killed in the middle of a line
 
     resumed = command(*settings, flags=["-m"], store=killed)
     whole = command(*settings, flags=["-m"], store=tmp_path / "whole")
@@ -85,83 +74,65 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, .
     assert samples_of(resumed.store) == samples_of(whole.store)
     for cell in resumed.store.cells():
         assert len({sample.id for sample in cell.samples()}) == len(cell.samples()) == N
-    earlier = {cell.path.name: len(cell.environment()["earlier"]) for cell in resumed.store.cells()}
-    assert earlier == {name: int(name in begun) for name in earlier}, (
-        "both runs of a cell are on record"
-    )
-    assert lines(killed) == len(resumed.store.cells()) * N
+        earlier = len(cell.environment()["earlier"])
+        assert earlier == (cell.key in begun), "both runs of a cell are on record"
+    assert set(stored_lines(killed).values()) == {N}
 
 
 def test_killed_between_two_measuring_sessions(command, pair, tmp_path: Path) -> None:
-    given = (
-        "method=sps",
-        "n=4",
-        "timed=4",
-        "sessions=2",
-        "sessions_gap_s=600",
-        "decoding.max_new_tokens=8",
-    )
-    process = started(
-        "bench",
-        *pair,
-        *given,
-        f"store.dir={tmp_path / 'store'}",
-        f"output.dir={tmp_path}",
-        dies_waiting=600,
-    )
+    given = "method=sps", "n=4", "timed=4", "sessions=2", "sessions_gap_s=600"
+    store = tmp_path / "store"
+    places = f"store.dir={store}", f"output.dir={tmp_path}", "decoding.max_new_tokens=12"
+    process = started("bench", *pair, *given, *places, dies_waiting=600)
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    [file] = (tmp_path / "store").glob("*/timed.jsonl")
+    [file] = store.glob("*/timed.jsonl")
     before = file.read_bytes()
-    result = command(*given, store=tmp_path / "store")
+    result = command(*given)
     assert result.status == 0 and before.count(b"\n") == 2 and file.read_bytes().startswith(before)
     assert len(result.cell.timed()) == 4
-
-
-def measured(result, *names: str) -> list:
-    """Numbers of the command's summary: decoded ones, which do not depend on the clock."""
-    return [result.last_line[name] for name in names]
 
 
 def test_more_prompts_extend_a_cell_and_fewer_read_it(
     command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = "method=sps", "decoding.temperature=1", "summary=json", "timed=2"
-    numbers = "n", "asked", "tau", "accuracy", "nll", "tokens", "cycles"
-    first = command(*given, "n=4")
-    four = first.cell.path / "samples.jsonl", measured(first, *numbers)
-    lines = four[0].read_bytes()
-    second = command(*given, "n=8")
-    assert second.cell.key == first.cell.key and measured(second, "n", "asked") == [8, 8]
-    assert four[0].read_bytes().startswith(lines) and len(four[0].read_bytes().splitlines()) == 8, (
-        "only the new ones"
-    )
+    decoded = "n", "asked", "tau", "accuracy", "nll", "tokens", "cycles"
+
+    def summary(prompts: int) -> dict:
+        result = command(*given, f"n={prompts}")
+        assert result.status == 0
+        return result.last_line
+
+    four = summary(4)
+    file = next((command(*given, "n=4").cell.path).glob("samples.jsonl"))
+    before = file.read_bytes()
+    eight = summary(8)
+    after = file.read_bytes()
+    assert (eight["n"], eight["asked"]) == (8, 8) and len(after.splitlines()) == 8
+    assert after.startswith(before), "only the new ones"
     monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
-    again = command(*given, "n=4")
-    assert again.status == 0 and measured(again, *numbers) == four[1]
-    assert again.last_line["phases"] == second.last_line["phases"], "the profile is kept"
-    assert len(four[0].read_bytes().splitlines()) == 8
-    assert measured(command(*given, "n=8"), *numbers) == measured(second, *numbers)
+    again = summary(4)
+    assert [again[name] for name in decoded] == [four[name] for name in decoded]
+    assert again["phases"] == eight["phases"], "the profile is kept"
+    assert file.read_bytes() == after
+    assert [summary(8)[name] for name in decoded] == [eight[name] for name in decoded]
 
 
 def test_a_trace_is_about_the_prompts_asked_for(command) -> None:
-    given = (
-        "method=mars_sampling",
-        "decoding.temperature=1",
-        "decoding.max_new_tokens=6",
-        "trace=true",
-        "quality_batch=2",
-    )
+    given = "method=mars_sampling", "decoding.temperature=1", "trace=true", "quality_batch=2"
     result = command(*given, "n=3")
     assert result.status == 0, result.err
     assert command(*given, "n=5").status == 0
     everything = TraceFolder(result.cell)
-    times = {path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")}
-    assert len(times) == 3 and everything.frame()["prompt"].nunique() == 5
+
+    def times() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")}
+
+    before = times()
+    assert len(before) == 3 and everything.frame()["prompt"].nunique() == 5
     assert command(*given, "n=3").status == 0
-    assert times == {
-        path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")
-    }
+    assert times() == before
     ids = [sample.id for sample in result.cell.samples()][:3]
     assert set(TraceFolder(result.cell, ids).frame()["prompt"]) == set(ids)
 
@@ -207,59 +178,41 @@ def test_a_complete_cell_notices_samples_removed_behind_it(command, change: str)
     assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
 
 
-GIVEN = (
-    "-m",
-    "method=sps,mars_sampling",
-    "decoding.temperature=1",
-    "decoding.max_new_tokens=12",
-    "timed=2",
-)
+GIVEN = "method=sps,mars_sampling", "decoding.temperature=1", "timed=2"
 
 
 def test_tokens_do_not_depend_on_workers_or_their_batch(command, tmp_path: Path) -> None:
-    stores = {}
+    stores = []
     for count, batch in ((1, 32), (2, 7)):
-        store = tmp_path / f"{count}-{batch}"
-        result = command(
-            *GIVEN[1:],
-            "n=9",
-            f"workers={count}",
-            f"quality_batch={batch}",
-            flags=["-m"],
-            store=store,
-        )
+        spread = f"workers={count}", f"quality_batch={batch}"
+        result = command(*GIVEN, "n=9", *spread, flags=["-m"], store=tmp_path / str(count))
         assert result.status == 0, result.err
         [line] = re.findall(r"quality pass: (\d+) prompts in \d+ s, (\d) workers?", result.out)
         assert line == ("27", str(count)), "both methods and their baseline"
-        stores[count, batch] = samples_of(Store(store))
-        assert {len(samples) for samples in stores[count, batch].values()} == {9}
         assert all(written(cell).repeatable == 1.0 for cell in result.cells)
-    assert stores[1, 32] == stores[2, 7]
+        stores.append(samples_of(result.store))
+    assert stores[0] == stores[1] and {len(samples) for samples in stores[0].values()} == {9}
 
 
 @pytest.mark.parametrize("victim", ["worker", "forkserver"])
 def test_a_killed_process_of_workers_loses_nothing(
     command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
 ) -> None:
-    given = (*GIVEN[1:], "n=4", "quality_batch=2")
+    given = *GIVEN, "n=4", "quality_batch=2"
+    worker = partial(dying.worker_that_kills, victim, tmp_path / "died")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            quality, "loaded_worker", partial(dying.worker_that_kills, victim, tmp_path / "died")
-        )
-        assert command(*given, "workers=2", flags=["-m"], store=tmp_path / "killed").status == 0
-    assert (tmp_path / "died").exists()
+        patch.setattr(quality, "loaded_worker", worker)
+        killed = command(*given, "workers=2", flags=["-m"], store=tmp_path / "killed")
+    assert killed.status == 0 and (tmp_path / "died").exists()
     whole = command(*given, flags=["-m"], store=tmp_path / "whole")
-    assert whole.status == 0 and samples_of(Store(tmp_path / "killed")) == samples_of(whole.store)
-    assert doubled(tmp_path / "killed") == ""
+    assert whole.status == 0 and samples_of(killed.store) == samples_of(whole.store)
+    assert doubled(killed.store.root) == ""
 
 
 def test_how_many_workers() -> None:
-    assert [worker_count(None, {"cpu"}, jobs) for jobs in (0, 2 * JOBS_EACH - 1, 1000)] == [
-        1,
-        1,
-        DEFAULT_THREADS,
-    ]
-    assert [worker_count(4, {"cpu"}, jobs) for jobs in (3, 1000)] == [3, 4]
+    asked = [(None, 0), (None, 2 * JOBS_EACH - 1), (None, 1000), (4, 3), (4, 1000)]
+    counts = [worker_count(wanted, {"cpu"}, jobs) for wanted, jobs in asked]
+    assert counts == [1, 1, DEFAULT_THREADS, 3, 4]
 
 
 def test_a_prompt_that_kills_its_worker_fails_alone(
