@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -10,7 +10,7 @@ from typing import Any
 
 from results.metrics.summary import summarise
 from results.reports.grid import Outcome
-from results.reports.spec import TableSpec
+from results.reports.spec import FigureSpec, TableSpec
 from results.store.sample import Compared, FailedSample, Sample, Timed, TimedRun
 
 
@@ -111,6 +111,12 @@ def made_up(
     return Outcome.measured(summarise(records, metric=metric, proportion=True))
 
 
+def with_values(outcome: Outcome, **values: Any) -> Outcome:
+    """The outcome with these values in its summary."""
+    assert outcome.summary is not None
+    return replace(outcome, summary=outcome.summary.with_values(**values))
+
+
 def table_spec(**changes) -> TableSpec:
     """Two models x three methods x two tasks; Alpha is a pair of the published test file, Beta is
     not."""
@@ -142,7 +148,13 @@ def table_spec(**changes) -> TableSpec:
     return TableSpec.model_validate(spec | changes)
 
 
-def full_grid(spec: TableSpec, n: int = 4) -> dict:
+def figure_spec(axes: Mapping[str, Any], figure: Mapping[str, Any], **changes) -> FigureSpec:
+    """A figure of these axes, which its `figure` draws."""
+    spec = {"name": "f", "title": "F", "kind": "figure", "axes": axes, "figure": figure}
+    return FigureSpec.model_validate(spec | changes)
+
+
+def full_grid(spec: TableSpec | FigureSpec, n: int = 4) -> dict:
     """Every point measured, each at its own speedup."""
     grid = {}
     for i, point in enumerate(spec.points()):

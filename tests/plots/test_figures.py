@@ -8,20 +8,19 @@ from importlib import import_module
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-from plots import arc_fig2, bars, dropmatch_fig3, limit, pareto, sweep, traced
+from plots import arc_fig2, bars, dropmatch_fig3, limit, pareto, sweep
 from plots.data import Data
-from plots.render import data_of, render, save
+from plots.render import data_of, render
 from plots.style import COLOURS, look, style
 from results.reports.formats import figure_csv
 from results.reports.frame import cells_frame
 from results.reports.grid import Outcome, panels
 from results.reports.spec import FigureSpec
-from tests.helpers.synthetic_cells import full_grid, made_up, table_spec
+from tests.helpers.synthetic_cells import figure_spec, full_grid, made_up, table_spec, with_values
 
 METHODS = table_spec().model_dump()["axes"]
 THETAS = {"override": "rule.theta={}", "values": [0.84, 0.88, 0.92, 0.96]}
@@ -60,25 +59,20 @@ FIGURES = {
         "panels": ["Model"],
     },
 }
-DRAW = {"sweep": sweep.draw, "pareto": pareto.draw, "bars": bars.draw}
+MODULES = {"sweep": sweep, "pareto": pareto, "bars": bars}
 
 
 def spec_of(kind: str, **changes) -> FigureSpec:
-    return FigureSpec.model_validate(
-        {
-            "name": kind,
-            "title": kind,
-            "kind": "figure",
-            "axes": AXES[kind],
-            "figure": FIGURES[kind] | changes,
-        }
-    )
+    return figure_spec(AXES[kind], FIGURES[kind] | changes, name=kind)
 
 
 def drawn(kind: str, grid: dict, **changes):
-    spec = spec_of(kind, **changes)
+    return drawing(MODULES[kind], spec_of(kind, **changes), grid)
+
+
+def drawing(module, spec: FigureSpec, grid: dict):
     with style():
-        return DRAW[kind](data_of(spec, grid))
+        return module.draw(data_of(spec, grid))
 
 
 def lines(ax, count=None):
@@ -148,22 +142,15 @@ def test_a_sweep_draws_the_measured_values_with_bands_on_two_scales():
 
 def test_a_sweep_of_one_task_shows_its_points_and_its_whole_legend():
     """However wide the intervals of few prompts are, and however narrow the figure is."""
-    spec = FigureSpec.model_validate(
-        {
-            "name": "f",
-            "title": "F",
-            "kind": "figure",
-            "axes": {name: AXES["sweep"][name] for name in ("K", "theta")},
-            "figure": FIGURES["sweep"] | {"panels": []},
-        }
+    spec = figure_spec(
+        {name: AXES["sweep"][name] for name in ("K", "theta")}, FIGURES["sweep"] | {"panels": []}
     )
     wide = {
-        coords: replace(held, summary=held.summary.with_values(speedup_ci95=(0.0, 6000.0)))
-        for coords, held in full_grid(spec).items()
+        coords: with_values(cell, speedup_ci95=(0.0, 6000.0))
+        for coords, cell in full_grid(spec).items()
     }
-    with style():
-        figure = sweep.draw(data_of(spec, wide))
-        figure.draw_without_rendering()
+    figure = drawing(sweep, spec, wide)
+    figure.draw_without_rendering()
     assert (
         max(line.get_ydata()[0] for line in figure.axes[1].lines)
         < figure.axes[1].get_ylim()[1]
@@ -177,17 +164,13 @@ def test_a_band_is_drawn_whole():
     """Also where it reaches beyond the points by half their range."""
     spec = spec_of("sweep")
     grid = full_grid(spec)
-    points = [held.summary.speedup for held in grid.values()]
-    half = (max(points) - min(points)) / 2
+    points = {coords: cell.summary.speedup for coords, cell in grid.items()}
+    half = (max(points.values()) - min(points.values())) / 2
     wide = {
-        coords: replace(
-            held,
-            summary=held.summary.with_values(
-                speedup=held.summary.speedup,
-                speedup_ci95=(held.summary.speedup - half, held.summary.speedup + half),
-            ),
+        coords: with_values(
+            grid[coords], speedup=speedup, speedup_ci95=(speedup - half, speedup + half)
         )
-        for coords, held in grid.items()
+        for coords, speedup in points.items()
     }
     for ax in drawn("sweep", wide).axes[2:]:
         band = np.concatenate(
@@ -236,26 +219,17 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
             {"label": "high", "only": {"rule": ["a", "b"]}},
         ],
     }
-    spec = FigureSpec.model_validate(
-        {
-            "name": "p",
-            "title": "p",
-            "kind": "figure",
-            "axes": axes,
-            "figure": {
-                "kind": "pareto",
-                "x": "tokens_per_s",
-                "y": "accuracy",
-                "series": "level",
-                "lines": "rule",
-                "allocation": ["a", "target"],
-            },
-        }
-    )
+    figure = {
+        "kind": "pareto",
+        "x": "tokens_per_s",
+        "y": "accuracy",
+        "series": "level",
+        "lines": "rule",
+        "allocation": ["a", "target"],
+    }
+    spec = figure_spec(axes, figure)
     grid = full_grid(spec)
-    assert len(grid) == 5
-    with style():
-        ax = pareto.draw(data_of(spec, grid)).axes[0]
+    ax = drawing(pareto, spec, grid).axes[0]
     joined = [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2]
     assert joined == [
         [grid[rule, level].summary.tokens_per_s for level in ("low", "high")] for rule in ("a", "b")
@@ -271,16 +245,13 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     }
     assert rings == {markers[0]}, "a single point is a ring, which hides no point of a line"
     assert sorted(text.get_text() for text in ax.texts) == ["high", "high", "low", "low"]
-    with style():
-        same = pareto.draw(data_of(spec, grid | {("a", "high"): grid["a", "low"]})).axes[0]
+    same = drawing(pareto, spec, grid | {("a", "high"): grid["a", "low"]}).axes[0]
     assert sorted(text.get_text() for text in same.texts) == ["high", "low", "low, high"], (
         "one name above another"
     )
     assert ax.figure.legends[0].get_title().get_text() == "at points: level"
     with pytest.raises(ValueError, match="leave out 'connect'"):
-        FigureSpec.model_validate(
-            spec.model_dump() | {"figure": spec.figure.model_dump() | {"connect": ["a"]}}
-        )
+        figure_spec(axes, figure | {"connect": ["a"]})
 
 
 def test_random_allocation_mixes_prompts_not_speeds():
@@ -322,47 +293,6 @@ def test_bars_have_the_measured_heights_and_a_gap_where_there_is_none():
     assert len(crosses) == 1 and len(crosses[0].get_xdata()) == 1
 
 
-def test_traced_values_in_one_and_two_dimensions(tmp_path):
-    rng = np.random.default_rng(0)
-    ratio, probability = rng.beta(8, 2, 2000), rng.beta(1, 3, 2000)
-    views = [
-        {"x": "ratio", "mark": 0.9},
-        {"x": "ratio", "y": "prob_ratio", "points": "by_threshold"},
-    ]
-    spec = FigureSpec.model_validate(
-        {
-            "name": "f",
-            "title": "F",
-            "kind": "figure",
-            "axes": {"Rule": [{"label": "a"}]},
-            "trace": True,
-            "figure": {"kind": "traced", "views": views, "panels": ["Rule"]},
-        }
-    )
-    frame = pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "Rule": "a",
-                    "place": place,
-                    "ratio": ratio,
-                    "prob_ratio": probability,
-                    "by_threshold": ratio > 0.9,
-                }
-            )
-            for place in range(2)
-        ]
-    )
-    with style():
-        figure = traced.draw(Data(spec, frame))
-        one, two, *_ = figure.axes
-        paths = save(figure, tmp_path / "traces")
-    assert sum(bar.get_height() for bar in one.patches) == pytest.approx(100)
-    assert one.lines[0].get_xdata()[0] == 0.9
-    assert len(two.lines[0].get_xdata()) == (ratio > 0.9).sum()
-    assert all(path.stat().st_size > 5000 for path in paths)
-
-
 def test_an_interval_is_in_the_axis_unit_and_never_negative():
     spec = table_spec(
         axes={"Model": [{"label": "a"}, {"label": "b"}]}, rows=["Model"], columns=[], mean=None
@@ -388,15 +318,7 @@ def test_entries_of_one_label_share_a_panel():
             {"label": "other"},
         ]
     }
-    spec = FigureSpec.model_validate(
-        {
-            "name": "f",
-            "title": "F",
-            "kind": "figure",
-            "axes": axes,
-            "figure": FIGURES["pareto"] | {"panels": ["Model", "Task", "p"]},
-        }
-    )
+    spec = figure_spec(axes, FIGURES["pareto"] | {"panels": ["Model", "Task", "p"]})
     titles = [title for title, _ in panels(spec, ("p",))]
     assert titles == ["p", "other"]
     one = spec.model_copy(
@@ -411,29 +333,13 @@ def test_entries_of_one_label_share_a_panel():
 
 def bars_of(column, **figure):
     axes = METHODS | {"Method": [{"label": "AR", "only": {"Task": ["GSM8K"]}}, {"label": "SpS"}]}
-    spec = FigureSpec.model_validate(
-        {
-            "name": "f",
-            "title": "F",
-            "kind": "figure",
-            "axes": axes,
-            "figure": {
-                "kind": "bars",
-                "y": column,
-                "clusters": "Task",
-                "series": "Method",
-                "panels": ["Model"],
-                **figure,
-            },
-        }
-    )
+    spec = figure_spec(axes, FIGURES["bars"] | {"y": column} | figure)
     grid = full_grid(spec)
-    with style():
-        return spec, grid, bars.draw(data_of(spec, grid))
+    return grid, drawing(bars, spec, grid)
 
 
 def test_bars_have_a_panel_for_each_metric_and_no_bar_where_no_cell_is_asked_for():
-    *_, figure = bars_of(["tau", {"metric": "accuracy", "only": {"Task": ["mini_code"]}}])
+    _, figure = bars_of(["tau", {"metric": "accuracy", "only": {"Task": ["mini_code"]}}])
     first, second, *_ = figure.axes
     assert [label.get_text() for label in first.get_xticklabels()] == ["GSM8K", "mini_code"]
     assert [label.get_text() for label in second.get_xticklabels()] == ["mini_code"]
@@ -444,7 +350,7 @@ def test_bars_have_a_panel_for_each_metric_and_no_bar_where_no_cell_is_asked_for
 
 
 def test_bars_of_a_mean_are_that_of_the_cells_behind_them():
-    _, grid, figure = bars_of("tau", clusters="Model", panels=[], mean="Task")
+    grid, figure = bars_of("tau", clusters="Model", panels=[], mean="Task")
     [ax] = figure.axes
     sps = [grid["Alpha", "SpS", task].summary.tau for task in ("GSM8K", "mini_code")]
     heights = [patch.get_height() for patch in ax.patches]
@@ -456,20 +362,15 @@ def test_bars_of_a_mean_are_that_of_the_cells_behind_them():
 
 def test_matrices_and_distributions_show_what_was_compared():
     axes = {"Model": [{"label": "Alpha"}], "Head": [{"label": "H1"}, {"label": "H2"}]}
-    spec = FigureSpec.model_validate(
+    spec = figure_spec(
+        axes,
         {
-            "name": "m",
-            "title": "M",
-            "kind": "figure",
-            "axes": axes,
-            "figure": {
-                "kind": "own",
-                "file": "dropmatch_fig3",
-                "series": "Head",
-                "panels": ["Model"],
-                "meanings": ["sentence", "entailment"],
-            },
-        }
+            "kind": "own",
+            "file": "dropmatch_fig3",
+            "series": "Head",
+            "panels": ["Model"],
+            "meanings": ["sentence", "entailment"],
+        },
     )
     names = [("Alpha", "H1"), ("Alpha", "H2")]
     grid = {
@@ -484,30 +385,22 @@ def test_matrices_and_distributions_show_what_was_compared():
         )
         for row in names
     }
-    with style():
-        cosine, entailment, *_ = dropmatch_fig3.draw(data_of(spec, grid)).axes
+    cosine, entailment, *_ = drawing(dropmatch_fig3, spec, grid).axes
     assert sorted(text.get_text() for text in cosine.texts) == ["0.50", "0.50", "1.00", "1.00"]
     assert [text.get_text() for text in entailment.texts] == ["needs similarity.entailment=MODEL"]
-    spec = FigureSpec.model_validate(
+    spec = figure_spec(
+        {"Model": axes["Model"]},
         {
-            "name": "a",
-            "title": "A",
-            "kind": "figure",
-            "axes": {"Model": axes["Model"]},
-            "figure": {
-                "kind": "own",
-                "file": "arc_fig2",
-                "panels": ["Model"],
-                "meanings": ["bertscore", "sentence", "entailment"],
-            },
-        }
+            "kind": "own",
+            "file": "arc_fig2",
+            "panels": ["Model"],
+            "meanings": ["bertscore", "sentence", "entailment"],
+        },
     )
     grid = {
         ("Alpha",): replace(made_up(), agreement={"bertscore": {"one": [0.5, 0.9], "other": [0.7]}})
     }
-    with style():
-        figure = arc_fig2.draw(data_of(spec, grid))
-    first, second, third = figure.axes
+    first, second, third = drawing(arc_fig2, spec, grid).axes
     assert (
         third.get_xlabel()
         == "probability of contradiction with the answer's own continuation"
@@ -520,17 +413,12 @@ def test_matrices_and_distributions_show_what_was_compared():
 
 def test_a_baseline_that_depends_on_x_is_a_line_through_its_levels():
     figure = {"kind": "sweep", "x": "theta", "left": "tokens_per_s", "log": True}
-    spec = FigureSpec.model_validate(
-        {"name": "f", "title": "F", "kind": "figure", "axes": {"theta": THETAS}, "figure": figure}
-    )
+    spec = figure_spec({"theta": THETAS}, figure)
     grid = {
-        coords: replace(
-            held, summary=held.summary.with_values(baseline_tokens_per_s=100.0 * (i + 1))
-        )
-        for i, (coords, held) in enumerate(full_grid(spec).items())
+        coords: with_values(cell, baseline_tokens_per_s=100.0 * (i + 1))
+        for i, (coords, cell) in enumerate(full_grid(spec).items())
     }
-    with style():
-        [ax] = sweep.draw(data_of(spec, grid)).axes
+    [ax] = drawing(sweep, spec, grid).axes
     _, baseline = lines(ax, 2)
     assert list(baseline.get_ydata()) == [100, 200, 300, 400] and ax.get_xscale() == "log"
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.84", "0.88", "0.92", "0.96"]
@@ -546,24 +434,19 @@ def test_the_limit_and_the_efficiency_of_each_rule():
         "far",
         "absent",
     ]
-    spec = FigureSpec.model_validate(
+    spec = figure_spec(
         {
-            "name": "limit",
-            "title": "limit",
-            "kind": "figure",
-            "axes": {
-                "Rule": [
-                    {"label": label, "overrides": ["rule=tilted"] if "tilted" in label else []}
-                    for label in labels
-                ]
-            },
-            "figure": {
-                "kind": "own",
-                "file": "limit",
-                "series": "Rule",
-                "values": ["distortion", "tau"],
-            },
-        }
+            "Rule": [
+                {"label": label, "overrides": ["rule=tilted"] if "tilted" in label else []}
+                for label in labels
+            ]
+        },
+        {
+            "kind": "own",
+            "file": "limit",
+            "series": "Rule",
+            "values": ["distortion", "tau"],
+        },
     )
     made = next(iter(full_grid(spec).values())).summary
     points = {

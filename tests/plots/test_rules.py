@@ -20,7 +20,7 @@ from plots.style import DASHES, INK, look, style
 from results.reports.axes import Axis, Entry
 from results.reports.spec import FigureSpec, TableSpec, parse_report
 from tests.helpers.colour_vision import EYES, distance
-from tests.helpers.synthetic_cells import full_grid
+from tests.helpers.synthetic_cells import figure_spec, full_grid
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
@@ -143,15 +143,7 @@ DRAWN = {
 @pytest.mark.parametrize("kind", DRAWN)
 def test_figures_draw_rules_in_their_colours(kind: str) -> None:
     draw, figure = DRAWN[kind]
-    spec = FigureSpec.model_validate(
-        {
-            "name": "f",
-            "title": "F",
-            "kind": "figure",
-            "axes": {"Rule": RULES, "x": SIZES},
-            "figure": figure,
-        }
-    )
+    spec = figure_spec({"Rule": RULES, "x": SIZES}, figure)
     with style():
         drawn = draw(data_of(spec, full_grid(spec)))
     colours = {

@@ -16,10 +16,9 @@ from PIL import Image
 from plots.render import DATA
 from results.reports.formats import figure_csv
 from results.reports.frame import figure_frame
-from results.reports.spec import FigureSpec
 from tests.helpers.consistency import contradictions
 from tests.helpers.pictures import content
-from tests.helpers.synthetic_cells import made_up
+from tests.helpers.synthetic_cells import figure_spec, made_up
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "results" / "measured"
@@ -81,14 +80,8 @@ def test_a_planted_contradiction_is_found(tmp_path: Path) -> None:
 
 def test_numbers_behind_a_figure() -> None:
     axis = {"override": "rule.theta={}", "values": [0.8, 0.9]}
-    spec = FigureSpec.model_validate(
-        {
-            "name": "own",
-            "title": "Own",
-            "kind": "figure",
-            "axes": {"theta": axis},
-            "figure": {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup"},
-        }
+    spec = figure_spec(
+        {"theta": axis}, {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup"}
     )
     frame = figure_frame(spec, {("0.8",): made_up(speedup=1.5, right=2)})
     rows = list(csv.DictReader(io.StringIO(figure_csv(spec, frame))))

@@ -11,23 +11,21 @@ from results.reports import page as module
 from results.reports.formats import render_table
 from results.reports.grid import Outcome
 from results.reports.page import Item, write_index
-from results.reports.spec import FigureSpec
-from tests.helpers.synthetic_cells import full_grid, table_spec
+from tests.helpers.synthetic_cells import figure_spec, full_grid, table_spec
 from tests.helpers.viewed_cells import group
 
-FIGURE = {
-    "name": "picture",
-    "title": "A <picture>",
-    "kind": "figure",
-    "axes": table_spec().model_dump()["axes"],
-    "figure": {
+FIGURE = figure_spec(
+    table_spec().model_dump()["axes"],
+    {
         "kind": "bars",
         "y": "speedup",
         "clusters": "Task",
         "series": "Method",
         "panels": ["Model"],
     },
-}
+    name="picture",
+    title="A <picture>",
+)
 
 
 class Page(HTMLParser):
@@ -55,12 +53,12 @@ class Page(HTMLParser):
 def items(tmp_path_factory):
     """A table with a failed cell, and a figure twice."""
     folder = tmp_path_factory.mktemp("files")
-    table, figure = table_spec(), FigureSpec.model_validate(FIGURE)
+    table = table_spec()
     grid = full_grid(table) | {("Alpha", "SpS", "GSM8K"): Outcome.failed("no & memory")}
     return [
         Item(table, grid, render_table(table, grid, folder)),
-        Item(figure, grid, render(figure, grid, folder)),
-        Item(figure.model_copy(update={"name": "second"}), grid, render(figure, grid, folder)),
+        Item(FIGURE, grid, render(FIGURE, grid, folder)),
+        Item(FIGURE.model_copy(update={"name": "second"}), grid, render(FIGURE, grid, folder)),
     ]
 
 
@@ -140,7 +138,7 @@ def test_a_full_run_misses_nothing_and_an_empty_one_says_so(tmp_path):
 
 
 def test_a_figure_that_was_not_drawn_says_so(tmp_path):
-    text = write_index(tmp_path, [Item(FigureSpec.model_validate(FIGURE), {})], {}).read_text()
+    text = write_index(tmp_path, [Item(FIGURE, {})], {}).read_text()
     assert "The figure was not drawn." in text and "A &lt;picture&gt;" in text
 
 

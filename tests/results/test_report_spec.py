@@ -9,21 +9,19 @@ from pydantic import ValidationError
 from results.metrics.tau_gain import TEMPERATURES
 from results.reports.published import by_place, load_published, place_in_paper
 from results.reports.scales import SCALES, at_all_scales
-from results.reports.spec import FigureSpec, TableSpec, parse_report
-from tests.helpers.synthetic_cells import table_spec
+from results.reports.spec import TableSpec, parse_report
+from tests.helpers.synthetic_cells import figure_spec, table_spec
 
 REPORTS = [
     path
     for path in sorted((Path(__file__).parents[2] / "conf" / "report").glob("*.yaml"))
     if "defaults" not in yaml.safe_load(path.read_text(encoding="utf-8"))
 ]
-SWEEP = {
-    "name": "s",
-    "title": "S",
-    "kind": "figure",
-    "axes": {"theta": {"override": "rule.theta={}", "values": [0.8, 0.9], "label": "θ = {}"}},
-    "figure": {"kind": "sweep", "x": "theta", "left": "accuracy"},
-}
+
+
+def value_of(metric: str = "tau", **columns: dict) -> dict:
+    """The change of a table to this column alone."""
+    return {"values": [{"metric": metric, **columns}]}
 
 
 def test_points_are_the_product_with_the_overrides_in_axis_order():
@@ -91,8 +89,9 @@ def test_only_keeps_an_entry_to_some_entries_of_another_axis():
 
 
 def test_a_numeric_axis_is_spelled_out():
-    entries = FigureSpec.model_validate(SWEEP).axes["theta"]
-    assert [(e.label, e.value, e.overrides) for e in entries] == [
+    theta = {"override": "rule.theta={}", "values": [0.8, 0.9], "label": "θ = {}"}
+    spec = figure_spec({"theta": theta}, {"kind": "sweep", "x": "theta", "left": "accuracy"})
+    assert [(e.label, e.value, e.overrides) for e in spec.axes["theta"]] == [
         ("θ = 0.8", 0.8, ("rule.theta=0.8",)),
         ("θ = 0.9", 0.9, ("rule.theta=0.9",)),
     ]
@@ -123,6 +122,11 @@ def test_a_value_is_a_name_or_more():
         ({"axes": {"A": {"values": [1]}}}, "an axis is a list of entries, or"),
         ({"axes": {}}, "at least 1 item"),
         ({"nonsense": 1}, "Extra inputs are not permitted"),
+        (value_of(only={"Task": ["nowhere"]}), "values: τ names Task"),
+        (value_of(over={"Rule": "SpS"}), "no such axis"),
+        (value_of(over={"Method": "SpS"}, minus={"Method": "AR"}), "not both"),
+        (value_of(over={"Method": "SpS"}), "mean: needs columns without"),
+        (value_of("head_share", over={"Method": "SpS"}), "cannot be compared prompt by prompt"),
     ],
 )
 def test_mistakes_are_named(change, said):
@@ -156,9 +160,7 @@ def test_mistakes_are_named(change, said):
 def test_a_figure_whose_axes_cannot_play_their_part(figure, said):
     axes = {"name": [{"label": "a"}, {"label": "b"}]}
     with pytest.raises(ValidationError, match=said):
-        FigureSpec.model_validate(
-            {"name": "f", "title": "F", "kind": "figure", "axes": axes, "figure": figure}
-        )
+        figure_spec(axes, figure)
 
 
 def test_an_edition_of_a_figure_has_options_of_its_own():
@@ -168,21 +170,14 @@ def test_an_edition_of_a_figure_has_options_of_its_own():
             {"label": "Laptop", "overrides": ["pair=laptop"], "scale": "real"},
         ]
     }
-    given = {
-        "name": "f",
-        "title": "F",
-        "kind": "figure",
-        "axes": axes,
-        "figure_at": {"real": {"y": "nll"}},
-        "figure": {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "Model"},
-    }
-    spec = FigureSpec.model_validate(given)
+    figure = {"kind": "pareto", "x": "tau", "y": "accuracy", "series": "Model"}
+    spec = figure_spec(axes, figure, figure_at={"real": {"y": "nll"}})
     assert spec.edition().metrics() == ["tau", "accuracy"]
     assert spec.edition(["laptop"]).metrics() == ["tau", "nll"]
     with pytest.raises(ValueError, match="report=f: does not have scale=paper"):
         spec.edition((), "paper")
     with pytest.raises(ValidationError, match="unknown metric 'speed'"):
-        FigureSpec.model_validate(given | {"figure_at": {"real": {"y": "speed"}}})
+        figure_spec(axes, figure, figure_at={"real": {"y": "speed"}})
 
 
 def test_editions_keep_what_belongs_to_their_scale():
