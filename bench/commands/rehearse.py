@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.config.command import key_of
 from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT
-from bench.reports.overrides import key_of
 from bench.reports.run import ReportRequest
 
 if TYPE_CHECKING:

@@ -16,7 +16,15 @@ from bench.config.environment import environment
 from bench.config.errors import ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest
 from bench.config.paths import TINY, portable
-from bench.config.schema import ALL_TIMED, SECTIONS, Decoding, DraftLength, Pair
+from bench.config.schema import (
+    ALL_TIMED,
+    SECTIONS,
+    Checkpoint,
+    Decoding,
+    DraftLength,
+    Pair,
+    parsed_sections,
+)
 from bench.config.section import Named, Section, parse
 from methods import outside
 from methods import registry as method_registry
@@ -32,17 +40,15 @@ from results.store.errors import one_line, redacted_plain
 from tasks import registry as task_registry
 from tasks.base import DataMissing, Task, TaskOptions
 
-BORROWED_TOKENIZER = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-)  # of a model without its own
+BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+"""Files of the embedded pair, for a model without a tokenizer."""
 BASELINE = {"drafter": "none", "rule": "lossless"}
 LONGEST_LABEL = 200
 """Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""
 LARGEST_BATCH = 1 << 16
 """Rows: the sizes of tensors stay far from overflowing."""
-NOTHING_TO_JUDGE = ("lossless", "greedy")  # rules that leave autoregressive decoding what it is
+NOTHING_TO_JUDGE = ("lossless", "greedy")
+"""Rules that leave autoregressive decoding what it is."""
 
 _READABLE: set[tuple[Any, ...]] = set()
 """Tasks, n and seed whose prompts were read: a report has many cells of one task."""
@@ -84,12 +90,11 @@ class Cell(Section):
     def parsed(cls, config: Mapping[str, Any]) -> Cell:
         """The cell of a composed configuration (its other keys are left alone), without `check`.
         Raises ConfigError, one line."""
-        found: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
-        found |= {"timed": ALL_TIMED} if config.get("timed", 0) is None else {}
-        found |= {
-            "pair": parse(Pair, config, "pair"),
-            "decoding": parse(Decoding, config, "decoding"),
-            "draft": parse(DraftLength, config, "draft"),
+        sections: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
+        if config.get("timed", 0) is None:
+            sections["timed"] = ALL_TIMED
+        sections |= parsed_sections(config)
+        sections |= {
             "drafter": parse(
                 method_registry.drafter, config, "drafter", method_registry.names("drafters")
             ),
@@ -102,11 +107,12 @@ class Cell(Section):
         }
         if config.get("pruning") is not None:
             chosen = parse(PRUNING.__getitem__, config, "pruning", PRUNING)
-            found["pruning"] = None if chosen.name == "none" else chosen
-        if found["decoding"].max_new_tokens is None:
-            limit = found["task"].options.max_new_tokens
-            found["decoding"] = found["decoding"].model_copy(update={"max_new_tokens": limit})
-        return parse(cls, found, "")
+            sections["pruning"] = None if chosen.name == "none" else chosen
+        decoding = sections["decoding"]
+        if decoding.max_new_tokens is None:
+            limit = sections["task"].options.max_new_tokens
+            sections["decoding"] = decoding.model_copy(update={"max_new_tokens": limit})
+        return parse(cls, sections, "")
 
     def check(self) -> None:
         """Refuse what cannot run together, before anything is loaded. Raises ConfigError."""
@@ -128,29 +134,27 @@ class Cell(Section):
         except ValueError as error:
             raise ConfigError(one_line(error)) from error
         check_for_vllm(self)
-        roles = self.roles
-        for role in roles:
+        for role in self.roles:
             self.pair.check(role)
+        sources = {role: checkpoint.source for role, checkpoint in self.checkpoints.items()}
         try:
-            for role in roles:
-                check_objects(self.pair.checkpoint(role).source)
+            for source in sources.values():
+                check_objects(source)
             if not self.pair.ignore_generation_config:
-                check_generation_config(self.pair.target.source)
+                check_generation_config(sources["target"])
             self._check_division()
-            sizes = {role: declared_size(self.pair.checkpoint(role).source) for role in roles}
+            sizes = {role: declared_size(source) for role, source in sources.items()}
         except ModelError as error:
             raise ConfigError(one_line(error)) from error
-        known = {size for size in sizes.values() if size is not None}
-        pads = len(known) > 1 and roles[1] == "draft" and self.engine.name == "native"
-        if len(known) > 1 and not (
-            pads
-            and may_share_rows([self.pair.checkpoint(role).source for role in roles], min(known))
-        ):
-            source, size = self.pair.checkpoint(roles[1]).source, sizes[roles[1]]
-            raise ConfigError(
-                f"pair.{roles[1]}={source}: its vocabulary has {size} entries, the target's "
-                f"{sizes['target']}; draft and target must share one vocabulary"
-            )
+        distinct = {size for size in sizes.values() if size is not None}
+        if len(distinct) > 1:
+            role = self.roles[1]
+            pads = role == "draft" and self.engine.name == "native"
+            if not (pads and may_share_rows([*sources.values()], min(distinct))):
+                raise ConfigError(
+                    f"pair.{role}={sources[role]}: its vocabulary has {sizes[role]} entries, the "
+                    f"target's {sizes['target']}; draft and target must share one vocabulary"
+                )
         if len(name := f"{self.pair.name}-{self.label}-{self.task.name}") > LONGEST_LABEL:
             raise ConfigError(
                 f"{name[:60]}…: the names of pair, method and task are {len(name)} characters "
@@ -179,6 +183,11 @@ class Cell(Section):
         """The parts of the pair that the cell runs."""
         needs = self.drafter.options.model_role
         return ("target",) if needs is None else ("target", needs)
+
+    @property
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """Role -> model of each role that the cell runs. Raises NotHere for one that is not set."""
+        return {role: self.pair.checkpoint(role) for role in self.roles}
 
     @property
     def timed_prompts(self) -> int:
@@ -231,26 +240,10 @@ class Cell(Section):
         sampling = self.decoding.sampling
         return self.rule.options.is_lossless(sampling) and (sampling.greedy or self.pruning is None)
 
-    @property
-    def can_run(self) -> bool:
-        """Whether `check` accepts the cell."""
-        try:
-            self.check()
-        except ConfigError:
-            return False
-        return True
-
     def replace(self, **changes: Any) -> Cell:
         """This point with some of its sections changed."""
-        changed = self.model_copy(update=changes)
-        for computed in (
-            "name",
-            "unread_name",
-            "group_key",
-            "autoregressive",
-        ):  # a copy would keep the original's
-            changed.__dict__.pop(computed, None)
-        return changed
+        # model_copy would keep the names that were computed for this point
+        return type(self).model_construct(**{**dict(self), **changes})
 
     @property
     def label(self) -> str:
@@ -287,25 +280,20 @@ class Cell(Section):
 
     def fingerprints(self) -> dict[str, str]:
         """Role -> content fingerprint of each model that the cell runs. Raises ModelError."""
-        checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
         return {
-            role: fingerprint(found.source, found.revision) for role, found in checkpoints.items()
+            role: fingerprint(checkpoint.source, checkpoint.revision)
+            for role, checkpoint in self.checkpoints.items()
         }
 
     def decoders(self) -> dict[str, str]:
         """Role -> what runs the forwards of each causal LM of the cell. A head follows its target,
         and so does a draft cut out of it. Raises ModelError."""
-        checkpoints = {
-            role: self.pair.checkpoint(role)
-            for role in self.roles
-            if role in self.pair.causal_roles
-        }
         return {
             role: resolve(
-                found.source, config_of(found.source, found.revision), self.engine.decoder
+                model.source, config_of(model.source, model.revision), self.engine.decoder
             )
-            for role, found in checkpoints.items()
-            if role == "target" or not Source.of(found.source).is_cut
+            for role, model in self.checkpoints.items()
+            if role == "target" or (role == "draft" and not Source.of(model.source).is_cut)
         }
 
     @property
@@ -319,9 +307,9 @@ class Cell(Section):
 
     def dequantised(self) -> dict[str, str]:
         """Role -> GGUF file whose dequantised weights are measured. Raises ModelError."""
-        checkpoints = {role: self.pair.checkpoint(role) for role in self.roles}
         origins = {
-            role: dequantised(found.source, found.revision) for role, found in checkpoints.items()
+            role: dequantised(checkpoint.source, checkpoint.revision)
+            for role, checkpoint in self.checkpoints.items()
         }
         return {role: origin for role, origin in origins.items() if origin is not None}
 
@@ -351,10 +339,8 @@ class Cell(Section):
         `models`: role -> fingerprint, and `decoders`: role -> decoder, where these are not asked of
         the models. Raises ModelError, TaskError."""
         plain = by_content(self.model_dump(mode="json"), self.model_dump())
-        plain["pair"] = {
-            "name": self.pair.name,
-            **(self.fingerprints() if models is None else models),
-        }
+        prints = self.fingerprints() if models is None else models
+        plain["pair"] = {"name": self.pair.name, **prints}
         if self.pair.chat_template is not None:
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
         if self.pair.thinking is not None:

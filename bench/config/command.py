@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from bench.config.errors import ConfigError
@@ -18,16 +20,22 @@ LENGTH, DEPTH = "draft.length", "drafter.depth"
 EMBEDDED = "embedded"
 
 
-def follow_length(config: Mapping[str, Any], given: Collection[str]) -> None:
-    """Give a dynamic tree K levels where draft.length=K was given: drafter.depth, which counts the
-    rounds behind the root's, becomes K - 1. A drafter.depth that was given stays."""
-    drafter, length = config.get("drafter"), config.get("draft", {}).get("length")
+def key_of(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def follow_length(config: Mapping[str, Any], keys: Collection[str]) -> None:
+    """Give a dynamic tree K levels where draft.length=K is among the keys given: drafter.depth,
+    which counts the rounds behind the root's, becomes K - 1. A drafter.depth that was given
+    stays."""
+    drafter = config.get("drafter")
+    length = config.get("draft", {}).get("length")
     if (
         isinstance(drafter, dict)
         and drafter.get("tree") == "dynamic"
         and "depth" in drafter
-        and LENGTH in given
-        and DEPTH not in given
+        and LENGTH in keys
+        and DEPTH not in keys
         and isinstance(length, int)
     ):
         drafter["depth"] = length - 1
@@ -38,12 +46,9 @@ def check_effects(points: Sequence[Collection[str]], cells: Sequence[Cell]) -> N
     tree's depth beside a draft length that it contradicts. `points`: the overrides of each cell."""
     for point, cell in zip(points, cells, strict=True):
         tree, length = cell.drafter.options.model_dump(), cell.draft.length
-        given = {line.partition("=")[0] for line in point}
-        if (
-            {LENGTH, DEPTH} <= given
-            and tree.get("tree") == "dynamic"
-            and tree["depth"] != length - 1
-        ):
+        keys = {key_of(line) for line in point}
+        is_dynamic = tree.get("tree") == "dynamic"
+        if is_dynamic and keys >= {LENGTH, DEPTH} and tree["depth"] != length - 1:
             raise ConfigError(
                 f"{DEPTH}={tree['depth']} beside {LENGTH}={length}: a tree of K levels has "
                 f"{DEPTH}=K-1; give {LENGTH} alone"
@@ -51,7 +56,8 @@ def check_effects(points: Sequence[Collection[str]], cells: Sequence[Cell]) -> N
     values: dict[str, dict[str, None]] = {}
     for point in points:
         for line in point:
-            values.setdefault(line.partition("=")[0], {})[line.partition("=")[2]] = None
+            key, _, value = line.partition("=")
+            values.setdefault(key, {})[value] = None
     for key, swept in values.items():
         option = "length" if key == LENGTH else key.removeprefix("drafter.")
         if len(swept) < 2 or option == key:
@@ -79,21 +85,19 @@ def check_clock(settings: Settings, cells: Sequence[Cell]) -> None:
         )
 
 
-def edition(
-    section: Mapping[str, Any], sweep: str, scale: str, given: Collection[str]
-) -> list[str]:
+def edition(section: Mapping[str, Any], sweep: str, scale: str, keys: Collection[str]) -> list[str]:
     """A sweep's own overrides at a scale, without keys that the command gives. Raises
     ConfigError."""
-    known = section.get("scales") or {}
+    scales = section.get("scales") or {}
     if scale == EMBEDDED:
         return []
-    if scale not in known:
-        others = ", ".join(f"scale={name}" for name in (EMBEDDED, *known))
+    if scale not in scales:
+        others = ", ".join(f"scale={name}" for name in (EMBEDDED, *scales))
         raise ConfigError(
             f"scale={scale}: +sweep={sweep} does not have it, it has {others}; name models and "
             "task yourself: pair=NAME task=NAME"
         )
-    return [line for line in known[scale] if line.partition("=")[0] not in given]
+    return [line for line in scales[scale] if key_of(line) not in keys]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,33 +147,29 @@ class Command:
             " ".join(line for line in overrides if line not in common) for overrides in points
         ]
         return [
-            own or f"{cell.label} {cell.task.name}"
-            for own, cell in zip(varying, self.cells, strict=True)
+            label or f"{cell.label} {cell.task.name}"
+            for label, cell in zip(varying, self.cells, strict=True)
         ]
 
     @property
     def settings(self) -> Settings:
         """What the points share. Raises ConfigError."""
         first = self.points[0]
-        for point in self.points:
-            for key in type(first.settings).model_fields:
-                if key != "data" and point.config.get(key) != first.config.get(
-                    key
-                ):  # tasks may read other data
-                    given = (
-                        one
-                        for one in point.overrides
-                        if one.lstrip("+").startswith((f"{key}=", f"{key}."))
-                    )
-                    raise ConfigError(
-                        f"{next(given, key)}: the points of a sweep share {key}; give one value, "
-                        "or run the command once for each"
-                    )
+        # tasks may read other data
+        keys = [key for key in type(first.settings).model_fields if key != "data"]
+        for point, key in product(self.points, keys):
+            if point.config.get(key) != first.config.get(key):
+                lines = (line for line in point.overrides if re.match(rf"\+*{key}[=.]", line))
+                raise ConfigError(
+                    f"{next(lines, key)}: the points of a sweep share {key}; give one value, "
+                    "or run the command once for each"
+                )
         return first.settings
 
     def check_keys(self) -> None:
         """Raises ConfigError for a key that only reports read, beside points."""
-        for key in (line.lstrip("+").partition("=")[0] for line in self.overrides):
+        for line in self.overrides:
+            key = key_of(line).lstrip("+")
             if key in ("pairs", "output.archive") or (key == "scale" and self.sweep is None):
                 raise ConfigError(
                     f"{key}: read beside report=NAME alone; add it, or leave {key} out"

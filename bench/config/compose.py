@@ -24,7 +24,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel
 
-from bench.config.command import EMBEDDED, Candidate, Command, edition, follow_length
+from bench.config.command import EMBEDDED, Candidate, Command, edition, follow_length, key_of
 from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import check_known, parse
@@ -75,15 +75,14 @@ class Point:
     @cached_property
     def cell(self) -> Cell:
         if "bench.config.cell" not in sys.modules:  # which imports torch
-            from bench.config.schema import check_sections
+            from bench.config.schema import parsed_sections
 
-            check_sections(self.config)
+            parsed_sections(self.config)
         from bench.config.cell import Cell
 
         cell = Cell.parsed(self.config)
-        if (self.config.get("launch") or {}).get(
-            "name", "local"
-        ) == "local":  # other launchers run on other machines
+        launch = self.config.get("launch") or {}
+        if launch.get("name", "local") == "local":  # the others run on other machines
             cell.engine.check_device()
         cell.check()
         return cell
@@ -228,7 +227,7 @@ class Composer:
         everywhere = set.intersection(*lacking)
         return list(
             dict.fromkeys(
-                tuple(line for line in point if line.partition("=")[0] not in lacks - everywhere)
+                tuple(line for line in point if key_of(line) not in lacks - everywhere)
                 for point, lacks in zip(points, lacking, strict=True)
             )
         )
@@ -269,11 +268,7 @@ class Composer:
         ConfigError."""
         from bench.config.settings import Settings
 
-        own = [
-            line
-            for line in overrides
-            if line.partition("=")[0].split(".")[0] in Settings.model_fields
-        ]
+        own = [line for line in overrides if key_of(line).split(".")[0] in Settings.model_fields]
         return self.point(own).settings
 
     def pair(self, overrides: Sequence[str]) -> Pair:
@@ -316,7 +311,7 @@ class Composer:
 
     def _override(self, line: str) -> Override:
         """Parse a line, once: the points of a report share most of theirs. Raises ConfigError."""
-        if not line.partition("=")[0].strip("+~ "):
+        if not key_of(line).strip("+~ "):
             raise ConfigError(
                 f"{line if line.strip() else repr(line)}: no key before `=`; give KEY=VALUE"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -55,57 +55,49 @@ def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") 
 
 
 def format_validation(
-    error: ValidationError, section: str, allowed: Iterable[str], given: Any
+    error: ValidationError, section: str, allowed: Iterable[str], plain: Any
 ) -> str:
-    """All complaints of pydantic about one section's values, `given`, in one line."""
+    """All complaints of pydantic about one section's values, `plain`, in one line."""
     return "; ".join(
-        _complaint(item, _keys(item, given), section, allowed) for item in error.errors()
+        _complaint(item, _keys(item, plain), section, allowed) for item in error.errors()
     )
 
 
-def _keys(item: Any, given: Any) -> tuple[int | str, ...]:
+def _keys(item: Any, plain: Any) -> list[str]:
     """The location of a complaint without the tags of discriminated unions, which are no keys,
     whether or not a key has the name of a tag: a figure has a `figure`."""
-    keys: list[int | str] = []
+    keys = []
     is_tagged = False
     for part in item["loc"]:
-        if isinstance(given, Mapping) and part == given.get("kind") and not is_tagged:
+        is_mapping = isinstance(plain, Mapping)
+        if is_mapping and part == plain.get("kind") and not is_tagged:
             is_tagged = True
             continue
         is_absent = item["type"] == "missing" and part == item["loc"][-1]
-        if isinstance(given, Mapping) and part not in given and not is_absent:
+        if is_mapping and part not in plain and not is_absent:
             continue
-        keys.append(part)
-        given = given.get(part) if isinstance(given, Mapping) else None
-    return tuple(keys)
+        keys.append(str(part))
+        plain = plain.get(part) if is_mapping else None
+    return keys
 
 
-def refuse_booleans(given: Mapping[str, Any], validated: BaseModel, section: str) -> None:
+def refuse_booleans(plain: Mapping[str, Any], validated: BaseModel, section: str) -> None:
     """Raise ConfigError for true and false where a number belongs: pydantic takes them for 1 and
     0."""
-    for key, value in given.items():
-        found = getattr(validated, str(key), None)
-        if (
-            isinstance(value, bool)
-            and isinstance(found, int | float)
-            and not isinstance(found, bool)
-        ):
+    for key, value in plain.items():
+        if isinstance(value, bool) and type(getattr(validated, str(key), None)) in (int, float):
             raise ConfigError(
                 f"{section}{section and '.'}{key}: must be a number, not true or false"
             )
 
 
-def _complaint(
-    item: Any, location: tuple[int | str, ...], section: str, allowed: Iterable[str]
-) -> str:
+def _complaint(item: Any, location: Sequence[str], section: str, allowed: Iterable[str]) -> str:
     prefix = f"{section}." if section else ""
-    key = prefix + ".".join(str(part) for part in location)
+    key = prefix + ".".join(location)
     if item["type"] == "extra_forbidden":
-        return (
-            unknown_key(key, (prefix + name for name in allowed))
-            if len(location) == 1
-            else f"{key}: unknown key"
-        )
+        if len(location) > 1:
+            return f"{key}: unknown key"
+        return unknown_key(key, (prefix + name for name in allowed))
     if item["type"] == "union_tag_invalid":
         name = item["ctx"]["discriminator"].strip("'")
         return (

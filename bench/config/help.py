@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
+from bench.config.command import key_of
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
 from results.store.errors import one_line
@@ -139,7 +140,7 @@ def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
     """Whether the command line `argv` over conf/NAME.yaml asks for information, which is printed:
     the options of `python -m bench` for --help where `own_help`, else what Hydra answers. Raises
     ConfigError."""
-    asked = [word for word in argv if word.partition("=")[0] in ASKING]
+    asked = [word for word in argv if key_of(word) in ASKING]
     if own_help and {"--help", "-h"} & set(asked):
         print(help_text())
     elif asked:

@@ -92,8 +92,8 @@ class Pair(Section):
     medusa_tree        the static tree of Medusa in reports.
     trust_remote_code  whether model code that comes with a checkpoint may run.
     ignore_generation_config  decode without what the target's generation_config.json asks for
-                              beyond sampling, such as
-                       repetition_penalty; without this a target that asks for it is refused.
+                       beyond sampling, such as repetition_penalty; without this a target that asks
+                       for it is refused.
     """
 
     causal_roles: ClassVar[tuple[str, ...]] = ("target", "draft")
@@ -119,17 +119,16 @@ class Pair(Section):
     eagle_tree: str = "eagle_25"
     medusa_tree: str = "medusa_63"
     trust_remote_code: bool = False
-    ignore_generation_config: bool = Field(
-        False, exclude_if=lambda ignored: not ignored
-    )  # it changes no token
+    # it changes no token
+    ignore_generation_config: bool = Field(False, exclude_if=lambda ignored: not ignored)
 
     @model_validator(mode="before")
     @classmethod
-    def _from_flat(cls, given: Any) -> Any:
+    def _from_flat(cls, flat: Any) -> Any:
         """`draft` and `draft_revision` of the command line become one checkpoint."""
-        if not isinstance(given, Mapping):
-            return given
-        plain = dict(given)
+        if not isinstance(flat, Mapping):
+            return flat
+        plain = dict(flat)
         for role in ROLES:
             revision = plain.pop(f"{role}_revision", None)
             if isinstance(plain.get(role), str):
@@ -171,10 +170,10 @@ class Pair(Section):
         try:
             return self.checkpoints[role]
         except KeyError:
-            known = ", ".join(f"pair.{other}" for other in self.checkpoints)
+            others = ", ".join(f"pair.{other}" for other in self.checkpoints)
             raise NotHere(
                 f"pair.{role} is not set: give pair.{role}=FOLDER-OR-NAME (pair={self.name} has "
-                f"{known})"
+                f"{others})"
             ) from None
 
     def check(self, role: str) -> None:
@@ -237,9 +236,8 @@ class Decoding(Section):
     temperature: float = Field(ge=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0, le=LARGEST_TOP_K)
-    min_p: float = Field(
-        0.0, ge=0, lt=1, exclude_if=lambda share: not share
-    )  # unused: a cell's identity lacks it
+    # the identity of a cell that does not use it lacks it
+    min_p: float = Field(0.0, ge=0, lt=1, exclude_if=lambda share: not share)
     max_new_tokens: int | None = Field(ge=1, le=MOST_NEW_TOKENS)
 
     @field_validator("temperature")
@@ -262,8 +260,8 @@ class DraftLength(Section):
     length: int = Field(ge=1, le=LONGEST_DRAFT)
 
 
-def check_sections(config: Mapping[str, Any]) -> None:
-    """Check the sections of a composed configuration whose types need no torch, which takes seconds
-    to import: a command that they refuse is refused at once. Raises ConfigError."""
-    for name, section in (("pair", Pair), ("decoding", Decoding), ("draft", DraftLength)):
-        parse(section, config, name)
+def parsed_sections(config: Mapping[str, Any]) -> dict[str, Section]:
+    """The sections of a composed configuration whose types need no torch, which takes seconds to
+    import: a command that they refuse is refused at once. Raises ConfigError."""
+    types = {"pair": Pair, "decoding": Decoding, "draft": DraftLength}
+    return {name: parse(section, config, name) for name, section in types.items()}

@@ -52,14 +52,14 @@ def _from_outside(folder: str, name: str, options: dict[str, Any]) -> Named[Any]
 
 @contextmanager
 def refusals(
-    section: str, allowed: Iterable[str], prefix: str = "", given: Any = None
+    section: str, allowed: Iterable[str], prefix: str = "", plain: Any = None
 ) -> Iterator[None]:
     """Turn what pydantic refuses inside into a ConfigError, one line after `prefix`. `allowed`: the
-    section's keys; `given`: the plain data, if there is any."""
+    section's keys; `plain`: its plain data, if there is any."""
     try:
         yield
     except ValidationError as error:
-        raise ConfigError(prefix + format_validation(error, section, allowed, given)) from error
+        raise ConfigError(prefix + format_validation(error, section, allowed, plain)) from error
 
 
 def check_known(key: str, name: Any, names: Iterable[str]) -> None:
@@ -86,24 +86,24 @@ def parse(
     """A section of a configuration, typed; `section=""` is all of it. With `names` it is a choice:
     its name is one of these, and `model` gives the type of its options. Raises ConfigError naming
     the full keys, for a boolean in place of a number as well."""
-    given = config.get(section) if section else config
-    if not isinstance(given, Mapping):
+    plain = config.get(section) if section else config
+    if not isinstance(plain, Mapping):
         choices = [f"{section}={file.stem}" for file in sorted((CONF / section).glob("*.yaml"))]
         keys = [] if names is not None else [f"{section}.{key}=VALUE" for key in model.model_fields]
         raise ConfigError(
-            f"{section}={given}: must be a section, not a single value; allowed: "
+            f"{section}={plain}: must be a section, not a single value; allowed: "
             f"{', '.join(choices or keys)}"
         )
-    given = dict(given)
-    name = given.pop("name", None) if names is not None else ""
+    plain = dict(plain)
     if names is not None:
+        name = plain.pop("name", None)
         if not (isinstance(name, str) and outside.is_outside(name)):
             check_known(f"{section}.name", name, names)
         try:
             model = model(name)
         except outside.OutsideError as error:
             raise ConfigError(str(error)) from error
-    with refusals(section, model.model_fields, given=given):
-        found = model.model_validate(given)
-    refuse_booleans(given, found, section)
-    return found if names is None else Named(name=name, options=found)
+    with refusals(section, model.model_fields, plain=plain):
+        options = model.model_validate(plain)
+    refuse_booleans(plain, options, section)
+    return options if names is None else Named(name=name, options=options)

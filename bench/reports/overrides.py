@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from bench.config.command import key_of
 from methods import user_yaml
 from results.reports.choice import RULE, named, swept
 from results.reports.scales import SCALES, Scale
@@ -65,10 +66,6 @@ class PairSelection:
 def of_points(overrides: Sequence[str]) -> list[str]:
     """The overrides without those that only choose the scale."""
     return [line for line in overrides if key_of(line) not in LAYOUT]
-
-
-def key_of(override: str) -> str:
-    return override.partition("=")[0]
 
 
 def made_by(*overrides: str) -> str:

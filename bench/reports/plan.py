@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from bench.config.command import key_of
 from bench.reports.choice import chosen_rows
 from bench.reports.meaning import lacking_package
 from bench.reports.overrides import (
     PairSelection,
-    key_of,
     lacking_rule,
     of_points,
     taken_by,

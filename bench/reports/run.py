@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from bench.config.command import check_clock
+from bench.config.command import check_clock, key_of
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
 from bench.dry_run.estimate import PlannedCell, apart, duration
 from bench.dry_run.plan import show_plan
-from bench.reports.overrides import LAYOUT, PairSelection, key_of, made_by, takes_rule
+from bench.reports.overrides import LAYOUT, PairSelection, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.steps import run_steps
 from bench.run.judging import check_references, judge_cells
@@ -202,7 +202,7 @@ def load_reports(request: ReportRequest, hydra: Composer) -> dict[str, AnyReport
 def load_report(name: str, hydra: Composer, changes: Sequence[str] = ()) -> AnyReport:
     """conf/report/NAME.yaml with `changes`, validated. Raises ValueError."""
     section = hydra.section("report", name, changes)
-    with refusals("report", report_keys(section.get("kind", "")), given=section):
+    with refusals("report", report_keys(section.get("kind", "")), plain=section):
         report = parse_report(section)
     refuse_booleans(section, report, "report")
     if report.name != name:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.config.command import key_of
 from bench.config.paths import TINY
-from bench.reports.overrides import key_of
 from results.reports.spec import OWN_MODELS
 
 if TYPE_CHECKING:

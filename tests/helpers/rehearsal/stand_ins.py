@@ -17,9 +17,9 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from bench.config.command import key_of
 from bench.config.compose import Composer
 from bench.config.schema import ROLES
-from bench.reports.overrides import key_of
 from bench.run.locks import LOCK
 from methods.engine.source import Source
 from results.store.files import held, replace_text

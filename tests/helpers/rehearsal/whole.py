@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from bench.config.command import key_of
 from bench.config.errors import ConfigError
-from bench.reports.overrides import key_of
 from bench.reports.plan import Plan, plan_of, uncollected
 from bench.reports.run import load_report, run_reports
 from bench.run.session import Session
