@@ -78,8 +78,8 @@ KEYS = (
 )
 STORE = """
 A cell is a folder in the store, named by the hash of all that decides its tokens. Re-running a
-command resumes where it stopped; a larger n extends the cell. Relative paths start at the checkout, or in
-the folder of a command that is given outside of it.
+command resumes where it stopped; a larger n extends the cell. Relative paths start at the checkout,
+or in the folder of a command that is given outside of it.
 Exit status: 0 all done, 1 a cell failed (the last lines name it), 2 the command is wrong.
 Hydra's own flags: --hydra-help; --config-dir DIR: a folder of your own with further YAMLs;
 --version.
