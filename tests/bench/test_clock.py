@@ -45,7 +45,7 @@ def test_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     clock = iter([0.0, 80.0, 280.0])
     monkeypatch.setattr(progress, "EVERY_S", 10.0)
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    with progress.Bars("quality pass", 20) as bars:
+    with progress.ProgressBars("quality pass", 20) as bars:
         bars.row("sps", 8).advance(8, [], 80.0)
         bars.row("eagle3", 12).advance(2, [], 200.0)
     assert [line.split(", ")[1].split(";")[0] for line in capsys.readouterr().err.splitlines()] == [
