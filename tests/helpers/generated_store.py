@@ -57,26 +57,13 @@ class Writer:
         }
         self.timed = {alone: clocks(first[alone], first[True], alone) for alone in (False, True)}
 
-    def write(
-        self,
-        key: str,
-        config: Mapping[str, Any],
-        autoregressive: bool = False,
-        complete: bool = True,
-    ) -> None:
-        """One cell; of one that is not `complete` another prompt was asked for."""
+    def write(self, key: str, config: Mapping[str, Any], autoregressive: bool) -> None:
+        """One cell."""
         samples, rows = self.samples[autoregressive], self.timed[autoregressive]
         with Store(self.root).cell(key).lock() as cell:
             cell.write_config(config)
-            cell.write_environment(
-                {
-                    "run": {
-                        "prompts": len(samples) + (not complete),
-                        "timed": len(rows),
-                        "answered_before": 0,
-                    }
-                }
-            )
+            run = {"prompts": len(samples), "timed": len(rows), "answered_before": 0}
+            cell.write_environment({"run": run})
             for sample in samples:
                 cell.append(sample)
             for row in rows:
