@@ -1,9 +1,9 @@
-"""τ against distortion: lossless decoding over temperatures, the limit of any rule, and each rule
-by its name."""
+"""τ against distortion: lossless decoding over temperatures, the most that a rule can keep of one
+draft cycle by cycle, and each rule by its name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, StrMethodFormatter
 
 from plots.data import At, Data, Measured
-from plots.style import BLUE, INK, ORANGE, SOFT, VERMILLION, panel_grid
+from plots.style import BLUE, GREY, INK, ORANGE, SOFT, VERMILLION, panel_grid
 from results.metrics.catalog import metric
 from results.metrics.distortion import efficiency
-from results.reports.axes import Entry
+from results.metrics.intervals import NORMAL_95
 from results.reports.grid import panels
 
 Place = tuple[Measured, Measured]
@@ -35,7 +35,7 @@ def draw(data: Data) -> Figure:
         ax.set_xlabel("distortion D (nats a token, square-root scale)")
         ax.set_ylabel(metric("tau").axis)
         ax.set_xscale("function", functions=(lambda x: np.sqrt(np.maximum(x, 0)), np.square))
-        _panel(ax, _curves(data), found, data, at)
+        _panel(ax, _curves(data, found), found, data, at)
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper left", ncols=3)
     return figure
@@ -53,59 +53,67 @@ def _found(data: Data, at: At) -> dict[str, Place]:
     }
 
 
-def _curves(data: Data) -> tuple[list[str], list[str]]:
+def _curves(data: Data, found: Mapping[str, Place]) -> tuple[list[str], list[str]]:
     """The labels of lossless decoding, that at the temperature asked for first, and those of the
-    limit."""
-
-    def of(is_part: Callable[[Entry], bool]) -> list[str]:
-        return [entry.label for entry in data.spec.axes[data.figure.series] if is_part(entry)]
-
-    return of(lambda entry: entry.label.startswith("lossless, T")), of(
-        lambda entry: entry.rule == "tilted"
-    )
+    limit: block verification towards tilted's law where it was measured, else tilted."""
+    entries = data.spec.axes[data.figure.series]
+    lossless = [entry.label for entry in entries if entry.label.startswith("lossless, T")]
+    tilted = [entry.label for entry in entries if entry.rule == "tilted"]
+    block = [
+        entry.label
+        for entry in entries
+        if "rule.towards=tilted" in entry.overrides and entry.label in found
+    ]
+    return lossless, block or tilted
 
 
 def derived(data: Data) -> pd.DataFrame:
     """The frame with how near each rule comes to the limit of its panel, behind its other lines."""
-    (first, *_), limit = _curves(data)
     lines = []
     for coords, own in data.frame.groupby(list(data.spec.axes), sort=False):
         at = dict(zip(data.spec.axes, map(str, coords), strict=True))
         found, label = _found(data, at), at[data.figure.series]
-        share = (
-            None
-            if not {label, first} <= found.keys()
-            else efficiency(
-                _values(found[label]),
-                _values(found[first]),
-                [_values(found[other]) for other in limit if other in found],
-            )
-        )
+        (first, *_), limit = _curves(data, found)
+        share = None
+        if {label, first} <= found.keys():
+            curve = [_point(found[other]) for other in limit if other in found]
+            share = efficiency(_point(found[label]), _point(found[first]), curve)
+        value, low, high = share or (None, np.nan, np.nan)
         line = own.iloc[-1:].assign(
-            value_name="efficiency_at_d", value=share, ci_low=np.nan, ci_high=np.nan
+            value_name="efficiency_at_d", value=value, ci_low=low, ci_high=high
         )
         lines += [own, *([line] if own["state"].iloc[0] == "measured" else [])]
     return pd.concat(lines, ignore_index=True)
+
+
+def _point(place: Place) -> tuple[float, float, float]:
+    """D, τ and the standard error of τ."""
+    distortion, tau = place
+    return distortion.value, tau.value, (tau.high - tau.low) / (2 * NORMAL_95)
 
 
 def _panel(
     ax: Axes, lines: tuple[list[str], list[str]], found: Mapping[str, Place], data: Data, at: At
 ) -> None:
     lossless, limit = lines
+    is_block = any(label.startswith("block towards") for label in limit)
     curves = {
-        "the limit (tilted)": (limit, BLUE, "-", "o"),
+        "block towards tilted" if is_block else "tilted": (limit, BLUE, "-", "o"),
         "lossless, T from 1 to 0": (lossless, VERMILLION, (0, (5, 1.6)), "s"),
     }
+    tilted = [label for label in found if label.startswith("tilted")]
+    if is_block:
+        curves["tilted, token by token"] = (tilted, GREY, ":", ".")
     for name, (labels, colour, dash, marker) in curves.items():
-        start = lossless[:1] if labels is limit else []
+        start = lossless[:1] if labels is limit and not is_block else []
         points = sorted(
-            (found[label][0].value, found[label][1].value)
-            for label in [*start, *labels]
-            if label in found
+            (found[label] for label in [*start, *labels] if label in found),
+            key=lambda place: place[0].value,
         )
+        at_d = [x.value for x, _ in points]
         ax.plot(
-            [x for x, _ in points],
-            [y for _, y in points],
+            at_d,
+            [y.value for _, y in points],
             color=colour,
             ls=dash,
             marker=marker,
@@ -114,7 +122,11 @@ def _panel(
             label=name,
             clip_on=False,
         )
-    rules = {label: place for label, place in found.items() if label not in (*lossless, *limit)}
+        low, high = ([getattr(y, end) for _, y in points] for end in ("low", "high"))
+        ax.fill_between(at_d, low, high, color=colour, alpha=0.12, lw=0)
+    rules = {
+        label: place for label, place in found.items() if label not in (*lossless, *limit, *tilted)
+    }
     for label, (x, y) in rules.items():
         ax.errorbar(
             x.value,
@@ -135,13 +147,13 @@ def _panel(
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     if lossless[0] in found:
         shares = {
-            label: data.value({**at, data.figure.series: label}, "efficiency_at_d")
+            label: data.measured({**at, data.figure.series: label}, "efficiency_at_d")
             for label in rules
         }
         _names(ax, rules, shares)
 
 
-def _names(ax: Axes, rules: Mapping[str, Place], shares: Mapping[str, float | None]) -> None:
+def _names(ax: Axes, rules: Mapping[str, Place], shares: Mapping[str, Measured | None]) -> None:
     """The names of the rules in a column, with how near each comes to the limit, in the order of
     the points' heights, at least a line apart."""
     ordered = sorted(rules, key=lambda label: rules[label][1].value)
@@ -157,7 +169,9 @@ def _names(ax: Axes, rules: Mapping[str, Place], shares: Mapping[str, float | No
         heights[i] = min(heights[i], high - (len(heights) - 1 - i) * line if over else heights[i])
     for label, height in zip(ordered, heights, strict=True):
         share = shares[label]
-        text = label if share is None or share < 0 else f"{label} ({share:.0%})"
+        text = label
+        if share is not None and share.value >= 0:
+            text = f"{label} ({share.value:.0f}%, {share.low:.0f} to {share.high:.0f}%)"
         ax.annotate(
             text,
             _values(rules[label]),

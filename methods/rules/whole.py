@@ -39,6 +39,13 @@ class Block(Rule):
     It is exactly the target's distribution at every temperature, and in expectation at least as
     many drafts are kept as by `lossless`.
 
+    `towards: tilted` puts the law R of `tilted` in the place of p, on chains of drawn tokens: P_i =
+    min(1, P_(i-1) R(x_i)/q(x_i)). Every text then has the probability that `tilted` gives it, where
+    q depends on the text alone (a draft model), but for the token behind a whole draft, which has
+    p; and at least as many drafts are kept.
+
+    towards: whose law; lam: of `tilted`.
+
     Chains only, and at temperature 0 greedy matching. Source: Sun et al. 2024, "Block Verification
     Accelerates Speculative Decoding" (arXiv 2403.10444), Algorithm 2; vLLM's
     rejection_sample_method=block, rejection_sampler_utils.py 02e318bd."""
@@ -46,26 +53,48 @@ class Block(Rule):
     chain_only = True
     local = False
     variant: Literal["block"] = "block"  # in the names of stored cells
+    towards: Literal["target", "tilted"] = "target"
+    lam: float = Field(1.0, gt=0.0)
 
     def is_lossless(self, sampling: Sampling) -> bool:
-        return True
+        return self.towards == "target" or sampling.greedy
+
+    def has_law(self) -> bool:
+        return self.towards == "tilted"
+
+    def drawn_law(self, p: Tensor, q: Tensor) -> Tensor | None:
+        return tilted(p, q, self.lam) if self.towards == "tilted" else None
+
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
+        super().check(candidates, sampling)
+        if not self.is_lossless(sampling) and not candidates.sampled:
+            raise ValueError(
+                f"rule.towards=tilted is defined for drawn tokens, and "
+                f"drafter={candidates.drafter} drafts the likeliest: use rule=tilted"
+            )
 
     def decide(self, v: Verification) -> Decision:
         if v.sampling.greedy:
             return Decision(lossless_test(v))
-        return Decision(_up_to_last(v, v.u < thresholds(v)))
+        if self.towards == "target":
+            return Decision(_up_to_last(v, v.u < thresholds(v)))
+        law = tilted(v.p, v.q, self.lam)
+        return Decision(_up_to_last(v, v.u < thresholds(v, law)), lossless_test(v))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if v.sampling.greedy:
             return residual(v, node)
         p, last = v.p_at(node), node == v.drafted
-        prefix = v.at(prefix_ratio(v), node)[:, None]
+        law = p if self.towards == "target" else None
+        ratio = prefix_ratio(v, None if law is not None else tilted(v.p, v.q, self.lam))
+        prefix = v.at(ratio, node)[:, None]
         left = prefix * p
         if v.draft.sampled:
             q = v.sampling.probs(
                 v.at(v.draft_logits, node)
             )  # unspecified behind the last token, where it is not used
-            left = (left - torch.where(last[:, None], 0.0, q)).clamp(min=0.0)
+            law = tilted(p, q, self.lam) if law is None else law
+            left = torch.where(last[:, None], prefix * p, (prefix * law - q).clamp(min=0.0))
         else:
             drafted = v.at(v.draft.tokens, (node + 1).clamp(max=v.draft.nodes - 1))[:, None]
             left = torch.where(last[:, None], left, left.scatter(1, drafted, 0.0))
@@ -73,32 +102,32 @@ class Block(Rule):
         return torch.where(left.sum(-1, keepdim=True) > 0, left, p)
 
 
-def prefix_ratio(v: Verification) -> Tensor:
-    """P_i: [B, N], 1 at the root. In logarithms the minimum with 1 is the distance to the largest
-    prefix sum so far."""
-    summed = _log_ratio(v).cumsum(1)
+def prefix_ratio(v: Verification, law: Tensor | None = None) -> Tensor:
+    """P_i: [B, N], 1 at the root; `law` [B, N, V] in the place of p. In logarithms the minimum with
+    1 is the distance to the largest prefix sum so far."""
+    summed = _log_ratio(v, v.p_token if law is None else v.of_token(law)).cumsum(1)
     return (summed - summed.cummax(1).values).exp()
 
 
-def thresholds(v: Verification) -> Tensor:
-    """h_i: [B, N], without meaning at the root and in padding."""
-    prefix = prefix_ratio(v)
-    z, last = _excess(v, prefix), v.draft.depth == v.drafted[:, None]
+def thresholds(v: Verification, law: Tensor | None = None) -> Tensor:
+    """h_i: [B, N], without meaning at the root and in padding; `law` as above."""
+    prefix = prefix_ratio(v, law)
+    z, last = _excess(v, prefix, law), v.draft.depth == v.drafted[:, None]
     z = torch.where(last, prefix, z)
     whole = z + (1.0 - prefix)  # in this order: both terms may be tiny
     return torch.where(whole > 0, z / whole, 1.0)
 
 
-def _excess(v: Verification, prefix: Tensor) -> Tensor:
+def _excess(v: Verification, prefix: Tensor, law: Tensor | None) -> Tensor:
     """Z_i: [B, N], where a token was drafted behind x_i."""
     if v.draft.sampled:
-        return (prefix[..., None] * v.p - v.q).clamp(min=0.0).sum(-1)
+        return (prefix[..., None] * (v.p if law is None else law) - v.q).clamp(min=0.0).sum(-1)
     return prefix * (1.0 - v.p_token.roll(-1, 1))
 
 
-def _log_ratio(v: Verification) -> Tensor:
-    """ln p(x_i)/q(x_i): [B, N], 0 at the root and in padding."""
-    return torch.where(v.draft.valid & (v.draft.depth > 0), (v.p_token / draft_p(v)).log(), 0.0)
+def _log_ratio(v: Verification, mass: Tensor) -> Tensor:
+    """ln p(x_i)/q(x_i) with `mass` [B, N] for p(x_i): [B, N], 0 at the root and in padding."""
+    return torch.where(v.draft.valid & (v.draft.depth > 0), (mass / draft_p(v)).log(), 0.0)
 
 
 def _up_to_last(v: Verification, passes: Tensor) -> Tensor:

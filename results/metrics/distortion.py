@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.adds import Addends
+from results.metrics.intervals import NORMAL_95
 from results.metrics.metric import DIVERGENCE, Metric, Sums
 from results.store.sample import Compared
 
@@ -174,20 +175,31 @@ DISTORTION = (
 )
 
 
-Point = tuple[float, float]
-"""Distortion (nats a token) and τ."""
+Point = tuple[float, float, float]
+"""Distortion (nats a token), τ, and its standard error."""
 LEAST_GAIN = 0.1
 """Tokens a cycle."""
 
 
-def efficiency(rule: Point, lossless: Point, limit: Sequence[Point]) -> float | None:
-    """A rule's gain in τ over lossless decoding, over that of the limit at the rule's distortion.
-    `limit`: points of the limit's curve, which begins at `lossless`, joined by straight lines. None
-    beyond its end, and where the limit gains less than `LEAST_GAIN`, which a few prompts do not
-    tell from chance."""
+def efficiency(
+    rule: Point, lossless: Point, limit: Sequence[Point]
+) -> tuple[float, float, float] | None:
+    """A rule's gain in τ over lossless decoding, over that of the limit at the rule's distortion,
+    with its 95% interval. `limit`: points of the limit's curve, which begins at `lossless`, joined
+    by straight lines. The errors of different points are taken to be independent, which common
+    prompts make too large. None beyond the curve's end, and where the limit gains less than
+    `LEAST_GAIN`, or than its own error at 95%."""
     curve = sorted([lossless, *limit])
-    distortion, tau = rule
+    distortion, tau, error = rule
     if not curve[0][0] < distortion <= curve[-1][0]:
         return None
-    best = float(np.interp(distortion, [x for x, _ in curve], [y for _, y in curve]))
-    return (tau - lossless[1]) / (best - lossless[1]) if best - lossless[1] >= LEAST_GAIN else None
+    at = [x for x, _, _ in curve]
+    best = float(np.interp(distortion, at, [y for _, y, _ in curve]))
+    best_error = float(np.interp(distortion, at, [own for _, _, own in curve]))
+    gain = best - lossless[1]
+    if gain < max(LEAST_GAIN, NORMAL_95 * np.hypot(best_error, lossless[2])):
+        return None
+    share = (tau - lossless[1]) / gain
+    parts = (error, share * best_error, (1 - share) * lossless[2])
+    half = NORMAL_95 * float(np.linalg.norm(parts)) / gain
+    return share, share - half, share + half

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 from scipy.stats import chisquare
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
-from methods.rules.base import Rule
+from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.coarse_grained import CoarseGrained
 from methods.rules.lossless import Lossless, Threshold
 from methods.rules.verification import Verification
@@ -45,9 +46,9 @@ def at_every_node(rule: Rule, v: Verification) -> list[Tensor]:
     return [rule.emit(v, torch.full((len(v.u),), node)) for node in range(v.draft.nodes)]
 
 
-def block_stops(v: Verification) -> Tensor:
+def block_stops(v: Verification, law: Tensor | None = None) -> Tensor:
     """[B, N] P(the kept prefix ends at the node): the deepest that passes its own test."""
-    h = torch.where(v.draft.valid, thresholds(v), 0.0)
+    h = torch.where(v.draft.valid, thresholds(v, law), 0.0)
     h[:, 0] = 1.0
     later = (1.0 - h).flip(1).cumprod(1).flip(1).roll(-1, 1)
     later[:, -1] = 1.0
@@ -96,6 +97,61 @@ def test_block_on_chains(seed: int, sampling: Sampling) -> None:
         gain = mean_length(v, mass, block_stops(v)) - mean_length(v, mass, token_wise_stops(v))
         assert gain > (1e-3 if length > 1 and sampling.top_k == 0 else -1e-6)
         torch.testing.assert_close(block_stops(v), traversal_stops(v), rtol=0, atol=1e-12)
+
+
+def tilted_by_root(p: np.ndarray, q: np.ndarray, lam: float) -> np.ndarray:
+    """min(max(c p, q), c p exp(1/lam)) with c by a root finder."""
+
+    def law(c: float) -> np.ndarray:
+        return np.minimum(np.maximum(c * p, q), c * np.exp(1 / lam) * p)
+
+    return law(brentq(lambda c: law(c).sum() - 1, 1e-12, 1 + 1e-12, xtol=1e-15))
+
+
+@pytest.mark.parametrize("lam", [2.0, 0.5, 0.2])
+@pytest.mark.parametrize("seed", range(3))
+def test_block_towards_tilted_on_chains(seed: int, lam: float) -> None:
+    """Texts have tilted's law for as many tokens as were drafted, and more drafts are kept than by
+    tilted: as many as the sum of E[min(1, P_(i-1) R/q)]."""
+    toy, length = Toy.random(seed, Sampling(1.0)), 3
+    p, q = (toy.sampling.probs(raw).numpy() for raw in (toy.target, toy.draft))
+    relaxed = np.array([tilted_by_root(*rows, lam) for rows in zip(p, q, strict=True)])
+    v, mass = toy.drafts((), length, replacement=True)
+    towards = torch.tensor(relaxed)[v.draft.tokens]
+    rule = Block(towards="tilted", lam=lam)
+    stops = block_stops(v, towards)
+    process = Toy(torch.tensor(relaxed).log(), toy.draft, toy.sampling)
+    law = process.continued(emitted_law(v, mass, stops, at_every_node(rule, v)), length)
+    assert total_variation(law, process.law(length)) < 1e-6
+    kept = alone = 0.0
+    for text in product(range(len(p)), repeat=length):
+        drafted, block, single, last = 1.0, 1.0, 1.0, 0
+        weights = []
+        for token in text:
+            ratio = relaxed[last, token] / q[last, token]
+            block, single = min(1.0, block * ratio), single * min(1.0, ratio)
+            weights.append((block, single))
+            drafted, last = drafted * q[last, token], token
+        kept += drafted * sum(block for block, _ in weights)
+        alone += drafted * sum(single for _, single in weights)
+    assert mean_length(v, mass, stops) == pytest.approx(kept, abs=1e-9)
+    assert kept > alone + (1e-3 if lam > 1 else -1e-9)
+    tests = torch.rand((64, 1, v.draft.nodes), generator=torch.Generator().manual_seed(0))
+    for u in tests:
+        v.u = u.expand(v.u.shape).double()
+        wanted = (v.u < torch.where(v.draft.valid, thresholds(v, towards), 0.0)) & (
+            v.draft.depth > 0
+        )
+        deepest = torch.where(wanted, v.draft.depth, 0).amax(1, keepdim=True)
+        close = (v.u - thresholds(v, towards)).abs().min() < 1e-5
+        assert close or torch.equal(rule.decide(v).accept, v.draft.depth <= deepest)
+
+
+def test_block_towards_tilted_needs_drawn_tokens() -> None:
+    with pytest.raises(ValueError, match="towards=tilted is defined for drawn tokens"):
+        Block(towards="tilted").check(
+            DraftCapabilities("eagle3", True, sampled=False), Sampling(1.0)
+        )
 
 
 @pytest.mark.parametrize("replacement", [True, False], ids=["independent", "distinct"])
