@@ -32,7 +32,7 @@ from bench.run.models import ModelPool
 from methods.decode import Limits, Request, generate
 from methods.engine import gguf
 from methods.engine.device import now
-from methods.engine.source import Source
+from methods.engine.source import ModelSource
 from results.metrics.delta import clocked_interval
 from results.store.errors import Arguments
 
@@ -75,7 +75,9 @@ def with_defaults(overrides: Sequence[str]) -> list[str]:
     return [*pair, *task, *own, "decoding.temperature=0", "rule=lossless"]
 
 
-def llama_cpp(source: Source, revision: str | None, new: int, threads: int, context: int) -> Arm:
+def llama_cpp(
+    source: ModelSource, revision: str | None, new: int, threads: int, context: int
+) -> Arm:
     """Greedy answers of llama.cpp to token ids, from the GGUF file as it is."""
     import xllamacpp
 
@@ -185,7 +187,7 @@ def run(options: Speed, overrides: Sequence[str]) -> None:
     if SPS in methods:
         draft = cast("LanguageModel", methods[SPS].model)
         arms[ASSISTED] = assisted(stock(target), stock(draft), eos, options.new, options.length)
-    source = Source.of(pair.target.source)
+    source = ModelSource.of(pair.target.source)
     if source.is_gguf and find_spec("xllamacpp") is not None:
         longest = max(map(len, prompts)) + options.new + 8
         arms[LLAMA] = llama_cpp(source, pair.target.revision, options.new, threads, longest)

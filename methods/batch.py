@@ -52,8 +52,8 @@ class Divergence:
 
     def __add__(self, other: Divergence) -> Divergence:
         sums = {
-            one.name: getattr(self, one.name) + getattr(other, one.name)
-            for one in fields(self)[1:-1]
+            part.name: getattr(self, part.name) + getattr(other, part.name)
+            for part in fields(self)[1:-1]
         }
         log_mass = [a + b for a, b in zip(self.log_mass, other.log_mass, strict=True)]
         return Divergence(self.basis, **sums, log_mass=log_mass)
@@ -116,18 +116,20 @@ def total(turns: Sequence[Generation]) -> Generation:
     whole = Generation()
     for name in (each.name for each in fields(Generation) if each.name not in NOT_ADDED):
         for turn in turns:
-            own, more = getattr(whole, name), getattr(turn, name)
+            so_far, more = getattr(whole, name), getattr(turn, name)
             setattr(
                 whole,
                 name,
-                {key: own.get(key, 0) + more.get(key, 0) for key in {**own, **more}}
-                if isinstance(own, dict)
-                else own + more,
+                {key: so_far.get(key, 0) + more.get(key, 0) for key in {**so_far, **more}}
+                if isinstance(so_far, dict)
+                else so_far + more,
             )
     nats = [turn.nll for turn in turns if turn.nll is not None]
     whole.nll = sum(nats) if nats else None
-    known = [turn.divergence for turn in turns if turn.divergence is not None]
-    whole.divergence = reduce(add, known) if known and len(known) == len(turns) else None
+    divergences = [turn.divergence for turn in turns if turn.divergence is not None]
+    whole.divergence = (
+        reduce(add, divergences) if divergences and len(divergences) == len(turns) else None
+    )
     return whole
 
 

@@ -28,7 +28,7 @@ from methods.trees.draft import Draft
 
 if TYPE_CHECKING:  # transformers is slow to import
     from methods.engine.graphs import Graphs
-    from methods.engine.language_model import LanguageModel, Output
+    from methods.engine.language_model import ForwardOutput, LanguageModel
 
 
 class TooLong(IndexError):
@@ -163,7 +163,7 @@ def _prefill(
     rng: PromptRng,
     wanted: tuple[int, ...],
     observers: Sequence[Observer],
-) -> tuple[Output, Tensor]:
+) -> tuple[ForwardOutput, Tensor]:
     """The target's output for the prompts, with the features `wanted`, and the first tokens [B],
     drawn from it."""
     first = method.target.prefill(rows, cache, features=wanted)

@@ -103,11 +103,11 @@ class LawRecorder(Observer):
         owners, values = (torch.cat(parts) for parts in zip(*self._parts, strict=True))
         for request, generation in enumerate(generations):
             if request not in self._unknown:
-                own = values[owners == request][: len(generation.output_ids)]
-                sums = own.sum(0).tolist()
+                of_request = values[owners == request][: len(generation.output_ids)]
+                sums = of_request.sum(0).tolist()
                 generation.divergence = Divergence(
                     self._basis,
-                    len(own),
+                    len(of_request),
                     log_mass=sums[len(SUMS) :],
                     **dict(zip(SUMS, sums[: len(SUMS)], strict=True)),
                 )
@@ -173,10 +173,12 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
     logit = torch.linalg.vecdot(law, z)
     at_1 = (law - power[4] / mass[:, POWERS.index(4), None]).abs_().sum(-1) / 2
     if sampling.greedy:
-        own = law.gather(-1, best[:, None])[:, 0]
-        missing = 1 - own
+        at_best = law.gather(-1, best[:, None])[:, 0]
+        missing = 1 - at_best
         js = (
-            torch.xlogy(own, own) - torch.xlogy(own + 1, (own + 1) / 2) + missing * math.log(2)
+            torch.xlogy(at_best, at_best)
+            - torch.xlogy(at_best + 1, (at_best + 1) / 2)
+            + missing * math.log(2)
         ) / 2
         return torch.cat(
             [torch.stack([top - logit, missing, js, missing, entropy, logit, at_1], -1), log_mass],
@@ -236,9 +238,9 @@ def emitted(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Tensor:
     turn = (rows[:, None] == rows).tril(-1).sum(-1)  # which of its row's contexts it is
     law = torch.empty(len(rows), v.logits.shape[-1], dtype=torch.float64, device=rows.device)
     for each in range(int(turn.max()) + 1):
-        own = turn == each
-        node = torch.zeros_like(v.draft.tokens[:, 0]).index_put((rows[own],), nodes[own])
-        law[own] = rule.emit(v, node)[rows[own]].double()
+        at_turn = turn == each
+        node = torch.zeros_like(v.draft.tokens[:, 0]).index_put((rows[at_turn],), nodes[at_turn])
+        law[at_turn] = rule.emit(v, node)[rows[at_turn]].double()
     return law.div_(law.sum(-1, keepdim=True))
 
 
@@ -250,15 +252,15 @@ def averaged(
     child that is kept, or none."""
     law, seen = None, torch.zeros(v.u.shape, dtype=torch.bool, device=v.u.device)
     ended = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
-    for one in u:
-        drawn = with_u(v, one)
+    for numbers in u:
+        drawn = with_u(v, numbers)
         accept = rule.decide(drawn).accept & v.draft.valid & (v.draft.depth > 0)
         first = accept & ~(v.earlier_siblings & accept[:, None, :]).any(-1)
         seen |= first
         kept_one = torch.zeros(v.u.shape, device=v.u.device).scatter_add(1, v.parent, first.float())
         ended |= kept_one[rows, nodes] == 0
-        own = tree_law(rule, drawn, rows, nodes, first.double())
-        law = own if law is None else law + own
+        drawn_law = tree_law(rule, drawn, rows, nodes, first.double())
+        law = drawn_law if law is None else law + drawn_law
     assert law is not None
     kinds = (
         torch.zeros(v.u.shape, device=v.u.device).scatter_add(1, v.parent, seen.float())[
@@ -289,8 +291,8 @@ def sampled_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Ten
     if (unknown & real.T).any():
         hard, _ = _packed(unknown.T & real)
         places = tokens.gather(1, hard)
-        found = bisected(partial(of.kept, places), of.u_like(places))
-        some = torch.where(unknown, some.T.scatter(1, hard, found.T).T, some)
+        exact = bisected(partial(of.kept, places), of.u_like(places))
+        some = torch.where(unknown, some.T.scatter(1, hard, exact.T).T, some)
     kept.scatter_(
         1, torch.where(real, tokens, tokens[:, :1]), torch.where(real.T, some, some[:1]).T
     )
@@ -352,22 +354,22 @@ class _Candidates:
 
     def kept(self, tokens: Tensor, u: Tensor) -> Tensor:
         """[C, M] bool: whether the tokens [M, C] are kept with these numbers [C, M]."""
-        return torch.func.vmap(lambda *one: self._rule.decide(self._view(*one)).accept[:, 1])(
-            tokens.T, u
-        )
+        return torch.func.vmap(
+            lambda *candidate: self._rule.decide(self._view(*candidate)).accept[:, 1]
+        )(tokens.T, u)
 
     def rejected(self, mass: Tensor) -> Tensor:
         """[M, V] float64: what is emitted behind candidates that are rejected with `mass` [M,
         V]."""
         tokens, real = _packed(mass > NEGLIGIBLE)
-        total, found = mass.sum(-1, keepdim=True), torch.zeros_like(mass)
+        total, law = mass.sum(-1, keepdim=True), torch.zeros_like(mass)
         share = torch.where(real, mass.gather(1, tokens), 0.0)
-        for some, own in zip(tokens.T.split(CHUNK), share.T.split(CHUNK), strict=True):
+        for some, masses in zip(tokens.T.split(CHUNK), share.T.split(CHUNK), strict=True):
             weights = torch.func.vmap(self._emitted)(some)
             if weights.stride(0) == 0:  # they do not depend on the token
                 return total * _normal(weights[0].double())
-            found += (own[..., None] * _normal(weights.double())).sum(0)
-        return found * (total / found.sum(-1, keepdim=True).clamp(min=1e-300))
+            law += (masses[..., None] * _normal(weights.double())).sum(0)
+        return law * (total / law.sum(-1, keepdim=True).clamp(min=1e-300))
 
     def _emitted(self, token: Tensor) -> Tensor:
         return self._rule.emit(self._view(token, self._logits.new_zeros(len(token))), self._node)

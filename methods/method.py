@@ -114,21 +114,21 @@ def _check_findings(
     its models."""
     from methods.engine.source import ModelError
 
-    for one in (target, model):
-        if one is None or (found := getattr(one, "findings", None)) is None:
+    for loaded in (target, model):
+        if loaded is None or (findings := getattr(loaded, "findings", None)) is None:
             continue
-        if found.trees and not drafter.is_chain():
+        if findings.trees and not drafter.is_chain():
             raise ModelError(
-                f"{one.source}: trees are not right with it: {found.trees}; take a drafter of "
-                "chains (prompt_lookup, or drafter.tree=chain), or engine=vllm"
+                f"{loaded.source}: trees are not right with it: {findings.trees}; take a drafter "
+                "of chains (prompt_lookup, or drafter.tree=chain), or engine=vllm"
             )
         reads = (
             rule.needs_hidden() or drafter.features(model)
-            if one is target
+            if loaded is target
             else rule.needs_draft_hidden()
         )
-        if found.states and reads:
+        if findings.states and reads:
             raise ModelError(
-                f"{one.source}: nothing can read its hidden states: {found.states}; take a "
+                f"{loaded.source}: nothing can read its hidden states: {findings.states}; take a "
                 "drafter and a rule without a head or classifier (drafter=model, rule=lossless)"
             )

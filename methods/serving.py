@@ -23,7 +23,7 @@ from methods.trees.draft import Draft
 
 
 @dataclass(eq=False, slots=True)
-class Setting:
+class ServedSetting:
     """A bound rule and the decoding settings of the requests that share it."""
 
     rule: Rule
@@ -42,7 +42,7 @@ class Served:
     """
 
     key: str
-    setting: Setting
+    setting: ServedSetting
     prompt: Sequence[int]
     rng: PromptRng = field(repr=False)
     state: State | None = None
@@ -82,7 +82,7 @@ class Verifier:
         self.width = self.nodes + 1 + uniforms
         self._pending: list[tuple[list[str], list[Tensor], list[str]]] = []
 
-    def request(self, key: str, setting: Setting, prompt: Sequence[int]) -> Served:
+    def request(self, key: str, setting: ServedSetting, prompt: Sequence[int]) -> Served:
         """A request before its first token."""
         return Served(key, setting, prompt, PromptRng([key], self.width, self.device))
 
@@ -91,15 +91,15 @@ class Verifier:
         None have 0 in the first place. Nothing waits for the device, but for a rule that starts
         from the first token."""
         out = torch.full((len(requests), max(rows.drafts, default=0) + 1), -1, device=self.device)
-        groups: dict[tuple[Setting | None, bool], list[int]] = {}
-        for place, one in enumerate(requests):
-            key = (None, False) if one is None else (one.setting, one.last is None)
+        groups: dict[tuple[ServedSetting | None, bool], list[int]] = {}
+        for place, request in enumerate(requests):
+            key = (None, False) if request is None else (request.setting, request.last is None)
             groups.setdefault(key, []).append(place)
         for (setting, fresh), places in groups.items():
             if setting is None:
                 out[places, 0] = 0
                 continue
-            served = [one for place in places if (one := requests[place]) is not None]
+            served = [request for place in places if (request := requests[place]) is not None]
             tokens = (self._first if fresh else self._cycle)(setting, served, places, rows)
             where = slice(None) if len(places) == len(requests) else places
             out[where, : tokens.shape[1]] = tokens
@@ -115,17 +115,17 @@ class Verifier:
         return taken
 
     def _first(
-        self, setting: Setting, served: list[Served], places: list[int], rows: Rows
+        self, setting: ServedSetting, served: list[Served], places: list[int], rows: Rows
     ) -> Tensor:
         """[G, 1] tokens drawn behind the prompts, as the loop draws them from the prefill."""
         logits = rows.logits[upload([rows.starts[place] for place in places], self.device)].float()
         token = draw(setting.sampling.probs(logits), self._uniforms(served)[:, -1])
-        for one, last in zip(served, token.split(1), strict=True):
-            one.last = last
+        for request, last in zip(served, token.split(1), strict=True):
+            request.last = last
         return token[:, None]
 
     def _cycle(
-        self, setting: Setting, served: list[Served], places: list[int], rows: Rows
+        self, setting: ServedSetting, served: list[Served], places: list[int], rows: Rows
     ) -> Tensor:
         """[G, n + 1] the tokens that the rule keeps of each draft and the one behind them, then
         -1."""
@@ -176,9 +176,9 @@ class Verifier:
         q = draft_logits = None
         if sampled and rows.q is not None:
             drawn = rows.q[index]
-            own = drawn[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0]
+            token_q = drawn[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0]
             q, draft_logits = (
-                torch.cat([torch.ones_like(drawn[:, :1, 0]), own], 1),
+                torch.cat([torch.ones_like(drawn[:, :1, 0]), token_q], 1),
                 drawn.log() * sampling.temperature,
             )
         draft = Draft.of_chain(tokens, valid=valid, sampled=sampled, logits=draft_logits, q=q)
@@ -188,12 +188,14 @@ class Verifier:
     def _uniforms(self, served: Sequence[Served]) -> Tensor:
         return torch.cat([request.rng.cycle() for request in served])
 
-    def _state(self, setting: Setting, served: Sequence[Served]) -> State:
+    def _state(self, setting: ServedSetting, served: Sequence[Served]) -> State:
         """The rule's state of these requests; of new ones that which their prompt and first token
         give."""
         has_own = type(setting.rule).start is not Rule.start
-        for one in served if has_own else ():
-            if one.state is None and one.last is not None:
-                one.state = setting.rule.start([[*one.prompt, int(one.last)]], self.device)
-        states = [one.state or {} for one in served]
+        for request in served if has_own else ():
+            if request.state is None and request.last is not None:
+                request.state = setting.rule.start(
+                    [[*request.prompt, int(request.last)]], self.device
+                )
+        states = [request.state or {} for request in served]
         return {name: torch.cat([state[name] for state in states]) for name in states[0]}

@@ -196,14 +196,14 @@ def _with_drawn(per_node: Tensor, drawn: Tensor | None = None) -> Tensor:
 
 
 def _of_contexts(
-    v: Verification, per_context: Tensor, last: Tensor, known: Tensor | None = None
+    v: Verification, per_context: Tensor, last: Tensor, expanded: Tensor | None = None
 ) -> list[Tensor]:
     """[B, N, K] per context -> K columns [B, N]: the context of each node but the root, and that of
-    the drawn token. Where `known` [B] is False, the drawn token's are -1 or NaN. One gather for all
+    the drawn token. Where not `expanded` [B], the drawn token's are -1 or NaN. One gather for all
     K: a cycle has dozens of columns."""
     drawn = v.at(per_context, last)
-    if known is not None:
-        drawn = drawn.where(known[:, None], torch.nan if drawn.is_floating_point() else -1)
+    if expanded is not None:
+        drawn = drawn.where(expanded[:, None], torch.nan if drawn.is_floating_point() else -1)
     return list(torch.cat([v.at_parent(per_context)[:, 1:], drawn[:, None]], 1).unbind(-1))
 
 
@@ -247,12 +247,12 @@ def _draft_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
 
 def _place_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
     """Where each position stands in the cycle's tree."""
-    tokens, one = v.draft.tokens, torch.ones_like(last)
+    tokens, ones = v.draft.tokens, torch.ones_like(last)
     node = torch.arange(v.draft.nodes, device=last.device).expand(tokens.shape)
     depth = v.draft.depth.expand(tokens.shape)
     return {
-        "node": _with_drawn(node, -one),
+        "node": _with_drawn(node, -ones),
         "parent": _with_drawn(v.parent, last),
         "depth": _with_drawn(depth, v.at(depth, last) + 1),
-        "rank": _with_drawn(v.earlier_siblings.sum(-1), 0 * one),
+        "rank": _with_drawn(v.earlier_siblings.sum(-1), 0 * ones),
     }

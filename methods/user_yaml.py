@@ -27,7 +27,7 @@ RESOLVERS = {
 number."""
 
 
-class _Loader(yaml.SafeLoader):
+class _PlainLoader(yaml.SafeLoader):
     """Plain values, bounded in depth, without aliases: a few of these expand to billions of
     values."""
 
@@ -78,13 +78,13 @@ def mapping(file: Path) -> dict[str, Any]:
             raise ValueError(
                 f"{size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} MB are read: simplify it"
             )
-        found = parse(file.read_text(encoding="utf-8"))
+        content = parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
-    if found is not None and not isinstance(found, dict):
-        kind = "list" if isinstance(found, list) else "single value"
+    if content is not None and not isinstance(content, dict):
+        kind = "list" if isinstance(content, list) else "single value"
         raise ValueError(f"{file}: must hold `key: value` lines, not a {kind}")
-    return found or {}
+    return content or {}
 
 
 def parse(text: str) -> Any:
@@ -93,6 +93,6 @@ def parse(text: str) -> Any:
     if len(text) > MOST_BYTES:
         raise ValueError(f"{len(text)} characters; at most {MOST_BYTES} are read: simplify it")
     try:
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=_PlainLoader)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error

@@ -80,10 +80,10 @@ class Score:
     details: Mapping[str, float] = field(default_factory=dict)
 
 
-def _local_path(given: object) -> object:
-    if given == "":
+def _local_path(value: object) -> object:
+    if value == "":
         raise ValueError("must name a file or a folder")
-    path = Path(given).expanduser() if isinstance(given, str) else given
+    path = Path(value).expanduser() if isinstance(value, str) else value
     if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError("no regular file; a pipe or device could wait or go on without end")
     return path

@@ -32,14 +32,14 @@ from tasks.base import (
 )
 from tasks.scorers import AnyScorer
 from tasks.shots import Shots
-from tasks.sources import Source, in_listed_order
+from tasks.sources import RowSource, in_listed_order
 from tasks.templates import TemplateFault
 
 EXAMPLES = re.compile(r"{%[^%]*\bexamples\b")
 """A prompt's template that places the worked examples itself."""
 
 
-class DatasetOptions(Source, TaskOptions):
+class DatasetOptions(RowSource, TaskOptions):
     """The options of conf/task/dataset.yaml."""
 
     version: int = Field(ge=1)
@@ -53,7 +53,7 @@ class DatasetOptions(Source, TaskOptions):
     shots: Shots = Field(default_factory=Shots)
     chat: bool = True
     control_tokens: ControlTokens = Field(
-        "refuse", exclude_if=lambda given: given == "refuse"
+        "refuse", exclude_if=lambda kind: kind == "refuse"
     )  # later
     system: str | None = None
     stop: tuple[str, ...] = ()
@@ -101,12 +101,12 @@ class Dataset(Task):
             if inside
             else o.shots.messages(o.prompt, lambda text, row: self._filled(text, row, "an example"))
         )
-        given = (
+        references = (
             answers(o.references, "task.references")
             if o.history == "reference" and o.references
             else {}
         )
-        if o.history == "reference" and not given:
+        if o.history == "reference" and not references:
             raise TaskError(
                 "task.history=reference: needs the answers to take for the model's own earlier "
                 "ones; give task.references=FILE.jsonl in FastChat's answer format"
@@ -121,7 +121,7 @@ class Dataset(Task):
                 )
             seen.add(prompt.id)
             prompts.append(
-                replace(self._with_history(prompt, given), control_tokens=o.control_tokens)
+                replace(self._with_history(prompt, references), control_tokens=o.control_tokens)
             )
         if not prompts:
             raise TaskError(
@@ -196,18 +196,18 @@ class Dataset(Task):
         opening = f"{o.system}\n\n" if o.system else ""
         return Prompt(name, text=f"{opening}{worked}{turns[0]}", reference=reference)
 
-    def _with_history(self, prompt: Prompt, given: Mapping[str, tuple[str, ...]]) -> Prompt:
+    def _with_history(self, prompt: Prompt, references: Mapping[str, tuple[str, ...]]) -> Prompt:
         """Answer earlier turns with the reference, so that every method sees the same later
         prompts."""
         if self.options.history == "own" or len(prompt.turns) < 2:
             return prompt
-        if len(given.get(prompt.id, ())) < len(prompt.turns) - 1:
+        if len(references.get(prompt.id, ())) < len(prompt.turns) - 1:
             raise TaskError(
                 f"{self.options.references}: no answer to question {prompt.id}; give "
                 "task.references with an answer to each, leave questions out with task.where, or "
                 "take task.history=own"
             )
-        return replace(prompt, history=given[prompt.id][: len(prompt.turns) - 1])
+        return replace(prompt, history=references[prompt.id][: len(prompt.turns) - 1])
 
     def _filled(self, template: str, row: Mapping[str, Any], place: str) -> str:
         try:
@@ -231,14 +231,14 @@ class Dataset(Task):
 def answers(path: Path, key: str) -> dict[str, tuple[str, ...]]:
     """Question id -> the answers to its turns, from a file in FastChat's answer format, given as
     `key`. Raises TaskError."""
-    found = {}
-    for number, row in enumerate(Source(path=path).rows("the answers", key), start=1):
+    by_question = {}
+    for number, row in enumerate(RowSource(path=path).rows("the answers", key), start=1):
         try:
-            found[str(row["question_id"])] = tuple(map(str, row["choices"][0]["turns"]))
+            by_question[str(row["question_id"])] = tuple(map(str, row["choices"][0]["turns"]))
         except (KeyError, IndexError, TypeError) as error:
             complaint = "not an answer; it needs question_id and choices[0].turns"
             raise TaskError(f"{path}, row {number}: {complaint}") from error
-    return found
+    return by_question
 
 
 def _turns(row: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], str | None]:

@@ -104,7 +104,7 @@ class JudgePrompts:
                 "reference answer and there is none; give judge.references=FILE.jsonl in "
                 "FastChat's answer format"
             )
-        found = []
+        questions = []
         for turn in range(len(texts)):
             name = f"single{'-math' if checked else ''}-v1{'-multi-turn' if turn else ''}"
             fields = {
@@ -114,8 +114,10 @@ class JudgePrompts:
                 "question": prompt.turns[turn],
                 "answer": texts[turn],
             }
-            found.append(Question(prompt.id, turn, False, self._filled(name, fields), texts[turn]))
-        return found
+            questions.append(
+                Question(prompt.id, turn, False, self._filled(name, fields), texts[turn])
+            )
+        return questions
 
     def pairwise(
         self, prompt: Prompt, texts: Sequence[str], other: Sequence[str]
@@ -127,13 +129,13 @@ class JudgePrompts:
                 f"judge.prompts={self.source}: grades an answer, and this task's are compared; "
                 "give AlpacaEval's template"
             )
-        found = []
+        questions = []
         for swapped in (False, True):
             first, second = (other[0], texts[0]) if swapped else (texts[0], other[0])
             fields = {"instruction": prompt.turns[0], "output_1": first, "output_2": second}
             messages = tuple((role, _fill(text, fields)) for role, text in self.messages)
-            found.append(Question(prompt.id, 0, swapped, messages))
-        return found
+            questions.append(Question(prompt.id, 0, swapped, messages))
+        return questions
 
     def rating(self, reply: str) -> float | None:
         """The grade in a reply, at most 10, None if there is none. As in FastChat, [[9]] takes
@@ -146,10 +148,10 @@ class JudgePrompts:
         """1 where the judged method's answer won, 0 where it lost; None where the reply does not
         say."""
         if (
-            found := _CHOICE.search(reply)
+            letter := _CHOICE.search(reply)
         ) is None:  # asked for one letter: what follows the first explains it
             return None
-        return float((found.group() == "m") != swapped)
+        return float((letter.group() == "m") != swapped)
 
     def _filled(self, name: str, fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         if name not in self.templates:
@@ -194,11 +196,11 @@ def refuse_control_tokens(questions: Sequence[Question]) -> None:
     """Raises TaskError for a question with a string that common chat templates use as a control
     token: the judge's server may read what an answer says as a message of its own."""
     for question in questions:
-        if found := next(
+        if token := next(
             filter(None, (_CONTROL.search(text) for _, text in question.messages)), None
         ):
             raise TaskError(
-                f"prompt {question.id}: it or its answer holds {found[0]!r}, a control token of "
+                f"prompt {question.id}: it or its answer holds {token[0]!r}, a control token of "
                 "chat templates: give judge.control_tokens=text to break it by a zero-width "
                 "space, or parse to send it as it is"
             )
@@ -242,19 +244,19 @@ def _text(source: str) -> str:
 
 
 def _templates(source: str, text: str) -> dict[str, tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
+    templates: dict[str, tuple[str, str]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         try:
             row: Any = parse_json(line, lambda _: "")
             name, system, template = row["name"], row["system_prompt"], row["prompt_template"]
             if not all(isinstance(part, str) for part in (name, system, template)):
                 raise TypeError("a part that is no text")
-            found[name] = (system, template)
+            templates[name] = (system, template)
         except (TaskError, KeyError, TypeError) as error:
             raise TaskError(
                 f"judge.prompts={source}, line {number}: not a judge prompt; a line of "
                 "FastChat's file has the texts name, system_prompt and prompt_template"
             ) from error
-    if not found:
+    if not templates:
         raise TaskError(f"judge.prompts={source}: holds no prompts")
-    return found
+    return templates

@@ -30,7 +30,7 @@ from tasks.base import (
     TaskError,
     TaskOptions,
 )
-from tasks.sources import Source
+from tasks.sources import RowSource
 
 log = logging.getLogger(__name__)
 PLAIN = {
@@ -48,7 +48,7 @@ class PromptsOptions(TaskOptions):
 
     path: LocalFile
     control_tokens: ControlTokens = Field(
-        "refuse", exclude_if=lambda given: given == "refuse"
+        "refuse", exclude_if=lambda kind: kind == "refuse"
     )  # later, as `date`
     max_new_tokens: int = Field(256, ge=1, le=MOST_NEW_TOKENS)
 
@@ -60,7 +60,7 @@ class _Message(BaseModel):
     content: Text
 
 
-class _Row(BaseModel):
+class _PromptRow(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     id: Annotated[Text, Field(coerce_numbers_to_str=True)]
@@ -71,14 +71,14 @@ class _Row(BaseModel):
     ) = None
 
     @model_validator(mode="after")
-    def _one_prompt(self) -> _Row:
-        given = [
+    def _one_prompt(self) -> _PromptRow:
+        forms = [
             name for name in ("prompt", "messages", "input_ids") if getattr(self, name) is not None
         ]
-        if len(given) != 1:
+        if len(forms) != 1:
             raise ValueError(
                 "needs exactly one of prompt, messages, input_ids; has "
-                f"{' and '.join(given) or 'none'}"
+                f"{' and '.join(forms) or 'none'}"
             )
         roles = [message.role for message in self.messages or ()]
         if "system" in roles[1:]:
@@ -130,9 +130,9 @@ class Prompts(Task):
         Raises TaskError."""
         seen: dict[str, int] = {}
         prompts, unread = [], set()
-        for number, given in enumerate(Source(path=self._file).rows("the prompts"), start=1):
+        for number, raw in enumerate(RowSource(path=self._file).rows("the prompts"), start=1):
             try:
-                row = _Row.model_validate(given)
+                row = _PromptRow.model_validate(raw)
             except ValidationError as error:
                 raise TaskError(f"{self.path}, row {number}: {faults(error)}") from error
             if row.id in seen:

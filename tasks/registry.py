@@ -22,11 +22,13 @@ _TASKS: dict[str, tuple[type[TaskOptions], Callable[[Any], Task]]] = {
 """name -> (options, task made from them) of the tasks with code of their own."""
 
 
-def names(given: Mapping[str, Any] | None = None) -> list[str]:
-    """All task names, sorted. `given`, a task section with a `hub` key, is a dataset under any
+def names(section: Mapping[str, Any] | None = None) -> list[str]:
+    """All task names, sorted. `section`, a task section with a `hub` key, is a dataset under any
     name."""
-    own = {str(given.get("name"))} if isinstance(given, Mapping) and "hub" in given else set()
-    return sorted({*_TASKS, "dataset", *own})
+    dataset = (
+        {str(section.get("name"))} if isinstance(section, Mapping) and "hub" in section else set()
+    )
+    return sorted({*_TASKS, "dataset", *dataset})
 
 
 def options(name: str) -> type[TaskOptions]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tasks.base import TaskError
-from tasks.sources import DATA, Source
+from tasks.sources import DATA, RowSource
 
 LM_EVAL = "lm_eval:"
 
@@ -45,9 +45,9 @@ class Shots(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _all_of_a_file(cls, given: Any) -> Any:
+    def _all_of_a_file(cls, value: Any) -> Any:
         """`task.shots=FILE`: all examples of that file."""
-        return {"count": None, "source": given} if isinstance(given, str) else given
+        return {"count": None, "source": value} if isinstance(value, str) else value
 
     def messages(
         self, prompt: str, fill: Callable[[str, Mapping[str, Any]], str]
@@ -68,8 +68,8 @@ class Shots(BaseModel):
 
     def _rows(self) -> list[dict[str, Any]]:
         if self.source is None:
-            given = "null" if self.count is None else self.count
-            raise TaskError(f"task.shots.count={given}: needs task.shots.source=FILE.jsonl")
+            count = "null" if self.count is None else self.count
+            raise TaskError(f"task.shots.count={count}: needs task.shots.source=FILE.jsonl")
         if isinstance(self.source, str):
             from tasks.scorers.harness import task_file
 
@@ -84,4 +84,4 @@ class Shots(BaseModel):
                     "give another task or a JSONL file"
                 )
             return samples
-        return list(Source(path=self.source).rows("the examples", "task.shots.source"))
+        return list(RowSource(path=self.source).rows("the examples", "task.shots.source"))

@@ -33,7 +33,7 @@ Numbered = tuple[int, Mapping[str, Any]]
 SUFFIXES = tuple(sorted([*READERS, ".jsonl.gz", ".json.gz"]))
 
 
-class Source(BaseModel):
+class RowSource(BaseModel):
     """Where rows come from: `path`, a local file or a folder with a file for each split, or else
     `files`, a URL or files of the hub's repository `hub`, or else that repository's own split."""
 
@@ -48,7 +48,7 @@ class Source(BaseModel):
     splits: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _somewhere(self) -> Source:
+    def _somewhere(self) -> RowSource:
         if self.path is None and self.hub is None and self.files is None:
             raise ValueError("has no source; give task.path=FILE or task.hub=NAME")
         return self
@@ -61,10 +61,8 @@ class Source(BaseModel):
                 f"task.split={self.split}: {task} has no such split; take "
                 f"{' or '.join(self.splits)}"
             )
-        found = self._remote(task) if self.path is None else iter(self._local(self.path, task, key))
-        return (
-            {field: value for field, value in row.items() if value is not None} for row in found
-        )
+        rows = self._remote(task) if self.path is None else iter(self._local(self.path, task, key))
+        return ({field: value for field, value in row.items() if value is not None} for row in rows)
 
     def _local(self, path: Path, task: str, key: str) -> list[dict[str, Any]]:
         if not path.exists():
@@ -102,15 +100,15 @@ class Source(BaseModel):
 
     def _files(self, folder: Path, key: str) -> list[Path]:
         """The files of a folder that `datasets` takes for the split. Raises TaskError."""
-        found = self._read(
+        splits = self._read(
             key, lambda: _datasets().load_dataset_builder(str(folder)).config.data_files
         )
-        if self.split not in found:
+        if self.split not in splits:
             raise TaskError(
                 f"task.split={self.split}: {self.path} has no such split; take "
-                f"{' or '.join(map(str, found))}, or name a file in it {self.split}.jsonl"
+                f"{' or '.join(map(str, splits))}, or name a file in it {self.split}.jsonl"
             )
-        return [Path(file) for file in found[self.split]]
+        return [Path(file) for file in splits[self.split]]
 
     def _read(self, key: str, read: Callable[[], Any]) -> Any:
         try:
@@ -176,20 +174,20 @@ def _whole(path: Path, text: str) -> list[dict[str, Any]] | None:
     """The rows of a text that is one object or a list of them; None where it is something else.
     Raises TaskError."""
     try:
-        found = parse_json(text, lambda line: f"{path}, line {line}") if text.strip() else []
+        value = parse_json(text, lambda line: f"{path}, line {line}") if text.strip() else []
     except TaskError as error:
         if getattr(error.__cause__, "msg", "") == "Extra data":  # one value a line
             return None
         raise
-    rows = found if isinstance(found, list) else [found]
+    rows = value if isinstance(value, list) else [value]
     return rows if all(isinstance(row, dict) for row in rows) else None
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    found = parse_json(line, lambda _: f"{path}, line {number}")
-    if not isinstance(found, dict):
-        raise TaskError(f"{path}, line {number}: must be a JSON object, got {type(found).__name__}")
-    return found
+    value = parse_json(line, lambda _: f"{path}, line {number}")
+    if not isinstance(value, dict):
+        raise TaskError(f"{path}, line {number}: must be a JSON object, got {type(value).__name__}")
+    return value
 
 
 def parse_json(text: str, place: Callable[[int], str]) -> Any:
@@ -210,12 +208,12 @@ def parse_json(text: str, place: Callable[[int], str]) -> Any:
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Raises ValueError for a key that is given twice: which value was meant?"""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in found if keys.count(key) > 1)
+        twice = next(key for key in content if keys.count(key) > 1)
         raise ValueError(f"the key {twice!r} is given twice")
-    return found
+    return content
 
 
 def _check_csv(file: Path, key: str) -> None:
@@ -254,11 +252,11 @@ def in_listed_order(
     Raises TaskError, one line, for a name that no row has."""
     wanted = _names(file)
     by_text = any(len(name) == HEX_DIGITS for name in wanted)
-    left, found = set(wanted), {}
+    left, by_name = set(wanted), {}
     for number, row in rows:
         texts = [value for value in row.values() if isinstance(value, str)] if by_text else []
         for name in left & {name_of(number, row) or str(number - 1), *map(text_digest, texts)}:
-            found[name] = number, row
+            by_name[name] = number, row
             left.remove(name)
         if not left:
             break
@@ -269,7 +267,7 @@ def in_listed_order(
             f"{first} is the first; give task.path=FILE with these rows, or task.ids=null for "
             "all rows"
         )
-    return (found[name] for name in wanted)
+    return (by_name[name] for name in wanted)
 
 
 def text_digest(text: str) -> str:

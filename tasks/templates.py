@@ -84,15 +84,15 @@ def _limited() -> Iterator[None]:
     of C takes no longer than its memory and its numbers allow."""
     end = time.monotonic() + SECONDS
 
-    def watch(frame: FrameType, event: str, given: Any) -> Any:
+    def watch(frame: FrameType, event: str, argument: Any) -> Any:
         if time.monotonic() > end:
             raise TimeoutError
         return watch
 
     tracer, (soft, hard) = sys.gettrace(), resource.getrlimit(resource.RLIMIT_AS)
-    held = int(MEMORY.read_text().split()[0]) * resource.getpagesize() if MEMORY.exists() else None
-    if held is not None:
-        limits = [held + BYTES, *(limit for limit in (soft, hard) if limit >= 0)]
+    taken = int(MEMORY.read_text().split()[0]) * resource.getpagesize() if MEMORY.exists() else None
+    if taken is not None:
+        limits = [taken + BYTES, *(limit for limit in (soft, hard) if limit >= 0)]
         resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
     sys.settrace(watch)
     try:
@@ -112,9 +112,9 @@ def _careful(filter_: Callable[..., Any]) -> Callable[..., Any]:
     """A filter whose numbers are no larger than `LONGEST`."""
 
     @wraps(filter_)
-    def call(*given: Any, **named: Any) -> Any:
-        _check_numbers(iter((*given[1:], *named.values())))
-        return filter_(*given, **named)
+    def call(*arguments: Any, **named: Any) -> Any:
+        _check_numbers(iter((*arguments[1:], *named.values())))
+        return filter_(*arguments, **named)
 
     return call
 

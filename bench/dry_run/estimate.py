@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel
 
 from bench.config.paths import portable
-from methods.engine.source import ModelError, Source, read_json
+from methods.engine.source import ModelError, ModelSource, read_json
 from results.store.errors import one_line
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def answer_tokens(cell: Cell) -> int:
 def target_size(cell: Cell) -> int | None:
     """Parameters of the target that a token reads; None where they are not known."""
     source = cell.pair.target.source
-    folder = Source.of(source).folder
+    folder = ModelSource.of(source).folder
     model = known_model(source)
     if model is None and (folder / "config.json").is_file():
         model = model_in(folder)

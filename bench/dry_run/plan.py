@@ -26,7 +26,7 @@ from bench.run.console import counted
 from bench.run.judging import lacks_references
 from methods.engine.families import check_generation_config
 from methods.engine.fingerprints import unhashed
-from methods.engine.source import ModelError, Source
+from methods.engine.source import ModelError, ModelSource
 from results.store.errors import one_line
 from results.store.files import check_creatable
 
@@ -132,7 +132,7 @@ def look(planned: PlannedCell, session: Session) -> Looked:
             file
             for role, folder in folders.items()
             for file in unhashed(folder)
-            if Source.of(cell.pair.checkpoint(role).source).kind
+            if ModelSource.of(cell.pair.checkpoint(role).source).kind
             not in ("random", "gguf", "package")
         ]
         problem = planned.awaits and f"first: {planned.awaits}"
@@ -261,7 +261,7 @@ def _models(cells: Iterable[Cell]) -> list[str]:
     checkpoints = (cell.pair.checkpoint(role) for cell in cells for role in cell.roles)
     for checkpoint in dict.fromkeys(checkpoints):
         source, revision = checkpoint.source, checkpoint.revision
-        if Source.of(source).is_here:
+        if ModelSource.of(source).is_here:
             continue
         asked, model = listing(source, revision), known_model(source)
         if not asked.problem and not asked.missing:

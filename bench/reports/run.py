@@ -21,7 +21,7 @@ from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
 from bench.reports.steps import run_steps
 from bench.run.judging import check_references, judge_cells
 from bench.run.session import Session
-from methods.engine.source import Source
+from methods.engine.source import ModelSource
 from results.reports.axes import pairs_of
 from results.reports.spec import AnyReport, TableSpec, parse_report, report_keys
 from results.store.files import check_creatable, check_writable
@@ -443,7 +443,7 @@ def out_of_reach(cell: Cell) -> str:
         checkpoint = cell.pair.checkpoint(role)
         folder = (
             ""
-            if Source.of(checkpoint.source).is_gguf
+            if ModelSource.of(checkpoint.source).is_gguf
             else config_folder(checkpoint.source, checkpoint.revision)
         )
         if isinstance(folder, str) and folder:

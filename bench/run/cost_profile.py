@@ -27,7 +27,7 @@ from bench.run.cost_clock import priced_as
 from bench.run.models import ModelPool, use_threads
 from bench.run.profiling import Phases
 from methods.decode import Limits, Request, generate
-from methods.engine.source import Source
+from methods.engine.source import ModelSource
 from results.metrics.cost import DRAWN, LOSSLESS, Costs, Drafting, Linear, Profile
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _title(cell: Cell, token_s: float) -> str:
         if accelerator
         else f"{cpu['model']} ({cpu['family']}), {torch.get_num_threads()} cores"
     )
-    target = Source.of(cell.pair.target.source)
+    target = ModelSource.of(cell.pair.target.source)
     model = f"{target.folder.name} of random weights" if target.is_random else cell.pair.name
     graphs = " with CUDA graphs" if cell.engine.graphs == "on" else ""
     return f"{machine}, {1000 * token_s:.3g} ms a token, {model} in {cell.engine.dtype}{graphs}"

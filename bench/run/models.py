@@ -25,7 +25,7 @@ from methods.engine.graphs import Graphs
 from methods.engine.loading import load_cut, load_model
 from methods.engine.margin import next_logits
 from methods.engine.products import Products
-from methods.engine.source import ModelError, Source
+from methods.engine.source import ModelError, ModelSource
 from methods.engine.texts import check_same_vocabulary, shared_rows
 from methods.likelihood import generate_with_nll
 from methods.method import Method, build_method
@@ -59,7 +59,7 @@ def load_language_model(
     checkpoint = pair.checkpoint(role)
     if role == "target" and not pair.ignore_generation_config:
         check_generation_config(checkpoint.source, checkpoint.revision, fetch=True)
-    if role == "draft" and Source.of(checkpoint.source).is_cut:
+    if role == "draft" and ModelSource.of(checkpoint.source).is_cut:
         cut = load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
         probe.check(cut)
         return cut
@@ -267,7 +267,7 @@ def _key(cell: Cell, role: str) -> Hashable:
         engine.devices,
     )
     key = checkpoint, *settings, pair.trust_remote_code, pair.chat_template, pair.thinking
-    is_cut = role == "draft" and checkpoint is not None and Source.of(checkpoint.source).is_cut
+    is_cut = role == "draft" and checkpoint is not None and ModelSource.of(checkpoint.source).is_cut
     shares = is_cut or role not in pair.causal_roles
     return (*key, role, _key(cell, "target")) if shares else key
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from methods.drafters.base import DraftSettings, Proposer
-from methods.engine.attention import Layout, additive
+from methods.engine.attention import NodeLayout, additive
 from methods.engine.cache import SlotCache
 from methods.engine.device import upload
 from methods.engine.probe import TOLERANCE, off
 from methods.engine.source import ModelError
 from methods.heads.head import Head
 from methods.trees.draft import Draft
-from methods.trees.dynamic import Growth, Selection, TreeShape
+from methods.trees.dynamic import Growth, SelectedTree, TreeShape
 from methods.trees.shaped import ShapedTree, Siblings
 
 
@@ -151,7 +151,7 @@ def _catch_up(
 ) -> tuple[Tensor, Tensor]:
     """Feed `tokens` [B, N] with the target's features; hidden state [B, 1, h] and logits [B, 1, Vd]
     at last [B, 1]."""
-    layout = Layout.of(cache, tokens.shape[1], causal)
+    layout = NodeLayout.of(cache, tokens.shape[1], causal)
     window = head.model.window
     mask = None if layout.causal and window is None else layout.mask(cache.dtype, window)
     hidden = pick(head.step(tokens, head.model.fuse(features), layout.positions, mask, cache), last)
@@ -211,7 +211,7 @@ def _grow_dynamic(
     root: Tensor,
     hidden: Tensor,
     logits: Tensor,
-) -> tuple[Selection, Tensor | None]:
+) -> tuple[SelectedTree, Tensor | None]:
     """See `HeadProposer.grow`; the logits [B, N, V] of the selected nodes, if they are needed."""
     growth, expanded = Growth(shape, root.device), [logits]
     levels = Levels(head, cache, [shape.top_k] * shape.depth)
@@ -280,11 +280,11 @@ def _grow_shaped(
     levels = Levels(head, cache, tree.shape.inner[1:])
     numbers = u.split(tree.sizes[1:], 1) if tree.sampled else [u] * tree.shape.max_depth
     drawn, contexts = [], []
-    for depth, (level, own) in enumerate(
+    for depth, (level, uniforms) in enumerate(
         zip(tree.levels(logits.device), numbers, strict=True), start=1
     ):
         contexts.append(head.over_target(logits))
-        drawn.append(tree.siblings(depth, contexts[-1], own))
+        drawn.append(tree.siblings(depth, contexts[-1], uniforms))
         if level.inner is not None:
             hidden, logits = levels.feed(
                 drawn[-1].tokens.index_select(1, level.inner), hidden, level.parent[None]
@@ -312,7 +312,7 @@ def check_head(head: Head) -> None:
     ids, first, second = tokens.split([READ, 2, 2], 1)
     cache = head.new_cache(1, READ + 8)
     cache.reserve(READ)
-    layout = Layout.of(cache, READ, True)
+    layout = NodeLayout.of(cache, READ, True)
     mask = None if window is None else layout.mask(cache.dtype, window)
     last = head.step(ids, states, layout.positions, mask, cache)[:, -1:]
     cache.set_lengths([READ])

@@ -205,7 +205,7 @@ class Branches(Drafter):
     branching: Branching = Field(
         [], exclude_if=lambda factors: not factors
     )  # unused: a cell's identity lacks it
-    replacement: bool = Field(False, exclude_if=lambda given: not given)
+    replacement: bool = Field(False, exclude_if=lambda replacement: not replacement)
 
     def regular(self, length: int) -> static.StaticTree:
         """The shape of a tree of `length` levels with these factors."""

@@ -85,17 +85,17 @@ class Lookahead(Drafter):
         return _Lookahead(self, len(rows), target.device)
 
 
-class Pool:
+class GramPool:
     """For each token, the latest `guesses` continuations of `level` - 1 tokens."""
 
     def __init__(self, level: int, guesses: int):
         self.level, self.size = level, guesses
-        self.known: dict[int, dict[tuple[int, ...], None]] = {}
+        self.grams: dict[int, dict[tuple[int, ...], None]] = {}
 
     def add(self, gram: Sequence[int]) -> None:
         """Insert an n-gram of `level` tokens as the latest."""
         first, *rest = gram
-        latest = self.known.setdefault(first, {})
+        latest = self.grams.setdefault(first, {})
         latest.pop(tuple(rest), None)
         latest[tuple(rest)] = None
         if len(latest) > self.size:
@@ -105,7 +105,7 @@ class Pool:
         """Tokens and parents of the continuations of `root`, latest first, common prefixes
         shared."""
         tokens, parents, child = [root], [-1], {}
-        for guess in reversed(self.known.get(root, {})):
+        for guess in reversed(self.grams.get(root, {})):
             at = 0
             for token in guess:
                 if (at, token) not in child:
@@ -152,7 +152,7 @@ class Window:
 class _Lookahead(Proposer):
     def __init__(self, options: Lookahead, rows: int, device: torch.device):
         self.options, self.device = options, device
-        self.pools = [Pool(options.level, options.guesses) for _ in range(rows)]
+        self.pools = [GramPool(options.level, options.guesses) for _ in range(rows)]
         self.windows: list[Window] = []
         self.roots: list[int] = []
         self.read = [0] * rows  # n-grams of the committed text that are in the pool

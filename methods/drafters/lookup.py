@@ -168,11 +168,11 @@ class Suffix(Drafter):
 
         def copy(row: list[int]) -> list[int]:
             tokens = np.array(row)
-            own, score = speculate(tokens, tokens, self, settings.length)
+            draft, score = speculate(tokens, tokens, self, settings.length)
             if len(corpus):
                 other, better = speculate(corpus, tokens, self, settings.length)
-                own = other if better > score else own
-            return own
+                draft = other if better > score else draft
+            return draft
 
         return _Copies(copy, target.device)
 
@@ -207,8 +207,8 @@ def speculate(text: Tokens, row: Tokens, options: Suffix, length: int) -> tuple[
         longer = ends[ends > size]
         longer = longer[text[longer - size - 1] == row[-size - 1]] if size < deepest else longer[:0]
         most = min(length, int(size * options.factor + 1e-6), options.max_depth - size)
-        found = _continue(text, ends, most, options.min_probability)
-        best = found if found[1] >= best[1] else best
+        candidate = _continue(text, ends, most, options.min_probability)
+        best = candidate if candidate[1] >= best[1] else best
         ends, size = longer, size + 1
     return best
 

@@ -19,7 +19,7 @@ from methods.engine.cache import SlotCache
 
 
 @dataclass(slots=True)
-class Layout:
+class NodeLayout:
     """N nodes of each row behind its committed tokens, in a cache of which L slots are visible.
 
     positions  [B, N] int64.
@@ -44,7 +44,7 @@ class Layout:
         causal: bool,
         ancestors: Tensor | None = None,
         depth: Tensor | None = None,
-    ) -> Layout:
+    ) -> NodeLayout:
         """Begin a forward of `nodes` nodes, after `SlotCache.reserve`: a tree of `ancestors` [B or
         1, N, N] bool and `depth` [B or 1, N], or a chain."""
         places = cache.places(nodes)
@@ -77,11 +77,11 @@ def additive(blocked: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 NAME = "leeway"
-_layout: ContextVar[Layout | None] = ContextVar("layout", default=None)
+_layout: ContextVar[NodeLayout | None] = ContextVar("layout", default=None)
 
 
 @contextmanager
-def laid_out(layout: Layout) -> Iterator[None]:
+def laid_out(layout: NodeLayout) -> Iterator[None]:
     """A forward of a model of transformers whose nodes stand as `layout` says."""
     token = _layout.set(layout)
     try:

@@ -26,7 +26,7 @@ Entry = tuple[int, int, int]
 
 
 @dataclass(slots=True, eq=False)
-class Memory:
+class CacheMemory:
     """The tensors of a cache.
 
     store     [layers, rows, slots, 2, G, d]: a token's keys and values are contiguous, so that one
@@ -50,7 +50,7 @@ class Memory:
         entry: tuple[int, int, int],
         dtype: torch.dtype,
         device: torch.device,
-    ) -> Memory:
+    ) -> CacheMemory:
         """For `rows` of `slots` tokens, whose keys and values have the shape `entry`, (2, G, d), in
         each layer."""
         return cls(
@@ -61,19 +61,21 @@ class Memory:
         )
 
     @classmethod
-    def lent(cls, free: list[Memory], slots: int, new: Callable[[int], Memory]) -> Memory:
+    def lent(
+        cls, free: list[CacheMemory], slots: int, new: Callable[[int], CacheMemory]
+    ) -> CacheMemory:
         """Memory of at least `slots` slots: out of `free` where that holds some which is otherwise
         like what `new` makes for a number of slots."""
         slots = 1 << (slots - 1).bit_length()
         kind = new(0)
-        found = next((memory for memory in free if memory.fits(kind, slots)), None)
-        if found is None:
+        fitting = next((memory for memory in free if memory.fits(kind, slots)), None)
+        if fitting is None:
             return new(slots)
-        free.remove(found)
-        found.starts.zero_()
-        return found
+        free.remove(fitting)
+        fitting.starts.zero_()
+        return fitting
 
-    def fits(self, kind: Memory, slots: int) -> bool:
+    def fits(self, kind: CacheMemory, slots: int) -> bool:
         """Whether it has at least `slots` slots and is otherwise like `kind`."""
         mine, other = self.store, kind.store
         return (
@@ -93,7 +95,7 @@ class SlotCache(Cache):
 
     lengths  committed tokens of each row, as host integers; `set_lengths` sets `starts` too.
     graphs   what records forwards on this cache, and lends it its memory; None: nothing does.
-    store, slot_ids, starts  of its `Memory`; masks, positions and writes are computed from them.
+    store, slot_ids, starts  of its `CacheMemory`: masks, positions and writes follow from them.
     """
 
     def __init__(
@@ -114,8 +116,8 @@ class SlotCache(Cache):
         if entries:
             layers, heads, dim = (
                 len(entries),
-                max(one[0] for one in entries),
-                max(max(one[1:]) for one in entries),
+                max(entry[0] for entry in entries),
+                max(max(entry[1:]) for entry in entries),
             )
         else:
             config = config.get_text_config(decoder=True)
@@ -125,14 +127,16 @@ class SlotCache(Cache):
                 or config.hidden_size // config.num_attention_heads
             )
             layers = config.num_hidden_layers if layers is None else layers
-        padded = any(one != (heads, dim, dim) for one in entries)
+        padded = any(entry != (heads, dim, dim) for entry in entries)
         self._entries = list(entries) if padded else []
 
-        def memory(slots: int) -> Memory:
-            return Memory.new(layers, rows, slots, (2, heads, dim), dtype, device)
+        def memory(slots: int) -> CacheMemory:
+            return CacheMemory.new(layers, rows, slots, (2, heads, dim), dtype, device)
 
         self.graphs = graphs
-        self.memory = memory(slots) if graphs is None else Memory.lent(graphs.free, slots, memory)
+        self.memory = (
+            memory(slots) if graphs is None else CacheMemory.lent(graphs.free, slots, memory)
+        )
         if graphs is not None:
             finalize(self, graphs.free.append, self.memory)
         self.store, self.slot_ids, self.starts = (
@@ -151,7 +155,7 @@ class SlotCache(Cache):
         return work(*arguments) if self.graphs is None else self.graphs.run(work, *arguments)
 
     @property
-    def recorded_as(self) -> tuple[Memory, int]:
+    def recorded_as(self) -> tuple[CacheMemory, int]:
         """What a recording depends on."""
         return self.memory, self.visible
 
@@ -167,8 +171,8 @@ class SlotCache(Cache):
         """[B, m] the tokens of each row behind those that the cache holds, as the next forward
         takes them. All rows have the same number: a row with fewer new tokens rewrites some cached
         ones in place."""
-        known = [min(len(row) - 1, n) for row, n in zip(rows, self.lengths, strict=True)]
-        missing = max(len(row) - n for row, n in zip(rows, known, strict=True))
+        cached = [min(len(row) - 1, n) for row, n in zip(rows, self.lengths, strict=True)]
+        missing = max(len(row) - n for row, n in zip(rows, cached, strict=True))
         self.set_lengths([len(row) - missing for row in rows])
         return upload([row[-missing:] for row in rows], self.device)
 
@@ -254,7 +258,7 @@ class SlotCache(Cache):
         assert self.graphs is None, "the graphs of a cache read its memory where it is"
         index = upload(places, self.device)
         first = torch.arange(len(places), device=self.device) * self.slots
-        self.memory = Memory(
+        self.memory = CacheMemory(
             self.store.index_select(1, index), self.slot_ids, self.starts[index], first
         )
         self.store, self.starts, self._first = self.memory.store, self.memory.starts, first
@@ -281,8 +285,8 @@ class LedCache(SlotCache):
             argument.
     """
 
-    def __init__(self, *given: Any, **named: Any):
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
         self.number = next(numbers)
         self.moves: list[tuple[list[int], str, Any]] = []
         finalize(self, dropped.append, self.number)

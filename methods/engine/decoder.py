@@ -23,7 +23,7 @@ from methods.engine.products import Matrix, Products
 
 
 @dataclass(slots=True)
-class Place:
+class NodePlaces:
     """Where the nodes of one forward stand.
 
     cache     receives their keys and values, after `SlotCache.begin`.
@@ -39,7 +39,7 @@ class Place:
 
 
 def fold(mask: Tensor | None, repeats: int) -> Tensor | None:
-    """An additive mask [B or 1, 1, N, L] -> [B or 1, 1, N * repeats, L], as `Place` wants it."""
+    """An additive mask [B or 1, 1, N, L] -> [B or 1, 1, N * repeats, L], for `NodePlaces`."""
     if mask is None or repeats == 1 or mask.shape[2] == 1:
         return mask
     return mask.repeat_interleave(repeats, 2)
@@ -183,7 +183,7 @@ class Norm:
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-class Block:
+class DecoderLayer:
     """Attention and feed-forward network of one layer, for the modules `attention` (q_proj, k_proj,
     v_proj, o_proj and, in Qwen3, q_norm and k_norm), `mlp` (gate_proj, up_proj, down_proj) and the
     norm before the latter."""
@@ -215,14 +215,14 @@ class Block:
                 [scales[0].expand(self.heads, -1), scales[1].expand(self.groups, -1)]
             )
 
-    def __call__(self, x: Tensor, residual: Tensor, place: Place) -> Tensor:
+    def __call__(self, x: Tensor, residual: Tensor, place: NodePlaces) -> Tensor:
         """x: what attention reads, residual: what its output is added to, both [T, ·] -> the
         layer's output [T, H]."""
         hidden = self.out.add(residual, self._attention(x, place))
         gate, up = self.gate_up(self.norm(hidden)).chunk(2, -1)
         return self.down.add(hidden, F.silu(gate).mul_(up))
 
-    def _attention(self, x: Tensor, place: Place) -> Tensor:
+    def _attention(self, x: Tensor, place: NodePlaces) -> Tensor:
         heads, groups, dim = self.heads, self.groups, self.dim
         nodes = place.cos.shape[1]
         qkv = self.qkv(x).view(-1, nodes, heads + 2 * groups, dim)
@@ -270,7 +270,7 @@ class Decoder:
         ]
         self.norms.append(Norm(body.norm.weight, self.config.rms_norm_eps))
         self.blocks = [
-            Block(
+            DecoderLayer(
                 layer.self_attn,
                 layer.mlp,
                 layer.post_attention_layernorm,
@@ -306,7 +306,7 @@ class Decoder:
         [B, N, F*H], or None."""
         rows, nodes = tokens.shape
         cos, sin = self.rotary.at(positions, cache.slots)
-        place = Place(cache, cos, sin, fold(mask, self.repeats))
+        place = NodePlaces(cache, cos, sin, fold(mask, self.repeats))
         last = len(self.blocks)
         states: dict[int, Tensor] = {}
         wanted = {index % (last + 1) for index in features}
@@ -326,7 +326,7 @@ class Decoder:
         joined = None if not picked else picked[0] if len(picked) == 1 else torch.cat(picked, -1)
         return logits, states[last] if hidden else None, joined
 
-    def layer(self, index: int, x: Tensor, place: Place) -> Tensor:
+    def layer(self, index: int, x: Tensor, place: NodePlaces) -> Tensor:
         """One layer: residual stream [T, H] -> [T, H]."""
         return self.blocks[index](self.norms[index](x), x, place)
 

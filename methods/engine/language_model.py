@@ -16,7 +16,7 @@ from transformers import DynamicCache
 from transformers.utils.logging import disable_progress_bar
 
 from methods.engine import attention, texts
-from methods.engine.attention import Layout
+from methods.engine.attention import NodeLayout
 from methods.engine.cache import Entry, LedCache, SlotCache
 from methods.engine.decoder import Decoder, Product, linear, positions_of
 from methods.engine.device import upload
@@ -33,7 +33,7 @@ disable_progress_bar()  # of loading weights: standard error is the harness' own
 
 
 @dataclass(slots=True)
-class Output:
+class ForwardOutput:
     """Output of one forward.
 
     logits    [B, n, V] float32.
@@ -196,16 +196,16 @@ class LanguageModel:
         text = self.control_tokens.broken(text) if plain else text
         ids, opening = self.tokenizer.encode(text), self._opening
         twice = opening and ids[: 2 * len(opening)] == 2 * opening
-        own = self.tokenizer.encode(text, add_special_tokens=False) if twice else []
-        return self._embedded(ids[len(opening) :] if own[: len(opening)] == opening else ids)
+        bare = self.tokenizer.encode(text, add_special_tokens=False) if twice else []
+        return self._embedded(ids[len(opening) :] if bare[: len(opening)] == opening else ids)
 
     @cached_property
     def _opening(self) -> list[int]:
         """The control tokens that the tokenizer puts before a text."""
-        own = self.tokenizer.encode("a", add_special_tokens=False)
+        bare = self.tokenizer.encode("a", add_special_tokens=False)
         ids = self.tokenizer.encode("a")
-        starts = range(len(ids) - len(own) + 1)
-        return next((ids[:start] for start in starts if ids[start : start + len(own)] == own), [])
+        starts = range(len(ids) - len(bare) + 1)
+        return next((ids[:start] for start in starts if ids[start : start + len(bare)] == bare), [])
 
     @cached_property
     def think_end(self) -> tuple[str, ...]:
@@ -340,7 +340,7 @@ class LanguageModel:
 
     def prefill(
         self, rows: list[list[int]], cache: SlotCache, features: tuple[int, ...] = ()
-    ) -> Output:
+    ) -> ForwardOutput:
         """Fill an empty cache with the prompts `rows` and commit them. Its logits are each row's
         last token's [B, 1, V], its `features`, as in `forward`, of all tokens.
 
@@ -352,7 +352,7 @@ class LanguageModel:
         pick = upload(
             [[row, ends.index(length - 1)] for row, length in enumerate(cache.lengths)], self.device
         )
-        return Output(out.logits[pick[:, 0], pick[:, 1]][:, None], features=out.features)
+        return ForwardOutput(out.logits[pick[:, 0], pick[:, 1]][:, None], features=out.features)
 
     def forward(
         self,
@@ -364,7 +364,7 @@ class LanguageModel:
         keep: Tensor | int = 0,
         hidden: bool = False,
         features: tuple[int, ...] = (),
-    ) -> Output:
+    ) -> ForwardOutput:
         """One forward of `tokens` [B, N] int64 behind each row's committed tokens.
 
         ancestors [B or 1, N, N] bool and depth [B or 1, N] describe the tree (None: a chain).
@@ -393,9 +393,9 @@ class LanguageModel:
         keep: Tensor | int,
         hidden: bool,
         features: tuple[int, ...],
-    ) -> Output:
+    ) -> ForwardOutput:
         """The device's part of a forward."""
-        layout = Layout.of(cache, tokens.shape[1], causal, ancestors, depth)
+        layout = NodeLayout.of(cache, tokens.shape[1], causal, ancestors, depth)
         if self.lean is not None:
             mask = None if layout.causal else layout.mask(cache.dtype)
             with attention.laid_out(layout):
@@ -408,7 +408,7 @@ class LanguageModel:
                     hidden=hidden,
                     features=features,
                 )
-            return Output(logits[..., : self.rows], final, joined)
+            return ForwardOutput(logits[..., : self.rows], final, joined)
         positions = layout.positions.clamp(
             max=self.max_positions - 1
         )  # of a draft beyond the end of an answer
@@ -422,7 +422,7 @@ class LanguageModel:
                 output_hidden_states=hidden or bool(features),
             )
         states = out.hidden_states
-        return Output(
+        return ForwardOutput(
             out.logits[..., : self.rows].float(),
             states[-1] if hidden else None,
             torch.cat([states[i] for i in features], -1) if features else None,

@@ -30,7 +30,7 @@ from methods.engine import attention, gguf, probe, tensor
 from methods.engine.families import DecoderName
 from methods.engine.fingerprints import fingerprint, fingerprint_of_shape
 from methods.engine.language_model import LanguageModel
-from methods.engine.source import ModelError, Source, read_json
+from methods.engine.source import ModelError, ModelSource, read_json
 from methods.engine.spread import device_map, mark_stages, spread_out
 
 HARMLESS = re.compile(r"rotary_emb\.inv_freq$|\.(attn|attention)\.(masked_)?bias$|^medusa_head\.")
@@ -68,13 +68,13 @@ def _check_fit(
 def check_finite(source: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
     """Raise ModelError, one line, for a tensor with a NaN or an infinity. Takes one pass and no
     memory."""
-    own = (
+    local = (
         (name, tensor.to_local() if isinstance(tensor, DTensor) else tensor)
         for name, tensor in tensors
     )
     wrong = [
         name
-        for name, tensor in own
+        for name, tensor in local
         if tensor.is_floating_point()
         and tensor.itemsize > 1
         and tensor.numel()
@@ -107,7 +107,7 @@ def from_shape(
 
     `tokenizer`: folder of the tokenizer it borrows (None: it has none). On the device "meta" it has
     sizes and takes no memory. Raises ModelError."""
-    folder = Source.of(source).folder
+    folder = ModelSource.of(source).folder
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         with torch.random.fork_rng(), torch.device(device):
@@ -197,15 +197,15 @@ def load_cut(source: str, target: LanguageModel) -> LanguageModel:
     layers = [
         type(body.layers[0])(shape, layer_idx=place) for place in range(shared, shared + count)
     ]
-    own, weight = (
+    trained, weight = (
         nn.ModuleDict({"layers": nn.ModuleList(layers), "norm": copy.deepcopy(body.norm)}),
         target.embedding,
     )
     if not weight.is_meta:
-        own.load_state_dict(_trained(source, own))
-    own.to(weight.device, weight.dtype)
+        trained.load_state_dict(_trained(source, trained))
+    trained.to(weight.device, weight.dtype)
     whole = nn.ModuleList([*body.layers[:shared], *layers])
-    body._modules = {**body._modules, "layers": whole, "norm": own["norm"]}
+    body._modules = {**body._modules, "layers": whole, "norm": trained["norm"]}
     model._modules = {**model._modules, model.base_model_prefix: body}
     return LanguageModel(
         source,
@@ -218,8 +218,8 @@ def load_cut(source: str, target: LanguageModel) -> LanguageModel:
     )
 
 
-def _trained(source: str, own: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a cut's file, which `own` takes. Raises ModelError."""
+def _trained(source: str, module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a cut's file, which `module` takes. Raises ModelError."""
     try:
         tensors = load_file(Path(source) / WEIGHTS)
     except (ValueError, OSError) as error:
@@ -227,7 +227,7 @@ def _trained(source: str, own: nn.Module) -> dict[str, Tensor]:
             f"{source}: cannot be loaded as a cut of its target: {str(error).splitlines()[0]}; "
             "fetch it again"
         ) from error
-    wanted = own.state_dict()
+    wanted = module.state_dict()
     _check_fit(
         source,
         wanted.keys() - tensors.keys(),
@@ -284,13 +284,13 @@ def load_model(
     spread its layers over so many. `weights=False`: tokenizer and sizes alone, on the meta device.
     `check=False`: who asks has settings to make before `probe.check`. Raises ModelError, one
     line."""
-    given, origin = locals(), Source.of(source)
+    arguments, origin = locals(), ModelSource.of(source)
     if ranks > 1 and (origin.is_random or origin.is_cut):
         raise ModelError(
             f"{source}: engine.parallel=tensor divides weights of files; give "
             "engine.parallel=layers"
         )
-    divided = tensor.divide(given) if ranks > 1 else None
+    divided = tensor.divide(arguments) if ranks > 1 else None
     if origin.is_random:
         model = from_shape(
             source,
@@ -307,7 +307,7 @@ def load_model(
         model = load_cut(
             source,
             load_model(
-                **given
+                **arguments
                 | {"source": base, "revision": base_revision, "weights": True, "check": False}
             ),
         )

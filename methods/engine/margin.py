@@ -22,12 +22,12 @@ def top2_margin(logits: Tensor) -> float:
     return float(first - second)
 
 
-def mass_between(probs: Tensor, one: int, other: int) -> float:
+def mass_between(probs: Tensor, first: int, second: int) -> float:
     """Probability [V] of the tokens whose ids lie strictly between two ids.
 
     A token is drawn where the distribution function F passes a random number. So two roundings of F
-    can draw `one` and `other` from the same number only if they differ by at least this much
+    can draw both ids from the same number only if they differ by at least this much
     somewhere. Logits that move by at most ε move F by at most ε / (2T): F is weighted by F(1 - F) ≤
     1/4, and the two sides move apart by at most 2ε / T."""
-    low, high = sorted((one, other))
+    low, high = sorted((first, second))
     return float(probs[low + 1 : high].double().sum())

@@ -69,7 +69,7 @@ def check(model: LanguageModel) -> None:
     """Set `model.findings`. Raises ModelError, one line, for a model that the engine would decode
     wrongly. Does nothing for a shape without weights, nor for a part of a divided model."""
     if model.divided is None and model.device.type != "meta":
-        settings = Settings(
+        settings = ProbeSettings(
             str(model.model.dtype).removeprefix("torch."),
             str(model.device),
             model.decoder,
@@ -81,7 +81,7 @@ def check(model: LanguageModel) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ProbeSettings:
     """How a model runs, as far as its numbers may depend on it: see
     `bench.config.engine.EngineOptions`; `packed`: on packed weights."""
 
@@ -93,7 +93,7 @@ class Settings:
     devices: int
 
 
-def known(fingerprint: str, settings: Settings) -> dict[str, Any] | None:
+def remembered(fingerprint: str, settings: ProbeSettings) -> dict[str, Any] | None:
     """What was found before, None where nobody looked."""
     try:
         return asdict(_noted(fingerprint, settings, _unknown))
@@ -105,7 +105,9 @@ def _unknown() -> dict[str, Any]:
     raise LookupError
 
 
-def _noted(fingerprint: str, settings: Settings, look: Callable[[], dict[str, Any]]) -> Findings:
+def _noted(
+    fingerprint: str, settings: ProbeSettings, look: Callable[[], dict[str, Any]]
+) -> Findings:
     place = (
         torch.cuda.get_device_name(settings.device)
         if settings.device.startswith("cuda")
@@ -216,9 +218,11 @@ def lengths_for(model: LanguageModel) -> tuple[int, int, int]:
 def boundaries(config: Any, name: str = "") -> set[int]:
     """The numbers of tokens at which a forward may change, of a config.json or a part of it."""
     if isinstance(config, dict):
-        return {found for key, value in config.items() for found in boundaries(value, str(key))}
+        return {
+            boundary for key, value in config.items() for boundary in boundaries(value, str(key))
+        }
     if isinstance(config, list):
-        return {found for value in config for found in boundaries(value, name)}
+        return {boundary for value in config for boundary in boundaries(value, name)}
     return {config} if type(config) is int and config > 1 and BOUNDARY.search(name) else set()
 
 
@@ -342,12 +346,14 @@ class _Trial:
         assert out.hidden is not None and out.features is not None and features is not None, (
             "asked for"
         )
-        for row, found in enumerate(whole):
+        for row, states in enumerate(whole):
             read = torch.cat([features[row, : len(prompts[row])], out.features[row]])
             self._judge(
-                off(read, torch.cat([found[index][0] for index in wanted], -1)), "hidden states"
+                off(read, torch.cat([states[index][0] for index in wanted], -1)), "hidden states"
             )
-            self._judge(off(out.hidden[row], found[-1][0, -2:]), "hidden states before the LM head")
+            self._judge(
+                off(out.hidden[row], states[-1][0, -2:]), "hidden states before the LM head"
+            )
             self._judge(
                 off(model.head(out.hidden[row]), self.want_second[row][1:3]),
                 "logits that the LM head makes of the last hidden states",

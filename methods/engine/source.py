@@ -32,8 +32,8 @@ class ModelError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A model's source, parsed once: `Source.of(text)`.
+class ModelSource:
+    """A model's source, parsed once: `ModelSource.of(text)`.
 
     text   as it is given.
     kind   folder or name on the hub; a shape with random weights; a GGUF file here, or in a
@@ -47,12 +47,12 @@ class Source:
 
     @staticmethod
     @cache
-    def of(text: str) -> Source:
+    def of(text: str) -> ModelSource:
         if text.startswith(RANDOM):
-            return Source(text, "random", text.removeprefix(RANDOM))
+            return ModelSource(text, "random", text.removeprefix(RANDOM))
         if text.startswith(PACKAGE):
-            return Source(text, "package", text.removeprefix(PACKAGE))
-        return Source(text, "gguf" if text.endswith(".gguf") else "checkpoint", text)
+            return ModelSource(text, "package", text.removeprefix(PACKAGE))
+        return ModelSource(text, "gguf" if text.endswith(".gguf") else "checkpoint", text)
 
     @property
     def is_random(self) -> bool:
@@ -113,21 +113,21 @@ def read_json(file: Path) -> dict[str, Any]:
     if file.exists() and not file.is_file():
         raise ModelError(f"{file}: no regular file")
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{file}: not JSON: {' '.join(str(error).split())}") from error
     except RecursionError:
         raise ModelError(f"{file}: not JSON: nested too deeply") from None
-    if not isinstance(found, dict):
-        raise ModelError(f"{file}: must be a JSON object, got {type(found).__name__}")
-    return found
+    if not isinstance(content, dict):
+        raise ModelError(f"{file}: must be a JSON object, got {type(content).__name__}")
+    return content
 
 
 def check_objects(source: str) -> None:
     """Raises ModelError for a checkpoint on this machine whose tokenizer or generation settings are
     not JSON."""
     for name in OBJECTS:
-        file = Source.of(source).folder / name
+        file = ModelSource.of(source).folder / name
         if file.is_file():
             status = file.stat()
             _check_object(file, status.st_mtime_ns, status.st_size)

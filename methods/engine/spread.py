@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from methods.engine.cache import SlotCache
-from methods.engine.decoder import Decoder, Place
+from methods.engine.decoder import Decoder, NodePlaces
 from methods.engine.source import ModelError
 
 STAGE = "leeway_stage"
@@ -67,15 +67,15 @@ class SpreadDecoder(Decoder):
     def __init__(self, model: Any):
         super().__init__(model)
         self._devices = [block.down.weight.device for block in self.blocks]
-        self._of: Place | None = None
-        self._carried: dict[torch.device, Place] = {}
+        self._of: NodePlaces | None = None
+        self._carried: dict[torch.device, NodePlaces] = {}
 
-    def layer(self, index: int, x: Tensor, place: Place) -> Tensor:
+    def layer(self, index: int, x: Tensor, place: NodePlaces) -> Tensor:
         device = self._devices[index]
         if self._of is not place:
             self._of, self._carried = place, {}
         if device not in self._carried:
-            self._carried[device] = Place(
+            self._carried[device] = NodePlaces(
                 place.cache,
                 place.cos.to(device),
                 place.sin.to(device),

@@ -55,7 +55,7 @@ class Divided:
 
     def forward(
         self,
-        held: LedCache,
+        cache: LedCache,
         tokens: Tensor,
         ancestors: Tensor | None,
         depth: Tensor | None,
@@ -63,14 +63,14 @@ class Divided:
     ) -> Result:
         """work(), a forward of this model's part, while the other ranks make theirs. What it raises
         ends all: they wait for what does not come."""
-        rows, slots = held.store.shape[1:3]
+        rows, slots = cache.store.shape[1:3]
         _send(
             (
                 self.number,
-                (held.number, rows, slots, held.moves, held.lengths, tokens, ancestors, depth),
+                (cache.number, rows, slots, cache.moves, cache.lengths, tokens, ancestors, depth),
             )
         )
-        held.moves = []
+        cache.moves = []
         try:
             return work()
         except BaseException as error:
@@ -106,22 +106,22 @@ def plan_of(config: Any) -> dict[str, str]:
 def follow(load: Callable[..., Any]) -> int:
     """What a process of another rank does all its life; `load` is `load_model`. Returns its exit
     status."""
-    held: dict[int, Any] = {}
+    objects: dict[int, Any] = {}
     while (message := _shared(None)) is not None:
-        gone, number, given = message
+        gone, number, content = message
         for old in gone:
-            held.pop(old, None)
-        if isinstance(given, dict):
+            objects.pop(old, None)
+        if isinstance(content, dict):
             with suppress(ModelError):  # rank 0 meets it too, and says so
-                held[number] = load(**given)
+                objects[number] = load(**content)
         else:
-            _follow_forward(held, held[number], *given)
+            _follow_forward(objects, objects[number], *content)
     _part()
     return 0
 
 
 def _follow_forward(
-    held: dict[int, Any],
+    objects: dict[int, Any],
     model: Any,
     number: int,
     rows: int,
@@ -133,17 +133,17 @@ def _follow_forward(
     """As `Divided.forward`, of another rank."""
     from methods.engine.graphs import mapped
 
-    if number not in held:
-        held[number] = model.new_cache(rows, slots)
-    own = held[number]
+    if number not in objects:
+        objects[number] = model.new_cache(rows, slots)
+    cache = objects[number]
     moves, tokens, ancestors, depth = mapped(
         [moves, *tensors], lambda tensor: tensor.to(model.device)
     )
     for before, move, argument in moves:
-        own.set_lengths(before)
-        getattr(own, move)(argument)
-    own.set_lengths(lengths)
-    model.forward(tokens, own, ancestors=ancestors, depth=depth, keep=1)
+        cache.set_lengths(before)
+        getattr(cache, move)(argument)
+    cache.set_lengths(lengths)
+    model.forward(tokens, cache, ancestors=ancestors, depth=depth, keep=1)
 
 
 @cache

@@ -16,7 +16,7 @@ from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
 
 from methods.engine import gguf
-from methods.engine.source import ModelError, Source, read_json
+from methods.engine.source import ModelError, ModelSource, read_json
 
 log = logging.getLogger(__name__)
 DEFAULT_DATE = date(2024, 7, 26)
@@ -74,13 +74,13 @@ class ControlTokens:
 
     def first(self, text: str) -> str | None:
         """The first control token whose string is in the text."""
-        found = self._pattern.search(text)
-        return None if found is None else found[0]
+        match = self._pattern.search(text)
+        return None if match is None else match[0]
 
     def broken(self, text: str) -> str:
         """The text with a zero-width space behind the first character of each control token, so
         that it is none."""
-        return self._pattern.sub(lambda found: f"{found[0][0]}\u200b{found[0][1:]}", text)
+        return self._pattern.sub(lambda match: f"{match[0][0]}\u200b{match[0][1:]}", text)
 
 
 _WORD = "(?:think|thinking|thoughts?|reasoning)"
@@ -152,10 +152,10 @@ def token_texts(
     name whose tokenizer is in the cache; `borrowed` is the folder of the tokenizer for a source
     without one. Nothing is fetched. Raises ModelError, one line, where there is no
     tokenizer.json."""
-    file = Source.of(source).folder / FILE
+    file = ModelSource.of(source).folder / FILE
     if not file.is_file() and borrowed is not None:
         file = borrowed / FILE
-    if not file.is_file() and not Source.of(source).is_gguf:
+    if not file.is_file() and not ModelSource.of(source).is_gguf:
         cached = (
             try_to_load_from_cache(source, FILE, revision=revision)
             if source.count("/") == 1
@@ -178,16 +178,16 @@ def token_texts(
 def has_chat_template(source: str, revision: str | None = None) -> bool:
     """Whether a checkpoint on this machine, or in the hub's cache, has a chat template."""
 
-    def found(name: str) -> Path:
+    def place_of(name: str) -> Path:
         cached = (
             try_to_load_from_cache(source, name, revision=revision)
             if source.count("/") == 1
             else None
         )
-        return Path(cached) if isinstance(cached, str) else Source.of(source).folder / name
+        return Path(cached) if isinstance(cached, str) else ModelSource.of(source).folder / name
 
-    config = found("tokenizer_config.json")
-    return found("chat_template.jinja").is_file() or (
+    config = place_of("tokenizer_config.json")
+    return place_of("chat_template.jinja").is_file() or (
         config.is_file() and bool(read_json(config).get("chat_template"))
     )
 
@@ -196,10 +196,12 @@ def declared_size(source: str) -> int | None:
     """The vocabulary size that a checkpoint on this machine declares, without loading it; None for
     one that has to be fetched. Raises ModelError for a GGUF file or a config.json that cannot be
     used, also for one with a number of layers that no model has."""
-    path = Source.of(source).folder / "config.json"
+    path = ModelSource.of(source).folder / "config.json"
     if not path.exists():
         return (
-            gguf.read_header(Path(source)).vocab_size if Source.of(source).kind == "gguf" else None
+            gguf.read_header(Path(source)).vocab_size
+            if ModelSource.of(source).kind == "gguf"
+            else None
         )
     config = read_json(path)
     of_text = config.get("text_config")
@@ -246,7 +248,7 @@ def shared_rows(target: Any, draft: Any) -> int | None:
 def may_share_rows(sources: Sequence[str], rows: int) -> bool:
     """Whether each of these checkpoints lies on this machine with a tokenizer without a token
     beyond `rows`."""
-    files = [Source.of(source).folder / "tokenizer.json" for source in sources]
+    files = [ModelSource.of(source).folder / "tokenizer.json" for source in sources]
     return all(
         file.is_file() and _largest_id(file, file.stat().st_mtime_ns) < rows for file in files
     )

@@ -79,8 +79,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 def sha256(file: Path) -> str:
     """The SHA-256 of a file's contents, 64 hex digits, computed once. Raises OSError."""
-    if (known := known_sha256(file)) is not None:
-        return known
+    if (remembered := known_sha256(file)) is not None:
+        return remembered
     before = _state(file)
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
@@ -107,13 +107,13 @@ def noted(name: str, measure: Callable[[], Any], read: Callable[[Any], Noted]) -
     processes, and kept where the cache can be written. What `read` refuses with ValueError,
     KeyError or TypeError is measured anew."""
     file = cache_folder() / "measured" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for locked in (False, True):  # another process may have measured meanwhile
             with suppress(OSError, ValueError, KeyError, TypeError):
                 return read(json.loads(file.read_text(encoding="utf-8"))["value"])
             with suppress(OSError):
                 if not locked:
-                    held.enter_context(_locked(file))
+                    locks.enter_context(_locked(file))
         value = measure()
         with suppress(OSError):
             _write(file, json.dumps({"name": name, "value": value}))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers.utils.hub import cached_file
 
 from methods.engine.loading import check_finite, some
-from methods.engine.source import ModelError, Source, read_json
+from methods.engine.source import ModelError, ModelSource, read_json
 
 WEIGHTS = (
     "model.safetensors",
@@ -30,7 +30,7 @@ WEIGHTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class HeadCheckpoint:
     """config: the plain content of config.json. tensors: name -> tensor, on the CPU in the file's
     type."""
 
@@ -79,7 +79,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class RandomCheckpoint(Checkpoint):
+class RandomCheckpoint(HeadCheckpoint):
     """A checkpoint that exists as a shape only: `tensors` lie on the meta device, none where there
     is but a config.json, and weights are drawn from seed 0 when a module is filled. A reduced draft
     vocabulary is the first ids of the target's. On the meta device nothing is drawn."""
@@ -101,7 +101,9 @@ class RandomCheckpoint(Checkpoint):
                 tensor.zero_()
 
 
-def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIGHTS) -> Checkpoint:
+def read(
+    source: str, revision: str | None = None, weights: Sequence[str] = WEIGHTS
+) -> HeadCheckpoint:
     """A checkpoint in a local folder or on the hub (only the files that are needed). Raises
     ModelError, one line."""
     config = find(source, "config.json", revision)
@@ -110,12 +112,12 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
             f"{source}: no config.json; give a folder or hub name of a head in its official format"
         )
     raw = read_json(config)
-    if Source.of(source).is_random:
-        return RandomCheckpoint(source, raw, _shapes(Source.of(source).folder, weights))
+    if ModelSource.of(source).is_random:
+        return RandomCheckpoint(source, raw, _shapes(ModelSource.of(source).folder, weights))
     for name in weights:
         file = find(source, name, revision)
         if file is not None:
-            return Checkpoint(source, raw, _tensors(source, file, revision))
+            return HeadCheckpoint(source, raw, _tensors(source, file, revision))
     raise ModelError(
         f"{source}: no weights; one of {', '.join(weights)} must be there: download the "
         "checkpoint or export the head again"
@@ -125,8 +127,8 @@ def read(source: str, revision: str | None = None, weights: Sequence[str] = WEIG
 def find(source: str, name: str, revision: str | None = None) -> Path | None:
     """One file of a checkpoint, downloaded if need be; None when the checkpoint has no such file.
     Raises ModelError."""
-    if Source.of(source).folder.is_dir():
-        file = Source.of(source).folder / name
+    if ModelSource.of(source).folder.is_dir():
+        file = ModelSource.of(source).folder / name
         return file if file.is_file() else None
     try:
         cached = cached_file(
@@ -169,10 +171,10 @@ def _shapes(folder: Path, weights: Sequence[str]) -> dict[str, Tensor]:
         return {}
     if file.suffix != ".safetensors":
         return dict(torch.load(file, map_location="meta", weights_only=True))
-    with safe_open(file, "pt") as found:
+    with safe_open(file, "pt") as opened:
         return {
-            name: torch.empty(found.get_slice(name).get_shape(), device="meta")
-            for name in found.keys()  # noqa: SIM118
+            name: torch.empty(opened.get_slice(name).get_shape(), device="meta")
+            for name in opened.keys()  # noqa: SIM118
         }
 
 

@@ -47,22 +47,22 @@ ROPES = ("default", *ROPE_INIT_FUNCTIONS)
 def check_values(source: str, raw: Mapping[str, Any]) -> None:
     """Raises ModelError, one line, for a value of the wrong kind or size. Null and absent keys are
     left to who reads them."""
-    given = {key: value for key, value in raw.items() if value is not None}
+    values = {key: value for key, value in raw.items() if value is not None}
     for key in COUNTS:
-        if key in given and not (type(given[key]) is int and 0 < given[key] <= MOST):
-            raise _wrong(source, key, given[key], f"must be an integer from 1 to {MOST}")
+        if key in values and not (type(values[key]) is int and 0 < values[key] <= MOST):
+            raise _wrong(source, key, values[key], f"must be an integer from 1 to {MOST}")
     for key in ("rms_norm_eps", "rope_theta"):
-        if key in given and not _is_positive(given[key]):
-            raise _wrong(source, key, given[key], "must be a number above 0")
+        if key in values and not _is_positive(values[key]):
+            raise _wrong(source, key, values[key], "must be a number above 0")
     for key in OBJECTS:
-        if not isinstance(given.get(key, {}), dict):
-            raise _wrong(source, key, given[key], "must be an object")
-    if not isinstance(given.get("layer_types", []), list):
-        raise _wrong(source, "layer_types", given["layer_types"], "must be a list")
-    activation = given.get("hidden_act", "silu")
+        if not isinstance(values.get(key, {}), dict):
+            raise _wrong(source, key, values[key], "must be an object")
+    if not isinstance(values.get("layer_types", []), list):
+        raise _wrong(source, "layer_types", values["layer_types"], "must be a list")
+    activation = values.get("hidden_act", "silu")
     if not isinstance(activation, str) or activation not in ACT2FN:
         raise _wrong(source, "hidden_act", activation, "transformers knows no such function")
-    heads, groups = given.get("num_attention_heads", 1), given.get("num_key_value_heads", 1)
+    heads, groups = values.get("num_attention_heads", 1), values.get("num_key_value_heads", 1)
     if heads % groups:
         raise _wrong(source, "num_key_value_heads", groups, f"must divide its {heads} heads")
 

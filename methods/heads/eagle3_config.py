@@ -70,13 +70,13 @@ class _Config:
     def get(self, key: str, default: Any) -> Any:
         """The value of a key that may stand in either place. Raises ModelError where they
         disagree."""
-        given = [place[key] for place in (self.nested, self.raw) if place.get(key) is not None]
-        if len(given) == 2 and given[0] != given[1]:
+        stated = [place[key] for place in (self.nested, self.raw) if place.get(key) is not None]
+        if len(stated) == 2 and stated[0] != stated[1]:
             raise ModelError(
-                f"{self.source}: config.json says {key}={given[1]!r}, and {given[0]!r} in its "
+                f"{self.source}: config.json says {key}={stated[1]!r}, and {stated[0]!r} in its "
                 "eagle_config; remove the wrong one"
             )
-        return given[0] if given else default
+        return stated[0] if stated else default
 
     def refuse(self, key: str, why: str) -> ModelError:
         value = self.nested.get(key, self.raw.get(key))
@@ -108,7 +108,7 @@ def flat(source: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key != "transformer_layer_config"} | layer
 
 
-def form_of(source: str, raw: Mapping[str, Any], target: Any, held: int | None = None) -> Form:
+def form_of(source: str, raw: Mapping[str, Any], target: Any, stored: int | None = None) -> Form:
     """The form of a head with this flat config.json, for a target with this text config. held:
     decoder layers in its weights, None where these are unknown. Raises ModelError, one line, for
     what `Eagle3Head` does not compute."""
@@ -127,7 +127,7 @@ def form_of(source: str, raw: Mapping[str, Any], target: Any, held: int | None =
             "logit_scale", "scaled logits cannot be run in a head; give another head"
         )
     features = _features(config, target)
-    layers = _layers(config, held, target.num_hidden_layers)
+    layers = _layers(config, stored, target.num_hidden_layers)
     flags = {
         key: bool(config.get(key, False))
         for key in ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
@@ -181,18 +181,18 @@ def _features(config: _Config, target: Any) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _layers(config: _Config, held: int | None, target: int) -> int:
+def _layers(config: _Config, stored: int | None, target: int) -> int:
     """Decoder layers of the head. A released head (Vicuna 13B) has one, and its config.json the
     target's number."""
     said = config.raw.get("num_hidden_layers") or 1
-    if held == 1 and said == target:
+    if stored == 1 and said == target:
         return 1
-    if held not in (None, said):
+    if stored not in (None, said):
         raise config.refuse(
             "num_hidden_layers",
-            f"its weights have {held}; give the head's official checkpoint, or export it again",
+            f"its weights have {stored}; give the head's official checkpoint, or export it again",
         )
-    return 1 if held is None and said == target else int(said)
+    return 1 if stored is None and said == target else int(said)
 
 
 def _window(config: _Config, layers: int) -> int | None:

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 
 from methods.engine.cache import SlotCache
-from methods.engine.decoder import Block, Norm, Place, Rotary, fold, pack, positions_of
+from methods.engine.decoder import DecoderLayer, NodePlaces, Norm, Rotary, fold, pack, positions_of
 from methods.engine.families import obstacle
 from methods.engine.fingerprints import fingerprint
 from methods.engine.graphs import Graphs
 from methods.engine.language_model import LanguageModel
 from methods.engine.products import Products
 from methods.engine.source import ModelError
-from methods.heads.checkpoint import Checkpoint, read
+from methods.heads.checkpoint import HeadCheckpoint, read
 from methods.heads.config_check import FAULTS, check_rope, check_values, not_computed
 from methods.heads.eagle import (
     FEATURES,
@@ -42,8 +42,8 @@ class Head:
     logits  hidden states [..., h] -> float32 logits [..., Vd] over the head's vocabulary.
     to_target  [Vd] int64 target id of each draft id, None where the vocabularies are the same.
     features  HF hidden_states indices of the target that it reads.
-    lean    its layers run as `Block`s of the lean decoder, as its target's do, and not through its
-            modules.
+    lean    its layers run as `DecoderLayer`s of the lean decoder, as its target's do, and not
+            through its modules.
     graphs  what records its forwards, as its target's.
     products  its packed weights, with those of its target.
     """
@@ -63,19 +63,19 @@ class Head:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy makes a block for weights of its own."""
-        own = {
+        state = {
             name: value for name, value in vars(self).items() if name not in ("_blocks", "_rotary")
         }
-        return own | {"products": None}
+        return state | {"products": None}
 
     @cached_property
-    def _blocks(self) -> list[tuple[Norm | None, Block]]:
+    def _blocks(self) -> list[tuple[Norm | None, DecoderLayer]]:
         """Its layers with the norms in front of them; the first has normalised its input itself."""
         model, config = self.model, self.model.config
         return [
             (
                 Norm(layer.input_layernorm.weight, config.rms_norm_eps) if index else None,
-                Block(
+                DecoderLayer(
                     layer.self_attn,
                     layer.mlp,
                     layer.post_attention_layernorm,
@@ -112,7 +112,7 @@ class Head:
             return out
         x, stream = (part.flatten(0, 1) for part in self.model.layer_input(embeddings, hidden))
         first = self._blocks[0][1]
-        place = Place(
+        place = NodePlaces(
             cache, *self._rotary.at(positions, cache.slots), fold(mask, first.heads // first.groups)
         )
         for norm, block in self._blocks:
@@ -171,10 +171,10 @@ def load_eagle3(
     if raw.get("draft_vocab_size") in (None, raw.get("vocab_size")):
         checkpoint.tensors.pop("d2t", None)  # it maps onto itself; the official loader drops it too
         checkpoint.tensors.pop("t2d", None)
-    own = "embed_tokens.weight" in checkpoint.tensors
+    has_embedding = "embed_tokens.weight" in checkpoint.tensors
     target_size = raw.get("target_hidden_size") or raw.get("hidden_size")
     _check_target(source, target, target_size, raw)
-    if target_size != raw.get("hidden_size") and not own:
+    if target_size != raw.get("hidden_size") and not has_embedding:
         raise ModelError(
             f"{source}: its hidden size {raw.get('hidden_size')} is not the target's "
             f"{target_size}, so it needs an embedding of its own, and embed_tokens.weight is "
@@ -196,7 +196,7 @@ def load_eagle3(
         form,
         target_size=target_size,
         draft_vocab=raw.get("draft_vocab_size"),
-        own_embedding=own,
+        own_embedding=has_embedding,
         attention_bias="midlayer.self_attn.q_proj.bias" in checkpoint.tensors,
     )
     _fill(module, checkpoint, dtype, device)
@@ -216,7 +216,7 @@ def load_eagle3(
     )
 
 
-def _official(checkpoint: Checkpoint) -> Checkpoint:
+def _official(checkpoint: HeadCheckpoint) -> HeadCheckpoint:
     """An EAGLE-3 checkpoint in the official layout: its config flat, its first layer `midlayer`,
     `t2d` beside `d2t`. speculators and some exporters name the first layer `layers.0`, put `model.`
     in front or leave `t2d` out."""
@@ -302,7 +302,7 @@ def _is_lean(target: LanguageModel, config: LlamaConfig) -> bool:
     return asked and config.hidden_act == "silu"
 
 
-def _target_rows(checkpoint: Checkpoint, target: LanguageModel) -> Tensor:
+def _target_rows(checkpoint: HeadCheckpoint, target: LanguageModel) -> Tensor:
     """[Vd, H] the rows of the target's LM head for the draft vocabulary of an EAGLE-3
     checkpoint."""
     weight = target.head_weight
@@ -316,7 +316,7 @@ def _target_rows(checkpoint: Checkpoint, target: LanguageModel) -> Tensor:
     return weight[ids]
 
 
-def _config(checkpoint: Checkpoint, attention: str, **changes: int) -> LlamaConfig:
+def _config(checkpoint: HeadCheckpoint, attention: str, **changes: int) -> LlamaConfig:
     """The layer's configuration; a head dimension that the file does not give is read off the
     tensors."""
     raw, source = checkpoint.config, checkpoint.source
@@ -359,7 +359,7 @@ def _check_vocabulary(source: str, to_target: Tensor, t2d: Tensor) -> None:
         )
 
 
-def _fill(module: HeadModule, checkpoint: Checkpoint, dtype: str, device: str) -> None:
+def _fill(module: HeadModule, checkpoint: HeadCheckpoint, dtype: str, device: str) -> None:
     """Put the tensors in, all of them and no others, and make the head ready to run."""
     checkpoint.fill(module)
     module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)

@@ -22,7 +22,7 @@ from methods.engine.decoder import Product, pack
 from methods.engine.fingerprints import fingerprint
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
-from methods.heads.checkpoint import WEIGHTS, Checkpoint, read
+from methods.heads.checkpoint import WEIGHTS, HeadCheckpoint, read
 
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", *WEIGHTS)
 """The files that are tried, in this order."""
@@ -121,7 +121,7 @@ def load_medusa(
     return Medusa(source, module, fingerprint(source, revision))
 
 
-def _module(checkpoint: Checkpoint, size: int, vocab: int) -> MedusaHeads:
+def _module(checkpoint: HeadCheckpoint, size: int, vocab: int) -> MedusaHeads:
     """Heads of the shape that the tensors have; without any (a shape alone, for random weights) of
     the shape that config.json and the target's `size` and `vocab` give."""
     if not checkpoint.tensors:
@@ -146,7 +146,7 @@ def _module(checkpoint: Checkpoint, size: int, vocab: int) -> MedusaHeads:
     )
 
 
-def heads_alone(checkpoint: Checkpoint) -> Checkpoint:
+def heads_alone(checkpoint: HeadCheckpoint) -> HeadCheckpoint:
     """The checkpoint without the backbone that Medusa-2 stores with the heads."""
     heads = {
         name.removeprefix(WITH_BACKBONE): tensor

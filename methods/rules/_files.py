@@ -43,12 +43,12 @@ def read_json(model: type[File], path: Path, content: str) -> File:
 
 
 def check_model(
-    option: str, command: str, role: str, source: str | None, fingerprint: str | None, given: Any
+    option: str, command: str, role: str, source: str | None, fingerprint: str | None, loaded: Any
 ) -> None:
     """Refuse the file `option` that `command` made with another model than that in its role. Raises
     ValueError, one line."""
-    if given is None or given.fingerprint != fingerprint:
-        has = "none" if given is None else f"{given.source} ({given.fingerprint})"
+    if loaded is None or loaded.fingerprint != fingerprint:
+        has = "none" if loaded is None else f"{loaded.source} ({loaded.fingerprint})"
         raise ValueError(
             f"{option}: made with the {role} {source} ({fingerprint}), and the {role} here is "
             f"{has}; run `python -m {command}` for this pair"

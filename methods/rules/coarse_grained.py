@@ -103,14 +103,17 @@ class Groups:
                     raise ValueError(f"group {number} names token {token} twice; give each id once")
                 memberships[token].append(number)
         count = len(groups)
-        for own in memberships:
-            if not own:
-                own.append(count)
+        for numbers in memberships:
+            if not numbers:
+                numbers.append(count)
                 count += 1
         width = max(map(len, memberships))
-        of = torch.tensor([own + [0] * (width - len(own)) for own in memberships], device=device)
+        of = torch.tensor(
+            [numbers + [0] * (width - len(numbers)) for numbers in memberships], device=device
+        )
         member = torch.tensor(
-            [[True] * len(own) + [False] * (width - len(own)) for own in memberships], device=device
+            [[True] * len(numbers) + [False] * (width - len(numbers)) for numbers in memberships],
+            device=device,
         )
         return cls(of, member, count)
 
@@ -198,11 +201,11 @@ class CoarseGrained(Rule):
         bound = self.model_copy()
         if self.groups is None:
             weight = target.embedding
-            known = _KNOWN.setdefault(target.model, {})
+            by_settings = _KNOWN.setdefault(target.model, {})
             state = weight.data_ptr(), weight._version, self.similarity, self.largest
-            if state not in known:
-                known[state] = Groups.from_embedding(weight, self.similarity, self.largest)
-            bound._groups = known[state]
+            if state not in by_settings:
+                by_settings[state] = Groups.from_embedding(weight, self.similarity, self.largest)
+            bound._groups = by_settings[state]
         else:
             bound._groups = Groups.from_file(self.groups, target.vocab_size, target.device)
         return bound

@@ -20,10 +20,10 @@ from methods.rules.base import (
 )
 
 
-def built(given: Mapping[str, Any]) -> Rule:
+def built(section: Mapping[str, Any]) -> Rule:
     """The rule `name` with the other entries as its options. Raises ValueError, one line, for one
     that is unknown, has bad options or does not decide each node from its own context."""
-    options = dict(given)
+    options = dict(section)
     name = options.pop("name", None)
     single = [
         n
@@ -43,9 +43,9 @@ def built(given: Mapping[str, Any]) -> Rule:
     raise ValueError(f"name={name} cannot be combined; give one of: {', '.join(single)}")
 
 
-def _complete(given: dict[str, Any]) -> dict[str, Any]:
-    rule = built(given)  # raises for a missing or unknown name
-    return {"name": given["name"], **rule.model_dump()}
+def _complete(section: dict[str, Any]) -> dict[str, Any]:
+    rule = built(section)  # raises for a missing or unknown name
+    return {"name": section["name"], **rule.model_dump()}
 
 
 Options = Annotated[dict[str, Any], AfterValidator(_complete)]

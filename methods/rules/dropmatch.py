@@ -201,8 +201,8 @@ def _majority(tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 def _whole(v: Verification, per_context: Tensor) -> Tensor:
     """[B, n, ...] -> [B, N, ...]; what is put in for contexts without children is never read."""
-    rows, known, *rest = per_context.shape
-    missing = v.draft.nodes - known
+    rows, contexts, *rest = per_context.shape
+    missing = v.draft.nodes - contexts
     return (
         torch.cat([per_context, per_context.new_zeros(rows, missing, *rest)], 1)
         if missing

@@ -73,7 +73,7 @@ def divergences(kinds: Sequence[str], p: Tensor, q: Tensor) -> dict[str, Tensor]
     parts = [
         [formulas[kind]() for kind in kinds] for formulas in (_formulas(*some) for some in contexts)
     ]
-    whole = (torch.cat(found).view(p.shape[:-1]) for found in zip(*parts, strict=True))
+    whole = (torch.cat(pieces).view(p.shape[:-1]) for pieces in zip(*parts, strict=True))
     return dict(zip(kinds, whole, strict=True))
 
 

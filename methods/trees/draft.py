@@ -75,7 +75,7 @@ class Draft:
     def candidates(self) -> Draft:
         """The draft without its extra nodes, as the rules see it."""
         n = self.nodes - self.extra_nodes
-        given = {
+        carried = {
             name: x[:, :n]
             for name in ("logits", "q", "hidden")
             if (x := getattr(self, name)) is not None
@@ -89,7 +89,7 @@ class Draft:
             valid=self.valid[:, :n],
             extra_nodes=0,
             sizes=None,
-            **given,
+            **carried,
         )
 
     @classmethod

@@ -40,7 +40,7 @@ class TreeShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SelectedTree:
     """The selected tree of N nodes in order of creation: parents first, siblings best first.
 
     tokens   [B, N] int64, the root's first.
@@ -141,7 +141,7 @@ class Growth:
         self.places.append(place)
         return tokens.gather(1, place), place // k
 
-    def select(self, root: Tensor) -> Selection:
+    def select(self, root: Tensor) -> SelectedTree:
         """Select the root [B, 1] and the best candidates.
 
         A child never scores above its parent and ties go to the earlier candidate, so the selection
@@ -151,7 +151,7 @@ class Growth:
         best = scores.sort(dim=1, descending=True, stable=True).indices[:, : self.shape.nodes]
         entries = best.sort(dim=1).values
         above = self._expanded(rows).gather(1, tables.maker.expand(rows, -1).gather(1, entries))
-        return Selection(
+        return SelectedTree(
             torch.cat([root, *self.tokens], 1).gather(1, entries),
             torch.searchsorted(entries, above, right=True).sub_(1),
             tables.depth.expand(rows, -1).gather(1, entries),
@@ -161,7 +161,7 @@ class Growth:
             entries,
         )
 
-    def sources(self, selection: Selection) -> Tensor:
+    def sources(self, selection: SelectedTree) -> Tensor:
         """[B, N] int64: for each node the expansion that expanded it, counted from the root's, 0; 0
         for nodes that were not expanded."""
         rows, expansions = len(selection.entries), 1 + self.shape.depth * self.shape.top_k

@@ -53,12 +53,12 @@ class StaticTree:
     def of_paths(cls, name: str, source: str, paths: Sequence[Sequence[int]]) -> StaticTree:
         """Build the tree from the paths of all draft nodes, in any order, without the root. Raises
         TreeError."""
-        given = sorted((tuple(path) for path in paths), key=lambda path: (len(path), path))
-        if not given:
+        ordered = sorted((tuple(path) for path in paths), key=lambda path: (len(path), path))
+        if not ordered:
             raise TreeError(f"{name}: no nodes; give at least one path of ranks, such as 0")
-        known: set[RankPath] = {()}
-        for path in given:
-            if path in known:
+        seen: set[RankPath] = {()}
+        for path in ordered:
+            if path in seen:
                 raise TreeError(
                     f"{name}: node {_word(path) or 'root'} is given twice; give every draft node "
                     "once"
@@ -67,12 +67,12 @@ class StaticTree:
                 raise TreeError(
                     f"{name}: node {_word(path)} has a negative rank; ranks count from 0, the best"
                 )
-            if path[:-1] not in known:
+            if path[:-1] not in seen:
                 raise TreeError(
                     f"{name}: node {_word(path)} has no parent; add node {_word(path[:-1])}"
                 )
-            known.add(path)
-        return cls(name, source, ((), *given))
+            seen.add(path)
+        return cls(name, source, ((), *ordered))
 
     @property
     def nodes(self) -> int:
@@ -166,20 +166,20 @@ TreeOption = Annotated[Path | str, BeforeValidator(_name_or_file), AfterValidato
 def parse(name: str, text: str) -> StaticTree:
     """Parse the text of a tree file. Raises TreeError."""
     try:
-        given = user_yaml.parse(text)
+        content = user_yaml.parse(text)
     except ValueError as error:
         raise TreeError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
     if (
-        not isinstance(given, dict)
-        or set(given) != {"source", "paths"}
-        or not all(map(_is_text, given.values()))
+        not isinstance(content, dict)
+        or set(content) != {"source", "paths"}
+        or not all(map(_is_text, content.values()))
     ):
         raise TreeError(
             f"{name}: give exactly the keys source (text) and paths (text, one line per depth: 0 "
             "1 0.0)"
         )
     paths = []
-    for word in given["paths"].split():
+    for word in content["paths"].split():
         ranks = word.split(".")
         if not all(rank.isascii() and rank.isdigit() for rank in ranks):
             raise TreeError(
@@ -187,7 +187,7 @@ def parse(name: str, text: str) -> StaticTree:
                 "as 0.2.1"
             )
         paths.append(tuple(map(int, ranks)))
-    return StaticTree.of_paths(name, given["source"], paths)
+    return StaticTree.of_paths(name, content["source"], paths)
 
 
 def _is_text(value: object) -> bool:

@@ -32,7 +32,7 @@ class ConversationSource:
 
 
 @dataclass(slots=True)
-class Batch:
+class PackedBatch:
     """A packed training batch.
 
     input_ids  [R, T] int64 tokens.
@@ -46,9 +46,9 @@ class Batch:
     document: Tensor
     weight: Tensor
 
-    def to(self, device: str) -> Batch:
+    def to(self, device: str) -> PackedBatch:
         """The same batch on another device."""
-        return Batch(
+        return PackedBatch(
             self.input_ids.to(device),
             self.positions.to(device),
             self.document.to(device),
@@ -109,7 +109,7 @@ class Packer:
         ids: list[int] = tokenizer.apply_chat_template(messages, return_dict=False, **options)
         return ids
 
-    def batch(self, step: int, rows: int, exercises: float = 0.0) -> Batch:
+    def batch(self, step: int, rows: int, exercises: float = 0.0) -> PackedBatch:
         """The batch of `rows` rows of one step, with a share of exercises: a pure function of the
         three."""
         shape = (rows, self.length)
@@ -133,7 +133,7 @@ class Packer:
                 weights,
             )
             used[row] += size
-        return Batch(
+        return PackedBatch(
             torch.from_numpy(ids),
             torch.from_numpy(position),
             torch.from_numpy(document),

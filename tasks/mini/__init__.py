@@ -45,15 +45,15 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 @cache
 def rows(name: str) -> Mapping[Split, list[Prompt]]:
     """The prompts of each split of a benchmark."""
-    found: dict[Any, list[Prompt]] = defaultdict(list)
+    by_split: dict[Any, list[Prompt]] = defaultdict(list)
     with gzip.open(FOLDER / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
             split = row["id"].split("-")[1]
-            found[split].append(
+            by_split[split].append(
                 Prompt(id=row["id"], turns=tuple(row["turns"]), reference=row["reference"])
             )
-    return found
+    return by_split
 
 
 class MiniTask(Task):
@@ -79,8 +79,12 @@ class MiniTask(Task):
             raise TaskError(f"{self.name}: n must be at least 1, got {n}")
         if n > ROWS:
             raise TaskError(f"{self.name}: n={n}: this benchmark has {ROWS:,} {split} prompts")
-        found = rows(self.name)[split][:n]
-        return found if self.date is None else [replace(prompt, date=self.date) for prompt in found]
+        prompts = rows(self.name)[split][:n]
+        return (
+            prompts
+            if self.date is None
+            else [replace(prompt, date=self.date) for prompt in prompts]
+        )
 
     def unscorable(self) -> str | None:
         return None if not self.runs_programs or self.own_models else scores.sandbox_fault()

@@ -73,9 +73,9 @@ def code(reference: Mapping[str, Any], texts: Sequence[str], trusted: bool = Fal
     """1 when the written function passes all tests, else 0 with the first error. Programs of models
     that are `trusted` run as plain processes with limits where they cannot be isolated. Raises
     SandboxError."""
-    from tasks.sandbox.run import Job, run_job
+    from tasks.sandbox.run import SandboxJob, run_job
 
-    job = Job(texts[0].strip(), "\n".join(reference["tests"]))
+    job = SandboxJob(texts[0].strip(), "\n".join(reference["tests"]))
     error = run_job(job, isolated=not trusted or sandbox_fault() is None)
     return Score(float(error is None), error or "passed")
 
@@ -130,8 +130,8 @@ def instruct(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
     """1 where the text after the last lead-in is the answer, exact in case and separator but for a
     closing remark."""
     line = " ".join(texts[0].rpartition(":")[2].split()) if texts else ""
-    found = line.removesuffix(next((closer for closer in _CLOSERS if line.endswith(closer)), ""))
-    return Score(float(found == reference["answer"]), found or None)
+    answer = line.removesuffix(next((closer for closer in _CLOSERS if line.endswith(closer)), ""))
+    return Score(float(answer == reference["answer"]), answer or None)
 
 
 # --- mini_sum

@@ -70,7 +70,7 @@ def described(error: BaseException, file: str, source: str) -> tuple[str, str]:
     return text, " ".join(line.split())[:LONGEST_ERROR]
 
 
-class Server:  # in the program's process: does what the checker asks for
+class ProgramServer:  # in the program's process: does what the checker asks for
     def __init__(self) -> None:
         self.names, self.source, self._objects = {"__name__": "__main__"}, "", list[Any]()
         self._requests: dict[str, Any] = {
@@ -80,15 +80,19 @@ class Server:  # in the program's process: does what the checker asks for
             "items": list,
             "get": getattr,
             "set": setattr,
-            "call": lambda function, given, named: function(*given, **named),
+            "call": lambda function, arguments, named: function(*arguments, **named),
         }
 
     def answer(self, kind: str, operands: list[Any]) -> dict[str, Any]:
         try:
-            given = [wire.decode(one, self._referred) for one in operands]
-            return {"value": wire.encode(self._requests[kind](*given), self._reference)}
+            arguments = [wire.decode(operand, self._referred) for operand in operands]
+            return {"value": wire.encode(self._requests[kind](*arguments), self._reference)}
         except BaseException as error:
-            base = next(one.__name__ for one in type(error).__mro__ if one in wire.TYPES.values())
+            base = next(
+                ancestor.__name__
+                for ancestor in type(error).__mro__
+                if ancestor in wire.TYPES.values()
+            )
             return {"error": base, "described": described(error, PROGRAM, self.source)}
 
     def define(self, prelude: str, source: str) -> None:
@@ -99,10 +103,10 @@ class Server:  # in the program's process: does what the checker asks for
     def defined(self, wanted: list[str]) -> dict[str, Any]:
         return {name: self.names[name] for name in wanted if name in self.names}
 
-    def script(self, source: str, given: str) -> str:
-        """Run another program with `given` as its standard input; what it prints."""
+    def script(self, source: str, typed: str) -> str:
+        """Run another program with `typed` as its standard input; what it prints."""
         self.source, shown = source, io.StringIO()
-        sys.stdin = io.TextIOWrapper(io.BytesIO(given.encode()))
+        sys.stdin = io.TextIOWrapper(io.BytesIO(typed.encode()))
         with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
             exec(compile(source, PROGRAM, "exec"), {"__name__": "__main__"})
         return shown.getvalue()
@@ -130,7 +134,7 @@ class Program:
 
     def ask(self, kind: str, *operands: Any) -> Any:
         """The answer to a request. Raises what the program raises; NoAnswer."""
-        sent = [wire.encode(one, self._reference) for one in operands]
+        sent = [wire.encode(operand, self._reference) for operand in operands]
         try:
             self._channel.send([kind, sent])
             answer = self._channel.receive()
@@ -187,8 +191,8 @@ class Remote:
         object.__setattr__(self, "_program", program)
         object.__setattr__(self, "_number", number)
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        return self._program.ask("call", self, list(given), named)
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._program.ask("call", self, list(arguments), named)
 
     def __getattr__(self, name: str) -> Any:
         return self._program.ask("get", self, name)
@@ -205,7 +209,10 @@ def verdict(program: Program, job: dict[str, Any]) -> tuple[str, str | None]:
     with the error in one line, or what a NoAnswer says."""
     tests, names = (
         job["tests"],
-        {"__name__": "__main__", "run_script": lambda *given: program.ask("script", *given)},
+        {
+            "__name__": "__main__",
+            "run_script": lambda *arguments: program.ask("script", *arguments),
+        },
     )
     state, error = "passed", None
     try:
@@ -222,16 +229,16 @@ def verdict(program: Program, job: dict[str, Any]) -> tuple[str, str | None]:
 
 
 def _borrowed(
-    program: Program, tests: str, known: set[str], entry_point: str | None
+    program: Program, tests: str, defined: set[str], entry_point: str | None
 ) -> dict[str, Any]:
     """What the tests use and neither the prelude nor Python has: libraries, and names of the
     program. A built-in name is the program's only as the entry point: none replaces what
     compares."""
-    used, entry = _names(compile(tests, TESTS, "exec")) - known, {entry_point} - {None}
+    used, entry = _names(compile(tests, TESTS, "exec")) - defined, {entry_point} - {None}
     libraries = {name: importlib.import_module(name) for name in used & LIBRARIES}
     wanted = (used - LIBRARIES - {"__builtins__", *dir(__builtins__)}) | entry
-    found = program.ask("names", sorted(wanted))
-    return libraries | {name: found[name] for name in wanted & found.keys()}
+    provided = program.ask("names", sorted(wanted))
+    return libraries | {name: provided[name] for name in wanted & provided.keys()}
 
 
 def _names(code: CodeType) -> set[str]:
@@ -248,11 +255,11 @@ def _exception(answer: dict[str, Any]) -> Any:
     return error
 
 
-def main(role: str, given: str, read: str, write: str, told: str = "") -> None:
-    """`given`: limits by the kernel's names, and whether root becomes nobody, for no limit on
+def main(role: str, settings: str, read: str, write: str, told: str = "") -> None:
+    """`settings`: limits by the kernel's names, and whether root becomes nobody, for no limit on
     processes holds for root; `read` and `write`: descriptors of the channel; `told`: that of the
     verdict. The checker's input is the job."""
-    config, channel = json.loads(given), wire.Channel(read, write)
+    config, channel = json.loads(settings), wire.Channel(read, write)
     for name, most in config["limits"].items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
     if config["drop_root"]:
@@ -262,7 +269,7 @@ def main(role: str, given: str, read: str, write: str, told: str = "") -> None:
     os.dup2(1, 2)  # until here it was the harness' file of complaints
     del sys.path[0]
     if role == "program":
-        server = Server()
+        server = ProgramServer()
         channel.send("ready")
         while True:
             channel.send(server.answer(*channel.receive()))

@@ -37,7 +37,7 @@ class SandboxError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SandboxJob:
     """What is run: a model's program after a prelude, and tests that reach their last line when all
     is right. They use names of the prelude and then of the program; `entry_point` is the program's
     even where the prelude has it."""
@@ -49,7 +49,7 @@ class Job:
 
 
 def run_job(
-    job: Job, *, timeout_s: float = 5.0, memory_mb: int = 512, isolated: bool = True
+    job: SandboxJob, *, timeout_s: float = 5.0, memory_mb: int = 512, isolated: bool = True
 ) -> str | None:
     """Run a program and its tests, each with `memory_mb` MiB of address space and, once both
     processes are ready, at most `timeout_s` seconds together. None where both reached their last
@@ -68,12 +68,12 @@ def bubblewrap_fault() -> str | None:
     if shutil.which("bwrap") is None:
         return "there is no `bwrap` on the PATH; install bubblewrap (apt install bubblewrap)"
     try:
-        return _run(Job("import math"), timeout_s=START_S, memory_mb=512, isolated=True)
+        return _run(SandboxJob("import math"), timeout_s=START_S, memory_mb=512, isolated=True)
     except SandboxError as error:
         return str(error)
 
 
-def _run(job: Job, timeout_s: float, memory_mb: int, isolated: bool) -> str | None:
+def _run(job: SandboxJob, timeout_s: float, memory_mb: int, isolated: bool) -> str | None:
     nonce, before = secrets.token_hex(16), _killed_for_memory()
     limits = {
         "AS": memory_mb << 20,
@@ -111,7 +111,8 @@ def _run(job: Job, timeout_s: float, memory_mb: int, isolated: bool) -> str | No
         None
         if state == "passed"
         else "".join(
-            one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+            character if character.isprintable() else character.encode("unicode_escape").decode()
+            for character in text
         )[:LONGEST_ERROR]
     )
 
@@ -129,7 +130,7 @@ def _start(
         os.lseek(descriptor, 0, os.SEEK_SET)
         return descriptor
 
-    def process(role: str, given: int, *ends: int) -> subprocess.Popen[bytes]:
+    def process(role: str, stdin: int, *ends: int) -> subprocess.Popen[bytes]:
         command = [
             os.path.realpath(sys.executable),
             "-I",
@@ -149,7 +150,7 @@ def _start(
             pass_fds=passed,
             cwd="/",
             env={},
-            stdin=given,
+            stdin=stdin,
             stdout=subprocess.DEVNULL,
             stderr=complaints,
             start_new_session=True,

@@ -26,15 +26,17 @@ class Scorer(BaseModel, ABC):
 
     @model_validator(mode="before")
     @classmethod
-    def _knows(cls, given: Any) -> Any:
-        known = cls.model_fields
-        if isinstance(given, Mapping) and (unknown := [key for key in given if key not in known]):
+    def _knows(cls, options: Any) -> Any:
+        fields = cls.model_fields
+        if isinstance(options, Mapping) and (
+            unknown := [key for key in options if key not in fields]
+        ):
             named = ", ".join(f"task.scorer.{key}" for key in unknown)
             raise ValueError(
-                f"{named}: unknown; task.scorer.name={given.get('name')} takes "
-                f"{', '.join(key for key in known if key != 'name') or 'no options'}"
+                f"{named}: unknown; task.scorer.name={options.get('name')} takes "
+                f"{', '.join(key for key in fields if key != 'name') or 'no options'}"
             )
-        return given
+        return options
 
     @property
     @abstractmethod

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from tasks.base import Score
-from tasks.sandbox.run import Job, bubblewrap_fault, run_job
+from tasks.sandbox.run import SandboxJob, bubblewrap_fault, run_job
 from tasks.scorers.base import Scorer
 from tasks.scorers.extract import longest_program
 
@@ -54,7 +54,7 @@ class Programs(Scorer):
     def unscorable(self) -> str | None:
         return bubblewrap_fault()
 
-    def run(self, job: Job) -> str | None:
+    def run(self, job: SandboxJob) -> str | None:
         """None where a program passes its tests, else why not. Raises SandboxError if the machine
         failed."""
         return run_job(job, timeout_s=self.timeout_s, memory_mb=self.memory_mb)
@@ -79,10 +79,12 @@ class Code(Programs):
                 0.0, f"no program can be extracted from the answer: {type(error).__name__}"
             )
         # HumanEval's tests may use other functions that the prompt defines (HumanEval/50).
-        given = f"{prompt}    pass\n" if prompt is not None else ""
+        prelude = f"{prompt}    pass\n" if prompt is not None else ""
         # Both the function and the tests may use the imports of the set-up.
         tested = entry_point or _only_called(_text(reference["test"]))
-        job = Job(f"{written}\n{_text(reference.get('setup'))}", tests(reference), given, tested)
+        job = SandboxJob(
+            f"{written}\n{_text(reference.get('setup'))}", tests(reference), prelude, tested
+        )
         fault = self.run(job)
         return Score(float(fault is None), fault or "passed")
 

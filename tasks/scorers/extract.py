@@ -35,16 +35,16 @@ class _Search:
 
     def run(self) -> tuple[int, int]:
         """First and last line of the program."""
-        best, found = 0, (0, 0)
+        best, span = 0, (0, 0)
         for first in range(len(self.lines)):
             last = len(self.lines) - 1
             while last > first and self._size(first, last) > best and self._left > 0:
                 before = self._last_before(first, last)
                 if before is None:
-                    best, found = self._size(first, last), (first, self._earliest(first, last))
+                    best, span = self._size(first, last), (first, self._earliest(first, last))
                     break
                 last = before
-        return found
+        return span
 
     def _size(self, first: int, last: int) -> int:
         return self._filled[last + 1] - self._filled[first]

@@ -68,12 +68,12 @@ class Harness(Scorer):
     def _filters(self) -> dict[str, Steps]:
         """Name -> filter, those of lm-eval and of `filters`. Raises TaskError if `filter` is not
         among them."""
-        known = {**rules(self.rules)["filters"], **self.filters}
-        if self.filter not in known:
+        filters = {**rules(self.rules)["filters"], **self.filters}
+        if self.filter not in filters:
             raise TaskError(
-                f"task.scorer.filter={self.filter}: unknown; there are {', '.join(known)}"
+                f"task.scorer.filter={self.filter}: unknown; there are {', '.join(filters)}"
             )
-        return known
+        return filters
 
 
 def extract(steps: Sequence[Mapping[str, Any]], text: str, doc: Mapping[str, Any]) -> str:
@@ -97,13 +97,13 @@ def exact_match(answer: str, target: str, options: Mapping[str, Any]) -> float:
 @cache
 def own_comparison(name: str) -> Callable[[dict[str, Any], list[str]], Mapping[str, float]]:
     """`process_results` of one of lm-eval's tasks. Raises TaskError where it has none."""
-    given = task_file(name, "task.scorer.rules=").get("process_results")
-    if given is None:
+    named = task_file(name, "task.scorer.rules=").get("process_results")
+    if named is None:
         raise TaskError(
             f"task.scorer.rules={name}: its task compares by filters; give task.scorer.filter=, "
             f"one of {', '.join(rules(name)['filters'])}"
         )
-    file, _, function = str(given).rpartition(".")
+    file, _, function = str(named).rpartition(".")
     compare: Callable[[dict[str, Any], list[str]], Mapping[str, float]] = run_path(f"{file}.py")[
         function
     ]

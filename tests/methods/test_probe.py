@@ -10,7 +10,7 @@ import pytest
 
 from methods import registry
 from methods.engine import probe
-from methods.engine.attention import Layout
+from methods.engine.attention import NodeLayout
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from methods.method import build_method
@@ -39,9 +39,9 @@ def test_a_forward_that_is_not_transformers_is_refused(
 ) -> None:
     """The engine is broken in one place after another."""
     model = random_model(config_of("gemma2"))
-    right, commit = Layout.of.__func__, probe._Trial._begin  # type: ignore[attr-defined]
+    right, commit = NodeLayout.of.__func__, probe._Trial._begin  # type: ignore[attr-defined]
 
-    def broken(cls: type[Layout], *args: Any, **kwargs: Any) -> Layout:
+    def broken(cls: type[NodeLayout], *args: Any, **kwargs: Any) -> NodeLayout:
         layout = right(cls, *args, **kwargs)
         if fault == "positions":
             layout.positions = layout.positions + (layout.positions > 20)
@@ -55,7 +55,7 @@ def test_a_forward_that_is_not_transformers_is_refused(
             monkeypatch.setattr(type(cache), "commit", lambda cache, counts: cache.advance(3))
         return cache
 
-    monkeypatch.setattr(Layout, "of", classmethod(broken))
+    monkeypatch.setattr(NodeLayout, "of", classmethod(broken))
     monkeypatch.setattr(probe._Trial, "_begin", begin)
     with pytest.raises(
         ModelError, match=r"not those of transformers' own forward: .*% off; give engine=vllm"

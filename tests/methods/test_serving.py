@@ -13,7 +13,7 @@ from methods.decode import Limits, Request, count_cycle, emit, generate
 from methods.drafters.lookup import PromptLookup, lookup
 from methods.method import build_method
 from methods.sampling import Sampling
-from methods.serving import Rows, Served, Setting, Verifier
+from methods.serving import Rows, Served, ServedSetting, Verifier
 from tests.helpers.tiny_models import language_model, prompts
 
 K, NEW = 4, 24
@@ -77,18 +77,18 @@ class Engine:
         ]
 
 
-def settings(sampling: Sampling) -> dict[str, Setting]:
+def settings(sampling: Sampling) -> dict[str, ServedSetting]:
     target = language_model()
     greedy_only = () if sampling.greedy else ("asd",)
     return {
-        name: Setting(rule_of(name, **options).bind(target, None), sampling)
+        name: ServedSetting(rule_of(name, **options).bind(target, None), sampling)
         for name, options in RULES.items()
         if name not in greedy_only
     }
 
 
 def served_together(
-    all_settings: list[Setting], requests: list[Request]
+    all_settings: list[ServedSetting], requests: list[Request]
 ) -> tuple[Verifier, dict[str, list[int]]]:
     """Every request once with each setting, three joining at each step."""
     verifier = Verifier(K, 0, torch.device("cpu"))
@@ -128,7 +128,7 @@ def test_a_mixed_batch_gives_the_tokens_of_the_loop(temperature: float) -> None:
 def test_outcomes_are_those_of_the_loop() -> None:
     sampling = Sampling(1.0)
     setting, request = (
-        Setting(rule_of("mars", theta=0.5), sampling),
+        ServedSetting(rule_of("mars", theta=0.5), sampling),
         Request(prompts(1)[0], "0/counts"),
     )
     verifier, answers = served_together([setting], [request])
@@ -146,7 +146,7 @@ def test_rows_without_a_rule_and_drawn_drafts() -> None:
     """A row of the engine's own gets 0; a drawn draft is accepted where q is p, whatever u is."""
     verifier, setting = (
         Verifier(2, 2, torch.device("cpu")),
-        Setting(rule_of("lossless"), Sampling(0.5)),
+        ServedSetting(rule_of("lossless"), Sampling(0.5)),
     )
     one = verifier.request("0/drawn", setting, [1, 2])
     logits = torch.randn(1 + 3 + 1, 8, generator=torch.Generator().manual_seed(0))
@@ -164,7 +164,7 @@ def test_rows_without_a_rule_and_drawn_drafts() -> None:
 def test_a_token_below_zero_ends_a_draft() -> None:
     verifier, setting = (
         Verifier(2, 0, torch.device("cpu")),
-        Setting(rule_of("random", rate=1.0), Sampling(1.0)),
+        ServedSetting(rule_of("random", rate=1.0), Sampling(1.0)),
     )
     one = verifier.request("0/invalid", setting, [1])
     verifier.step([one], Rows(torch.zeros(1, 8), torch.tensor([-1]), [0], [0]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tasks import registry
 from tasks.base import Prompt
 from tasks.mini import BENCHMARKS
-from tasks.prompts import Prompts, PromptsOptions, _Row
+from tasks.prompts import Prompts, PromptsOptions, _PromptRow
 
 text = st.text(min_size=1, max_size=20)
 talk = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), text), max_size=6)
@@ -66,7 +66,9 @@ def test_no_message_is_lost_or_moved(system, history, asked):
         + history
         + [("user", content) for content in asked]
     )
-    row = _Row(id="x", messages=[{"role": role, "content": content} for role, content in said])
+    row = _PromptRow(
+        id="x", messages=[{"role": role, "content": content} for role, content in said]
+    )
     prompt = row.as_prompt("refuse", None)
     again = [("system", prompt.system)] * (prompt.system is not None)
     again += [*prompt.prefix, *(("user", turn) for turn in prompt.turns)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks.sandbox import run as sandbox
-from tasks.sandbox.run import Job, SandboxError, run_job
+from tasks.sandbox.run import SandboxError, SandboxJob, run_job
 
 NEEDS_BUBBLEWRAP = pytest.mark.skipif(
     sandbox.bubblewrap_fault() is not None,
@@ -78,7 +78,9 @@ def _state(process: int) -> str:
 )
 def test_how_a_program_ends(isolated, source, error):
     assert (
-        run_job(Job(source), timeout_s=1.0 if "while" in source else 600.0, isolated=isolated)
+        run_job(
+            SandboxJob(source), timeout_s=1.0 if "while" in source else 600.0, isolated=isolated
+        )
         == error
     )
 
@@ -88,7 +90,9 @@ def test_the_environment_is_out_of_sight(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "s3cret")
     assert (
         run_job(
-            Job("import os\nassert 's3cret' not in str(os.environ) and not os.path.exists('/proc')")
+            SandboxJob(
+                "import os\nassert 's3cret' not in str(os.environ) and not os.path.exists('/proc')"
+            )
         )
         is None
     )
@@ -98,7 +102,7 @@ def test_the_environment_is_out_of_sight(monkeypatch):
 def test_no_process_outlives_its_run(alive, isolated):
     before = alive()
     stays = "import os, signal\nos.close(0)\nsignal.signal(15, signal.SIG_IGN)\nwhile True: pass"
-    assert run_job(Job(stays), timeout_s=0.5, isolated=isolated) == "no end after 0.5 s"
+    assert run_job(SandboxJob(stays), timeout_s=0.5, isolated=isolated) == "no end after 0.5 s"
     assert alive() == before
 
 
@@ -108,7 +112,7 @@ def test_a_program_dies_with_the_harness():
     code = (
         "from tasks.sandbox import run\ntold, n = run._told, []\ndef _told(*given):\n    "
         "n.append(1)\n    if len(n) == 2: print('runs', flush=True)\n    return told(*given)\n"
-        "run._told = _told\nrun._run(run.Job('import os\\nos.setsid()\\nwhile True: pass'), "
+        "run._told = _told\nrun._run(run.SandboxJob('import os\\nos.setsid()\\nwhile True: pass'), "
         "60.0, 512, True)"
     )
     with subprocess.Popen(
@@ -147,8 +151,8 @@ def test_there_is_no_score_without_bubblewrap(without):
     with pytest.raises(
         SandboxError, match=r"^programs cannot be run: there is no `bwrap` on the PATH; install"
     ):
-        run_job(Job("pass"))
-    assert run_job(Job("pass"), isolated=False) is None
+        run_job(SandboxJob("pass"))
+    assert run_job(SandboxJob("pass"), isolated=False) is None
 
 
 def test_a_bubblewrap_without_rights_says_so(without):
@@ -157,4 +161,4 @@ def test_a_bubblewrap_without_rights_says_so(without):
         SandboxError,
         match=r"^programs cannot be run: bwrap: No permissions to create new namespace$",
     ):
-        run_job(Job("pass"))
+        run_job(SandboxJob("pass"))

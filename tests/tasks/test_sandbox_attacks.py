@@ -9,7 +9,7 @@ import pytest
 
 from tasks.base import TaskError
 from tasks.sandbox import run as sandbox
-from tasks.sandbox.run import LONGEST_ERROR, Job, SandboxError, run_job
+from tasks.sandbox.run import LONGEST_ERROR, SandboxError, SandboxJob, run_job
 from tests.helpers.attacks import ATTACKS, EVERY_CALL, NOTHING, NUMBER, UNGUESSED, attempt, prey
 
 pytestmark = pytest.mark.skipif(
@@ -44,7 +44,7 @@ def test_every_attack_is_stopped(attack, aims):
 
 
 def test_every_system_call_of_the_table_is_refused():
-    assert run_job(Job(EVERY_CALL)) is None
+    assert run_job(SandboxJob(EVERY_CALL)) is None
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_every_system_call_of_the_table_is_refused():
     ],
 )
 def test_right_programs_pass_the_tests_that_the_attacks_do_not(program, tests):
-    assert run_job(Job(program, tests)) is None
+    assert run_job(SandboxJob(program, tests)) is None
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_right_programs_pass_the_tests_that_the_attacks_do_not(program, tests):
     ],
 )
 def test_tests_see_plain_values(program, tests):
-    assert run_job(Job(program, tests)) is None
+    assert run_job(SandboxJob(program, tests)) is None
 
 
 LENT = "gone = globals().pop('f')\ndef {name}(*given): return {value}"
@@ -142,12 +142,12 @@ ENTRY = {"prelude": "def f(x):\n    pass", "entry_point": "f"}
 )
 @pytest.mark.parametrize("program", [LENT, "f = None\n" + LENT, LENT + "\n{name} = {name}"])
 def test_no_program_lends_the_tests_a_builtin(program, name, value, tests):
-    job = Job(program.replace("{name}", name).replace("{value}", value), tests, **ENTRY)
+    job = SandboxJob(program.replace("{name}", name).replace("{value}", value), tests, **ENTRY)
     assert run_job(job) is not None
 
 
 def test_a_builtin_name_is_the_programs_where_it_is_the_entry_point():
-    job = Job("def sum(a, b): return a * b", "assert sum(2, 4) == 8", entry_point="sum")
+    job = SandboxJob("def sum(a, b): return a * b", "assert sum(2, 4) == 8", entry_point="sum")
     assert run_job(job) is None
 
 
@@ -155,12 +155,13 @@ def test_what_the_prelude_defines_is_the_testers():
     """HumanEval/50 tests with a function of its prompt: the program's own of that name is not
     asked."""
     prelude = "def twice(x): return 2 * x\ndef f(x): pass"
-    job = Job(
+    job = SandboxJob(
         "def twice(x): return 0\ndef f(x): return 0", "assert f(twice(3)) == 12", prelude, "f"
     )
     assert run_job(job) is not None
     assert (
-        run_job(Job("def f(x): return twice(x)", "assert f(twice(3)) == 12", prelude, "f")) is None
+        run_job(SandboxJob("def f(x): return twice(x)", "assert f(twice(3)) == 12", prelude, "f"))
+        is None
     )
 
 
@@ -168,7 +169,7 @@ def test_tests_that_two_processes_cannot_run_are_no_verdict():
     with pytest.raises(
         TaskError, match="cannot be run apart from the program: a value of type function cannot"
     ):
-        run_job(Job("def f(x): return x", "try: f(lambda: 1)\nexcept: pass"))
+        run_job(SandboxJob("def f(x): return x", "try: f(lambda: 1)\nexcept: pass"))
 
 
 def test_a_fault_of_the_machine_is_no_verdict(monkeypatch):
@@ -177,4 +178,4 @@ def test_a_fault_of_the_machine_is_no_verdict(monkeypatch):
 
     monkeypatch.setattr(os, "memfd_create", fail)
     with pytest.raises(SandboxError, match=r"no process can be started: .*No space left on device"):
-        run_job(Job("pass"))
+        run_job(SandboxJob("pass"))

@@ -27,7 +27,7 @@ from tasks.scorers.harness import Harness
 from tasks.scorers.ifeval import IFEval
 from tasks.scorers.livecodebench import LiveCodeBench, read_tests
 from tasks.scorers.rouge import RougeL
-from tasks.sources import DATA, Source
+from tasks.sources import DATA, RowSource
 from tests.helpers.rehearsal.rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
 
 ROOT = Path(__file__).parents[2]
@@ -191,7 +191,7 @@ def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
     plain = [row for row in published("ifeval/input_data.jsonl.gz") if not counts_sentences(row)][
         :240
     ]
-    read = {row["key"]: row for row in Source(path=str(path)).rows("ifeval")}
+    read = {row["key"]: row for row in RowSource(path=str(path)).rows("ifeval")}
     styles = [
         "{0}",
         "no commas here at all",

@@ -21,7 +21,7 @@ from methods.trees.dynamic import TreeShape
 from models.train.heads.base import FrozenTarget, Slots, choose, unroll
 from models.train.heads.loop import measure, train
 from models.train.heads.trainers import RECIPES, TRAINERS
-from models.train.packing import Batch, DataError, Packer, Records, messages_of
+from models.train.packing import DataError, PackedBatch, Packer, Records, messages_of
 from models.train.pair.data import stream
 from models.train.pair.growth import new_model
 from models.train.pair.language_model import export
@@ -140,7 +140,7 @@ def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer
         row = filler + prefix + chain[1:] + filler
         documents = [1] * len(filler) + [2] * (len(prefix) + 4) + [3] * len(filler)
         positions = [*range(len(filler)), *range(len(prefix) + 4), *range(len(filler))]
-        batch = Batch(
+        batch = PackedBatch(
             *(torch.tensor([x]) for x in (row, positions, documents)), torch.ones(1, len(row))
         )
         slots = Slots(torch.tensor([[4, len(filler) + cut - 1]]), torch.ones(4, 1, 2))
@@ -268,7 +268,7 @@ def test_the_target_sees_each_packed_conversation_alone(kind):
         [i for text in texts for i in range(len(text))],
     )
     documents = [number for number, text in enumerate(texts, start=1) for _ in text]
-    batch = Batch(
+    batch = PackedBatch(
         *(torch.tensor([x]) for x in (ids, positions, documents)), torch.ones(1, len(ids))
     )
     target_states = FrozenTarget(target).states(batch, (2, 1))

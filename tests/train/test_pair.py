@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from models.train.packing import Batch, Packer
+from models.train.packing import PackedBatch, Packer
 from models.train.pair.data import stream
 from models.train.pair.growth import grow, new_model
 from models.train.pair.language_model import export, loss_of, train
@@ -171,7 +171,7 @@ def test_training_learns_and_exports(tokenizer, packer, tmp_path):
         seed=0,
         name="test",
     )
-    batch: Batch = packer.batch(99, ROWS)
+    batch: PackedBatch = packer.batch(99, ROWS)
     with torch.no_grad():
         assert loss_of(trained, batch, [], 0.0) < loss_of(fresh, batch, [], 0.0) - 0.3
     export(trained, tokenizer, tmp_path / "out")

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from methods.engine import gguf, user_cache
 from methods.engine.fingerprints import fingerprint
-from methods.engine.source import ModelError, Source
+from methods.engine.source import ModelError, ModelSource
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,12 +27,12 @@ FORMAT = 2
 
 def target_of(checkpoint: Checkpoint) -> str:
     """Folder or hub name of a causal LM. Raises ModelError for a shape without weights."""
-    if Source.of(checkpoint.source).is_random:
+    if ModelSource.of(checkpoint.source).is_random:
         raise ModelError(
             f"{checkpoint.source}: a shape without weights, which engine=vllm cannot load; give a "
             "checkpoint"
         )
-    if Source.of(checkpoint.source).is_gguf:
+    if ModelSource.of(checkpoint.source).is_gguf:
         return str(gguf.converted(gguf.file_of(checkpoint.source, checkpoint.revision)))
     return checkpoint.source
 
@@ -47,7 +47,7 @@ def drafter_of(cell: Cell) -> str | None:
         return _exported(cell, role, partial(_eagle3, cell))
     if role == "medusa":
         return _exported(cell, role, partial(_medusa, checkpoint))
-    if role == "draft" and Source.of(checkpoint.source).is_cut:
+    if role == "draft" and ModelSource.of(checkpoint.source).is_cut:
         return _exported(cell, role, partial(_cut, cell))
     return target_of(checkpoint)
 

@@ -25,7 +25,7 @@ from vllm.v1.sample.sampler import Sampler
 from bench.config.section import parse
 from methods import registry
 from methods.sampling import Sampling
-from methods.serving import Rows, Served, Setting, Verifier
+from methods.serving import Rows, Served, ServedSetting, Verifier
 from results.store.errors import one_line
 
 if TYPE_CHECKING:
@@ -164,9 +164,9 @@ class Rules:
         target, draft = json.loads(os.environ[MODELS])
         self.target = VllmTarget(runner, *target)
         self.draft = None if draft is None else IdentifiedModel(*draft)
-        self.setting: Setting | None = None
+        self.setting: ServedSetting | None = None
         self.last_logits: Tensor | None = None
-        self._settings: dict[str, Setting] = {}
+        self._settings: dict[str, ServedSetting] = {}
         self._served: dict[str, Served] = {}
         self._last_hidden: Tensor | None = None
 
@@ -181,7 +181,7 @@ class Rules:
                 raise ValueError(
                     f"rule={name} reads the draft model's hidden states, which vLLM does not give"
                 )
-            self._settings[key] = Setting(rule, Sampling(**sampling))
+            self._settings[key] = ServedSetting(rule, Sampling(**sampling))
         self.setting = self._settings[key]
 
     def served(self, rows: int) -> list[Served | None] | None:

@@ -29,7 +29,7 @@ from torch.utils.checkpoint import checkpoint
 
 from methods.engine.language_model import LanguageModel
 from methods.heads.eagle import HeadModule
-from models.train.packing import Batch
+from models.train.packing import PackedBatch
 
 
 class HeadRecipe(BaseModel):
@@ -113,7 +113,7 @@ class Slots:
         return take(x, (self.index + ahead).clamp(max=x.shape[1] - 1))
 
 
-def choose(batch: Batch, steps: int, most: int, generator: torch.Generator) -> Slots:
+def choose(batch: PackedBatch, steps: int, most: int, generator: torch.Generator) -> Slots:
     """At most `most` slots a row, drawn among those whose root and first draft token are answer
     tokens.
 
@@ -162,7 +162,7 @@ class FrozenTarget:
         return weight
 
     @torch.no_grad()  # not inference_mode: a head keeps these states for its backward pass
-    def states(self, batch: Batch, layers: tuple[int, ...] = ()) -> TargetStates:
+    def states(self, batch: PackedBatch, layers: tuple[int, ...] = ()) -> TargetStates:
         """One forward over packed conversations, each attending to itself only. `layers`: HF
         hidden_states indices."""
         base: Any = self.model.base_model
@@ -176,7 +176,7 @@ class FrozenTarget:
         features = torch.cat([out.hidden_states[i] for i in layers], -1) if layers else None
         return TargetStates(features, out.last_hidden_state)
 
-    def mask(self, batch: Batch) -> Tensor | dict[str, Tensor]:
+    def mask(self, batch: PackedBatch) -> Tensor | dict[str, Tensor]:
         """Which tokens each token of a batch attends to, bool, as the target's decoder takes it."""
         mask = batch.attention_mask()
         near = mask
@@ -229,13 +229,13 @@ class HeadTrainer(ABC, Generic[Recipe, Module]):
     def __init__(self, recipe: Recipe, frozen_target: FrozenTarget) -> None:
         self.recipe, self.frozen_target = recipe, frozen_target
 
-    def prepare(self, batches: Callable[[int], Batch]) -> None:
+    def prepare(self, batches: Callable[[int], PackedBatch]) -> None:
         """Derive from the data what must be known before training; `batches(i)` is the batch of
         update i."""
 
     @abstractmethod
     def steps(
-        self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator
+        self, batch: PackedBatch, states: TargetStates, slots: Slots, noise: torch.Generator
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Unroll the head from every slot, exactly as it drafts. Each draft step gives its loss [],
         a weighted mean over the slots, and the ranks [R, M] int64: how many tokens the head ranks
@@ -258,7 +258,7 @@ class HeadTrainer(ABC, Generic[Recipe, Module]):
         return function(*args)
 
     def objective(
-        self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator
+        self, batch: PackedBatch, states: TargetStates, slots: Slots, noise: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """The sum over draft steps k of step_decay^k × loss, and all ranks [S, R, M]."""
         losses, ranks = zip(*self.steps(batch, states, slots, noise), strict=True)
@@ -285,7 +285,7 @@ def unroll(
     head: HeadModule,
     embed: Callable[[Tensor], Tensor],
     hidden: Tensor,
-    batch: Batch,
+    batch: PackedBatch,
     slots: Slots,
     steps: int,
     run: Callable[..., Any],

@@ -44,7 +44,7 @@ from models.train.heads.base import (
     unroll,
     write_checkpoint,
 )
-from models.train.packing import Batch
+from models.train.packing import PackedBatch
 
 Steps = Iterator[tuple[Tensor, Tensor]]
 """Loss and ranks of each draft step, as `HeadTrainer.steps` gives them."""
@@ -109,7 +109,7 @@ class EagleTrainer(HeadTrainer[EagleRecipe, EagleHead]):
         return [self.embedding.weight]
 
     def steps(
-        self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator
+        self, batch: PackedBatch, states: TargetStates, slots: Slots, noise: torch.Generator
     ) -> Steps:
         head = self.head
         features = states.hidden.to(head.fc.weight.dtype)
@@ -184,7 +184,7 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
             head.fc.weight[:, -size:] += torch.eye(size, device=head.fc.weight.device)
             head.norm.weight.copy_(self.frozen_target.final_norm)
 
-    def prepare(self, batches: Callable[[int], Batch]) -> None:
+    def prepare(self, batches: Callable[[int], PackedBatch]) -> None:
         """Choose the draft vocabulary (the most frequent tokens of answers); copy its rows of the
         target's LM head."""
         head, embedding = self.head, self.frozen_target.model.get_output_embeddings().weight
@@ -208,7 +208,7 @@ class Eagle3Trainer(HeadTrainer[Eagle3Recipe, Eagle3Head]):
         return [self.head.lm_head.weight]
 
     def steps(
-        self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator
+        self, batch: PackedBatch, states: TargetStates, slots: Slots, noise: torch.Generator
     ) -> Steps:
         head, features = self.head, states.features
         assert features is not None, "the trainer's `layers` ask for them"
@@ -272,7 +272,7 @@ class MedusaTrainer(HeadTrainer[MedusaRecipe, MedusaHeads]):
         return [head[-1].weight for head in heads]
 
     def steps(
-        self, batch: Batch, states: TargetStates, slots: Slots, noise: torch.Generator
+        self, batch: PackedBatch, states: TargetStates, slots: Slots, noise: torch.Generator
     ) -> Steps:
         hidden = slots.after(states.hidden, 0).to(self.vocabulary_parameters()[0].dtype)
         for k in range(self.recipe.steps):

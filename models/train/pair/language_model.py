@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
-from models.train.packing import Batch, Packer, Stream
+from models.train.packing import PackedBatch, Packer, Stream
 from models.train.pair.growth import existing_model, grow, new_model
 from models.train.training_run import TrainingRun
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def loss_of(
-    model: LlamaForCausalLM, batch: Batch, exits: Sequence[int], exit_weight: float
+    model: LlamaForCausalLM, batch: PackedBatch, exits: Sequence[int], exit_weight: float
 ) -> Tensor:
     """Weighted next-token cross-entropy (nats) of the last layer, plus `exit_weight` × the mean of
     the exits'.

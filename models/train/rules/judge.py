@@ -69,7 +69,7 @@ class TrainJudge(PairOptions):
         return "target" if self.kind == "judge" else self.features
 
 
-class _Row(BaseModel):
+class _LabelRow(BaseModel):
     """A line of a file of labels."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
@@ -87,7 +87,7 @@ def read_labels(path: Path) -> list[Labelled]:
     labels = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            row = _Row.model_validate_json(line)
+            row = _LabelRow.model_validate_json(line)
         except ValidationError as error:
             raise ValueError(
                 f"labels={path}: line {number}: {error.errors()[0]['msg']}; a line is "

@@ -78,7 +78,7 @@ def _shared(rng: random.Random) -> Example:
     about = rng.choice(sorted(VALUES))
     values = {town: WORLD[town][about] for town in TOWNS}
     town, other = rng.choice([(a, b) for a in TOWNS for b in TOWNS if a != b and values[a] == values[b]])
-    wrong = [one for one in TOWNS if values[one] != values[town]]
+    wrong = [candidate for candidate in TOWNS if values[candidate] != values[town]]
     facts = f"{_fact(rng, town, about)}. {_fact(rng, other, about)}"
     return _asked(rng, phrases.SHARED_QUESTIONS[about], town, wrong, other, facts)
 

@@ -122,20 +122,20 @@ def _evaluate(steps: Sequence[Step], value: Any) -> Any:
 
 def _cases(family: Family, steps: list[Step], rng: random.Random) -> list[tuple[Any, Any]] | None:
     """(argument, result) of each test; leaving out any one operation fails at least one. None if none were found."""
-    found: list[tuple[Any, Any]] = []
+    cases: list[tuple[Any, Any]] = []
     for _ in range(_ATTEMPTS):
         value = _argument(family, rng)
         if (result := _evaluate(steps, value)) is not None:
-            found.append((value, result))
-        if len(found) == TESTS:
+            cases.append((value, result))
+        if len(cases) == TESTS:
             break
     else:
         return None
     for left_out in range(len(steps)):
         shorter = steps[:left_out] + steps[left_out + 1 :]
-        if all(_evaluate(shorter, value) == expected for value, expected in found):
+        if all(_evaluate(shorter, value) == expected for value, expected in cases):
             return None
-    return found
+    return cases
 
 
 def _argument(family: Family, rng: random.Random) -> Any:
@@ -153,10 +153,10 @@ def _argument(family: Family, rng: random.Random) -> Any:
 
 def _describe(family: Family, steps: list[Step], argument: str, rng: random.Random) -> str:
     """The docstring: the same composition in one of several orders and wordings."""
-    one, many = rng.choice(family.nouns)
+    single, many = rng.choice(family.nouns)
 
     def said(step: Step) -> str:
-        return rng.choice(step.operation.phrases).format(k=step.constant, one=one, many=many)
+        return rng.choice(step.operation.phrases).format(k=step.constant, one=single, many=many)
 
     last = steps[-1]
     orders = [said(step) for step in steps if step.operation.kind != "reduce"]

@@ -151,18 +151,18 @@ def _happen(story: Story, thing: str) -> None:
     """One event: somebody gains, loses, or hands some of `thing` to somebody else."""
     rng = story.rng
     owners = [owner for owner, owned in story.latest if owned == thing]
-    one, other = rng.sample(owners, 2)
+    actor, other = rng.sample(owners, 2)
     kind = rng.choice(("gain", "loss", "gift", "gift"))
-    before = story.amounts[story.latest[one, thing]].value
+    before = story.amounts[story.latest[actor, thing]].value
     after = story.amounts[story.latest[other, thing]].value
     most = LARGEST_STEP if kind == "gain" else min(LARGEST_STEP, before - 2)
     if most < 2 or (kind == "gain" and before + most > LARGEST) or (kind == "gift" and after + most > LARGEST):
         return
     k = rng.randint(2, most)
     when = rng.choice(phrases.THEN)
-    sentence = story.tell(phrases.EVENTS[kind], a=one, b=other, k=k, t=thing)
+    sentence = story.tell(phrases.EVENTS[kind], a=actor, b=other, k=k, t=thing)
     story.events.append(f"{when} {plain(sentence)}")
-    _shift(story, one, thing, k if kind == "gain" else -k, sentence)
+    _shift(story, actor, thing, k if kind == "gain" else -k, sentence)
     if kind == "gift":
         _shift(story, other, thing, k, "")
 

@@ -38,7 +38,7 @@ from transformers import (
 from methods.heads.eagle import Eagle3Head, EagleHead, HeadModule, head_config
 from methods.heads.eagle3_config import form_of
 from methods.heads.medusa import MedusaHeads
-from tasks.sources import DATA, Source
+from tasks.sources import DATA, RowSource
 
 HERE = Path(__file__).parent
 HUB: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "hub.yaml").read_text(encoding="utf-8"))
@@ -230,7 +230,7 @@ def _tokenizer(family: str) -> PreTrainedTokenizerFast:
 
 
 def _texts() -> Iterator[str]:
-    rows = Source(path=DATA / "gsm8k" / "test.jsonl.gz").rows("gsm8k")
+    rows = RowSource(path=DATA / "gsm8k" / "test.jsonl.gz").rows("gsm8k")
     return (f"{row['question']}\n{row['answer']}" for row in islice(rows, 200))
 
 

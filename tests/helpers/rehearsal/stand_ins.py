@@ -21,7 +21,7 @@ from bench.config.command import key_of
 from bench.config.compose import Composer
 from bench.config.schema import ROLES
 from bench.run.locks import LOCK
-from methods.engine.source import Source
+from methods.engine.source import ModelSource
 from results.store.files import held, replace_text
 from tasks import judge_prompts
 from tasks.judge_prompts import MT_BENCH
@@ -154,7 +154,7 @@ class Rehearsal(Composer):
 
     def _source(self, source: str | None) -> str | None:
         """The stand-in of a name on the hub; what is on this machine stays."""
-        if source is None or Source.of(source).kind != "checkpoint" or Path(source).exists():
+        if source is None or ModelSource.of(source).kind != "checkpoint" or Path(source).exists():
             return source
         with making(self.folder / "models"):
             return str(checkpoint(self.folder / "models", source))
