@@ -9,9 +9,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from bench.run.requested_cell import RequestedCell
-from results.metrics.metric import Sums
 from results.metrics.summary import diversity
-from results.metrics.tau_gain import common, gain
+from results.metrics.tau_gain import gain
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from results.store.cells import Store
     from results.store.sample import Sample
 
-GAINS = ("tau_gain", "pass_ratio_strict", "lossless_accuracy")
+GAINS = ("tau_gain", "lossless_accuracy")
 """The metrics that compare a cell with the lossless rule."""
 
 
@@ -54,11 +53,7 @@ def over_lossless(cell: Cell, store: Store, asked: float | None = None) -> dict[
     if own is None or strict is None:
         return {}
     reference = RequestedCell(lossless, store).summary()
-    passes = [
-        (len(strict[name].committed), len(own[name].committed)) for name in common([own, strict])
-    ]
     return gain(own, strict) | {
-        "pass_ratio_strict": Sums.of(passes),
         "lossless_accuracy": None if reference is None else reference.accuracy,
     }
 

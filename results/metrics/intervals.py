@@ -44,15 +44,6 @@ def sums_interval(rows: ArrayLike, statistic: Callable[[Floats], Floats]) -> Int
     return ends(values, values)
 
 
-def median_interval(values: ArrayLike) -> Interval | None:
-    """95% bootstrap interval of a median. None for fewer than two values."""
-    data = np.asarray(values, float)
-    if len(data) < 2:
-        return None
-    medians = np.concatenate([np.median(data[drawn], axis=1) for drawn in _drawn(len(data))])
-    return ends(medians, medians)
-
-
 def resamples(n: int) -> Iterator[Floats]:
     """How often each of n prompts is drawn in each of `RESAMPLES` resamples, [1000, n] at a time:
     the draws of `scipy.stats.bootstrap(batch=1000)`, shared by all metrics of n prompts."""

@@ -141,17 +141,6 @@ class Bootstrap(Estimator):
         return intervals.sums_interval(sums.rows[self.known(sums.rows)], statistic)
 
 
-class Median(Bootstrap):
-    """The median over prompts of the ratio of each."""
-
-    def value(self, sums: Sums, statistic: Statistic) -> float | None:
-        each = statistic(sums.rows[self.known(sums.rows)])
-        return float(np.median(each)) if len(each) else None
-
-    def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
-        return intervals.median_interval(statistic(sums.rows[self.known(sums.rows)]))
-
-
 class Recovered(Bootstrap):
     """A ratio of scores: known where the baseline is right on at least ten items; resamples on
     which it never is have none."""
@@ -219,9 +208,7 @@ STUDENT, ALONE, WILSON = Estimator(), Alone(), Wilson("Wilson")
 SHARE = Estimator(linear=True, within=(0.0, 1.0))
 DIVERGENCE = Estimator("Student's t", linear=True, within=(0.0, np.inf))
 SKEWED = Estimator("Student's t over prompts left out", skewed=True)
-BOOTSTRAP, MEDIAN, RECOVERED = (
-    kind("bootstrap over prompts") for kind in (Bootstrap, Median, Recovered)
-)
+BOOTSTRAP, RECOVERED = (kind("bootstrap over prompts") for kind in (Bootstrap, Recovered))
 LEARNED_MILLER = LearnedMiller("Learned-Miller and Thomas")
 LOG_T = LogT("Student's t on the log ratio", clocked=True)
 DELTA = Delta("delta method on the log ratio", clocked=True)

@@ -46,16 +46,10 @@ ANSWER_COSTS = (
     "answer_speedup_modelled",
     "answer_speedup",
     "length_ratio",
-    "length_ratio_median",
     "pass_ratio",
-    "pass_ratio_median",
-    "pass_ratio_strict",
     "truncated_share",
-    "truncated_change",
     "loop_share",
-    "loop_change",
     "no_answer_share",
-    "no_answer_change",
     "accuracy_change",
 )
 TRACED_COSTS = ("out_of_head_1k",)
