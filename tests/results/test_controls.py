@@ -110,7 +110,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, speed: float, runs: int, sessions: i
         ]
         own = Answered(faster, distortion=Estimate(0.010, 0.0003, N - 1.0, log=False))
         component = between([timed(pairs), *(timed(setting.pairs) for setting in line)])
-        assert component.method_freedom == 0 if sessions == 1 else component.method_freedom >= 20
+        assert component.method_freedom in ((0,) if sessions == 1 else (0, 24))
         found.append(beside_lossless(own, 1.0, line, component)["judged"])
     return found
 
