@@ -459,48 +459,48 @@ def with_half(row: Mapping[Any, Any], name: str, form: str) -> str:
     return f"{number(row[name], form)} ± {number(half, form)}"
 
 
-def screen(options: Screening, overrides: Sequence[str], hydra: Composer) -> int:
-    """Screen, write and print. Returns 1 after a prompt that failed."""
+def screen(words: Sequence[str]) -> tuple[pd.DataFrame, Found, Path]:
+    """Screen what a command line asks for, and write it: the table, what it was made of, and the
+    folder of the files. Raises ConfigError, ModelError, ContextsError."""
+    with composer(users_folder(words), "screen") as conf:
+        known = conf.point([], resolve=False).config
+        mine = [word for word in words if word.partition("=")[0] in known]
+        options = Screening.from_args(conf.point(mine, resolve=False).config)
+    overrides = [word for word in words if word not in mine]
+    with composer(users_folder(words)) as hydra:
+        return _screened(options, overrides, hydra)
+
+
+def _screened(
+    options: Screening, overrides: Sequence[str], hydra: Composer
+) -> tuple[pd.DataFrame, Found, Path]:
     if options.check and options.contexts is not None:
         raise ConfigError("check: needs the models, which contexts= does without; give one of them")
     given = with_base(overrides, options.base)
-    rest = [line for line in given if line.startswith("-") or not is_of_rule(line)]
-    rest = [line for line in rest if not line.startswith("-")]
+    rest = [line for line in given if not line.startswith("-") and not is_of_rule(line)]
     names_rule = any(is_of_rule(line) for line in overrides)
     if names_rule and options.rules is not None:
         raise ConfigError("rules: beside rule=NAME that rule alone is screened; give one of them")
     settings = list(named(hydra, given, options) if names_rule else listed(options))
-    settings_of = hydra.settings(rest)
-    folder = settings_of.output.dir
+    cost, folder = hydra.settings(rest).cost, hydra.settings(rest).output.dir
     check_writable(folder, "output.dir")
-    began = time.process_time()
-    if options.contexts is not None:
-        if options.record is not None or settings_of.cost is not None:
-            raise ConfigError(
-                "contexts: replaces the decode, of which record= and cost= are; give one of them"
-            )
+    if options.contexts is None:
+        found = decoded(rest, settings, options)
+    elif options.record is None and cost is None:
         found = replayed(options.contexts, hydra, rest, settings)
     else:
-        found = decoded(rest, settings, options)
+        raise ConfigError(
+            "contexts: replaces the decode, of which record= and cost= are; give one of them"
+        )
     results = [found.result(setting) for setting in settings]
-    modelled = {} if settings_of.cost is None else speeds(found, settings_of.cost)
-    frame = table_of(results, modelled)
+    frame = table_of(results, {} if cost is None else speeds(found, cost))
     if options.check:
         for setting, values in checked(hydra, rest, best(results, frame, options.check)).items():
             is_row = (frame["rule"] == setting.rule) & (frame["setting"] == setting.label)
             for name, value in values.items():
                 frame.loc[is_row, f"{name}_decoded"] = value
     write(frame, folder)
-    printed(frame)
-    console().print(
-        f"{len(set(found.answers))} prompts, {len(found.rows)} settings, "
-        f"{time.process_time() - began:.0f} CPU seconds, loading included; written: "
-        f"{folder / 'screen.csv'}, screen.png",
-        soft_wrap=True,
-    )
-    for line in found.failed:
-        print(f"failed: {line}", file=sys.stderr)
-    return 1 if found.failed else 0
+    return frame, found, folder
 
 
 def write(frame: pd.DataFrame, folder: Path) -> None:
@@ -519,13 +519,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     def body() -> int:
         if answered("screen", given):
             return 0
-        with composer(users_folder(given), "screen") as conf:
-            known = conf.point([], resolve=False).config
-            own = [line for line in given if line.partition("=")[0] in known]
-            options = Screening.from_args(conf.point(own, resolve=False).config)
-        rest = [line for line in given if line not in own]
-        with composer(users_folder(given)) as hydra:
-            return screen(options, rest, hydra)
+        began = time.process_time()
+        frame, found, folder = screen(given)
+        printed(frame)
+        console().print(
+            f"{len(set(found.answers))} prompts, {len(found.rows)} settings, "
+            f"{time.process_time() - began:.0f} CPU seconds, loading included; written: "
+            f"{folder / 'screen.csv'}, screen.png",
+            soft_wrap=True,
+        )
+        for line in found.failed:
+            print(f"failed: {line}", file=sys.stderr)
+        return 1 if found.failed else 0
 
     return run_command(body)
 
