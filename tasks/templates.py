@@ -80,12 +80,13 @@ def _value(kind: str, text: str, row: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Raises TimeoutError and MemoryError inside for what takes more than a template may. A step
-    of C takes no longer than its memory and its numbers allow."""
-    end = time.monotonic() + SECONDS
+    """Raises TimeoutError and MemoryError inside for what takes more than a template may, in
+    seconds of this thread's processor. A step of C takes no longer than its memory and its numbers
+    allow."""
+    end = time.thread_time() + SECONDS
 
     def watch(frame: FrameType, event: str, argument: Any) -> Any:
-        if time.monotonic() > end:
+        if time.thread_time() > end:
             raise TimeoutError
         return watch
 
