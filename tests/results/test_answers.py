@@ -8,11 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.adds import SoFar
-from results.metrics.trace_metrics import QUANTITIES, quantities, trace_metrics
-from results.reports.answers import COLUMNS, SHOWN, by_turn, parts_of, turns_of
+from results.reports.answers import SHOWN, by_turn, parts_of, turns_of
 from results.reports.page import write_index
-from results.store.cells import Store
-from results.store.traces import TraceFolder
 from tests.helpers.synthetic_cells import sample
 from tests.helpers.viewed_cells import HOSTILE, answer, group, texts, traces
 
@@ -68,31 +65,17 @@ def test_hostile_text_stays_text(tmp_path) -> None:
     )
 
 
-CYCLES = st.lists(st.integers(1, 6), max_size=5)
+CELLS = st.lists(st.lists(st.integers(1, 6), max_size=5), max_size=4)
 
 
 @settings(deadline=None)
-@given(st.lists(CYCLES, max_size=4), st.lists(CYCLES, max_size=4))
+@given(CELLS, CELLS)
 def test_counts_add_up(left: list[list[int]], right: list[list[int]]) -> None:
-    first, second = (
-        [
-            sample(f"{i}", [1] * (1 + sum(cycles)), committed=cycles, accepted=[0] * len(cycles))
-            for i, cycles in enumerate(one)
-        ]
-        for one in (left, right)
+    first, second, both = (
+        SoFar.of([sample("a", [1] * (1 + sum(cycles)), committed=cycles) for cycles in cell])
+        for cell in (left, right, left + right)
     )
-    both = SoFar.of([*first, *second])
-    assert SoFar.of(first).plus(SoFar.of(second)) == both
-    lengths = [length for cycles in (*left, *right) for length in cycles]
+    assert first.plus(second) == both
+    lengths = [length for cycles in left + right for length in cycles]
     assert both.tau == (sum(lengths) / len(lengths) if lengths else None)
-    assert both.answers == len(left) + len(right) and both.tokens == both.answers + sum(lengths)
-
-
-def test_answers_without_a_cycle(tmp_path) -> None:
-    """A model that ends every answer with its first token: nothing was drafted."""
-    folder = TraceFolder(Store(tmp_path).cell("cell"))
-    folder.add(["a"], [], None)
-    assert by_turn(folder.frame(COLUMNS), texts) == {}
-    assert trace_metrics([folder], {"a": 1}, 1.0) == {}
-    for name in QUANTITIES:
-        assert quantities(folder, (name,)).empty
+    assert both.answers == len(left + right) and both.tokens == both.answers + sum(lengths)

@@ -79,14 +79,16 @@ def test_a_planted_contradiction_is_found(tmp_path: Path) -> None:
 
 
 def test_numbers_behind_a_figure() -> None:
-    axis = {"override": "rule.theta={}", "values": [0.8, 0.9]}
+    axes = {"theta": {"override": "rule.theta={}", "values": [0.8, 0.9]}}
     spec = figure_spec(
-        {"theta": axis}, {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup"}
+        axes, {"kind": "sweep", "x": "theta", "left": "accuracy", "right": "speedup"}
     )
-    frame = figure_frame(spec, {("0.8",): made_up(speedup=1.5, right=2)})
-    rows = list(csv.DictReader(io.StringIO(figure_csv(spec, frame))))
-    assert [row["theta"] for row in rows] == ["0.8", "0.8", "0.9"]
-    numbers = {row["value_name"]: float(row["value"]) for row in rows[:2]}
-    assert numbers["accuracy"] == 0.5 and numbers["speedup"] == pytest.approx(1.5, rel=0.1)
-    assert float(rows[0]["ci_low"]) < 0.5 < float(rows[0]["ci_high"]) and rows[0]["n"] == "4"
-    assert rows[2]["state"] == "missing" and rows[2]["value"] == ""
+    cell = made_up(speedup=1.5, right=2)
+    accuracy, speedup, missing = csv.DictReader(
+        io.StringIO(figure_csv(spec, figure_frame(spec, {("0.8",): cell})))
+    )
+    assert [row["theta"] for row in (accuracy, speedup, missing)] == ["0.8", "0.8", "0.9"]
+    assert (accuracy["value"], accuracy["n"]) == ("0.5", "4")
+    assert float(accuracy["ci_low"]) < 0.5 < float(accuracy["ci_high"])
+    assert float(speedup["value"]) == cell.summary.speedup
+    assert (missing["state"], missing["value"]) == ("missing", "")

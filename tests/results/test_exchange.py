@@ -20,12 +20,12 @@ from tests.helpers.synthetic_cells import sample
 from tests.helpers.viewed_cells import answer, traces
 
 TEXTS = ["first answer", "second"]
+STARTED = "2026-01-02T03:04:05+00:00"
 
 
 def two_turn_store(root: Path) -> Store:
     """An autoregressive cell and a MARS cell of three prompts of two turns; two of them timed. MARS
     takes two cycles in the first turn (1 + 2 + 2 tokens) and one in the second (1 + 2)."""
-    store = Store(root)
     config = {
         "pair": {"name": "tiny", "target": "/home/user/models/target"},
         "rule": {"name": "lossless"},
@@ -36,6 +36,7 @@ def two_turn_store(root: Path) -> Store:
         "seed": 0,
         "baseline": "tiny-ar-made_up",
     }
+    relaxed = {"rule": {"name": "mars", "theta": 0.9}, "drafter": {"name": "model"}}
     shared = {
         "texts": TEXTS,
         "finish": ["eos", "length"],
@@ -43,48 +44,18 @@ def two_turn_store(root: Path) -> Store:
         "prompt_tokens": 9,
         "answer": "42",
     }
-    plain = [
-        sample(f"p{i}", range(8), committed=[1] * 6, accepted=[0] * 6, score=float(i > 0), **shared)
-        for i in range(3)
-    ]
-    drafted = [
-        sample(
-            f"p{i}",
-            range(8),
-            committed=[2, 2, 2],
-            accepted=[1, 1, 2],
-            score=float(i % 2),
-            relaxed=1,
-            details={"strict": 1.0},
-            flags={"wide": i},
-            **shared,
-        )
-        for i in range(3)
-    ]
-    clock = [
-        Timed(
-            f"p{i}",
-            TimedRun(8, 3, 0.25, 0.5 + i),
-            TimedRun(8, 6, 0.25, 1.5 + i),
-            "host-name",
-            "boot",
-            "2026-01-02T03:04:05+00:00",
-        )
-        for i in range(2)
-    ]
-    alone = [Timed(one.id, one.runs[1], None, one.host, one.boot, one.started) for one in clock]
-    arms = {
-        "tiny-ar-made_up": (config, plain, alone),
-        "tiny-mars-made_up": (
-            {**config, "rule": {"name": "mars", "theta": 0.9}, "drafter": {"name": "model"}},
-            drafted,
-            clock,
-        ),
+    plain = {"committed": [1] * 6, "accepted": [0] * 6}
+    drafted = {
+        "committed": [2, 2, 2],
+        "accepted": [1, 1, 2],
+        "relaxed": 1,
+        "details": {"strict": 1.0},
+        "flags": {"wide": 1},
     }
-    for key, (settings, samples, timed) in arms.items():
-        cell = store.cell(key)
-        with cell.lock():
-            cell.write_config(settings)
+    store = Store(root)
+    for rule, changes, fields in (("ar", {}, plain), ("mars", relaxed, drafted)):
+        with store.cell(f"tiny-{rule}-made_up").lock() as cell:
+            cell.write_config(config | changes)
             cell.write_environment(
                 {
                     "argv": ["/home/user/bench/__main__.py"],
@@ -92,10 +63,12 @@ def two_turn_store(root: Path) -> Store:
                     "packages": {"torch": "2.13.0"},
                 }
             )
-            for one in samples:
-                cell.append(one)
-            for run in timed:
-                cell.append_timed(run)
+            for i in range(3):
+                cell.append(sample(f"p{i}", range(8), score=float(i % 2), **fields, **shared))
+            for i in range(2):
+                base = TimedRun(8, 6, 0.25, 1.5 + i)
+                own, base = (base, None) if rule == "ar" else (TimedRun(8, 3, 0.25, 0.5 + i), base)
+                cell.append_timed(Timed(f"p{i}", own, base, "host-name", "boot", STARTED))
     return store
 
 
@@ -122,27 +95,21 @@ def test_answers_as_spec_bench_reads_them(tmp_path: Path) -> None:
     store = two_turn_store(tmp_path / "store")
     (own, count), (base, base_count) = spec_bench.write(mars(store, True), tmp_path / "out")
     assert count == base_count == 2 and base.name == f"{own.stem}.baseline.jsonl"
-    shared = {"index": 0, "turns": TEXTS}
-    assert choices(own) == {
-        name: {
-            **shared,
-            "decoding_steps": [2, 1],
-            "new_tokens": [5, 3],
-            "accept_lengths": [2, 2, 2],
-            "wall_time": [seconds],
+    for file, steps, lengths, first in (
+        (own, [2, 1], [2, 2, 2], 0.75),
+        (base, [4, 2], [1] * 6, 1.75),
+    ):
+        assert choices(file) == {
+            name: {
+                "index": 0,
+                "turns": TEXTS,
+                "decoding_steps": steps,
+                "new_tokens": [5, 3],
+                "accept_lengths": lengths,
+                "wall_time": [seconds],
+            }
+            for name, seconds in (("p0", first), ("p1", first + 1))
         }
-        for name, seconds in (("p0", 0.75), ("p1", 1.75))
-    }
-    assert choices(base) == {
-        name: {
-            **shared,
-            "decoding_steps": [4, 2],
-            "new_tokens": [5, 3],
-            "accept_lengths": [1] * 6,
-            "wall_time": [seconds],
-        }
-        for name, seconds in (("p0", 1.75), ("p1", 2.75))
-    }
     (own, count), _ = spec_bench.write(mars(store, False), tmp_path / "all")
     assert count == 3
     assert [("wall_time" in choice) for choice in choices(own).values()] == [True, True, False]
@@ -167,15 +134,9 @@ def store(tmp_path: Path) -> Store:
     made = two_turn_store(tmp_path / "store")
     traced = traces(tmp_path / "other", [answer("p0", [0, 1, 2, 3, 4, 5, 6, 7], 1.0)])
     columns = traced.frame().to_dict("list")
-    TraceFolder(made.cell("tiny-mars-made_up")).add(
-        ["p0"],
-        [
-            {name: values for name, values in columns.items() if name not in ("prompt", "clause")}
-            | {"prompt": "p0", "clause": columns["clause"], "margin": [0.5] * len(columns["token"])}
-        ],
-        None,
-    )
-    TraceFolder(made.cell("tiny-ar-made_up")).add(["p0"], [{**columns}], None)
+    further = columns | {"prompt": "p0", "margin": [0.5] * len(columns["token"])}
+    TraceFolder(made.cell("tiny-mars-made_up")).add(["p0"], [further], None)
+    TraceFolder(made.cell("tiny-ar-made_up")).add(["p0"], [columns], None)
     return made
 
 
@@ -194,31 +155,22 @@ def load(folder: Path, name: str):
 
 
 def test_samples_are_those_of_the_store(store: Store, dataset: Path) -> None:
-    held = {(row["cell"], row["id"]): row for row in load(dataset, "samples")}
+    rows = {(row["cell"], row["id"]): row for row in load(dataset, "samples")}
+    names = ("output_ids", "committed", "accepted", "texts", "turn_tokens", "finish", "score")
     for cell in store.cells():
-        clocks = {one.id: one for one in cell.timed()}
+        clocks = {timed.id: timed for timed in cell.timed()}
         for own in cell.good_samples():
-            row = held.pop((cell.key, own.id))
-            for name in (
-                "output_ids",
-                "committed",
-                "accepted",
-                "texts",
-                "turn_tokens",
-                "finish",
-                "score",
-                "relaxed",
-            ):
+            row = rows.pop((cell.key, own.id))
+            for name in (*names, "relaxed"):
                 assert row[name] == getattr(own, name), name
-            assert (
-                json.loads(row["details"]) == own.details and json.loads(row["flags"]) == own.flags
+            assert json.loads(row["details"]) == own.details
+            assert json.loads(row["flags"]) == own.flags and row["timed_parted"] is None
+            told = (row["timed_decode_s"], row["session"], row["baseline_tokens"])
+            timed = clocks.get(own.id)
+            assert told == (
+                (timed.own.decode_s, STARTED, timed.runs[1].tokens) if timed else (None,) * 3
             )
-            clock = clocks.get(own.id)
-            assert row["timed_decode_s"] == (None if clock is None else clock.own.decode_s)
-            assert row["session"] == (None if clock is None else "2026-01-02T03:04:05+00:00")
-            assert row["timed_parted"] is None
-            assert row["baseline_tokens"] == (None if clock is None else clock.runs[1].tokens)
-    assert not held
+    assert not rows
 
 
 def test_cells_hold_every_metric(store: Store, dataset: Path) -> None:
@@ -236,14 +188,10 @@ def test_traces_of_different_columns_are_one_table(store: Store, dataset: Path) 
     assert set(rows["cell"]) == {"tiny-ar-made_up", "tiny-mars-made_up"} and len(rows) == 16
     mars = rows[rows["cell"] == "tiny-mars-made_up"]
     frame = TraceFolder(store.cell("tiny-mars-made_up")).frame()
-    assert (
-        mars["token"].tolist() == frame["token"].tolist()
-        and mars["clause"].tolist() == frame["clause"].tolist()
-    )
-    assert (
-        mars["margin"].tolist() == [0.5] * 8
-        and rows[rows["cell"] == "tiny-ar-made_up"]["margin"].isna().all()
-    )
+    for name in ("token", "clause"):
+        assert mars[name].tolist() == frame[name].tolist()
+    assert mars["margin"].tolist() == [0.5] * 8
+    assert rows[rows["cell"] == "tiny-ar-made_up"]["margin"].isna().all()
 
 
 def test_the_card(dataset: Path) -> None:

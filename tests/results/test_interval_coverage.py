@@ -7,16 +7,19 @@ draws 64 prompts with replacement, of which the first few were timed; the truth 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from results.metrics.answer_speed import MODELLED, addends, answer_speedup
-from results.metrics.delta import Estimate, double_ratio, estimate, ratio
-from results.metrics.metric import SHARE, SKEWED, STUDENT, Sums
+from results.metrics.delta import double_ratio, estimate, ratio
+from results.metrics.metric import SHARE, SKEWED, STUDENT, Estimator, Sums
 from results.store.sample import Compared, Timed, TimedRun
 from tests.helpers.synthetic_cells import sample
 
@@ -26,9 +29,16 @@ CLOCK = slice(5, 10), slice(11, 13)
 """The columns of `addends` that only timed prompts fill."""
 
 
+def read(file: str) -> pd.DataFrame:
+    table = pd.read_csv(Path(__file__).with_name(f"{file}.csv"), comment="#")
+    if "cycles" in table:
+        table["accepted"] = table["committed"] - table["cycles"]
+    return table
+
+
 @cache
 def prompts(rule: str) -> list[Compared]:
-    table = pd.read_csv(Path(__file__).with_name("timed_cells.csv"), comment="#")
+    table = read("timed_cells")
     pairs = []
     for i, row in enumerate(table[table["rule"] == rule].itertuples()):
         own = sample(
@@ -58,53 +68,40 @@ def clocks(rule: str) -> np.ndarray:
     return np.array([(own.tokens, own.decode_s, base.tokens, base.decode_s) for own, base in runs])
 
 
-def drawn(rule: str, which: np.ndarray, timed: int) -> np.ndarray:
-    rows = sums(rule)[which]
-    for columns in CLOCK:
-        rows[timed:, columns] = 0
-    return rows
-
-
 def over_best(both: np.ndarray) -> np.ndarray:
     width = both.shape[-1] // 2
     return np.asarray(answer_speedup(both[..., :width]) / answer_speedup(both[..., width:]))
 
 
-def estimates(timed: int, rng: np.random.Generator) -> dict[str, Estimate]:
-    """Every speed of both cells from one experiment."""
-    which, found = rng.integers(200, size=N), {}
-    strata = [i < timed for i in range(N)]
+def speeds() -> dict[str, tuple[np.ndarray, Callable[[np.ndarray], Any]]]:
+    """Every speed of both cells: the rows of all prompts, and the statistic of their sums."""
+    both = np.hstack([sums(rule) for rule in reversed(CELLS)])
+    rows = {"over best": (both, over_best)}
     for rule in CELLS:
-        direct = clocks(rule)[which[:timed]]
-        found[f"{rule} speedup"] = estimate(direct, double_ratio)
-        for name, statistic in MODELLED.items():
-            found[f"{rule} {name}"] = estimate(drawn(rule, which, timed), statistic, strata)
-    both = np.hstack([drawn(rule, which, timed) for rule in reversed(CELLS)])
-    found["over best"] = estimate(both, over_best, strata)
-    return found
+        rows[f"{rule} speedup"] = clocks(rule), double_ratio
+        rows |= {f"{rule} {name}": (sums(rule), statistic) for name, statistic in MODELLED.items()}
+    return rows
 
 
-def truths() -> dict[str, float]:
-    values = {
-        "over best": float(over_best(np.hstack([sums(rule) for rule in reversed(CELLS)]).sum(0)))
-    }
-    for rule in CELLS:
-        values[f"{rule} speedup"] = float(double_ratio(clocks(rule).sum(0)))
-        values |= {
-            f"{rule} {name}": float(statistic(sums(rule).sum(0)))
-            for name, statistic in MODELLED.items()
-        }
-    return values
+def experiment(rows: np.ndarray, which: np.ndarray, timed: int) -> tuple[np.ndarray, Any]:
+    """The rows of the drawn prompts as they are where only the first were timed, and the strata."""
+    if rows.shape[1] == 4:
+        return rows[which[:timed]], None
+    cells = rows[which].reshape(N, -1, sums("mars").shape[1])
+    for columns in CLOCK:
+        cells[timed:, :, columns] = 0
+    return cells.reshape(N, -1), [i < timed for i in range(N)]
 
 
-def coverage(timed: int, runs: int = RUNS) -> dict[str, float]:
-    rng, known = np.random.default_rng(timed), truths()
-    held = dict.fromkeys(known, 0)
-    for _ in range(runs):
-        for name, found in estimates(timed, rng).items():
-            low, high = found.interval()
-            held[name] += low <= known[name] <= high
-    return {name: count / runs for name, count in held.items()}
+def coverage(timed: int) -> dict[str, float]:
+    rng, covered = np.random.default_rng(timed), Counter[str]()
+    for _ in range(RUNS):
+        which = rng.integers(200, size=N)
+        for name, (rows, statistic) in speeds().items():
+            drawn, strata = experiment(rows, which, timed)
+            low, high = estimate(drawn, statistic, strata).interval()
+            covered[name] += low <= statistic(rows.sum(0)) <= high
+    return {name: count / RUNS for name, count in covered.items()}
 
 
 @pytest.mark.parametrize("timed", TIMED)
@@ -124,43 +121,27 @@ def test_intervals_of_speeds_cover(timed: int) -> None:
 
 
 @pytest.mark.parametrize("n", [16, 64])
-def test_intervals_of_counts_cover(n: int) -> None:
-    """Nominal 95%, at least 93.5% on average of τ, of the length ratio and of a share, less two
-    standard errors."""
-    table = pd.read_csv(Path(__file__).with_name("timed_cells.csv"), comment="#")
-    columns = {
-        "tau": (["committed", "cycles"], STUDENT),
-        "length": (["tokens", "base_tokens"], STUDENT),
-        "share": (["accepted", "tokens"], SHARE),
-    }
-    held, rng = dict.fromkeys(columns, 0), np.random.default_rng(n)
-    for rule in CELLS:
-        rows = table[table["rule"] == rule].assign(
-            accepted=lambda own: own["committed"] - own["cycles"]
-        )
-        for name, (of, estimator) in columns.items():
-            data = rows[of].to_numpy(float)
-            truth = data[:, 0].sum() / data[:, 1].sum()
-            for _ in range(RUNS):
-                low, high = estimator.interval(
-                    Sums.of(data[rng.integers(len(data), size=n)].tolist()), ratio
-                )
-                held[name] += low <= truth <= high
-    covered = {name: count / (RUNS * len(CELLS)) for name, count in held.items()}
-    assert min(covered.values()) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / (RUNS * len(CELLS))), covered
-
-
-@pytest.mark.parametrize("n", [16, 64])
-def test_intervals_of_the_nll_cover(n: int) -> None:
-    """Nominal 95%, at least 93.5% on average over three skewed cells, less two standard errors."""
-    table = pd.read_csv(Path(__file__).with_name("likelihoods.csv"), comment="#")
-    rng, held = np.random.default_rng(n), []
-    for _, rows in table.groupby("cell"):
-        data = rows[["nll", "tokens"]].to_numpy()
+@pytest.mark.parametrize(
+    ("file", "column", "estimator"),
+    [
+        ("timed_cells", ["committed", "cycles"], STUDENT),
+        ("timed_cells", ["tokens", "base_tokens"], STUDENT),
+        ("timed_cells", ["accepted", "tokens"], SHARE),
+        ("likelihoods", ["nll", "tokens"], SKEWED),
+    ],
+)
+def test_intervals_of_ratios_cover(
+    file: str, column: list[str], estimator: Estimator, n: int
+) -> None:
+    """Nominal 95%, at least 93.5% on average over the cells of a file (three skewed ones of
+    likelihoods), less two standard errors."""
+    table = read(file)
+    rng, covered = np.random.default_rng(n), []
+    for _, rows in table.groupby(table.columns[0]):
+        data = rows[column].to_numpy(float)
         truth = data[:, 0].sum() / data[:, 1].sum()
         for _ in range(RUNS):
-            low, high = SKEWED.interval(
-                Sums.of(data[rng.integers(len(data), size=n)].tolist()), ratio
-            )
-            held.append(low <= truth <= high)
-    assert np.mean(held) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / len(held)), np.mean(held)
+            drawn_rows = data[rng.integers(len(data), size=n)].tolist()
+            low, high = estimator.interval(Sums.of(drawn_rows), ratio)
+            covered.append(low <= truth <= high)
+    assert np.mean(covered) >= 0.935 - 2 * np.sqrt(0.05 * 0.95 / len(covered)), np.mean(covered)

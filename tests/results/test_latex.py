@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from results.reports.formats import LATEX, latex
 from results.reports.frame import lay_out_all
 from results.reports.grid import Outcome
 from results.reports.spec import TableSpec, parse_report
-from tests.helpers.synthetic_cells import made_up, table_spec
+from tests.helpers.synthetic_cells import made_up, table_spec, with_values
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "report"
 DOCUMENT = r"""\documentclass{article}
@@ -34,15 +33,12 @@ AWKWARD = {
 def tables() -> dict[str, TableSpec]:
     """Each table of conf/report that stands on its own, on the embedded pair, and one of awkward
     characters."""
-    own = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
-    reports = {
-        name: parse_report(section) for name, section in own.items() if "defaults" not in section
-    }
-    specs = [spec for spec in reports.values() if isinstance(spec, TableSpec)]
+    sections = [yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))]
+    reports = [parse_report(section) for section in sections if "defaults" not in section]
     editions = {
         spec.name: spec.edition((), "embedded")
-        for spec in specs
-        if spec.has_edition((), "embedded")
+        for spec in reports
+        if isinstance(spec, TableSpec) and spec.has_edition((), "embedded")
     }
     return editions | {
         "awkward": table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)
@@ -52,8 +48,7 @@ def tables() -> dict[str, TableSpec]:
 def tex(spec: TableSpec) -> str:
     """A table, every value made up and a cell failed."""
     known = {name: 0.5 for name in METRICS} | {f"{name}_ci95": (0.4, 0.6) for name in METRICS}
-    whole = made_up(n=12)
-    whole = replace(whole, summary=whole.summary.with_values(**known, events={"vacuous_bound": 1}))
+    whole = with_values(made_up(n=12), **known, events={"vacuous_bound": 1})
     grid = {point.coords: whole for point in spec.points()}
     grid[spec.points()[0].coords] = Outcome.failed("out of memory: 2 GiB | 50% of a_b ≈ “x”")
     return "\n".join(map(latex, lay_out_all(spec, grid)))

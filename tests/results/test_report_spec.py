@@ -81,11 +81,8 @@ def test_only_keeps_an_entry_to_some_entries_of_another_axis():
     axes = table_spec().model_dump()["axes"]
     axes["Model"] = [{"label": "Alpha"}, {"label": "Beta", "only": {"Method": ["AR"]}}]
     coords = [point.coords for point in table_spec(axes=axes).points()]
-    assert (
-        len(coords) == 6 + 2
-        and ("Beta", "AR", "GSM8K") in coords
-        and ("Beta", "SpS", "GSM8K") not in coords
-    )
+    assert len(coords) == 6 + 2
+    assert {coord[1] for coord in coords if coord[0] == "Beta"} == {"AR"}
 
 
 def test_a_numeric_axis_is_spelled_out():
@@ -135,32 +132,21 @@ def test_mistakes_are_named(change, said):
 
 
 @pytest.mark.parametrize(
-    ("figure", "said"),
+    ("change", "said"),
     [
         ({"kind": "pie"}, "does not match any of the expected tags"),
         ({"kind": "sweep", "x": "Z", "left": "tau"}, "use each once"),
         ({"kind": "sweep", "x": "name", "left": "tau"}, "give each of its entries a number"),
-        ({"kind": "sweep", "x": "name", "left": "speed"}, "unknown metric 'speed'"),
-        (
-            {"kind": "pareto", "x": "tau", "y": "speedup", "series": "name", "connect": ["c"]},
-            r"allowed: \['a', 'b'\]",
-        ),
-        (
-            {
-                "kind": "pareto",
-                "x": "tau",
-                "y": "speedup",
-                "series": "name",
-                "allocation": ["a", "d"],
-            },
-            "names name",
-        ),
+        ({"x": "speed"}, "unknown metric 'speed'"),
+        ({"connect": ["c"]}, r"allowed: \['a', 'b'\]"),
+        ({"allocation": ["a", "d"]}, "names name"),
     ],
 )
-def test_a_figure_whose_axes_cannot_play_their_part(figure, said):
-    axes = {"name": [{"label": "a"}, {"label": "b"}]}
+def test_a_figure_whose_axes_cannot_play_their_part(change, said):
+    pareto = {"kind": "pareto", "x": "tau", "y": "speedup", "series": "name"}
     with pytest.raises(ValidationError, match=said):
-        figure_spec(axes, figure)
+        figure = change if "kind" in change else pareto | change
+        figure_spec({"name": [{"label": "a"}, {"label": "b"}]}, figure)
 
 
 def test_an_edition_of_a_figure_has_options_of_its_own():
@@ -181,12 +167,11 @@ def test_an_edition_of_a_figure_has_options_of_its_own():
 
 
 def test_editions_keep_what_belongs_to_their_scale():
+    scales = {"Alpha": "embedded", "Big": "paper", "Huge": "paper", "Laptop": "real"}
     axes = {
         "Model": [
-            {"label": "Alpha", "overrides": ["pair=alpha"], "scale": "embedded"},
-            {"label": "Big", "overrides": ["pair=big"], "scale": "paper"},
-            {"label": "Huge", "overrides": ["pair=huge"], "scale": "paper"},
-            {"label": "Laptop", "overrides": ["pair=laptop"], "scale": "real"},
+            {"label": label, "overrides": [f"pair={label.lower()}"], "scale": scale}
+            for label, scale in scales.items()
         ],
         "Method": [
             {"label": "AR"},
@@ -200,32 +185,25 @@ def test_editions_keep_what_belongs_to_their_scale():
     }
     spec = table_spec(axes=axes)
 
-    def edition(pair):
-        made = spec.edition([] if pair is None else [pair])
+    def edition(*pairs, scale=None):
+        made = spec.edition(list(pairs), scale) if scale else spec.edition(list(pairs))
         TableSpec.model_validate(made.model_dump())
-        return made.name, [point.coords for point in made.points()]
+        return made.name, [" ".join(point.coords) for point in made.points()]
 
-    embedded = ("demo", [("Alpha", "AR", "mini"), ("Alpha", "SpS", "mini")])
-    assert edition(None) == edition("alpha") == edition("local") == embedded
-    assert edition("big") == ("demo_big", [("Big", "AR", "GSM8K"), ("Big", "SpS", "GSM8K")])
-    assert (
-        spec.edition((), "paper").name == "demo_paper"
-        and len(spec.edition((), "paper").points()) == 4
-    )
-    both = spec.edition(["huge", "big"])
-    assert both.name == "demo_huge_big" and both.points() == spec.edition((), "paper").points()
-    assert edition("laptop") == (
-        "demo_laptop",
-        [("Laptop", "AR", "GSM8K"), ("Laptop", "SpS", "GSM8K")],
-    )
-    assert [p.coords for p in spec.edition((), "real").points()] == edition("laptop")[1]
-    with pytest.raises(
-        ValueError, match="does not have pair=other; it has alpha, laptop, big, huge, and"
+    embedded = ("demo", ["Alpha AR mini", "Alpha SpS mini"])
+    assert edition() == edition("alpha") == edition("local") == embedded
+    big, huge = ["Big AR GSM8K", "Big SpS GSM8K"], ["Huge AR GSM8K", "Huge AR MMLU"]
+    laptop = ["Laptop AR GSM8K", "Laptop SpS GSM8K"]
+    assert edition("big") == ("demo_big", big) and edition("huge") == ("demo_huge", huge)
+    assert edition("huge", "big") == ("demo_huge_big", big + huge)
+    assert edition(scale="paper") == ("demo_paper", big + huge)
+    assert edition("laptop") == ("demo_laptop", laptop) and edition(scale="real")[1] == laptop
+    for pairs, said in (
+        (["other"], "does not have pair=other; it has alpha, laptop, big, huge, and"),
+        (["alpha", "big"], r"pairs=\[alpha,big\] are of two scales"),
     ):
-        spec.edition(["other"])
-    with pytest.raises(ValueError, match=r"pairs=\[alpha,big\] are of two scales"):
-        spec.edition(["alpha", "big"])
-    assert edition("huge") == ("demo_huge", [("Huge", "AR", "GSM8K"), ("Huge", "AR", "MMLU")])
+        with pytest.raises(ValueError, match=said):
+            edition(*pairs)
     without_pairs = table_spec(axes={name: [{"label": name}] for name in axes})
     assert without_pairs == without_pairs.edition((), "paper") == without_pairs.edition(["big"])
 
@@ -233,13 +211,7 @@ def test_editions_keep_what_belongs_to_their_scale():
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
 def test_shipped_reports_are_sound(path):
     text = path.read_text(encoding="utf-8")
-    assert text.splitlines()[0].split(maxsplit=5)[:5] == [
-        "#",
-        "python",
-        "-m",
-        "bench",
-        f"report={path.stem}",
-    ]
+    assert text.split("\n")[0].split()[:5] == f"# python -m bench report={path.stem}".split()
     spec = parse_report(yaml.safe_load(text))
     assert spec.name == path.stem
     editions = [spec.edition((), scale) for scale in SCALES if spec.has_edition((), scale)]

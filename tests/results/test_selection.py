@@ -22,7 +22,14 @@ from results.reports.frame import lay_out_all
 from results.reports.further import EQUAL_D, OVER_BEST
 from results.reports.spec import TableSpec
 from results.store.sample import Compared
-from tests.helpers.synthetic_cells import compared, full_grid, made_up, sample, table_spec
+from tests.helpers.synthetic_cells import (
+    compared,
+    full_grid,
+    made_up,
+    sample,
+    table_spec,
+    with_values,
+)
 
 IDS = [f"p{i:02}" for i in range(12)]
 
@@ -55,22 +62,20 @@ def cell(
 
 
 def test_each_half_selects_for_the_other() -> None:
-    even, odd = IDS[::2], IDS[1::2]
-    slow, fast = (
-        {name: pair for name, pair in zip(IDS, cell(cycle_s=0.2), strict=True)},
-        cell(cycle_s=0.1),
-    )
-    quick = dict(zip(IDS, fast, strict=True))
-    on_even = [quick[name] if name in even else slow[name] for name in IDS]
-    on_odd = [quick[name] if name in odd else slow[name] for name in IDS]
-    chosen = choose({"A": on_even, "B": on_odd}, IDS)
-    assert [(one.setting, list(one.reported), one.selection) for one in chosen] == [
-        ("B", even, 6),
-        ("A", odd, 6),
+    halves = {"A": IDS[::2], "B": IDS[1::2]}
+    cells = {
+        name: [
+            fast if fast.id in half else slow
+            for fast, slow in zip(cell(cycle_s=0.1), cell(cycle_s=0.2), strict=True)
+        ]
+        for name, half in halves.items()
+    }
+    chosen = choose(cells, IDS)
+    assert [(choice.setting, list(choice.reported), choice.selection) for choice in chosen] == [
+        ("B", halves["A"], 6),
+        ("A", halves["B"], 6),
     ]
-    assert all(
-        pair.timed.own.decode_s == 2.0 for pair in reported({"A": on_even, "B": on_odd}, chosen)
-    ), (
+    assert {pair.timed.own.decode_s for pair in reported(cells, chosen)} == {2.0}, (
         "what was fast on the prompts that selected it is slow where it is reported: no prompt "
         "does both"
     )
@@ -79,21 +84,22 @@ def test_each_half_selects_for_the_other() -> None:
 @given(scale=st.lists(st.floats(0.5, 2), min_size=12, max_size=12))
 @settings(max_examples=50, deadline=None)
 def test_reported_prompts_have_no_say(scale: list[float]) -> None:
-    def scaled(pairs: list[Compared], only: set[str]) -> list[Compared]:
-        owns = [
-            replace(pair.timed.own, decode_s=pair.timed.own.decode_s * factor)
-            for pair, factor in zip(pairs, scale, strict=True)
-        ]
-        return [
-            replace(pair, timed=replace(pair.timed, own=own)) if pair.id in only else pair
-            for pair, own in zip(pairs, owns, strict=True)
-        ]
-
     cells = {"A": cell(4, 0.1), "B": cell(5, 0.12), "C": cell(3, 0.09)}
-    for number, one in enumerate(choose(cells, IDS)):
-        changed = {name: scaled(pairs, set(one.reported)) for name, pairs in cells.items()}
-        assert choose(changed, IDS)[number].setting == one.setting
-        assert one.selection + len(one.reported) == len(IDS)
+    for number, choice in enumerate(choose(cells, IDS)):
+        changed = {
+            name: [
+                slower(pair, factor) if pair.id in choice.reported else pair
+                for pair, factor in zip(pairs, scale, strict=True)
+            ]
+            for name, pairs in cells.items()
+        }
+        assert choose(changed, IDS)[number].setting == choice.setting
+        assert choice.selection + len(choice.reported) == len(IDS)
+
+
+def slower(pair: Compared, factor: float) -> Compared:
+    own = replace(pair.timed.own, decode_s=factor * pair.timed.own.decode_s)
+    return replace(pair, timed=replace(pair.timed, own=own))
 
 
 def test_the_length_of_answers_has_no_say() -> None:
@@ -234,7 +240,7 @@ def test_baselines_are_not_judged() -> None:
         entry.model_copy(update={"baseline": entry.label == "ears"}) for entry in spec.axes["Rule"]
     ]
     spec = spec.model_copy(update={"axes": spec.axes | {"Rule": tuple(rules)}})
-    gain = replace(made_up(), summary=made_up().summary.with_values(**GAIN))
+    gain = with_values(made_up(), **GAIN)
     over = lay_out_all(spec, full_grid(spec) | {(rule,): gain for rule in ("lossy", "ears")})[2]
     assert [sentence.partition(":")[0] for sentence in over.findings] == ["lossy"]
 
@@ -242,14 +248,11 @@ def test_baselines_are_not_judged() -> None:
 def test_a_report_with_a_choice_has_four_tables() -> None:
     spec = chosen_spec()
     rows = {
-        (rule,): replace(
-            made_up(),
-            notes=("standard, K = 3",),
-            summary=made_up().summary.with_values(
-                over_best_answer=1.2,
-                over_best_answer_ci95=(1.1, 1.3),
-                **({} if rule == "best lossless" else GAIN),
-            ),
+        (rule,): with_values(
+            replace(made_up(), notes=("standard, K = 3",)),
+            over_best_answer=1.2,
+            over_best_answer_ci95=(1.1, 1.3),
+            **({} if rule == "best lossless" else GAIN),
         )
         for rule in ("best lossless", "lossy", "ears")
     }

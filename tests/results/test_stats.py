@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from statsmodels.stats.proportion import proportion_confint
 
 from results.metrics import intervals
 from results.metrics.catalog import METRICS
@@ -17,17 +16,10 @@ from results.metrics.summary import summarise
 from tests.helpers.synthetic_cells import compared, sample
 
 
-def test_wilson_by_hand():
-    # z = 1.959964: centre (p + z²/2n)/(1 + z²/n), half width z√(p(1−p)/n + z²/4n²)/(1 + z²/n)
-    z, p, n = 1.959964, 0.8, 10
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    assert intervals.proportion_interval(8, 10) == pytest.approx(
-        (centre - half, centre + half), abs=1e-6
-    )
-    low, high = intervals.proportion_interval(10, 10)
-    assert low == pytest.approx(0.7225, abs=1e-4) and high == 1.0
-    assert intervals.proportion_interval(0, 6)[0] == 0.0
+@pytest.mark.parametrize(("right", "n"), [(8, 10), (10, 10), (0, 6), (1, 1)])
+def test_wilson_is_that_of_statsmodels(right, n):
+    expected = proportion_confint(right, n, method="wilson")
+    assert intervals.proportion_interval(right, n) == pytest.approx(expected, abs=1e-6)
     assert intervals.proportion_interval(0, 0) is None
 
 
@@ -89,18 +81,12 @@ def test_a_leader_that_is_apart_is_alone_and_ties_share():
 
 def test_what_cannot_be_compared_is_not_bold():
     base = np.arange(30) / 30
-    assert best_of("nll", [1.0, 0.0], [[column(base)], [column(base - 1)]], "lower") == [
-        False,
-        False,
-    ]
-    assert best(base + 1, base, better=None) == [False, False]
-    assert best(base + 1, base, values=[None, 0.5]) == [False, False]
-    assert best_of("accuracy", [1.5, 0.5], [[{}], [column(base)]], "higher") == [False, False]
     strangers = {f"x{name}": sums for name, sums in column(base + 1).items()}
-    assert best_of("accuracy", [1.5, 0.5], [[strangers], [column(base)]], "higher") == [
-        False,
-        False,
-    ]
+    neither = [False, False]
+    assert best_of("nll", [1.0, 0.0], [[column(base)], [column(base - 1)]], "lower") == neither
+    assert best(base + 1, base, better=None) == best(base + 1, base, values=[None, 0.5]) == neither
+    for other in ({}, strangers):
+        assert best_of("accuracy", [1.5, 0.5], [[other], [column(base)]], "higher") == neither
 
 
 def test_a_handful_of_prompts_is_never_apart():

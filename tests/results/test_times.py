@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.metrics.catalog import METRICS
-from results.metrics.delta import clocked_interval
 from results.metrics.paired import relative
 from results.metrics.phases import NAMES, time_shares
 from results.metrics.summary import Summary, summarise
@@ -38,25 +37,24 @@ BATCHES = st.lists(
 )
 
 
-def decoded(*given: Batch, alone: bool = False) -> list[Compared]:
+def decoded(*batches: Batch) -> list[Compared]:
     """Prompts that were timed in these batches: each has an equal share of the seconds."""
     pairs = []
-    for number, (tokens, seconds, base_seconds) in enumerate(given):
+    for number, (tokens, seconds, base_seconds) in enumerate(batches):
         for row, count in enumerate(tokens):
-            cycles = {step: count // step for step in (2, 1)}
             own, base = (
                 sample(
                     f"{number}-{row}",
                     range(count + 1),
-                    committed=[step] * many,
-                    accepted=[0] * many,
+                    committed=[step] * (count // step),
+                    accepted=[0] * (count // step),
                 )
-                for step, many in cycles.items()
+                for step in (2, 1)
             )
             pair = compared(
                 own, base, decode_s=seconds / len(tokens), base_decode_s=base_seconds / len(tokens)
             )
-            batch = None if alone or len(tokens) == 1 else f"{number}-0"
+            batch = f"{number}-0" if len(tokens) > 1 else None
             pairs.append(replace(pair, timed=replace(pair.timed, batch=batch)))
     return pairs
 
@@ -67,21 +65,22 @@ def of(pairs: list[Compared]) -> Summary:
 
 @settings(max_examples=25, deadline=None)
 @given(BATCHES)
-def test_speeds_resample_batches(given: list[Batch]) -> None:
-    values, apart = (of(decoded(*given, alone=alone)) for alone in (False, True))
-    tokens = [sum(count + 1 for count in counts) for counts, _, _ in given]
-    prompts = [0.5 * len(counts) for counts, _, _ in given]
-    seconds = [prompt + own for prompt, (_, own, _) in zip(prompts, given, strict=True)]
-    base_seconds = [prompt + base for prompt, (_, _, base) in zip(prompts, given, strict=True)]
-    assert values.speedup == pytest.approx(apart.speedup)
-    assert values.timed == apart.timed == sum(len(counts) for counts, _, _ in given)
-    assert values.speedup_ci95 == pytest.approx(
-        clocked_interval(tokens, seconds, tokens, base_seconds)
+def test_a_batch_is_as_one_prompt_of_all_its_tokens_and_seconds(rows: list[Batch]) -> None:
+    """Each prompt has a first token and a prefill of half a second beside what its batch says."""
+    whole = of(decoded(*rows))
+    further = [(len(tokens) - 1) / 2 for tokens, _, _ in rows]
+    merged = of(
+        decoded(
+            *(
+                ([sum(tokens) + len(tokens) - 1], own + more, base + more)
+                for (tokens, own, base), more in zip(rows, further, strict=True)
+            )
+        )
     )
-    assert values.tokens_per_s_ci95 == pytest.approx(clocked_interval(tokens, seconds))
-    direct = values.answer_speedup_ci95
-    rows = [(0.5 * len(counts) + base, 0.5 * len(counts) + own) for counts, own, base in given]
-    assert direct == pytest.approx(clocked_interval(*zip(*rows, strict=True)))
+    assert (whole.timed, merged.timed) == (sum(len(tokens) for tokens, _, _ in rows), len(rows))
+    for name in ("speedup", "tokens_per_s", "answer_speedup"):
+        assert whole.value(name) == pytest.approx(merged.value(name))
+        assert whole.interval(name) == pytest.approx(merged.interval(name))
 
 
 def test_one_batch_is_one_observation() -> None:

@@ -85,10 +85,9 @@ def test_gsm8k_formats(text, strict, flexible):
 @pytest.mark.parametrize(
     "text", ["$1,000", "It is $1,000.", "#### 1,000", "#### 1000.", r"\boxed{1000}"]
 )
-def test_a_thousand_is_a_thousand(text):
-    assert harness("gsm8k").score({"target": "1000"}, [text]).value == 1
-    assert harness("gsm8k").score({"target": "1,000"}, [text]).value == 1
-    assert harness("gsm8k").score({"target": "100"}, [text]).value == 0
+@pytest.mark.parametrize(("target", "value"), [("1000", 1), ("1,000", 1), ("100", 0)])
+def test_a_thousand_is_a_thousand(text, target, value):
+    assert harness("gsm8k").score({"target": target}, [text]).value == value
 
 
 def test_published_gsm8k_answers_are_right_under_both_filters():
@@ -118,6 +117,7 @@ def test_published_gsm8k_answers_are_right_under_both_filters():
         ("So\n\n**Answer:** **C**", "C"),
         ("__Answer:__ (D) fish", "D"),
         ("**Answer**: B", "B"),
+        ("Two and one. The answer is (C).", "C"),
         ("A fish lives in water", None),
         ("Because of it", None),
         ("", None),
@@ -149,14 +149,6 @@ def test_published_csqa_answers_are_right():
         assert scorer.score({"target": gold}, [other]).value == 0
 
 
-def test_mmlu_pro_reads_the_letter_of_a_worked_answer():
-    scores = [
-        harness("mmlu_pro").score({"target": "C"}, [text]).value
-        for text in ("Two and one. The answer is (C).", "The answer is (B).")
-    ]
-    assert scores == [1, 0]
-
-
 def test_without_a_reference_there_is_no_score():
     assert RougeL(name="rouge").score({"target": None}, ["a"]).value is None
     assert Code(name="code").score({"target": "x"}, ["a"]).value is None
@@ -164,12 +156,9 @@ def test_without_a_reference_there_is_no_score():
 
 
 def test_rouge_counts_the_longest_common_subsequence():
-    score = (
-        RougeL(name="rouge")
-        .score({"target": "four ships left port"}, ["the ships left their port"])
-        .value
-    )
-    assert score == pytest.approx(2 * (3 / 4) * (3 / 5) / (3 / 4 + 3 / 5))
+    reference = {"target": "four ships left port"}
+    found = RougeL(name="rouge").score(reference, ["the ships left their port"])
+    assert found.value == pytest.approx(2 * (3 / 4) * (3 / 5) / (3 / 4 + 3 / 5))
 
 
 # -- IFEval
@@ -225,17 +214,11 @@ def test_an_answer_scores_the_same_each_time():
         "instruction_id_list": ["keywords:letter_frequency"],
         "kwargs": [{"let_relation": "at least", "letter": "#", "let_frequency": 2}],
     }
+    scorer = IFEval(name="ifeval")
     random.seed(5)
     after = random.Random(5).random()
-    assert (
-        len(
-            {
-                IFEval(name="ifeval").score(row, ["the quick brown fox jumps over it"]).value
-                for _ in range(20)
-            }
-        )
-        == 1
-    )
+    scores = {scorer.score(row, ["the quick brown fox jumps over it"]).value for _ in range(20)}
+    assert len(scores) == 1
     assert random.random() == after, "the program's own chance goes on where it was"
 
 
@@ -280,18 +263,27 @@ def function_score(text: str, row=FUNCTIONS[0], timeout_s: float = 600.0):
     return Code(name="code", timeout_s=timeout_s).score(reference, [text])
 
 
+LOOSE = """Sure:
+```python
+def add_1(x: int) -> int:
+    return x + 1
+
+print(add_1(1))
+```
+It adds one."""
+HELPED = """def helper(y):
+    return y + 1
+
+def add_1(x):
+    return helper(x)
+
+assert add_1(1) == 3"""
+
+
 @ISOLATED
 @pytest.mark.parametrize(
     "text",
-    [
-        "    return x + 1\n",
-        "return x + 1",
-        "```python\nreturn x + 1\n```",
-        "Sure:\n```python\ndef add_1(x: int) -> int:\n    return x + "
-        "1\n\nprint(add_1(1))\n```\nIt adds one.",
-        "def helper(y):\n    return y + 1\n\ndef add_1(x):\n    return helper(x)\n\nassert "
-        "add_1(1) == 3",
-    ],
+    ["    return x + 1\n", "return x + 1", "```python\nreturn x + 1\n```", LOOSE, HELPED],
 )
 def test_answers_in_many_forms_pass(text):
     found = function_score(text)
@@ -302,16 +294,13 @@ def test_answers_in_many_forms_pass(text):
 
 @ISOLATED
 @pytest.mark.parametrize(
-    "text", ["    return x + 2\n", "", "I cannot.", "def add_1(x): return x +", "```python\n```"]
-)
-def test_wrong_answers_fail(text):
-    assert function_score(text).value == 0
-
-
-@ISOLATED
-@pytest.mark.parametrize(
     "text",
     [
+        "    return x + 2\n",
+        "",
+        "I cannot.",
+        "def add_1(x): return x +",
+        "```python\n```",
         "\x00",
         "def add_1(x):\x00 return x + 1",
         "(" * 3000,
@@ -321,20 +310,36 @@ def test_wrong_answers_fail(text):
         "def add_1(x): return '\ud800'",
     ],
 )
-def test_answers_that_are_no_programs_score_zero(text):
+def test_wrong_answers_and_what_is_no_program_score_zero(text):
     assert function_score(text).value == 0
 
 
-@ISOLATED
-def test_tests_may_use_what_the_prompt_defines():
-    row = {
-        "prompt": 'def half(x):\n    return x / 2\n\n\ndef twice(x):\n    """ Double x. """\n',
-        "entry_point": "twice",
-        "test": "def check(candidate):\n    assert half(candidate(3)) == 3\n",
+def problem(signature: str, test: str, before: str = "") -> dict[str, str]:
+    """A row of HumanEval's form, whose test is the body of its check."""
+    return {
+        "prompt": f"{before}def {signature}:\n    '''As its name says.'''\n",
+        "entry_point": signature.partition("(")[0],
+        "test": f"def check(candidate):\n    assert {test}\n",
     }
-    assert function_score("    return 2 * x\n", row=row).value == 1
-    assert function_score("```python\ndef twice(x):\n    return 2 * x\n```", row=row).value == 1
-    assert function_score("```python\ndef double(x):\n    return 2 * x\n```", row=row).value == 0
+
+
+HALF = problem("twice(x)", "half(candidate(3)) == 3", "def half(x):\n    return x / 2\n\n\n")
+COMMON = problem("common(a, b)", "candidate(12, 18) == 6")
+
+
+@ISOLATED
+@pytest.mark.parametrize(
+    ("row", "text", "value"),
+    [
+        (HALF, "    return 2 * x\n", 1),
+        (HALF, "```python\ndef twice(x):\n    return 2 * x\n```", 1),
+        (HALF, "```python\ndef double(x):\n    return 2 * x\n```", 0),
+        (COMMON, "import math\nfrom math import gcd as common", 1),
+        (COMMON, "import math\nfrom math import lcm as common", 0),
+    ],
+)
+def test_tests_use_what_the_prompt_defines_and_answers_may_import(row, text, value):
+    assert function_score(text, row=row).value == value
 
 
 @ISOLATED
@@ -360,37 +365,22 @@ def twice(x):
 
 @ISOLATED
 @pytest.mark.parametrize(
-    ("program", "value"),
+    "program",
     [
-        (DOUBLE + "double = lru_cache(None)(twice)", 1),
-        (DOUBLE + "double: object = twice", 1),
-        ("import operator\ndouble = lambda x: operator.mul(2, x)", 1),
-        ("n = 2\ndouble = n.__mul__", 1),
-        ("class double(int):\n    def __new__(cls, x):\n        return int(2 * x)", 1),
-        ("double = 2 * x\nreturn double", 1),
-        ("    double = 2 * x\n    return double", 1),
-        ("if x:\n    return x + x\nimport math as double\nreturn 2 * x", 1),
+        DOUBLE + "double = lru_cache(None)(twice)",
+        DOUBLE + "double: object = twice",
+        "import operator\ndouble = lambda x: operator.mul(2, x)",
+        "n = 2\ndouble = n.__mul__",
+        "class double(int):\n    def __new__(cls, x):\n        return int(2 * x)",
+        "double = 2 * x\nreturn double",
+        "    double = 2 * x\n    return double",
+        "if x:\n    return x + x\nimport math as double\nreturn 2 * x",
     ],
 )
 @pytest.mark.parametrize("form", ["{}", "So:\n```python\n{}\n```\nDone."])
-def test_an_answer_binds_its_entry_point_in_any_way(form, program, value):
-    row = {
-        "prompt": "def double(x):\n    '''Twice x.'''\n",
-        "entry_point": "double",
-        "test": "def check(candidate):\n    assert [candidate(x) for x in (3, 4)] == [6, 8]\n",
-    }
-    assert function_score(form.format(program), row=row).value == value
-
-
-@ISOLATED
-def test_an_answer_may_import_its_entry_point():
-    row = {
-        "prompt": "def common(a, b):\n    '''The greatest common divisor.'''\n",
-        "entry_point": "common",
-        "test": "def check(candidate):\n    assert candidate(12, 18) == 6\n",
-    }
-    assert function_score("import math\nfrom math import gcd as common", row=row).value == 1
-    assert function_score("import math\nfrom math import lcm as common", row=row).value == 0
+def test_an_answer_binds_its_entry_point_in_any_way(form, program):
+    row = problem("double(x)", "[candidate(x) for x in (3, 4)] == [6, 8]")
+    assert function_score(form.format(program), row=row).value == 1
 
 
 @ISOLATED
