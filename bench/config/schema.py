@@ -263,5 +263,5 @@ class DraftLength(Section):
 def parsed_sections(config: Mapping[str, Any]) -> dict[str, Section]:
     """The sections of a composed configuration whose types need no torch, which takes seconds to
     import: a command that they refuse is refused at once. Raises ConfigError."""
-    types = {"pair": Pair, "decoding": Decoding, "draft": DraftLength}
+    types: dict[str, type[Section]] = {"pair": Pair, "decoding": Decoding, "draft": DraftLength}
     return {name: parse(section, config, name) for name, section in types.items()}
