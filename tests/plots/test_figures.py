@@ -3,9 +3,10 @@ time."""
 
 import csv
 import io
+from collections import Counter
 from dataclasses import replace
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -230,20 +231,17 @@ def test_pareto_lines_join_their_own_points_in_the_order_of_the_series():
     spec = figure_spec(axes, figure)
     grid = full_grid(spec)
     ax = drawing(pareto, spec, grid).axes[0]
-    joined = [list(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2]
-    assert joined == [
+    of_length = {n: [line for line in ax.lines if len(line.get_xdata()) == n] for n in (1, 2)}
+    assert [list(line.get_xdata()) for line in of_length[2]] == [
         [grid[rule, level].summary.tokens_per_s for level in ("low", "high")] for rule in ("a", "b")
     ]
-    markers = [
-        line.get_marker()
-        for line in ax.lines
-        if len(line.get_xdata()) == 1 and line.get_marker() != "None"
-    ]
-    assert sorted(map(markers.count, set(markers))) == [1, 2, 2], "a marker for each line"
-    rings = {line.get_marker() for line in ax.lines if line.get_markerfacecolor() == "none"} - {
-        "None"
-    }
-    assert rings == {markers[0]}, "a single point is a ring, which hides no point of a line"
+    points = [line for line in of_length[1] if line.get_marker() != "None"]
+    markers = Counter(line.get_marker() for line in points)
+    assert sorted(markers.values()) == [1, 2, 2], "a marker for each line"
+    rings = [line.get_marker() for line in points if line.get_markerfacecolor() == "none"]
+    assert [markers[ring] for ring in rings] == [1], (
+        "a single point is a ring, which hides no point of a line"
+    )
     assert sorted(text.get_text() for text in ax.texts) == ["high", "high", "low", "low"]
     same = drawing(pareto, spec, grid | {("a", "high"): grid["a", "low"]}).axes[0]
     assert sorted(text.get_text() for text in same.texts) == ["high", "low", "low, high"], (
@@ -279,16 +277,13 @@ def test_bars_have_the_measured_heights_and_a_gap_where_there_is_none():
     del grid["Alpha", "SpS", "mini_code"]
     figure = drawn("bars", grid)
     heights = [bar.get_height() for bar in figure.axes[0].patches]
-    there = [
-        grid[coords].summary.speedup
-        for coords in (
-            ("Alpha", method, task)
-            for method in ("AR", "SpS", "MARS & co")
-            for task in ("GSM8K", "mini_code")
-        )
-        if coords in grid
-    ]
-    assert heights == pytest.approx(there)
+    assert heights == pytest.approx(
+        [
+            grid[coords].summary.speedup
+            for coords in product(["Alpha"], ["AR", "SpS", "MARS & co"], ["GSM8K", "mini_code"])
+            if coords in grid
+        ]
+    )
     crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert len(crosses) == 1 and len(crosses[0].get_xdata()) == 1
 
@@ -297,17 +292,14 @@ def test_an_interval_is_in_the_axis_unit_and_never_negative():
     spec = table_spec(
         axes={"Model": [{"label": "a"}, {"label": "b"}]}, rows=["Model"], columns=[], mean=None
     )
-    made = made_up().summary.with_values(tau=2.0, tau_ci95=(2.1, 2.2), recovery=None)
-    grid = {("a",): Outcome.measured(made)}
-    data = Data(spec, cells_frame(spec, ["accuracy", "tau", "recovery"], grid))
-    point = data.measured({"Model": "a"}, "accuracy")
+    cell = with_values(made_up(), tau=2.0, tau_ci95=(2.1, 2.2), recovery=None)
+    data = Data(spec, cells_frame(spec, ["accuracy", "tau", "recovery"], {("a",): cell}))
+    there, missing = {"Model": "a"}, {"Model": "b"}
+    point = data.measured(there, "accuracy")
     assert point.value == 75.0 and point.low < 75 < point.high
-    assert min(data.measured({"Model": "a"}, "tau").below_above) == 0.0
-    assert (
-        data.measured({"Model": "b"}, "tau") is None
-        and data.measured({"Model": "a"}, "recovery") is None
-    )
-    assert data.is_measured({"Model": "a"}) and not data.is_measured({"Model": "b"})
+    assert min(data.measured(there, "tau").below_above) == 0.0
+    assert data.measured(missing, "tau") is data.measured(there, "recovery") is None
+    assert data.is_measured(there) and not data.is_measured(missing)
 
 
 def test_entries_of_one_label_share_a_panel():
@@ -319,16 +311,15 @@ def test_entries_of_one_label_share_a_panel():
         ]
     }
     spec = figure_spec(axes, FIGURES["pareto"] | {"panels": ["Model", "Task", "p"]})
-    titles = [title for title, _ in panels(spec, ("p",))]
-    assert titles == ["p", "other"]
-    one = spec.model_copy(
-        update={"axes": {**spec.axes, "Task": spec.axes["Task"][:1], "p": spec.axes["p"][2:]}}
-    )
-    task = one.axes["Task"][0].label
-    assert [title for title, _ in panels(one, ("Task", "p"))] == [f"{task}, other"], (
-        "the only panel says what it shows"
-    )
-    assert [title for title, _ in panels(one, ("Task", "p"), each=2)] == [""]
+    first = {**spec.axes, "Task": spec.axes["Task"][:1], "p": spec.axes["p"][2:]}
+    alone = spec.model_copy(update={"axes": first})
+
+    def titles(spec, axes, each=1):
+        return [title for title, _ in panels(spec, axes, each=each)]
+
+    assert titles(spec, ("p",)) == ["p", "other"]
+    assert titles(alone, ("Task", "p")) == ["GSM8K, other"], "the only panel says what it shows"
+    assert titles(alone, ("Task", "p"), each=2) == [""]
 
 
 def bars_of(column, **figure):
@@ -362,50 +353,26 @@ def test_bars_of_a_mean_are_that_of_the_cells_behind_them():
 
 def test_matrices_and_distributions_show_what_was_compared():
     axes = {"Model": [{"label": "Alpha"}], "Head": [{"label": "H1"}, {"label": "H2"}]}
-    spec = figure_spec(
-        axes,
-        {
-            "kind": "own",
-            "file": "dropmatch_fig3",
-            "series": "Head",
-            "panels": ["Model"],
-            "meanings": ["sentence", "entailment"],
-        },
-    )
+    common = {"kind": "own", "panels": ["Model"]}
+    figure = {"file": "dropmatch_fig3", "series": "Head", "meanings": ["sentence", "entailment"]}
     names = [("Alpha", "H1"), ("Alpha", "H2")]
-    grid = {
-        row: replace(
-            made_up(),
-            agreement={
-                "sentence": {
-                    " / ".join(column): [1.0, 1.0] if row == column else [0.25, 0.75]
-                    for column in names
-                }
-            },
-        )
-        for row in names
-    }
-    cosine, entailment, *_ = drawing(dropmatch_fig3, spec, grid).axes
+    grid = {}
+    for row in names:
+        answers = {
+            " / ".join(column): [1.0, 1.0] if row == column else [0.25, 0.75] for column in names
+        }
+        grid[row] = replace(made_up(), agreement={"sentence": answers})
+    cosine, entailment, *_ = drawing(dropmatch_fig3, figure_spec(axes, common | figure), grid).axes
     assert sorted(text.get_text() for text in cosine.texts) == ["0.50", "0.50", "1.00", "1.00"]
     assert [text.get_text() for text in entailment.texts] == ["needs similarity.entailment=MODEL"]
-    spec = figure_spec(
-        {"Model": axes["Model"]},
-        {
-            "kind": "own",
-            "file": "arc_fig2",
-            "panels": ["Model"],
-            "meanings": ["bertscore", "sentence", "entailment"],
-        },
-    )
-    grid = {
-        ("Alpha",): replace(made_up(), agreement={"bertscore": {"one": [0.5, 0.9], "other": [0.7]}})
-    }
-    first, second, third = drawing(arc_fig2, spec, grid).axes
-    assert (
-        third.get_xlabel()
-        == "probability of contradiction with the answer's own continuation"
-        != first.get_xlabel()
-    )
+    figure = {"file": "arc_fig2", "meanings": ["bertscore", "sentence", "entailment"]}
+    answers = {"bertscore": {"a": [0.5, 0.9], "b": [0.7]}}
+    spec = figure_spec({"Model": axes["Model"]}, common | figure)
+    first, second, third = drawing(
+        arc_fig2, spec, {("Alpha",): replace(made_up(), agreement=answers)}
+    ).axes
+    assert first.get_xlabel() != third.get_xlabel()
+    assert "contradiction" in third.get_xlabel()
     assert sum(patch.get_data().values.sum() for patch in first.patches) == pytest.approx(200)
     assert sorted(line.get_xdata()[0] for line in first.lines) == pytest.approx([0.7, 0.7])
     assert [text.get_text() for text in second.texts] == ["needs similarity.sentence=MODEL"]

@@ -21,25 +21,21 @@ from tests.helpers.synthetic_cells import compared, sample
 
 def answer(id, tokens, cycles, base_tokens, *, finish=("eos",), base_finish=("eos",), **fields):
     """An answer of so many tokens in so many cycles beside one of autoregressive decoding."""
-    own = sample(
-        id,
-        range(tokens),
-        committed=[1] * cycles,
-        accepted=[0] * cycles,
-        finish=list(finish),
-        **fields,
-    )
-    steps = base_tokens - len(base_finish)
-    return compared(
-        own,
+    own, base = (
         sample(
             id,
-            range(base_tokens),
+            range(count),
             committed=[1] * steps,
             accepted=[0] * steps,
-            finish=list(base_finish),
-        ),
+            finish=list(ends),
+            **more,
+        )
+        for count, steps, ends, more in (
+            (tokens, cycles, finish, fields),
+            (base_tokens, base_tokens - len(base_finish), base_finish, {}),
+        )
     )
+    return compared(own, base)
 
 
 def costs(answers):
@@ -138,9 +134,7 @@ def test_agreement_is_clopper_pearson_and_coverage_holds():
     rng, missed = np.random.default_rng(3), 0
     for _ in range(200):  # 20% of 40 answers change, 14% for the worse: truly −8 points
         change = rng.choice([-1, 0, 1], size=40, p=[0.14, 0.8, 0.06])
-        low, high = intervals.difference_interval(
-            (change < 0).astype(float), (change > 0).astype(float)
-        )
+        low, high = intervals.difference_interval(1.0 * (change < 0), 1.0 * (change > 0))
         missed += not low <= -0.08 <= high
     assert missed / 200 <= 0.05
 
@@ -167,18 +161,16 @@ def test_out_of_head_by_hand(tmp_path):
         ["a", "b"], [{"prompt": "a", **OUT}, {"prompt": "b", **OUT, "clause": "drawn"}], None
     )
 
-    def found(tokens, temperature):
-        return summarise([], metric="", proportion=True).with_values(
-            **trace_metrics([traces], tokens, temperature)
-        )
+    def out_of_head(tokens, temperature):
+        values = trace_metrics([traces], tokens, temperature)
+        summary = summarise([], metric="", proportion=True).with_values(**values)
+        return summary.out_of_head_1k, summary.out_of_head_1k_ci95
 
-    warm = found({"a": 6, "b": 4, "c": 10}, 1.0)
-    assert warm.out_of_head_1k == pytest.approx(1000 / 20), (
-        "the first: 0.125 of the largest; the second is in it"
-    )
-    assert warm.out_of_head_1k_ci95 == pytest.approx((0, 1000 / 6))
-    assert found({"a": 6, "b": 4}, 0.5).out_of_head_1k == pytest.approx(1000 / 10)
-    assert found({"a": 6, "b": 4}, 0.4).out_of_head_1k == pytest.approx(2000 / 10), "0.5 ** 2.5"
+    value, interval = out_of_head({"a": 6, "b": 4, "c": 10}, 1.0)
+    assert value == pytest.approx(1000 / 20), "the first: 0.125 of the largest; the second is in it"
+    assert interval == pytest.approx((0, 1000 / 6))
+    assert out_of_head({"a": 6, "b": 4}, 0.5)[0] == pytest.approx(1000 / 10)
+    assert out_of_head({"a": 6, "b": 4}, 0.4)[0] == pytest.approx(2000 / 10), "0.5 ** 2.5"
 
 
 def test_relative_probability_is_that_of_the_processed_distribution():

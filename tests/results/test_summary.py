@@ -19,7 +19,7 @@ from tests.helpers import synthetic_cells
 def sample(
     id,
     committed,
-    accepted,
+    accepted=None,
     *,
     ids=None,
     score=1.0,
@@ -31,7 +31,9 @@ def sample(
     autoregressive=False,
     **fields,
 ):
-    """A timed prompt; its baseline gives the same answer where nothing else is said."""
+    """A timed prompt whose cycles end with a token of the target; its baseline gives the same
+    answer where nothing else is said."""
+    accepted = [tokens - 1 for tokens in committed] if accepted is None else accepted
     ids = list(range(1 + sum(committed))) if ids is None else ids
     own = synthetic_cells.sample(
         id, ids, committed=committed, accepted=accepted, score=score, **fields
@@ -82,7 +84,6 @@ def by_hand():
     a = sample(
         "a",
         [3, 1, 4],
-        [2, 0, 3],
         nodes=[4, 4, 4],
         levels=[4, 4, 4],
         drafted=12,
@@ -95,7 +96,6 @@ def by_hand():
     b = sample(
         "b",
         [2, 2],
-        [1, 1],
         nodes=[4, 2],
         levels=[4, 2],
         drafted=6,
@@ -208,32 +208,26 @@ def test_distortion_of_a_rule_that_keeps_what_the_target_excludes_is_not_a_numbe
         0.0,
         pytest.approx(1 / 14 + 12.7062 * 2 * (0.9 - 9 / 14) / 14, rel=1e-4),
     )
-    infinite = [sample("a", [3], [2], distortion=distortion(4, None)), sample("b", [2], [1])]
+    infinite = [sample("a", [3], distortion=distortion(4, None)), sample("b", [2])]
     found = summary(infinite)
     assert found.distortion is found.distortion_ci95 is None and found.distortion_tv == 0.2
 
 
 def test_the_distance_from_the_target_is_of_the_prompts_that_have_one():
     held = [
-        sample("a", [3], [2], distortion=distortion(4, 0.4)),
-        sample("b", [3], [2], distortion=distortion(4, 0.8)),
-        sample("c", [3], [2]),
+        sample("a", [3], distortion=distortion(4, 0.4)),
+        sample("b", [3], distortion=distortion(4, 0.8)),
+        sample("c", [3]),
     ]
     assert distance_of(held).value == pytest.approx(0.15)
-    infinite = sample("d", [3], [2], distortion=distortion(4, None))
+    infinite = sample("d", [3], distortion=distortion(4, None))
     assert distance_of(held[1:]) is distance_of([*held[:2], infinite]) is None
 
 
 def test_given_values_take_the_place_of_computed_ones():
-    shown = summary([sample("a", [2], [1])]).with_values(
-        coverage=0.5, coverage_ci95=(0.4, 0.6), tau_ci95=(1.0, 2.0)
-    )
-    assert (shown.coverage, shown.coverage_ci95, shown.tau, shown.tau_ci95) == (
-        0.5,
-        (0.4, 0.6),
-        2.0,
-        (1.0, 2.0),
-    )
+    values = {"coverage": 0.5, "coverage_ci95": (0.4, 0.6), "tau_ci95": (1.0, 2.0)}
+    shown = summary([sample("a", [2])]).with_values(**values)
+    assert {name: getattr(shown, name) for name in values} == values and shown.tau == 2.0
     for wrong in (lambda: shown.with_values(tempo=1.0), lambda: shown.tempo):
         with pytest.raises((ValueError, AttributeError), match="tempo"):
             wrong()
@@ -242,8 +236,7 @@ def test_given_values_take_the_place_of_computed_ones():
 def test_a_score_over_several_tries_is_of_items():
     def of(item, *scores):
         return [
-            sample(f"{item}/{i}", [2], [1], score=score, group=item)
-            for i, score in enumerate(scores)
+            sample(f"{item}/{i}", [2], score=score, group=item) for i, score in enumerate(scores)
         ]
 
     assert summary([*of("a", 1.0, 0.0, 0.0, 0.0), *of("b", 1.0, 1.0, 0.0, 1.0)]).accuracy == 0.5
@@ -254,17 +247,14 @@ def test_a_score_over_several_tries_is_of_items():
 
 
 def test_the_autoregressive_cell_is_its_own_baseline():
-    found = summary([sample(i, [1] * 5, [0] * 5, autoregressive=True) for i in "abc"])
+    found = summary([sample(i, [1] * 5, autoregressive=True) for i in "abc"])
     assert found.tau == 1.0 and found.accept_len == 0.0 and found.draft_share == 0.0
     assert found.cycles == 15 and found.acceptance_rate is None
-    assert (
-        found.speedup == found.answer_speedup_modelled == found.recovery == found.precision == 1.0
-    )
+    for name in ("speedup", "answer_speedup_modelled", "recovery", "precision"):
+        assert found.value(name) == 1.0
     assert found.speedup_ci95 is found.length_ratio_ci95 is found.accuracy_change is None
-    assert (
-        found.length_ratio == found.pass_ratio == 1.0
-        and found.truncated_share == found.baseline_truncated_share == 0.0
-    )
+    assert found.length_ratio == found.pass_ratio == 1.0
+    assert found.truncated_share == found.baseline_truncated_share == 0.0
     assert found.baseline_tokens_per_s == found.tokens_per_s
     assert found.baseline_accuracy_ci95 == found.accuracy_ci95
 
@@ -273,35 +263,27 @@ def test_unknown_is_none_never_a_number():
     for samples in ([], [FailedSample("a", "boom")]):
         found = summary(samples)
         assert found.failed == len(samples)
-        known = {
-            name
-            for name in METRICS
-            for value in (found.value(name), found.interval(name))
-            if value is not None
-        }
-        assert known == set()
-    unscored = summary([sample(i, [2], [1], score=None) for i in "ab"])
+        values = [(found.value(name), found.interval(name)) for name in METRICS]
+        assert set(values) == {(None, None)}
+    unscored = summary([sample(i, [2], score=None) for i in "ab"])
     assert unscored.accuracy is unscored.recovery is unscored.accuracy_ci95 is None
     assert unscored.speedup is not None
-    hopeless = summary([sample(i, [2], [1], score=0.0) for i in "ab"])
+    hopeless = summary([sample(i, [2], score=0.0) for i in "ab"])
     assert hopeless.accuracy == 0.0 and hopeless.recovery is hopeless.recovery_ci95 is None
 
 
 def test_the_interval_of_recovery_is_a_paired_one():
     scores = [(1.0, 1.0)] * 30 + [(1.0, 0.0)] * 10 + [(0.0, 0.0)] * 10
     found = summary(
-        [
-            sample(str(i), [2], [1], score=own, base_score=base)
-            for i, (base, own) in enumerate(scores)
-        ]
+        [sample(str(i), [2], score=own, base_score=base) for i, (base, own) in enumerate(scores)]
     )
     low, high = found.recovery_ci95
     assert found.recovery == pytest.approx(0.75) and 0.58 < low < 0.66 and 0.84 < high < 0.91
 
 
 def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
-    instant = sample("z", [], [], decode_s=0.0, base_decode_s=0.0)
-    others = [sample(i, [3], [2], decode_s=1.0) for i in "abc"]
+    instant = sample("z", [], decode_s=0.0, base_decode_s=0.0)
+    others = [sample(i, [3], decode_s=1.0) for i in "abc"]
     found = summary([*others, instant])
     assert found.decode_speedup_ci95 == pytest.approx([2.0, 2.0])
     assert found.speedup == pytest.approx((3 * 2.5 + 0.5) / (3 * 1.5 + 0.5))
@@ -310,22 +292,24 @@ def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
 
 def test_scores_that_are_no_proportion_get_a_bootstrap_interval():
     found = summary(
-        [sample(str(i), [2], [1], score=i / 10) for i in range(10)], "rouge_l", proportion=False
+        [sample(str(i), [2], score=i / 10) for i in range(10)], "rouge_l", proportion=False
     )
     assert found.metric == "rouge_l"
     low, high = found.accuracy_ci95
     assert found.accuracy == pytest.approx(0.45) and low < 0.45 < high
     with pytest.raises(ValueError, match="not 0 or 1"):
-        summary([sample("a", [2], [1], score=0.5)])
+        summary([sample("a", [2], score=0.5)])
 
 
 def test_inconsistent_samples_are_refused():
-    with pytest.raises(ValueError, match="more than once"):
-        summary([sample("a", [1], [0]), sample("a", [1], [0])])
-    with pytest.raises(ValueError, match="1 of 2 samples are their own baseline"):
-        summary([sample("a", [1], [0]), sample("b", [1], [0], autoregressive=True)])
-    with pytest.raises(ValueError, match="1 cycles"):
-        summary([sample("a", [1], [])])
+    alone = sample("b", [1], autoregressive=True)
+    for samples, said in (
+        ([sample("a", [1])] * 2, "more than once"),
+        ([sample("a", [1]), alone], "1 of 2 samples are their own baseline"),
+        ([sample("a", [1], [])], "1 cycles"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            summary(samples)
 
 
 K = 7
@@ -342,7 +326,6 @@ def cells(draw):
             sample(
                 f"p{i}",
                 committed,
-                accepted,
                 nodes=[K] * len(accepted),
                 levels=[K] * len(accepted),
                 decode_s=draw(st.floats(0.1, 9)),
@@ -393,15 +376,15 @@ def test_diversity_by_hand():
 
 
 def test_likelihood_is_pooled_over_tokens_and_unknown_where_one_is():
-    runs = [sample("a", [3], [2], nll=2.0), sample("b", [1], [0], nll=5.0)]
+    runs = [sample("a", [3], nll=2.0), sample("b", [1], nll=5.0)]
     assert summary(runs).nll == pytest.approx(7 / 6) and summary(runs).baseline_nll is None
-    assert summary([runs[0], sample("c", [1], [0])]).nll is None
+    assert summary([runs[0], sample("c", [1])]).nll is None
 
 
 def test_what_the_timed_pass_decoded_otherwise_and_what_was_not_timed():
-    timed = [sample(i, [3, 3], [2, 2]) for i in "abc"]
+    timed = [sample(i, [3, 3]) for i in "abc"]
     parted = replace(timed[0].timed.own, parted=FirstDifference(3, 1e-6))
-    untimed = replace(sample("d", [1, 1, 1, 1], [0, 0, 0, 0]), timed=None)
+    untimed = replace(sample("d", [1, 1, 1, 1]), timed=None)
     found = summary(
         [*timed[1:], replace(timed[0], timed=replace(timed[0].timed, own=parted)), untimed]
     )

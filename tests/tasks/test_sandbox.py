@@ -146,19 +146,18 @@ def without(monkeypatch, tmp_path):
     sandbox.bubblewrap_fault.cache_clear()
 
 
-def test_there_is_no_score_without_bubblewrap(without):
-    without(None)
-    with pytest.raises(
-        SandboxError, match=r"^programs cannot be run: there is no `bwrap` on the PATH; install"
-    ):
+NO_RIGHTS = "bwrap: No permissions to create new namespace"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (None, "there is no `bwrap` on the PATH; install"),
+        (f"#!/bin/sh\necho '{NO_RIGHTS}' >&2\nexit 1\n", f"{NO_RIGHTS}$"),
+    ],
+)
+def test_there_is_no_score_without_bubblewrap(without, script, said):
+    without(script)
+    with pytest.raises(SandboxError, match=f"^programs cannot be run: {said}"):
         run_job(SandboxJob("pass"))
     assert run_job(SandboxJob("pass"), isolated=False) is None
-
-
-def test_a_bubblewrap_without_rights_says_so(without):
-    without("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
-    with pytest.raises(
-        SandboxError,
-        match=r"^programs cannot be run: bwrap: No permissions to create new namespace$",
-    ):
-        run_job(SandboxJob("pass"))
