@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from methods.batch import Batch, Generation
+from methods.drafters.base import TokenRows
 from methods.engine.cache import SlotCache
 from methods.engine.device import now
 from methods.method import Method
@@ -104,10 +105,8 @@ def generate(
     target = method.target
     rows = [list(request.input_ids) for request in requests]
     slots = _slots(method, rows, limits)
-    nodes, uniforms = (
-        method.drafter.nodes(method.draft.length),
-        method.drafter.num_uniforms(method.draft.length),
-    )
+    nodes = method.drafter.nodes(method.draft.length)
+    uniforms = method.drafter.num_uniforms(method.draft.length)
     rng = PromptRng([r.key for r in requests], nodes + 1 + uniforms, target.device)
     generations = [Generation(prompt_tokens=len(row)) for row in rows]
 
@@ -158,7 +157,7 @@ def generate(
 
 def _prefill(
     method: Method,
-    rows: list[list[int]],
+    rows: TokenRows,
     cache: SlotCache,
     rng: PromptRng,
     wanted: tuple[int, ...],
@@ -192,10 +191,8 @@ def verify(
     if draft.extra_nodes:
         draft = draft.candidates()
         extra_argmax = logits[:, draft.nodes :].argmax(-1)
-        logits, hidden = (
-            logits[:, : draft.nodes],
-            None if hidden is None else hidden[:, : draft.nodes],
-        )
+        logits = logits[:, : draft.nodes]
+        hidden = None if hidden is None else hidden[:, : draft.nodes]
     v = Verification(draft, logits, method.sampling, u[:, : draft.nodes], hidden, state)
     return v, out.features, extra_argmax
 
@@ -317,7 +314,7 @@ def _to_host(columns: Sequence[Tensor]) -> Iterator[tuple[list[int], ...]]:
 
 
 def commit(
-    rows: list[list[int]],
+    rows: TokenRows,
     generations: list[Generation],
     cache: SlotCache,
     outcomes: list[CycleOutcome],
@@ -443,10 +440,8 @@ def check_fit(method: Method, prompt_tokens: int, limits: Limits) -> None:
     room = model.max_positions - prompt_tokens
     if limits.max_new_tokens <= room:
         return
-    prompt, positions = (
-        f"{model.source}: a prompt of {prompt_tokens} tokens",
-        f"its {model.max_positions} positions",
-    )
+    prompt = f"{model.source}: a prompt of {prompt_tokens} tokens"
+    positions = f"its {model.max_positions} positions"
     if room < 1:
         raise TooLong(
             f"{prompt} leaves no room for an answer in {positions}; shorten the prompt (earlier "
@@ -458,7 +453,7 @@ def check_fit(method: Method, prompt_tokens: int, limits: Limits) -> None:
     )
 
 
-def _slots(method: Method, rows: list[list[int]], limits: Limits) -> int:
+def _slots(method: Method, rows: TokenRows, limits: Limits) -> int:
     """Cache slots a row may need. Raises TooLong."""
     for row in rows:
         check_fit(method, len(row), limits)

@@ -162,9 +162,8 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
     target at temperature 1, then logsumexp(z / T) at each temperature of `POWERS`."""
     z = logits.double()
     top, best = z.max(-1)
-    power = {
-        1: ((logits - logits.amax(-1, keepdim=True)).float() / 4).exp()
-    }  # to 1e-6, in half the time
+    # to 1e-6, in half the time
+    power = {1: ((logits - logits.amax(-1, keepdim=True)).float() / 4).exp()}
     for n in POWERS:
         power[n] = power[n // 2] * power[n - n // 2]
     mass = torch.stack([power[n].sum(-1) for n in POWERS], -1).double()
@@ -233,10 +232,9 @@ def emitted(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Tensor:
     """[M, V] float64: the law of the token behind each of the contexts (rows, nodes) once all
     children are rejected."""
     if rule.emits_argmax(v.sampling):
-        law = torch.zeros(len(rows), v.logits.shape[-1], dtype=torch.float64, device=rows.device)
-        return law.scatter_(-1, v.argmax[rows, nodes, None], 1.0)
+        return _laws(v, rows).scatter_(-1, v.argmax[rows, nodes, None], 1.0)
     turn = (rows[:, None] == rows).tril(-1).sum(-1)  # which of its row's contexts it is
-    law = torch.empty(len(rows), v.logits.shape[-1], dtype=torch.float64, device=rows.device)
+    law = _laws(v, rows)
     for each in range(int(turn.max()) + 1):
         at_turn = turn == each
         node = torch.zeros_like(v.draft.tokens[:, 0]).index_put((rows[at_turn],), nodes[at_turn])
@@ -275,7 +273,7 @@ def sampled_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Ten
     """R [M, V] in the contexts (rows, nodes) of a chain whose candidates were drawn from q.
     Candidates that are `NEGLIGIBLE` are taken to be tested as `lossless` tests them."""
     inner = nodes < v.drafted[rows]
-    law = torch.empty(len(rows), v.logits.shape[-1], dtype=torch.float64, device=rows.device)
+    law = _laws(v, rows)
     if not inner.all():
         law[~inner] = emitted(rule, v, rows[~inner], nodes[~inner])
     if not inner.any():
@@ -324,20 +322,14 @@ class _Candidates:
             return None if x is None else x[rows, nodes][:, None].expand(-1, 2, *x.shape[2:])
 
         self._rule, self._sampling = rule, v.sampling
-        self._logits, self._draft_logits, self._hidden = (
-            v.logits[rows, nodes],
-            of(v.draft.logits),
-            of(v.hidden_or_none),
-        )
-        self._draft_hidden, self._state = (
-            of(v.draft.hidden),
-            {name: x[rows] for name, x in v.state.items()},
-        )
+        self._logits = v.logits[rows, nodes]
+        self._draft_logits = of(v.draft.logits)
+        self._hidden = of(v.hidden_or_none)
+        self._draft_hidden = of(v.draft.hidden)
+        self._state = {name: x[rows] for name, x in v.state.items()}
         self._root, self._node = v.draft.tokens[rows, nodes], torch.zeros_like(rows)
-        self.p, self.q = (
-            v.sampling.probs(self._logits),
-            _normal(v.sampling.probs(v.draft_logits[rows, nodes])),
-        )
+        self.p = v.sampling.probs(self._logits)
+        self.q = _normal(v.sampling.probs(v.draft_logits[rows, nodes]))
         self._shared: dict[str, Tensor | tuple[Tensor, ...]] = {}
         whole = self._view(self._root, self._logits.new_zeros(len(rows)))
         self._shared = {
@@ -406,10 +398,8 @@ def bracket(probe: Probe, like: Tensor, guess: Tensor | None) -> tuple[Tensor, T
     kept = probe(torch.full_like(like, LARGEST_U)).double()
     unknown = probe(torch.zeros_like(like)) & (kept == 0)
     if guess is not None and unknown.any():
-        low, high = (
-            (guess * (1 - CLOSE)).to(like.dtype),
-            (guess * (1 + CLOSE)).clamp(max=LARGEST_U).to(like.dtype),
-        )
+        low = (guess * (1 - CLOSE)).to(like.dtype)
+        high = (guess * (1 + CLOSE)).clamp(max=LARGEST_U).to(like.dtype)
         near = unknown & probe(low) & ~probe(high)
         kept, unknown = torch.where(near, guess.double(), kept), unknown & ~near
     return kept, unknown
@@ -417,10 +407,8 @@ def bracket(probe: Probe, like: Tensor, guess: Tensor | None) -> tuple[Tensor, T
 
 def bisected(probe: Probe, like: Tensor) -> Tensor:
     """The threshold, to 2^-24."""
-    low, high = (
-        torch.zeros_like(like, dtype=torch.float64),
-        torch.ones_like(like, dtype=torch.float64),
-    )
+    low = torch.zeros_like(like, dtype=torch.float64)
+    high = torch.ones_like(like, dtype=torch.float64)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         below = probe(middle.to(like.dtype))
@@ -433,6 +421,11 @@ def with_u(v: Verification, u: Tensor) -> Verification:
     seen = Verification(v.draft, v.logits, v.sampling, u, v.hidden_or_none, v.state)
     seen.__dict__.update({name: x for name, x in v.__dict__.items() if name not in seen.__dict__})
     return seen
+
+
+def _laws(v: Verification, rows: Tensor) -> Tensor:
+    """[M, V] float64 zeros for the contexts in `rows` [M]."""
+    return v.logits.new_zeros(len(rows), v.logits.shape[-1], dtype=torch.float64)
 
 
 def _normal(weights: Tensor) -> Tensor:

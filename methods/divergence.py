@@ -37,10 +37,11 @@ def next_step_js(
     ids = [*context, *answer]
     cache = target.new_cache(1, len(ids) + 2)
     target.forward(torch.tensor([ids], device=target.device), cache, keep=1)
+    # last first: trying tokens overwrites the cache after the position
     return {
         at: js_after(target, cache, len(context) + at, (answer[at], alternatives[at]), top)
         for at in sorted(alternatives, reverse=True)
-    }  # last first: trying tokens overwrites the cache after the position
+    }
 
 
 def js_after(
@@ -49,9 +50,8 @@ def js_after(
     """JS between the distributions after two tokens, each appended to the cache's first `length`;
     later entries are overwritten."""
     cache.set_lengths([length])
-    ancestors = torch.eye(2, dtype=torch.bool, device=target.device)[
-        None
-    ]  # siblings do not see each other
+    # siblings do not see each other
+    ancestors = torch.eye(2, dtype=torch.bool, device=target.device)[None]
     depth = torch.zeros(1, 2, dtype=torch.long, device=target.device)
     pair = torch.tensor([list(tokens)], device=target.device)
     logits = target.forward(pair, cache, ancestors=ancestors, depth=depth).logits[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.drafters.base import Drafter, DraftSettings, Proposer, TokenRows
 from methods.drafters.lookup import NoneDrafter
 from methods.pruning import PrunedProposer, Pruning
 from methods.rules.base import DraftCapabilities, Rule
@@ -33,7 +33,7 @@ class Method:
     draft: DraftSettings
     pruning: Pruning | None = None
 
-    def proposer(self, rows: list[list[int]], slots: int) -> Proposer:
+    def proposer(self, rows: TokenRows, slots: int) -> Proposer:
         """The drafter at work on the prompts `rows`, its drafts pruned where the method prunes; at
         most `slots` tokens a row will ever be held."""
         proposer = self.drafter.start(self.target, self.model, self.draft, rows, slots)

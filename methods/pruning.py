@@ -33,17 +33,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
-from methods.drafters.base import Proposer
+from methods.drafters.base import Proposer, TokenRows
+from methods.options import StrictOptions
 from methods.rules.arc import entropy
 from methods.rules.base import DraftCapabilities
 from methods.trees.draft import Draft
 
-if (
-    TYPE_CHECKING
-):  # transformers is slow to import, and a command is checked before anything is loaded
+# transformers is slow to import, and a command is checked before anything is loaded
+if TYPE_CHECKING:
     from methods.engine.cache import SlotCache
 
 Score = Literal["entropy", "accum_prob", "depth", "depth_exp"]
@@ -54,7 +54,7 @@ TINY = 1e-30
 """Lower bound on draft probabilities, so that every path has a finite log-probability."""
 
 
-class Pruning(BaseModel):
+class Pruning(StrictOptions):
     """Options of the pruning step; see the module docstring for the scores.
 
     score    how nodes are ranked.
@@ -66,7 +66,6 @@ class Pruning(BaseModel):
     alpha    depth and depth_exp only: weight of the depth.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     score: Score = "entropy"
     epsilon: float = Field(0.05, ge=0.0, lt=1.0)
     budget: float | None = Field(None, gt=0.0, lt=1.0)
@@ -162,7 +161,7 @@ class PrunedProposer(Proposer):
         self.drafted: list[list[int]] = []
         self.dropped: list[list[int]] = []
 
-    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+    def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         assert self.entropy is not None, "on_logits comes first"
         draft, drafted, dropped = self.pruning.prune(self.proposer.propose(rows, u), self.entropy)
         self.drafted.append(drafted)

@@ -40,16 +40,14 @@ class Sampling:
             kth = logits.topk(self.top_k, dim=-1).values[..., -1:]
             logits = logits.masked_fill(logits < kth, -math.inf)
         if self.top_p < 1.0:
-            by_head = (
-                logits.device.type == "cpu" and logits.shape[-1] > 2 * HEAD
-            )  # on a GPU a sort does not wait
+            # on a GPU a sort does not wait
+            by_head = logits.device.type == "cpu" and logits.shape[-1] > 2 * HEAD
             logits = logits.masked_fill(
                 (_dropped_by_head if by_head else _dropped)(logits, self.top_p), -math.inf
             )
         if self.min_p > 0.0:
-            least = logits.amax(-1, keepdim=True) + math.log(
-                self.min_p
-            )  # of tokens kept or not: the ratio is the same
+            # of tokens kept or not: the ratio is the same
+            least = logits.amax(-1, keepdim=True) + math.log(self.min_p)
             logits = logits.masked_fill(logits < least, -math.inf)
         return logits
 

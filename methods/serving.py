@@ -99,7 +99,7 @@ class Verifier:
             if setting is None:
                 out[places, 0] = 0
                 continue
-            served = [request for place in places if (request := requests[place]) is not None]
+            served = [*filter(None, (requests[place] for place in places))]
             tokens = (self._first if fresh else self._cycle)(setting, served, places, rows)
             where = slice(None) if len(places) == len(requests) else places
             out[where, : tokens.shape[1]] = tokens
@@ -136,10 +136,8 @@ class Verifier:
         )
         _, path, token, state = accept(setting.rule, v, u[:, self.nodes])
         for place, (request, last) in enumerate(zip(served, token.split(1), strict=True)):
-            request.last, request.state = (
-                last,
-                {name: value[place : place + 1] for name, value in state.items()},
-            )
+            request.last = last
+            request.state = {name: value[place : place + 1] for name, value in state.items()}
         self._pending.append(
             ([request.key for request in served], pack_outcomes(v, path, token), list(path.flags))
         )
@@ -161,27 +159,22 @@ class Verifier:
         """What a rule sees of the requests at `places`, which drafted behind the tokens `last`."""
         drafts = [rows.drafts[place] for place in places]
         nodes = max(drafts) + 1
-        index = upload(
-            [
-                [rows.starts[place] + min(node, count) for node in range(nodes)]
-                for place, count in zip(places, drafts, strict=True)
-            ],
-            self.device,
-        )  # [G, N]
+        table = [
+            [rows.starts[place] + min(node, count) for node in range(nodes)]
+            for place, count in zip(places, drafts, strict=True)
+        ]
+        index = upload(table, self.device)  # [G, N]
         tokens = torch.cat([torch.cat(list(last))[:, None], rows.tokens[index[:, 1:]]], 1)
         inside = torch.arange(nodes, device=self.device) <= upload(drafts, self.device)[:, None]
         valid = (inside & (tokens >= 0)).cumprod(1).bool()
         tokens, logits = tokens.clamp(min=0), rows.logits[index].float()
-        sampled = rows.q is not None and not sampling.greedy
         q = draft_logits = None
-        if sampled and rows.q is not None:
+        if rows.q is not None and not sampling.greedy:
             drawn = rows.q[index]
             token_q = drawn[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0]
-            q, draft_logits = (
-                torch.cat([torch.ones_like(drawn[:, :1, 0]), token_q], 1),
-                drawn.log() * sampling.temperature,
-            )
-        draft = Draft.of_chain(tokens, valid=valid, sampled=sampled, logits=draft_logits, q=q)
+            q = torch.cat([torch.ones_like(drawn[:, :1, 0]), token_q], 1)
+            draft_logits = drawn.log() * sampling.temperature
+        draft = Draft.of_chain(tokens, valid=valid, sampled=q is not None, logits=draft_logits, q=q)
         hidden = None if rows.hidden is None else rows.hidden[index]
         return Verification(draft, logits, sampling, u[:, :nodes], hidden, state)
 

@@ -34,6 +34,10 @@ class DataMissing(TaskError):
     """A file of rows that is not there."""
 
 
+Reference = Mapping[str, Any]
+"""Plain JSON data for a task's scorer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One item to answer. Exactly one of `turns`, `text`, `input_ids` is set.
@@ -61,7 +65,7 @@ class Prompt:
     prefix: tuple[tuple[str, str], ...] = ()
     history: tuple[str, ...] = ()
     group: str | None = None
-    reference: Mapping[str, Any] = field(default_factory=dict)
+    reference: Reference = field(default_factory=dict)
     control_tokens: ControlTokens = "refuse"
     date: datetime.date | None = None
 
@@ -94,7 +98,13 @@ LocalFile = Annotated[Path, BeforeValidator(_local_path)]
 does not."""
 
 
-class TaskOptions(BaseModel):
+class StrictModel(BaseModel):
+    """Read-only; keys that it does not know, NaN and infinity are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class TaskOptions(StrictModel):
     """What every task's options include.
 
     max_new_tokens  limit of a turn where decoding.max_new_tokens is null.
@@ -103,12 +113,9 @@ class TaskOptions(BaseModel):
                     None: those that the tokenizer or its template names; empty: none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     max_new_tokens: int = Field(ge=1, le=MOST_NEW_TOKENS)
-    date: datetime.date | None = Field(
-        None, exclude_if=lambda day: day is None
-    )  # later: unused, identity lacks it
+    # later: unused, identity lacks it
+    date: datetime.date | None = Field(None, exclude_if=lambda day: day is None)
     think_end: str | None = Field(None, exclude_if=lambda mark: mark is None)
 
 

@@ -52,9 +52,8 @@ class DatasetOptions(RowSource, TaskOptions):
     keep: dict[str, str] = Field(default_factory=dict)
     shots: Shots = Field(default_factory=Shots)
     chat: bool = True
-    control_tokens: ControlTokens = Field(
-        "refuse", exclude_if=lambda kind: kind == "refuse"
-    )  # later
+    # later
+    control_tokens: ControlTokens = Field("refuse", exclude_if=lambda kind: kind == "refuse")
     system: str | None = None
     stop: tuple[str, ...] = ()
     history: Literal["own", "reference"] = "own"

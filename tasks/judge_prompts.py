@@ -46,10 +46,8 @@ root."""
 ANY_LANGUAGE = ("138", "140")
 """Questions of KoMT-Bench that ask for CSV or JSON, possibly all English: never penalised."""
 
-_RATINGS = (
-    re.compile(r"\[\[(\d+\.?\d*)\]\]"),
-    re.compile(r"\[(\d+\.?\d*)\]"),
-)  # the second where the first is not
+# the second where the first is not
+_RATINGS = (re.compile(r"\[\[(\d+\.?\d*)\]\]"), re.compile(r"\[(\d+\.?\d*)\]"))
 _CHOICE = re.compile(r"(?<!\w)(?<!\w['’])[mM](?!\w)")  # not the m of "I'm"
 _CONTROL = re.compile(
     r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|"
@@ -140,16 +138,15 @@ class JudgePrompts:
     def rating(self, reply: str) -> float | None:
         """The grade in a reply, at most 10, None if there is none. As in FastChat, [[9]] takes
         precedence over [9]."""
-        rating = next((match for pattern in _RATINGS if (match := pattern.search(reply))), None)
+        rating = next(filter(None, (pattern.search(reply) for pattern in _RATINGS)), None)
         value = None if rating is None else float(rating.group(1))
         return value if value is not None and 0 <= value <= 10 else None
 
     def choice(self, reply: str, swapped: bool) -> float | None:
         """1 where the judged method's answer won, 0 where it lost; None where the reply does not
         say."""
-        if (
-            letter := _CHOICE.search(reply)
-        ) is None:  # asked for one letter: what follows the first explains it
+        # asked for one letter: what follows the first explains it
+        if (letter := _CHOICE.search(reply)) is None:
             return None
         return float((letter.group() == "m") != swapped)
 

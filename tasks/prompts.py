@@ -47,9 +47,8 @@ class PromptsOptions(TaskOptions):
     """`path`: the file. `control_tokens`: what the string of a control token in a message is."""
 
     path: LocalFile
-    control_tokens: ControlTokens = Field(
-        "refuse", exclude_if=lambda kind: kind == "refuse"
-    )  # later, as `date`
+    # later, as `date`
+    control_tokens: ControlTokens = Field("refuse", exclude_if=lambda kind: kind == "refuse")
     max_new_tokens: int = Field(256, ge=1, le=MOST_NEW_TOKENS)
 
 

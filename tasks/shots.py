@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from tasks.base import TaskError
+from tasks.base import StrictModel, TaskError
 from tasks.sources import DATA, RowSource
 
 LM_EVAL = "lm_eval:"
@@ -26,7 +26,7 @@ def _file_or_task(source: object) -> object:
 ShotSource = Annotated[Path | str, BeforeValidator(_file_or_task)]
 
 
-class Shots(BaseModel):
+class Shots(StrictModel):
     """Few-shot examples: earlier turns of the conversation with task.chat=true, else one text
     before the question. A prompt's template that names `examples` gets their rows instead, and
     places them itself.
@@ -36,8 +36,6 @@ class Shots(BaseModel):
             file), or a path.
     target  template of an example's answer.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     count: int | None = Field(default=0, ge=0)
     source: ShotSource | None = None

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
-from tasks.base import DataMissing, LocalFile, TaskError
+from tasks.base import DataMissing, LocalFile, StrictModel, TaskError
 
 DATA = Path(__file__).parent / "data"
 """The rows that are shipped: see its ATTRIBUTION.md."""
@@ -33,11 +33,9 @@ Numbered = tuple[int, Mapping[str, Any]]
 SUFFIXES = tuple(sorted([*READERS, ".jsonl.gz", ".json.gz"]))
 
 
-class RowSource(BaseModel):
+class RowSource(StrictModel):
     """Where rows come from: `path`, a local file or a folder with a file for each split, or else
     `files`, a URL or files of the hub's repository `hub`, or else that repository's own split."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     path: LocalFile | None = None
     hub: str | None = None
@@ -115,9 +113,8 @@ class RowSource(BaseModel):
             return read()
         except TaskError:
             raise
-        except (
-            Exception
-        ) as error:  # pyarrow, datasets and the decompressors each raise their own kinds
+        # pyarrow, datasets and the decompressors each raise their own kinds
+        except Exception as error:
             raise TaskError(f"{key}={self.path}: cannot be read: {_line(error)}") from error
 
     def _remote(self, task: str) -> Iterator[Mapping[str, Any]]:

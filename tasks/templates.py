@@ -49,10 +49,8 @@ def _value(kind: str, text: str, row: Mapping[str, Any]) -> Any:
     from jinja2 import TemplateError
     from jinja2.exceptions import UndefinedError
 
-    names = {
-        "row": row,
-        **row,
-    }  # `row` for fields whose name is no identifier; a field of that name wins
+    # `row` for fields whose name is no identifier; a field of that name wins
+    names = {"row": row, **row}
     try:
         with _limited():
             value = _template(text).render(names) if kind == "render" else _expression(text)(names)

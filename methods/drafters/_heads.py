@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from methods.drafters.base import DraftSettings, Proposer
+from methods.drafters.base import DraftSettings, Proposer, TokenRows
 from methods.engine.attention import NodeLayout, additive
 from methods.engine.cache import SlotCache
 from methods.engine.device import upload
@@ -82,7 +82,7 @@ class HeadProposer(Proposer):
         self,
         head: Head,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
         max_head_nodes: int,
     ):
@@ -113,7 +113,7 @@ class HeadProposer(Proposer):
         self.cache.keep(places)
         self.features, self.counts = self.features[places], [self.counts[place] for place in places]
 
-    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+    def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         root, hidden, logits = self._catch_up(rows)
         self.cache.reserve(self.max_head_nodes)
         return self.grow(root, hidden, logits, u)
@@ -123,7 +123,7 @@ class HeadProposer(Proposer):
         """Grow a tree from `root` [B, 1], with the uniforms of `propose`; its children are drafted
         from hidden [B, 1, h] and logits [B, 1, Vd]."""
 
-    def _catch_up(self, rows: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
+    def _catch_up(self, rows: TokenRows) -> tuple[Tensor, Tensor, Tensor]:
         """Feed the tokens committed since the last draft; returns the root's token [B, 1], hidden
         state [B, 1, h] and logits [B, 1, Vd].
 
@@ -165,7 +165,7 @@ class DynamicProposer(HeadProposer):
         self,
         head: Head,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
         shape: TreeShape,
     ):
@@ -234,7 +234,7 @@ class ShapedProposer(HeadProposer):
         self,
         head: Head,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
         tree: ShapedTree,
     ):
@@ -301,11 +301,9 @@ def check_head(head: Head) -> None:
     """Compare the two branches of a small tree with the same tokens as plain sequences through the
     head's own modules, without a cache. Raises ModelError, one line, where they differ by more than
     rounding."""
-    weight, size, window = (
-        next(head.model.parameters()),
-        head.model.config.hidden_size,
-        head.model.window,
-    )
+    weight = next(head.model.parameters())
+    size = head.model.config.hidden_size
+    window = head.model.window
     draw = torch.Generator().manual_seed(0)
     states = torch.randn(1, READ, size, generator=draw).to(weight)
     tokens = torch.randint(head.vocab_size, (1, READ + 4), generator=draw).to(weight.device)

@@ -9,19 +9,23 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from methods.options import StrictOptions
 from methods.sampling import Sampling
 from methods.trees import static
 from methods.trees.draft import Draft
 from methods.trees.shaped import Branching
 
-if (
-    TYPE_CHECKING
-):  # transformers is slow to import, and a command is checked before anything is loaded
+# transformers is slow to import, and a command is checked before anything is loaded
+if TYPE_CHECKING:
     from methods.engine.cache import SlotCache
     from methods.engine.language_model import LanguageModel
+
+
+TokenRows = list[list[int]]
+"""The committed token ids of each row of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class Proposer(ABC):
     them."""
 
     @abstractmethod
-    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+    def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         """One draft for the batch; `u` [B, Drafter.num_uniforms(K)]: uniforms from each prompt's
         random stream."""
 
@@ -101,10 +105,9 @@ class Proposer(ABC):
         len(kept[b]) tokens of rows[b] are the tokens that follow."""
 
 
-class Drafter(BaseModel, ABC):
+class Drafter(StrictOptions, ABC):
     """Options of a drafter. Each file in methods/drafters defines one subclass."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     model_role: ClassVar[str | None] = None
     """Role in the pair (`pair.<model_role>`) of the model that the drafter runs, or None."""
     has_q: ClassVar[bool] = False
@@ -186,7 +189,7 @@ class Drafter(BaseModel, ABC):
         target: LanguageModel,
         model: Any,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         """Start on the prompts `rows`; a row never exceeds `slots` tokens. `model` is the
@@ -202,9 +205,8 @@ class Branches(Drafter):
                  before it.
     """
 
-    branching: Branching = Field(
-        [], exclude_if=lambda factors: not factors
-    )  # unused: a cell's identity lacks it
+    # unused: a cell's identity lacks it
+    branching: Branching = Field([], exclude_if=lambda factors: not factors)
     replacement: bool = Field(False, exclude_if=lambda replacement: not replacement)
 
     def regular(self, length: int) -> static.StaticTree:

@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from methods.drafters.base import Branches, Drafter, DraftSettings, Proposer, StaticDrafter
+from methods.drafters.base import (
+    Branches,
+    Drafter,
+    DraftSettings,
+    Proposer,
+    StaticDrafter,
+    TokenRows,
+)
 from methods.sampling import Sampling
 from methods.trees import static
 from methods.trees.dynamic import TreeShape
 from methods.trees.shaped import ShapedTree
 
-if (
-    TYPE_CHECKING
-):  # transformers is slow to import, and a command is checked before anything is loaded
+# transformers is slow to import, and a command is checked before anything is loaded
+if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
     from methods.heads.head import Head
 
@@ -41,7 +47,7 @@ class Eagle(FeatureLevel, StaticDrafter):
         target: LanguageModel,
         model: Head,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         from methods.drafters._heads import ShapedProposer
@@ -108,7 +114,7 @@ class _DynamicDrafter(Branches):
         target: LanguageModel,
         model: Head,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         from methods.drafters._heads import DynamicProposer, ShapedProposer

@@ -34,13 +34,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.drafters.base import Drafter, DraftSettings, Proposer, TokenRows
 from methods.engine.device import upload
 from methods.trees.draft import Draft
 
-if (
-    TYPE_CHECKING
-):  # transformers is slow to import, and a command is checked before anything is loaded
+# transformers is slow to import, and a command is checked before anything is loaded
+if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
 
 
@@ -79,7 +78,7 @@ class Lookahead(Drafter):
         target: LanguageModel,
         model: None,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         return _Lookahead(self, len(rows), target.device)
@@ -157,7 +156,7 @@ class _Lookahead(Proposer):
         self.roots: list[int] = []
         self.read = [0] * rows  # n-grams of the committed text that are in the pool
 
-    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+    def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         if not self.windows:
             self.windows = [
                 self._first(row[:-1], uniforms)
@@ -208,7 +207,7 @@ class _Lookahead(Proposer):
             [prompt[int(uniform * len(prompt))] for uniform in uniforms], self.options.level
         )
 
-    def _read_text(self, rows: list[list[int]]) -> None:
+    def _read_text(self, rows: TokenRows) -> None:
         level = self.options.level
         for b, row in enumerate(rows):
             for start in range(self.read[b], len(row) - level + 1):

@@ -14,14 +14,13 @@ import torch
 from pydantic import BaseModel, Field, FilePath, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from methods.drafters.base import Drafter, DraftSettings, Proposer
+from methods.drafters.base import Drafter, DraftSettings, Proposer, TokenRows
 from methods.engine.device import upload
 from methods.rules._files import read_json
 from methods.trees.draft import Draft
 
-if (
-    TYPE_CHECKING
-):  # transformers is slow to import, and a command is checked before anything is loaded
+# transformers is slow to import, and a command is checked before anything is loaded
+if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
 
 Tokens = npt.NDArray[np.int64]
@@ -45,7 +44,7 @@ class NoneDrafter(Drafter):
         target: LanguageModel,
         model: None,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         return _Copies(lambda row: [], target.device)
@@ -69,7 +68,7 @@ class PromptLookup(Drafter):
         target: LanguageModel,
         model: None,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         return _Copies(lambda row: lookup(row, self.max_ngram, settings.length), target.device)
@@ -101,11 +100,11 @@ class _Copies(Proposer):
     def __init__(self, copy: Callable[[list[int]], list[int]], device: torch.device):
         self.copy, self.device = copy, device
 
-    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+    def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         return padded_chain(rows, [self.copy(row) for row in rows], self.device)
 
 
-def padded_chain(rows: list[list[int]], drafts: list[list[int]], device: torch.device) -> Draft:
+def padded_chain(rows: TokenRows, drafts: TokenRows, device: torch.device) -> Draft:
     """Chains of different lengths, each behind the last token of its row."""
     width = max(map(len, drafts))
     padded = [
@@ -158,7 +157,7 @@ class Suffix(Drafter):
         target: LanguageModel,
         model: None,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         """Raises ValueError, one line, for a corpus of another vocabulary."""

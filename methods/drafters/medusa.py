@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from methods.drafters.base import DraftSettings, Proposer, StaticDrafter
+from methods.drafters.base import DraftSettings, Proposer, StaticDrafter, TokenRows
 from methods.engine.device import upload
 from methods.trees import static
 from methods.trees.draft import Draft
 from methods.trees.static import StaticTree
 
-if (
-    TYPE_CHECKING
-):  # transformers is slow to import, and a command is checked before anything is loaded
+# transformers is slow to import, and a command is checked before anything is loaded
+if TYPE_CHECKING:
     from methods.engine.language_model import LanguageModel
     from methods.heads.medusa import Medusa
 
@@ -50,7 +49,7 @@ class MedusaDrafter(StaticDrafter):
         target: LanguageModel,
         model: Medusa,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         return _Heads(model, self.shape, settings, target.device)
@@ -67,13 +66,11 @@ class _Heads(Proposer):
             torch.tensor([tree.parents], device=device),
             max_depth=tree.max_depth,
         )
-        self.above = (self.shape.depth[0] - 1).clamp(
-            min=0
-        )  # [N] the head that predicts the node's token
+        # [N] the head that predicts the node's token
+        self.above = (self.shape.depth[0] - 1).clamp(min=0)
         self.guess = self.above * self.widest + torch.tensor(tree.ranks, device=device)
-        self.feature: Tensor | None = (
-            None  # [B, H] the state from which each row's root was predicted
-        )
+        # [B, H] the state from which each row's root was predicted
+        self.feature: Tensor | None = None
 
     def on_features(self, features: Tensor, kept: Sequence[Sequence[int]]) -> None:
         """Store the state of each row's last kept node; drafts of finished rows are ignored."""
@@ -84,7 +81,7 @@ class _Heads(Proposer):
         assert self.feature is not None, "on_features comes first"
         self.feature = self.feature[places]
 
-    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+    def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         heads = self.model(self.feature, self.tree.max_depth).float()  # [D, B, V]
         guesses = heads.topk(self.widest, -1).indices.transpose(0, 1).flatten(1)  # [B, D * widest]
         root = upload([row[-1] for row in rows], guesses.device)
@@ -92,9 +89,8 @@ class _Heads(Proposer):
         tokens[:, 0] = root
         logits = q = None
         if self.settings.needs_q:
-            probs = heads.softmax(-1).transpose(0, 1)[
-                :, self.above
-            ]  # [B, N, V] in the context of each node's parent
+            # [B, N, V] in the context of each node's parent
+            probs = heads.softmax(-1).transpose(0, 1)[:, self.above]
             q = probs.gather(-1, tokens[..., None])[..., 0]
             q[:, 0] = 1.0
             logits = heads.transpose(0, 1)[:, self.shape.depth[0].clamp(max=len(heads) - 1)]

@@ -13,15 +13,14 @@ import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
-from methods.drafters.base import Branches, Drafter, DraftSettings, Layered, Proposer
+from methods.drafters.base import Branches, Drafter, DraftSettings, Layered, Proposer, TokenRows
 from methods.engine.device import upload
 from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
 from methods.trees.shaped import ShapedTree
 
-if (
-    TYPE_CHECKING
-):  # transformers is slow to import, and a command is checked before anything is loaded
+# transformers is slow to import, and a command is checked before anything is loaded
+if TYPE_CHECKING:
     from methods.engine.cache import SlotCache
     from methods.engine.language_model import LanguageModel
 
@@ -40,9 +39,8 @@ class _DrawsTokens(Drafter):
     has_q = True
     has_bonus_q = True
     sample: bool = True
-    stop_below: float = Field(
-        0.0, ge=0, le=1, exclude_if=lambda share: not share
-    )  # unused: a cell's identity lacks it
+    # unused: a cell's identity lacks it
+    stop_below: float = Field(0.0, ge=0, le=1, exclude_if=lambda share: not share)
 
     @model_validator(mode="after")
     def _check_stop(self) -> Self:
@@ -85,7 +83,7 @@ class ModelDrafter(_DrawsTokens, Branches):
         target: LanguageModel,
         model: LanguageModel,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         sampled = self.samples(settings.sampling)
@@ -109,12 +107,8 @@ class ChainProposer(Proposer):
     def __init__(
         self, model: LanguageModel, settings: DraftSettings, sampled: bool, stop_below: float = 0.0
     ):
-        self.model, self.settings, self.sampled, self.stop_below = (
-            model,
-            settings,
-            sampled,
-            stop_below,
-        )
+        self.model, self.settings = model, settings
+        self.sampled, self.stop_below = sampled, stop_below
 
     def keep(self, places: list[int]) -> None:
         self.cache.keep(places)
@@ -170,7 +164,7 @@ class _Chain(ChainProposer):
         model: LanguageModel,
         settings: DraftSettings,
         sampled: bool,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
         stop_below: float,
     ):
@@ -178,7 +172,7 @@ class _Chain(ChainProposer):
         self.cache = model.new_cache(len(rows), slots)
         model.prefill(rows, self.cache)
 
-    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+    def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         """Feed the tokens committed since the last draft, an accepted last draft token too, then
         draft token by token."""
         return self.draft(self.cache.unread(rows), u)
@@ -194,22 +188,21 @@ class TreeProposer(Proposer):
         model: LanguageModel,
         settings: DraftSettings,
         tree: ShapedTree,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ):
         self.model, self.settings, self.tree = model, settings, tree
         self.cache = model.new_cache(len(rows), slots)
         model.prefill(rows, self.cache)
         shape = tree.as_draft(model.device)
-        self.ancestors, self.depth = (
-            shape.ancestors[:, 1:, 1:],
-            shape.depth[:, 1:] - 1,
-        )  # behind the root
+        # behind the root
+        self.ancestors = shape.ancestors[:, 1:, 1:]
+        self.depth = shape.depth[:, 1:] - 1
 
     def keep(self, places: list[int]) -> None:
         self.cache.keep(places)
 
-    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+    def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         root = upload([row[-1:] for row in rows], self.model.device)
         contexts, drawn, logits = self._catch_up(rows)[:, None], [], []
         first, sizes = 0, self.tree.sizes
@@ -229,7 +222,7 @@ class TreeProposer(Proposer):
                 ).logits
         return self.tree.assemble(root, drawn, logits if self.settings.needs_q else None)
 
-    def _catch_up(self, rows: list[list[int]]) -> Tensor:
+    def _catch_up(self, rows: TokenRows) -> Tensor:
         """Feed the tokens committed since the last draft, the root included; returns the logits [B,
         V] behind it."""
         out = self.model.forward(self.cache.unread(rows), self.cache, keep=1)
@@ -273,7 +266,7 @@ class EarlyExit(_DrawsTokens):
         target: LanguageModel,
         model: None,
         settings: DraftSettings,
-        rows: list[list[int]],
+        rows: TokenRows,
         slots: int,
     ) -> Proposer:
         return _FirstLayers(
@@ -291,7 +284,7 @@ class _FirstLayers(ChainProposer):
     def keep(self, places: list[int]) -> None:
         """Nothing to do: the cache is the target's."""
 
-    def propose(self, rows: list[list[int]], u: Tensor) -> Draft:
+    def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         committed = self.cache.lengths
         draft = self.draft(upload([row[-1:] for row in rows], self.model.device), u)
         self.cache.set_lengths(committed)

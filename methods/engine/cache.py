@@ -114,11 +114,9 @@ class SlotCache(Cache):
         default what the config says."""
         super().__init__(layers=[])
         if entries:
-            layers, heads, dim = (
-                len(entries),
-                max(entry[0] for entry in entries),
-                max(max(entry[1:]) for entry in entries),
-            )
+            layers = len(entries)
+            heads = max(entry[0] for entry in entries)
+            dim = max(max(entry[1:]) for entry in entries)
         else:
             config = config.get_text_config(decoder=True)
             heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -139,11 +137,9 @@ class SlotCache(Cache):
         )
         if graphs is not None:
             finalize(self, graphs.free.append, self.memory)
-        self.store, self.slot_ids, self.starts = (
-            self.memory.store,
-            self.memory.slot_ids,
-            self.memory.starts,
-        )
+        self.store = self.memory.store
+        self.slot_ids = self.memory.slot_ids
+        self.starts = self.memory.starts
         self.slots, self.visible = self.store.shape[2], 0
         self._first = self.memory.first
         self._index = self.starts
@@ -238,12 +234,12 @@ class SlotCache(Cache):
                 F.pad(states, (0, dim - states.shape[3], 0, 0, 0, heads - states.shape[1]))
                 for states in (key_states, value_states)
             )
-            keys, values = self.write(
-                layer_idx, torch.cat([key_states, value_states], 1).transpose(1, 2)
-            )
-            heads, key, value = self._entries[layer_idx]
-            return keys[:, :heads, :, :key], values[:, :heads, :, :value]
-        return self.write(layer_idx, torch.cat([key_states, value_states], 1).transpose(1, 2))
+        keys_values = torch.cat([key_states, value_states], 1).transpose(1, 2)
+        keys, values = self.write(layer_idx, keys_values)
+        if not self._entries:
+            return keys, values
+        heads, key, value = self._entries[layer_idx]
+        return keys[:, :heads, :, :key], values[:, :heads, :, :value]
 
     def compact(self, path: Tensor) -> None:
         """Move nodes of the last forward behind the committed tokens: node path[b, i] to place i.

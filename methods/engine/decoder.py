@@ -66,9 +66,8 @@ class Rotary:
     def __init__(self, module: nn.Module, dtype: torch.dtype, positions: int):
         """`positions`: as `positions_of`."""
         self.module, self.dtype, self.positions = module, dtype, positions
-        self.tables: dict[
-            tuple[int, torch.device], tuple[Tensor, Tensor]
-        ] = {}  # kept: graphs read them where they are
+        # kept: graphs read them where they are
+        self.tables: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}
 
     def at(self, positions: Tensor, slots: int) -> tuple[Tensor, Tensor]:
         """cos, sin [B, N, 1, d] at `positions` [B, N] int64, all below `slots`."""
@@ -243,9 +242,8 @@ class DecoderLayer:
                 enable_gqa=heads != groups,
             )
             return states.transpose(1, 2).reshape(len(x), -1)
-        repeats = (
-            heads // groups
-        )  # a group's heads join the query axis, so that no key or value is copied
+        # a group's heads join the query axis, so that no key or value is copied
+        repeats = heads // groups
         query = (
             query.unflatten(2, (groups, repeats))
             .transpose(1, 2)
@@ -323,7 +321,7 @@ class Decoder:
             x = self.norms[-1](_kept(x, keep))
         logits = self.head(x).float()
         picked = [states[index % (last + 1)].view(rows, nodes, -1) for index in features]
-        joined = None if not picked else picked[0] if len(picked) == 1 else torch.cat(picked, -1)
+        joined = torch.cat(picked, -1) if picked else None
         return logits, states[last] if hidden else None, joined
 
     def layer(self, index: int, x: Tensor, place: NodePlaces) -> Tensor:
@@ -334,4 +332,6 @@ class Decoder:
 def _kept(x: Tensor, keep: Tensor | int) -> Tensor:
     """The positions of [B, N, H] that transformers' `logits_to_keep` names: 0 all, n the last n, or
     an index [n]."""
-    return x[:, keep] if isinstance(keep, Tensor) else x[:, -keep:] if keep else x
+    if isinstance(keep, Tensor):
+        return x[:, keep]
+    return x[:, -keep:]  # of 0: all

@@ -105,13 +105,8 @@ def _header(file: Path, changed: int, length: int) -> Header:
             f"{file}: not a language model with its tokenizer: the GGUF header has no {error}; "
             "give the file of a language model"
         ) from error
-    except (
-        ValueError,
-        IndexError,
-        TypeError,
-        OverflowError,
-        RecursionError,
-    ) as error:  # what its reader meets first
+    # what its reader meets first
+    except (ValueError, IndexError, TypeError, OverflowError, RecursionError) as error:
         raise ModelError(
             f"{file}: not a whole GGUF file ({_line(error)}); fetch it again"
         ) from error
@@ -260,17 +255,15 @@ def _convert(file: Path, header: Header, folder: Path) -> None:
 
     with TemporaryDirectory() as alone, redirect_stderr(io.StringIO()):  # its progress bars
         link = Path(alone) / "model.gguf"
-        link.symlink_to(
-            file.resolve()
-        )  # alone in its folder, so that no other file affects loading
+        # alone in its folder, so that no other file affects loading
+        link.symlink_to(file.resolve())
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 alone, gguf_file=link.name, dtype=torch.float32, output_loading_info=True
             )
             tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=link.name)
-        except (
-            Exception
-        ) as error:  # transformers, gguf, tokenizers and numpy each raise their own kinds
+        # transformers, gguf, tokenizers and numpy each raise their own kinds
+        except Exception as error:
             raise ModelError(
                 f"{file}: GGUF of architecture {header.architecture} that transformers cannot "
                 f"read: {_line(error)}; give the model's folder in the Hugging Face format"
@@ -293,9 +286,8 @@ def _convert(file: Path, header: Header, folder: Path) -> None:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     with torch.device("meta"):
-        plain: Any = AutoModelForCausalLM.from_config(
-            config, dtype=torch.float32
-        )  # one that may be saved
+        # one that may be saved
+        plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     plain.load_state_dict(model.state_dict(), assign=True)
     plain.tie_weights()
     plain.generation_config = model.generation_config

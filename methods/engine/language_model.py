@@ -108,11 +108,7 @@ class LanguageModel:
 
     @cached_property
     def vocab_size(self) -> int:
-        return (
-            int(self.model.get_input_embeddings().weight.shape[0])
-            if self.rows is None
-            else self.rows
-        )
+        return self.rows or int(self.model.get_input_embeddings().weight.shape[0])
 
     def narrowed(self, rows: int) -> LanguageModel:
         """This model with the first `rows` tokens of its vocabulary alone: it draws no other. It
@@ -143,9 +139,9 @@ class LanguageModel:
         with torch.no_grad():
             self.model(input_ids=ids, past_key_values=cache, use_cache=True)
         return [
-            (keys.shape[1], keys.shape[3], layer.values.shape[3])
-            if (keys := layer.keys) is not None
-            else (1, 1, 1)
+            (1, 1, 1)
+            if layer.keys is None
+            else (layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3])
             for layer in cache.layers
         ]
 
@@ -301,16 +297,7 @@ class LanguageModel:
         body, model = copy.copy(self.model.base_model), copy.copy(self.model)
         body._modules = {**body._modules, "layers": type(body.layers)(body.layers[:count])}
         model._modules = {**model._modules, model.base_model_prefix: body}
-        return LanguageModel(
-            self.source,
-            model,
-            self.tokenizer,
-            self.fingerprint,
-            self.decoder,
-            self.graphs,
-            products=self.products,
-            rows=self.rows,
-        )
+        return replace(self, model=model)
 
     def check_whole(self) -> None:
         """Raises ModelError for a divided model, whose layers no rank has."""
@@ -409,9 +396,8 @@ class LanguageModel:
                     features=features,
                 )
             return ForwardOutput(logits[..., : self.rows], final, joined)
-        positions = layout.positions.clamp(
-            max=self.max_positions - 1
-        )  # of a draft beyond the end of an answer
+        # of a draft beyond the end of an answer
+        positions = layout.positions.clamp(max=self.max_positions - 1)
         with attention.laid_out(layout):
             out = self.model(
                 input_ids=tokens,

@@ -13,8 +13,8 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -197,10 +197,8 @@ def load_cut(source: str, target: LanguageModel) -> LanguageModel:
     layers = [
         type(body.layers[0])(shape, layer_idx=place) for place in range(shared, shared + count)
     ]
-    trained, weight = (
-        nn.ModuleDict({"layers": nn.ModuleList(layers), "norm": copy.deepcopy(body.norm)}),
-        target.embedding,
-    )
+    trained = nn.ModuleDict({"layers": nn.ModuleList(layers), "norm": copy.deepcopy(body.norm)})
+    weight = target.embedding
     if not weight.is_meta:
         trained.load_state_dict(_trained(source, trained))
     trained.to(weight.device, weight.dtype)
@@ -258,6 +256,23 @@ def switched(source: str, template: Any, thinking: bool) -> str:
     return f"{{%- set enable_thinking = {str(thinking).lower()} -%}}{template}"
 
 
+@contextmanager
+def _refusals(source: str) -> Iterator[None]:
+    """Turns what transformers raises inside of a checkpoint into ModelError, one line."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except SafetensorError as error:
+        raise ModelError(
+            f"{source}: its weights are damaged ({error}); fetch or copy them again"
+        ) from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(
+            f"{source}: cannot be loaded as a causal language model: {_said(error)}"
+        ) from error
+
+
 def load_model(
     source: str,
     *,
@@ -282,8 +297,7 @@ def load_model(
     for a model that exists as a shape only (`random:FOLDER`). `decoder`: see LanguageModel.
     `ranks`: divide it among so many processes of torchrun (`methods/engine/tensor.py`). `devices`:
     spread its layers over so many. `weights=False`: tokenizer and sizes alone, on the meta device.
-    `check=False`: who asks has settings to make before `probe.check`. Raises ModelError, one
-    line."""
+    `check=False`: who asks has settings to make before `probe.check`. Raises ModelError."""
     arguments, origin = locals(), ModelSource.of(source)
     if ranks > 1 and (origin.is_random or origin.is_cut):
         raise ModelError(
@@ -314,31 +328,15 @@ def load_model(
     else:
         place = str(gguf.converted(gguf.file_of(source, revision))) if origin.is_gguf else source
         hub = {"revision": revision, "trust_remote_code": trust_remote_code}
-        try:
-            module = (
-                _whole(source, place, hub, getattr(torch, dtype), device, devices, ranks)
-                if weights
-                else _shape(place, hub, getattr(torch, dtype))
-            )
+        number_type = getattr(torch, dtype)
+        with _refusals(source):
+            if weights:
+                module = _whole(source, place, hub, number_type, device, devices, ranks)
+            else:
+                module = _shape(place, hub, number_type)
             tokenizer = _tokenizer(source, place, hub, chat_template, thinking)
-        except ModelError:
-            raise
-        except SafetensorError as error:
-            raise ModelError(
-                f"{source}: its weights are damaged ({error}); fetch or copy them again"
-            ) from error
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelError(
-                f"{source}: cannot be loaded as a causal language model: {_said(error)}"
-            ) from error
-        model = LanguageModel(
-            source,
-            module.eval(),
-            tokenizer,
-            fingerprint(source, revision),
-            decoder,
-            revision=revision,
-        )
+        digits = fingerprint(source, revision)
+        model = LanguageModel(source, module.eval(), tokenizer, digits, decoder, revision=revision)
     if ranks > 1:
         model.entries  # noqa: B018  a forward that all ranks make together
         model.divided = divided
@@ -356,9 +354,8 @@ def _tokenizer(
 ) -> Any:
     tokenizer: Any = AutoTokenizer.from_pretrained(place, **hub)
     if (Path(place) / "generation_config.json").is_file():
-        GenerationConfig.from_pretrained(
-            place
-        )  # a model passes over a broken one, with the end of its answers
+        # a model passes over a broken one, with the end of its answers
+        GenerationConfig.from_pretrained(place)
     if chat_template is not None:
         tokenizer.chat_template = chat_template.read_text(encoding="utf-8")
     if thinking is not None:

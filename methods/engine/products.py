@@ -67,10 +67,8 @@ class Products:
         smaller than `SMALLEST`, where the copies of all do not fit half of the memory, and where
         nothing can be packed."""
         weights = list(module.parameters())
-        size, room = (
-            sum(weight.nbytes for weight in weights),
-            psutil.virtual_memory().total / 4 / processes,
-        )
+        size = sum(weight.nbytes for weight in weights)
+        room = psutil.virtual_memory().total / 4 / processes
         return cls(
             SMALLEST <= size <= room and all(map(packs, {weight.dtype for weight in weights}))
         )

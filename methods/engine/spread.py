@@ -85,6 +85,19 @@ class SpreadDecoder(Decoder):
         return x if index + 1 < len(self.blocks) else x.to(self.embedding.weight.device)
 
 
+def _in_all(name: str) -> Any:
+    """The method `name` of `SlotCache`, for every part of a spread cache: its one argument goes to
+    the part's device."""
+
+    def move(self: SpreadCache, argument: Any) -> None:
+        getattr(SlotCache, name)(self, argument)
+        for part in self.parts:
+            on_part = argument.to(part.device) if isinstance(argument, Tensor) else argument
+            getattr(part, name)(on_part)
+
+    return move
+
+
 class SpreadCache(SlotCache):
     """A cache whose layers lie where those of its model do: the first stage's here, the others' in
     `parts`."""
@@ -110,29 +123,16 @@ class SpreadCache(SlotCache):
             for count, place in zip(counts[1:], places[1:], strict=True)
         ]
 
-    def set_lengths(self, lengths: list[int]) -> None:
-        super().set_lengths(lengths)
-        for part in self.parts:
-            part.set_lengths(lengths)
-
     @property
     def nbytes(self) -> int:
         return super().nbytes + sum(part.nbytes for part in self.parts)
 
-    def advance(self, nodes: int) -> None:
-        super().advance(nodes)
-        for part in self.parts:
-            part.advance(nodes)
-
-    def reserve(self, nodes: int) -> None:
-        super().reserve(nodes)
-        for part in self.parts:
-            part.reserve(nodes)
-
-    def begin(self, places: Tensor) -> None:
-        super().begin(places)
-        for part in self.parts:
-            part.begin(places.to(part.device))
+    set_lengths = _in_all("set_lengths")
+    advance = _in_all("advance")
+    reserve = _in_all("reserve")
+    begin = _in_all("begin")
+    keep = _in_all("keep")
+    compact = _in_all("compact")
 
     def write(self, layer: int, keys_values: Tensor) -> tuple[Tensor, Tensor]:
         stage, index = self._place[layer]
@@ -141,13 +141,3 @@ class SpreadCache(SlotCache):
             if stage
             else super().write(index, keys_values)
         )
-
-    def keep(self, places: list[int]) -> None:
-        super().keep(places)
-        for part in self.parts:
-            part.keep(places)
-
-    def compact(self, path: Tensor) -> None:
-        super().compact(path)
-        for part in self.parts:
-            part.compact(path.to(part.device))

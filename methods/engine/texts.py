@@ -63,13 +63,11 @@ class ControlTokens:
     """The special tokens of a tokenizer of transformers, in texts."""
 
     def __init__(self, tokenizer: Any) -> None:
-        added = getattr(
-            tokenizer, "added_tokens_decoder", {}
-        )  # mistral-common's never reads them out of a text
+        # mistral-common's never reads them out of a text
+        added = getattr(tokenizer, "added_tokens_decoder", {})
         special = {token.content for token in added.values() if token.special} - {""}
-        names = sorted(
-            special, key=lambda name: (-len(name), name)
-        )  # the longest that begins somewhere
+        # the longest that begins somewhere
+        names = sorted(special, key=lambda name: (-len(name), name))
         self._pattern = re.compile("|".join(map(re.escape, names)) or r"(?!)")
 
     def first(self, text: str) -> str | None:

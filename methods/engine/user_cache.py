@@ -122,12 +122,8 @@ def noted(name: str, measure: Callable[[], Any], read: Callable[[Any], Noted]) -
 
 def _state(file: Path) -> list[int]:
     now = file.stat()
-    return [
-        now.st_size,
-        now.st_mtime_ns,
-        now.st_ctime_ns,
-        now.st_ino,
-    ]  # ctime: nobody can set it back
+    # ctime: nobody can set it back
+    return [now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino]
 
 
 def _note(file: Path) -> Path:

@@ -77,6 +77,11 @@ class HeadCheckpoint:
         check_finite(self.source, self.tensors.items())
         module.load_state_dict(self.tensors)
 
+    def prepare(self, module: nn.Module, dtype: str, device: str) -> None:
+        """Fill a module and make it ready to run. Raises ModelError."""
+        self.fill(module)
+        module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
+
 
 @dataclass(frozen=True, slots=True)
 class RandomCheckpoint(HeadCheckpoint):
@@ -94,9 +99,8 @@ class RandomCheckpoint(HeadCheckpoint):
             if name == "t2d":
                 tensor[: module.get_buffer("d2t").numel()] = True
             elif tensor.is_floating_point() and tensor.ndim > 1:
-                tensor.normal_(
-                    0, spread, generator=source
-                )  # norms stay one, biases and offsets zero
+                # norms stay one, biases and offsets zero
+                tensor.normal_(0, spread, generator=source)
             elif name.endswith("bias"):
                 tensor.zero_()
 

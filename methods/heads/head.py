@@ -199,7 +199,7 @@ def load_eagle3(
         own_embedding=has_embedding,
         attention_bias="midlayer.self_attn.q_proj.bias" in checkpoint.tensors,
     )
-    _fill(module, checkpoint, dtype, device)
+    checkpoint.prepare(module, dtype, device)
     to_target = None
     if module.d2t is not None:
         to_target = torch.arange(len(module.d2t), device=device) + module.d2t
@@ -223,9 +223,8 @@ def _official(checkpoint: HeadCheckpoint) -> HeadCheckpoint:
     config, tensors = flat(checkpoint.source, checkpoint.config), {}
     for name, tensor in checkpoint.tensors.items():
         plain = name.removeprefix("model.")
-        if not plain.startswith(
-            "verifier_"
-        ):  # older files of speculators hold weights of the target
+        # older files of speculators hold weights of the target
+        if not plain.startswith("verifier_"):
             tensors[
                 plain.replace("layers.0.", "midlayer.", 1)
                 if plain.startswith("layers.0.")
@@ -265,7 +264,7 @@ def load_eagle(
         own_embedding="embed_tokens.weight" in checkpoint.tensors,
         attention_bias="layers.0.self_attn.q_proj.bias" in checkpoint.tensors,
     )
-    _fill(module, checkpoint, dtype, device)
+    checkpoint.prepare(module, dtype, device)
     return _bound(source, module, target, target.head, None, FEATURES, revision)
 
 
@@ -357,9 +356,3 @@ def _check_vocabulary(source: str, to_target: Tensor, t2d: Tensor) -> None:
             f"{source}: d2t and t2d disagree: d2t must map the {len(to_target)} draft ids one to "
             f"one onto the {int(t2d.sum())} target ids that t2d marks; export the head again"
         )
-
-
-def _fill(module: HeadModule, checkpoint: HeadCheckpoint, dtype: str, device: str) -> None:
-    """Put the tensors in, all of them and no others, and make the head ready to run."""
-    checkpoint.fill(module)
-    module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)

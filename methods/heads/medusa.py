@@ -115,8 +115,7 @@ def load_medusa(
             f"{module.vocab}, and this one has {size} and {vocab}; give the heads that belong to "
             f"{target.source}"
         )
-    checkpoint.fill(module)
-    module.to(device=device, dtype=getattr(torch, dtype)).eval().requires_grad_(False)
+    checkpoint.prepare(module, dtype, device)
     pack(module, target.products)
     return Medusa(source, module, fingerprint(source, revision))
 
@@ -138,7 +137,7 @@ def _module(checkpoint: HeadCheckpoint, size: int, vocab: int) -> MedusaHeads:
             f"{checkpoint.source}: no Medusa heads: 0.0.linear.weight is not among its "
             f"{len(checkpoint.tensors)} tensors; give a folder or repository with medusa_lm_head.pt"
         )
-    names = [match for name in checkpoint.tensors if (match := _NAME.fullmatch(name))]
+    names = [*filter(None, map(_NAME.fullmatch, checkpoint.tensors))]
     heads, modules = (max(int(name[group]) for name in names) + 1 for group in (1, 2))
     last = checkpoint.tensors.get(f"0.{modules - 1}.weight")
     return MedusaHeads(

@@ -42,9 +42,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import Field, PrivateAttr
 from torch import Tensor
 
+from methods.options import StrictOptions
 from methods.rules._files import FileMissing, check_model, made_by, read_json
 from methods.rules.base import (
     Decision,
@@ -71,7 +72,7 @@ def entropy(p: Tensor) -> Tensor:
     return nats / math.log(p.shape[-1])
 
 
-class Bucket(BaseModel):
+class Bucket(StrictOptions):
     """Constants for contexts of similar entropy.
 
     c            factor of the embedding distance in U_emb (eq. 10).
@@ -80,14 +81,13 @@ class Bucket(BaseModel):
     n            positions measured.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     c: float = Field(ge=0)
     alpha_kappa: float = Field(ge=0)
     tau: float = Field(ge=0)
     n: int = Field(ge=1)
 
 
-class Constants(BaseModel):
+class Constants(StrictOptions):
     """The file that `models.train calibrate` writes.
 
     target       the model they were measured on.
@@ -98,13 +98,12 @@ class Constants(BaseModel):
     provenance   how they were measured.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     target: str
     fingerprint: str
     inv_std: list[float]
-    edges: list[float] = []
+    edges: list[float] = Field([])
     buckets: list[Bucket] = Field(min_length=1)
-    provenance: dict[str, Any] = {}
+    provenance: dict[str, Any] = Field({})
 
     @property
     def vacuous(self) -> bool:
@@ -254,19 +253,12 @@ class Arc(Rule):
         """None for `released`, where theta decides how far the rule relaxes, not only whether."""
         if self.variant == "released":
             return None
-        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        return ThresholdView(
-            "theta",
-            ">=",
-            self.theta,
-            self.statistics(v)["lts"],
-            always,
-            lossless_test(v, self.q_mode),
-        )
+        lossless = lossless_test(v, self.q_mode)
+        return self.threshold_on("theta", ">=", self.statistics(v)["lts"], lossless)
 
     def by_threshold(self, v: Verification) -> Tensor:
         if self.is_lossless(v.sampling):
-            return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
+            return v.none
         if self.variant == "released":
             ratio, relaxed = self._released(v)
             return relaxed & ~(v.u < ratio)

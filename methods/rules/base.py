@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from methods.options import StrictOptions
 from methods.registry import name_of
 from methods.rules.verification import State, Verification
 from methods.rules.walk import Decision, Walk
@@ -118,7 +118,7 @@ class Target(Model, Protocol):
     def head(self, hidden: Tensor) -> Tensor: ...
 
 
-class Rule(BaseModel, ABC):
+class Rule(StrictOptions, ABC):
     """An acceptance rule: a subclass in a file of methods/rules; its fields are the rule's options.
 
     `decide` is the local decision for all nodes at once; `emit` gives the weights from which the
@@ -128,7 +128,6 @@ class Rule(BaseModel, ABC):
     What is the same for all options is an attribute of the class, set plainly in a subclass
     (`chain_only = True`); what options may decide is a method."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     chain_only: ClassVar[bool] = False
     """Whether the rule is defined for chains only; drafters of trees are then refused."""
     greedy_only: ClassVar[bool] = False
@@ -252,6 +251,14 @@ class Rule(BaseModel, ABC):
         `decide` at the threshold of the run. Only called in an untimed pass."""
         return None
 
+    def threshold_on(
+        self, option: str, relation: Relation, score: Tensor, outside: Tensor
+    ) -> ThresholdView:
+        """The view that keeps every node where `score relation` the value of `option` holds, and
+        `outside` elsewhere."""
+        inside = torch.ones_like(outside)
+        return ThresholdView(option, relation, getattr(self, option), score, inside, outside)
+
     def by_threshold(self, v: Verification) -> Tensor:
         """[B, N] bool: the node is accepted only because of the rule's threshold; without it the
         rule would not accept the token, regardless of the lossless test. Only called in an untimed
@@ -269,8 +276,7 @@ class Rule(BaseModel, ABC):
         """Weights [B, V], unnormalised, in the context of the last kept node [B]. Default: the
         target's p."""
         if self.emits_argmax(v.sampling):
-            argmax = v.at(v.argmax, node)
-            return torch.zeros_like(v.logits[:, 0]).scatter_(-1, argmax[:, None], 1.0)
+            return v.one_hot(v.at(v.argmax, node))
         return v.p_at(node)
 
     def next_token(self, v: Verification, node: Tensor, u: Tensor) -> Tensor:

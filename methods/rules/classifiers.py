@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import Field, PrivateAttr
 from torch import Tensor
 
+from methods.options import StrictOptions
 from methods.rules._files import FileMissing, check_model, made_by, read_json
 from methods.rules.base import (
     Decision,
@@ -26,11 +27,10 @@ from methods.rules.lossless import ThresholdRule, lossless_test, residual
 Features = Literal["both", "target"]
 
 
-class Classifier(BaseModel):
+class Classifier(StrictOptions):
     """What was trained, on which models, and how well it separated held-out prompts
     (`provenance`)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     kind: Literal["autojudge", "judge"]
     target: str
     fingerprint: str
@@ -41,8 +41,8 @@ class Classifier(BaseModel):
     scale: list[float]
     coef: list[float] = Field(min_length=1)
     intercept: float
-    thresholds: list[float] = []
-    provenance: dict[str, Any] = {}
+    thresholds: list[float] = Field([])
+    provenance: dict[str, Any] = Field({})
 
     @classmethod
     def read(cls, path: Path) -> Classifier:
@@ -187,10 +187,7 @@ class Judge(ClassifierRule, ThresholdRule):
         return {"right": 1.0 - self.important(v)}
 
     def threshold_view(self, v: Verification) -> ThresholdView:
-        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        return ThresholdView(
-            "threshold", ">", self.threshold, 1.0 - self.important(v), always, lossless_test(v)
-        )
+        return self.threshold_on("threshold", ">", 1.0 - self.important(v), lossless_test(v))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return residual(v, node)

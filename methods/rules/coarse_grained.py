@@ -138,9 +138,8 @@ class Groups:
         near_parts, close_parts = [], []
         for rows in torch.arange(len(unit), device=unit.device).split(CHUNK):
             cosine = unit[rows] @ unit.T
-            cosine[torch.arange(len(rows)), rows] = (
-                torch.inf
-            )  # a token is its own nearest, before any twin
+            # a token is its own nearest, before any twin
+            cosine[torch.arange(len(rows)), rows] = torch.inf
             value, token = cosine.topk(k, dim=-1)
             near_parts.append(token)
             close_parts.append(value >= similarity)
@@ -237,7 +236,7 @@ class CoarseGrained(Rule):
         """keep: accepted, and rejected by the lossless test. redraw: nowhere, it is exact for any
         grouping."""
         if self.token == "redraw":
-            return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
+            return v.none
         return super().by_threshold(v)
 
     def has_own_randomness(self) -> bool:
@@ -254,9 +253,8 @@ class CoarseGrained(Rule):
             kept = torch.zeros_like(weight).scatter_add_(
                 1, groups.of[token], v.at(tests.ratio, child)
             )
-            inside = groups.spread(kept, p).scatter(
-                1, token[:, None], 0.0
-            )  # had it been drawn, the walk went on
+            # had the token been drawn, the walk went on
+            inside = groups.spread(kept, p).scatter(1, token[:, None], 0.0)
             weight = torch.where(first.any(1, keepdim=True), inside, groups.spread(weight, p))
         else:
             weight = groups.spread(weight, p)
@@ -275,25 +273,20 @@ class CoarseGrained(Rule):
         entry = (v.parent[..., None] * groups.count + of).flatten(1)
         mass, real = groups.mass(v.p), draft.valid & (draft.depth > 0)
         q_mass = groups.mass(v.q) if draft.sampled else None
-        q = share if q_mass is None else q_mass.flatten(1).gather(1, entry).view(of.shape)
+
+        def of_nodes(per_group: Tensor) -> Tensor:
+            """[B, N, G] in each context -> [B, N, M] of each node's groups at its parent."""
+            return per_group.flatten(1).gather(1, entry).view(of.shape)
+
+        q = share if q_mass is None else of_nodes(q_mass)
         tiny = torch.finfo(share.dtype).tiny
-        inside = (
-            v.p_token[..., None]
-            * share
-            / mass.flatten(1).gather(1, entry).view(of.shape).clamp(min=tiny)
-        )
+        inside = v.p_token[..., None] * share / of_nodes(mass).clamp(min=tiny)
         rank = torch.zeros_like(draft.tokens) if draft.chain else v.earlier_siblings.sum(-1)
         ratio, left = torch.zeros_like(share), mass
         for r in range(draft.width or draft.nodes - 1):
             now = (real & (rank == r))[..., None]
-            p = left.flatten(1).gather(1, entry).view(of.shape)
-            ratio = torch.where(now, (p / q.clamp(min=tiny)).clamp(max=1.0), ratio)
-            has = (
-                torch.zeros_like(draft.tokens).scatter_add_(1, v.parent, now[..., 0].long())[
-                    ..., None
-                ]
-                > 0
-            )
+            ratio = torch.where(now, (of_nodes(left) / q.clamp(min=tiny)).clamp(max=1.0), ratio)
+            children = torch.zeros_like(rank).scatter_add_(1, v.parent, now[..., 0].long())
             gone = (
                 q_mass
                 if q_mass is not None
@@ -303,6 +296,7 @@ class CoarseGrained(Rule):
                 .view(left.shape)
             )
             rest = (left - gone).clamp(min=0.0)
-            left = torch.where(has, rest / rest.sum(-1, keepdim=True).clamp(min=tiny), left)
+            total = rest.sum(-1, keepdim=True).clamp(min=tiny)
+            left = torch.where(children[..., None] > 0, rest / total, left)
         ratio = ratio * share
         return _Tests(ratio.sum(-1), (ratio * inside).sum(-1), ratio, left)

@@ -107,8 +107,8 @@ class Dropmatch(_Dropout):
         logits = self.head_logits(v)
         tokens = self._tokens(logits, v)
         if self.variant == "naive":
-            return Decision(_any_of(v, tokens), lossless_test(v))
-        accept = _any_of(v, _majority(tokens)[0])
+            return Decision(_matches(v, tokens).any(-1), lossless_test(v))
+        accept = _matches(v, _majority(tokens)[0]).any(-1)
         if self.variant == "js":
             js = self._divergences(logits, v.draft_logits[:, : logits.shape[1]])
             accept = accept | v.at_parent(_whole(v, js[:, :, 0] <= js[:, :, 1:].amax(-1)))
@@ -119,14 +119,15 @@ class Dropmatch(_Dropout):
         missed, in nats; the majority's token is kept whatever it is."""
         logits = self.head_logits(v)
         tokens = self._tokens(logits, v)
-        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
         if self.variant == "naive":
-            return ThresholdView("votes", ">=", 1.0, self._votes(v, tokens), always, ~always)
+            return ThresholdView("votes", ">=", 1.0, self._votes(v, tokens), ~v.none, v.none)
         if self.variant == "majority":
             return None
         js = self._divergences(logits, v.draft_logits[:, : logits.shape[1]]) / 2
         missed = v.at_parent(_whole(v, js[:, :, 0] - js[:, :, 1:].amax(-1)))
-        return ThresholdView("slack", "<=", 0.0, missed, always, _any_of(v, _majority(tokens)[0]))
+        return ThresholdView(
+            "slack", "<=", 0.0, missed, ~v.none, _matches(v, _majority(tokens)[0]).any(-1)
+        )
 
     def statistics(self, v: Verification) -> dict[str, Tensor]:
         """votes: heads with the node's token. Of the context: `majority` heads agree on one token,
@@ -158,7 +159,7 @@ class Dropmatch(_Dropout):
     @staticmethod
     def _votes(v: Verification, tokens: Tensor) -> Tensor:
         """[B, N] how many of the heads' `tokens` [B, n, K] are the node's own."""
-        return (v.draft.tokens[..., None] == v.at_parent(_whole(v, tokens))).sum(-1).float()
+        return _matches(v, tokens).sum(-1).float()
 
     def head_logits(self, v: Verification) -> Tensor:
         """[B, n, K, V] float32 logits of the dropout heads in the contexts that may have children:
@@ -171,9 +172,8 @@ class Dropmatch(_Dropout):
         if self.selection == "argmax":
             return logits.argmax(-1)
         size = v.hidden.shape[-1]
-        numbers = (
-            torch.arange(self.heads, device=logits.device) + self.heads * size
-        )  # behind those of the masks
+        # behind the numbers of the masks
+        numbers = torch.arange(self.heads, device=logits.device) + self.heads * size
         temperature = 1.0 if v.sampling.greedy else v.sampling.temperature
         probs = Sampling(temperature, top_p=self.nucleus).probs(logits)
         return draw(probs, words(v.u[:, : logits.shape[1]], numbers) / WORD)
@@ -184,9 +184,8 @@ class Dropmatch(_Dropout):
         6). One logarithm and one exponential an entry: this is most of the rule's cost."""
         log_c = logits.mean(2).log_softmax(-1)[:, :, None]
         log_p = torch.cat([draft_logits[:, :, None], logits], 2).log_softmax(-1)
-        log_p = log_p.clamp_(
-            min=torch.finfo(log_p.dtype).min
-        )  # a head's draft vocabulary: p = 0 adds nothing
+        # a head's draft vocabulary: p = 0 adds nothing
+        log_p = log_p.clamp_(min=torch.finfo(log_p.dtype).min)
         p, c = log_p.exp(), log_c.exp()
         log_m = ((p + c) / 2).clamp_(min=torch.finfo(p.dtype).tiny).log_()
         return (p * (log_p - log_m)).sum(-1) + (c * (log_c - log_m)).sum(-1)
@@ -210,9 +209,9 @@ def _whole(v: Verification, per_context: Tensor) -> Tensor:
     )
 
 
-def _any_of(v: Verification, tokens: Tensor) -> Tensor:
-    """[B, N] bool: the node's token is one of the `tokens` [B, n, K] of its context."""
-    return (v.draft.tokens[..., None] == v.at_parent(_whole(v, tokens))).any(-1)
+def _matches(v: Verification, tokens: Tensor) -> Tensor:
+    """[B, N, K] bool: which of the `tokens` [B, n, K] of its context is the node's token."""
+    return v.draft.tokens[..., None] == v.at_parent(_whole(v, tokens))
 
 
 class DropoutHead(_Dropout):
@@ -243,7 +242,7 @@ class DropoutHead(_Dropout):
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         token = self.tokens(v.at(v.hidden, node), v.at(v.u, node))
-        return torch.zeros_like(v.logits[:, 0]).scatter_(-1, token[:, None], 1.0)
+        return v.one_hot(token)
 
     def tokens(self, hidden: Tensor, u: Tensor) -> Tensor:
         """The head's token in each context: hidden states [..., H] and their uniform numbers [...]

@@ -151,9 +151,7 @@ class Fsd(ThresholdRule):
             )
 
     def threshold_view(self, v: Verification) -> ThresholdView:
-        per_node = v.at_parent(self._divergence(v))
-        always = torch.ones_like(v.draft.tokens, dtype=torch.bool)
-        return ThresholdView("threshold", "<=", self.threshold, per_node, always, ~always)
+        return self.threshold_on("threshold", "<=", v.at_parent(self._divergence(v)), v.none)
 
     def _divergence(self, v: Verification) -> Tensor:
         """[B, N] divergence in each context; a trace asks for it again."""

@@ -43,9 +43,8 @@ def sibling_mass(v: Verification) -> tuple[Tensor, Tensor]:
     repeated = (
         v.earlier_siblings & (v.draft.tokens[:, :, None] == v.draft.tokens[:, None, :])
     ).any(-1)
-    p_token = p_token.masked_fill(
-        repeated | ~v.draft.valid, 0.0
-    )  # a token already rejected has no mass left
+    # a token already rejected has no mass left
+    p_token = p_token.masked_fill(repeated | ~v.draft.valid, 0.0)
     return p_token, (v.earlier_siblings.to(p_token.dtype) @ p_token[..., None])[..., 0]
 
 
@@ -105,7 +104,7 @@ def without_draft(v: Verification, node: Tensor, pi: Tensor, bonus: Tensor) -> T
 
     pi, bonus [B, V]; pi and q may be anything at a leaf. Where rounding leaves nothing of pi, pi
     itself."""
-    left = (pi - v.sampling.probs(v.at(v.draft_logits, node))).clamp(min=0.0)
+    left = (pi - v.q_at(node)).clamp(min=0.0)
     left = torch.where(left.sum(-1, keepdim=True) > 0, left, pi)
     return torch.where(v.children_of(node).any(1, keepdim=True), left, bonus)
 
@@ -150,9 +149,7 @@ def rejected(v: Verification, node: Tensor, alpha: Tensor) -> Tensor:
     rejected; p at a leaf."""
     children = v.children_of(node)
     count = children.cumsum(1)
-    left = Remainder(
-        v.p_at(node), v.sampling.probs(v.at(v.draft_logits, node)), alpha, v.draft.replacement
-    )
+    left = Remainder(v.p_at(node), v.q_at(node), alpha, v.draft.replacement)
     for rank in range(v.draft.width or v.draft.nodes - 1):
         which = children & (count == rank + 1)
         token = v.at(v.draft.tokens, which.long().argmax(1))
@@ -205,7 +202,7 @@ class Lossless(Rule):
 
     def by_threshold(self, v: Verification) -> Tensor:
         """False everywhere: the rule has no threshold; q_mode=draft biases the test itself."""
-        return torch.zeros_like(v.draft.tokens, dtype=torch.bool)
+        return v.none
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return residual(v, node)
@@ -356,10 +353,7 @@ class Threshold(WarmThreshold):
         return mass_test(v)
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
-        drawn = mass_test(v, self.acc)
-        return ThresholdView(
-            "single", ">=", self.single, sibling_mass(v)[0], torch.ones_like(drawn), drawn
-        )
+        return self.threshold_on("single", ">=", sibling_mass(v)[0], mass_test(v, self.acc))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         return v.p_at(node) if v.sampling.greedy else without_children(v, node, v.p_at(node))

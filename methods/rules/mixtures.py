@@ -55,9 +55,8 @@ class Ensemble(CountingRule, DrawnRule, WarmThreshold):
 
     variant: Literal["graphcore", "transformers"] = "graphcore"
     w: float = Field(0.9, ge=0.0, le=1.0)
-    w_first: float | None = Field(
-        None, ge=0.0, le=1.0, exclude_if=lambda w: w is None
-    )  # unused: identity lacks it
+    # unused: identity lacks it
+    w_first: float | None = Field(None, ge=0.0, le=1.0, exclude_if=lambda w: w is None)
     tokens: PositiveInt = Field(8, exclude_if=lambda tokens: tokens == 8)
     schedule: Literal["linear", "step"] = Field(
         "linear", exclude_if=lambda schedule: schedule == "linear"
@@ -94,7 +93,7 @@ class Ensemble(CountingRule, DrawnRule, WarmThreshold):
         """Accepted iff u < p/q, or (1 - u)/(1 - p/q) > w, which is u < (1 - w) + w p/q; another w
         in a replay shifts a whole schedule."""
         score = (1.0 - v.u) / (1.0 - v.p_token / v.q_token) - (v.at_parent(self._w(v)) - self.w)
-        return ThresholdView("w", ">", self.w, score, torch.ones_like(lossless), lossless)
+        return self.threshold_on("w", ">", score, lossless)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if not self._mixes_argmax(v.sampling):
@@ -102,7 +101,7 @@ class Ensemble(CountingRule, DrawnRule, WarmThreshold):
         w = v.at(self._w(v), node)
         best = self._mixture(v.at(v.logits, node), v.at(v.draft_logits, node), w).argmax(-1)
         best = torch.where(v.children_of(node).any(1), best, v.at(v.argmax, node))
-        return torch.zeros_like(v.logits[:, 0]).scatter_(-1, best[:, None], 1.0)
+        return v.one_hot(best)
 
     def _mixes_argmax(self, sampling: Sampling) -> bool:
         return sampling.greedy and self.variant == "transformers"
@@ -160,15 +159,12 @@ class CascadeTok(DrawnRule, WarmRule):
         also decides eta."""
         if self.variant == "blend" or v.sampling.greedy:
             return None
-        lossless = lossless_test(v)
-        return ThresholdView(
-            "alpha", "<=", self.alpha, self._below(v), torch.ones_like(lossless), lossless
-        )
+        return self.threshold_on("alpha", "<=", self._below(v), lossless_test(v))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if self.variant == "lossless_tail" or v.sampling.greedy:
             return super().emit(v, node)
-        p, q = v.p_at(node), v.sampling.probs(v.at(v.draft_logits, node))
+        p, q = v.p_at(node), v.q_at(node)
         return without_draft(v, node, self._pi(v.at(v.logits, node), p, q, v), p)
 
     @staticmethod
@@ -312,7 +308,7 @@ class Mentored(DrawnRule, WarmRule):
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if v.sampling.greedy or self.budget == 0.0:
             return super().emit(v, node)
-        p, q = v.p_at(node), v.sampling.probs(v.at(v.draft_logits, node))
+        p, q = v.p_at(node), v.q_at(node)
         return without_draft(v, node, self.pi(p, q), p)
 
     def pi(self, p: Tensor, q: Tensor) -> Tensor:
@@ -326,10 +322,8 @@ class Mentored(DrawnRule, WarmRule):
             divergence = masses.divergence(middle)
             alpha = torch.where(done | (divergence > high), alpha, middle)
             done = done | ((divergence >= low) & (divergence <= high))
-            below, above = (
-                torch.where(divergence > high, middle, below),
-                torch.where(divergence < low, middle, above),
-            )
+            below = torch.where(divergence > high, middle, below)
+            above = torch.where(divergence < low, middle, above)
         beta = masses.beta(alpha)
         pi = torch.where(
             masses.ratio <= alpha, p / alpha, torch.where(masses.ratio > beta, p / beta, q.double())
@@ -354,20 +348,16 @@ class _Masses:
         )
         self.total = self.kl[..., -1:]
         self.p_behind, self.q_behind = ((x[..., -1:] - x).clamp(min=0.0) for x in (self.p, self.q))
-        self.excess = (
-            self.p_behind[..., :-1] / self.ordered - self.q_behind[..., :-1]
-        )  # of pi over q at beta = r
+        # of pi over q at beta = r
+        self.excess = self.p_behind[..., :-1] / self.ordered - self.q_behind[..., :-1]
 
     def _sums(self, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[..., 1] numbers of tokens with r <= alpha and with r <= beta, and beta."""
         lower = torch.searchsorted(self.ordered, alpha, right=True)
         rejected = (self.q.gather(-1, lower) - self.p.gather(-1, lower) / alpha).clamp(min=0.0)
         upper = torch.searchsorted(-self.excess, -rejected).clamp(max=self.ordered.shape[-1] - 1)
-        return (
-            lower,
-            upper,
-            self.p_behind.gather(-1, upper) / (rejected + self.q_behind.gather(-1, upper)),
-        )
+        beta = self.p_behind.gather(-1, upper) / (rejected + self.q_behind.gather(-1, upper))
+        return lower, upper, beta
 
     def beta(self, alpha: Tensor) -> Tensor:
         return self._sums(alpha)[2]

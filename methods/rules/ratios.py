@@ -36,7 +36,7 @@ class Lossy(DrawnRule, WarmThreshold):
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         score = 1.0 - v.p_token / (v.u * v.q_token)
-        return ThresholdView("alpha", "<", self.alpha, score, torch.ones_like(lossless), lossless)
+        return self.threshold_on("alpha", "<", score, lossless)
 
 
 class Ears(DrawnRule, WarmThreshold):
@@ -62,9 +62,7 @@ class Ears(DrawnRule, WarmThreshold):
 
     def view(self, v: Verification, lossless: Tensor) -> ThresholdView:
         score = (v.u - v.p_token / draft_p(v)) / (1.0 - v.at_parent(v.p.amax(-1)))
-        return ThresholdView(
-            "tolerance", "<", self.tolerance, score, torch.ones_like(lossless), lossless
-        )
+        return self.threshold_on("tolerance", "<", score, lossless)
 
 
 EPSILON = 1e-10
@@ -102,9 +100,7 @@ class EntropyVerify(DrawnRule, WarmThreshold):
         entropy = -(p0 * (p0 + EPSILON).log()).sum(-1)
         ratio = v.p_token / (v.u * draft_p(v))
         uncertain = ratio > v.at_parent((-self.alpha * entropy).exp())
-        return ThresholdView(
-            "threshold", ">", self.threshold, ratio, torch.ones_like(lossless), lossless | uncertain
-        )
+        return self.threshold_on("threshold", ">", ratio, lossless | uncertain)
 
 
 class Cactus(DrawnRule, WarmThreshold):
@@ -132,15 +128,14 @@ class Cactus(DrawnRule, WarmThreshold):
         """Accepted iff u q < p, or (u q - p)^2 / (2 p (1 - p)) < delta, which is u q < h."""
         missing = (v.u * v.q_token - v.p_token).clamp(min=0.0)
         score = missing.square() / (2.0 * v.p_token * (1.0 - v.p_token))
-        return ThresholdView("delta", "<", self.delta, score, torch.ones_like(lossless), lossless)
+        return self.threshold_on("delta", "<", score, lossless)
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         p = v.p_at(node)
         if v.sampling.greedy:
             return p
-        child = (
-            v.children_of(node).long().argmax(1)
-        )  # the root where there is none, and then H is not used
+        # the root where there is none, and then H is not used
+        child = v.children_of(node).long().argmax(1)
         token = v.at(v.draft.tokens, child)[:, None]
         at_token = p.gather(1, token)
         raised = (at_token + (2.0 * self.delta * at_token * (1.0 - at_token)).sqrt()).clamp(max=1.0)
@@ -157,9 +152,8 @@ class Cactus(DrawnRule, WarmThreshold):
         rejected = (q - raised).clamp(min=0.0)
         scale = ((1.0 - raised) / (1.0 - p)).masked_fill(rejected == 0, -1.0)
         scale, tokens = scale.topk(max(1, int((rejected > 0).sum(-1).max())))
-        counts = torch.searchsorted(
-            -scale, -(q / p).nan_to_num(torch.inf)
-        )  # [M, V] of the x, in this order
+        # [M, V] of the x, in this order
+        counts = torch.searchsorted(-scale, -(q / p).nan_to_num(torch.inf))
         behind = [
             torch.zeros(len(p), scale.shape[-1] + 1, dtype=p.dtype, device=p.device)
             .scatter_add_(-1, counts, x)
@@ -209,12 +203,9 @@ class RFuzzy(DrawnRule, WarmThreshold):
             nats = divergence("js", v.p, v.q)
         else:  # 0 ln 0 = 0, also against q = 0: filtered tokens are common to both
             nats = (torch.xlogy(v.p, v.p) - torch.xlogy(v.p, v.q)).sum(-1)
-        score = v.at_parent(
-            nats.clamp(min=torch.finfo(nats.dtype).tiny)
-        )  # no rounding passes for a threshold of 0
-        return ThresholdView(
-            "threshold", "<=", self.threshold, score, torch.ones_like(lossless), lossless
-        )
+        # no rounding passes for a threshold of 0
+        score = v.at_parent(nats.clamp(min=torch.finfo(nats.dtype).tiny))
+        return self.threshold_on("threshold", "<=", score, lossless)
 
 
 class CascadeOpt(DrawnRule, WarmThreshold):

@@ -41,13 +41,11 @@ class Verification:
         hidden: Tensor | None = None,
         state: State | None = None,
     ):
-        self.draft, self.logits, self.sampling, self.u, self.hidden_or_none = (
-            draft,
-            logits,
-            sampling,
-            u,
-            hidden,
-        )
+        self.draft = draft
+        self.logits = logits
+        self.sampling = sampling
+        self.u = u
+        self.hidden_or_none = hidden
         self.state: State = {} if state is None else state
         self.notes: dict[str, Tensor] = {}
 
@@ -111,6 +109,19 @@ class Verification:
         return (
             self.sampling.probs(self.logits) if self.sampling.greedy else self.processed.softmax(-1)
         )
+
+    @property
+    def none(self) -> Tensor:
+        """[B, N] bool: False for every node."""
+        return torch.zeros_like(self.draft.tokens, dtype=torch.bool)
+
+    def one_hot(self, token: Tensor) -> Tensor:
+        """[B, V] float32: 1 for token [B]."""
+        return torch.zeros_like(self.logits[:, 0]).scatter_(-1, token[:, None], 1.0)
+
+    def q_at(self, node: Tensor) -> Tensor:
+        """[B, V] processed draft distribution in the context of node [B]."""
+        return self.sampling.probs(self.at(self.draft_logits, node))
 
     def p_at(self, node: Tensor) -> Tensor:
         """[B, V] processed target distribution in the context of node [B], of that node alone

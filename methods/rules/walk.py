@@ -61,9 +61,8 @@ class Walk:
         D is `draft.levels`, or N."""
         levels = min(draft.levels or draft.nodes, draft.nodes)
         nodes = torch.arange(max(levels + 1, draft.nodes), device=self.kept.device)
-        unkept = nodes[: levels + 1].expand(
-            len(self.kept), -1
-        )  # one column more, for the nodes that are not kept
+        # one column more, for the nodes that are not kept
+        unkept = nodes[: levels + 1].expand(len(self.kept), -1)
         place = torch.where(self.kept, draft.depth, levels)
         return unkept.scatter(1, place, nodes[: draft.nodes].expand_as(place))[:, :levels]
 
@@ -90,9 +89,8 @@ def walk(v: Verification, decision: Decision) -> Walk:
         length = last = first[:, 1:].cumprod(1).sum(1)
         kept = draft.depth <= length[:, None]
     else:
-        first = first > (v.earlier_siblings & first[:, None, :]).any(
-            -1
-        )  # of bools: a > b is a and not b
+        # of bools: a > b is a and not b
+        first = first > (v.earlier_siblings & first[:, None, :]).any(-1)
         first[:, 0] = True
         kept = (draft.ancestors <= first[:, None, :]).all(-1)  # a <= b: a implies b
         length = kept.sum(1) - 1

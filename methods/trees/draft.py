@@ -75,11 +75,10 @@ class Draft:
     def candidates(self) -> Draft:
         """The draft without its extra nodes, as the rules see it."""
         n = self.nodes - self.extra_nodes
-        carried = {
-            name: x[:, :n]
-            for name in ("logits", "q", "hidden")
-            if (x := getattr(self, name)) is not None
-        }
+
+        def without_extra(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x[:, :n]
+
         return replace(
             self,
             tokens=self.tokens[:, :n],
@@ -89,7 +88,9 @@ class Draft:
             valid=self.valid[:, :n],
             extra_nodes=0,
             sizes=None,
-            **carried,
+            logits=without_extra(self.logits),
+            q=without_extra(self.q),
+            hidden=without_extra(self.hidden),
         )
 
     @classmethod

@@ -112,9 +112,8 @@ class Growth:
         self.shape = shape
         self.tables = _tables(shape.depth, shape.top_k, device)
         self.beam_scores: Tensor | None = None  # [B, k], None: the root
-        self.places: list[
-            Tensor
-        ] = []  # per level but the first: [B, k] the beams' places in the level
+        # per level but the first: [B, k] the beams' places in the level
+        self.places: list[Tensor] = []
         self.tokens: list[Tensor] = []  # per level: [B, M * k], like the two below
         self.logprobs: list[Tensor] = []
         self.scores: list[Tensor] = []

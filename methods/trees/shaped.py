@@ -131,10 +131,8 @@ class ShapedTree:
         width = self.shape.widths[depth - 1]
         if not self.sampled:
             tokens = logits.topk(width, dim=-1).indices
-            q, choice = (
-                logits.softmax(-1).gather(-1, tokens),
-                self.levels(logits.device)[depth - 1].choice,
-            )
+            q = logits.softmax(-1).gather(-1, tokens)
+            choice = self.levels(logits.device)[depth - 1].choice
             tokens, q = (x.flatten(1).index_select(1, choice) for x in (tokens, q))
             return Siblings(tokens, q, torch.ones_like(tokens, dtype=torch.bool))
         probs = left = self.sampling.probs(logits)
@@ -164,9 +162,8 @@ class ShapedTree:
         real = torch.cat(
             [torch.ones_like(root, dtype=torch.bool), *(level.real for level in levels)], 1
         )
-        valid = (
-            ~(shape.ancestors & ~real[:, None, :]).any(-1) if self.sampled else real
-        )  # with all its ancestors
+        # with all its ancestors
+        valid = ~(shape.ancestors & ~real[:, None, :]).any(-1) if self.sampled else real
         return Draft(
             tokens,
             shape.parents,

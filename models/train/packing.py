@@ -126,12 +126,10 @@ class Packer:
                     break
                 continue
             at = slice(used[row], used[row] + size)
-            ids[row, at], position[row, at], document[row, at], weight[row, at] = (
-                tokens,
-                range(size),
-                number,
-                weights,
-            )
+            ids[row, at] = tokens
+            position[row, at] = range(size)
+            document[row, at] = number
+            weight[row, at] = weights
             used[row] += size
         return PackedBatch(
             torch.from_numpy(ids),

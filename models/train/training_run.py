@@ -39,13 +39,11 @@ class TrainingRun(ABC):
         save_every: int,
         clip: float = 1.0,
     ) -> None:
-        self.work, self.updates, self.rate, self.save_every, self.clip = (
-            work,
-            updates,
-            rate,
-            save_every,
-            clip,
-        )
+        self.work = work
+        self.updates = updates
+        self.rate = rate
+        self.save_every = save_every
+        self.clip = clip
         self._optimisers: list[tuple[torch.optim.Optimizer, float]] = []
         work.mkdir(parents=True, exist_ok=True)
 

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.base import Prompt, Score, Split, Task, TaskError
+from tasks.base import Prompt, Reference, Score, Split, Task, TaskError
 from tasks.mini import scores
 
 DEFAULT_PROMPTS, ROWS = 200, 1024
@@ -29,7 +29,7 @@ class Benchmark(NamedTuple):
     version: int
     metric: str
     proportion: bool
-    score: Callable[[Mapping[str, Any], Sequence[str]], Score]
+    score: Callable[[Reference, Sequence[str]], Score]
 
 
 BENCHMARKS: Mapping[str, Benchmark] = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from tasks.base import Score
+from tasks.base import Reference, Score
 from tasks.scorers.rouge import rouge_l
 
 CHAT_WORDS = frozenset(
@@ -47,7 +46,7 @@ def _plain(number: str) -> str:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def gsm(reference: Mapping[str, str], texts: Sequence[str]) -> Score:
+def gsm(reference: Reference, texts: Sequence[str]) -> Score:
     """1 when the number after the last `####` is the right one. details: "flexible" takes the last
     number instead."""
     text = texts[-1]
@@ -69,7 +68,7 @@ def sandbox_fault() -> str | None:
     return bubblewrap_fault()
 
 
-def code(reference: Mapping[str, Any], texts: Sequence[str], trusted: bool = False) -> Score:
+def code(reference: Reference, texts: Sequence[str], trusted: bool = False) -> Score:
     """1 when the written function passes all tests, else 0 with the first error. Programs of models
     that are `trusted` run as plain processes with limits where they cannot be isolated. Raises
     SandboxError."""
@@ -83,7 +82,7 @@ def code(reference: Mapping[str, Any], texts: Sequence[str], trusted: bool = Fal
 # --- mini_chat
 
 
-def chat(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+def chat(reference: Reference, texts: Sequence[str]) -> Score:
     """1 where both turns name all needed facts and no other known value; `details` score each
     turn."""
     turns = [
@@ -97,7 +96,7 @@ def chat(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
     )
 
 
-def _fulfils(expected: Mapping[str, Any], text: str) -> bool:
+def _fulfils(expected: Reference, text: str) -> bool:
     words = re.findall(r"[a-z]+|\d+", text.lower())
     allowed = {value.lower() for value in expected["allow"]}
     stray = any(word not in allowed and (word in CHAT_WORDS or word.isdigit()) for word in words)
@@ -126,7 +125,7 @@ _CLOSERS = (
 """Closing remarks, the longest first."""
 
 
-def instruct(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+def instruct(reference: Reference, texts: Sequence[str]) -> Score:
     """1 where the text after the last lead-in is the answer, exact in case and separator but for a
     closing remark."""
     line = " ".join(texts[0].rpartition(":")[2].split()) if texts else ""
@@ -137,7 +136,7 @@ def instruct(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
 # --- mini_sum
 
 
-def news(reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+def news(reference: Reference, texts: Sequence[str]) -> Score:
     """ROUGE-L against the reference summary that is nearest. details: "facts" is 1 for any wording
     of the facts."""
     summaries = reference["summaries"]
@@ -178,7 +177,7 @@ def _letters(text: str) -> set[str]:
     }
 
 
-def choice(reference: Mapping[str, str], texts: Sequence[str]) -> Score:
+def choice(reference: Reference, texts: Sequence[str]) -> Score:
     """1 when the text names the right letter and no other; no letter, or two different ones, is
     wrong."""
     letters = _letters(texts[-1])

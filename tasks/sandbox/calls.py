@@ -47,13 +47,11 @@ def filter_program() -> bytes:
             f"no numbers of system calls for {machine}, only for {' and '.join(_MACHINES)}",
         )
     column, architecture = _MACHINES[machine]
-    load, equal, at_least, end, refuse = (
-        0x20,
-        0x15,
-        0x35,
-        0x06,
-        (0x06, 0, 0, 0x00050000 | errno.EPERM),
-    )
+    load = 0x20
+    equal = 0x15
+    at_least = 0x35
+    end = 0x06
+    refuse = (0x06, 0, 0, 0x00050000 | errno.EPERM)
     steps = [
         (load, 0, 0, 4),
         (equal, 1, 0, architecture),

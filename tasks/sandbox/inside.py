@@ -49,11 +49,8 @@ LIBRARIES = {  # what tests may use without an import, because programs often im
     "sys",
     "typing",
 }
-_SILENT = (
-    StopIteration,
-    StopAsyncIteration,
-    GeneratorExit,
-)  # they would end a loop of the tests without a word
+# they would end a loop of the tests without a word
+_SILENT = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 def described(error: BaseException, file: str, source: str) -> tuple[str, str]:
@@ -207,13 +204,11 @@ class Remote:
 def verdict(program: Program, job: dict[str, Any]) -> tuple[str, str | None]:
     """Define the program and run the tests: `passed` when their last line was reached, `failed`
     with the error in one line, or what a NoAnswer says."""
-    tests, names = (
-        job["tests"],
-        {
-            "__name__": "__main__",
-            "run_script": lambda *arguments: program.ask("script", *arguments),
-        },
-    )
+    tests = job["tests"]
+    names = {
+        "__name__": "__main__",
+        "run_script": lambda *arguments: program.ask("script", *arguments),
+    }
     state, error = "passed", None
     try:
         program.ask("define", job["prelude"], job["program"])
@@ -223,9 +218,8 @@ def verdict(program: Program, job: dict[str, Any]) -> tuple[str, str | None]:
         exec(compile(tests, TESTS, "exec"), names)
     except BaseException as raised:
         state, error = "failed", getattr(raised, "line", None) or described(raised, TESTS, tests)[1]
-    return (
-        (state, error) if program.fault is None else program.fault.args
-    )  # whatever the tests made of it
+    # whatever the tests made of it
+    return (state, error) if program.fault is None else program.fault.args
 
 
 def _borrowed(

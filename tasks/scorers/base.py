@@ -6,19 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
-from tasks.base import Score
+from tasks.base import Reference, Score, StrictModel
 
 
-class Scorer(BaseModel, ABC):
+class Scorer(StrictModel, ABC):
     """Options of a scorer and its score.
 
     needs  entries of the reference that the score requires.
     name   the scorer, as in `task.scorer.name`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     needs: ClassVar[tuple[str, ...]] = ("target",)
 
@@ -48,7 +46,7 @@ class Scorer(BaseModel, ABC):
         """Is the score of a prompt 0 or 1?"""
         return True
 
-    def score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def score(self, reference: Reference, texts: Sequence[str]) -> Score:
         """Score the answers, one text per turn; the value is None if the reference lacks an entry
         of `needs`. Raises TaskError."""
         if any(reference.get(field) is None for field in self.needs):
@@ -63,7 +61,7 @@ class Scorer(BaseModel, ABC):
         return None
 
     @abstractmethod
-    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Reference, texts: Sequence[str]) -> Score:
         """Score the answers against a complete reference."""
 
 
@@ -75,5 +73,5 @@ class Nothing(Scorer):
 
     name: Literal["none"]
 
-    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Reference, texts: Sequence[str]) -> Score:
         return Score(None)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from tasks.base import Score
+from tasks.base import Reference, Score
 from tasks.sandbox.run import SandboxJob, bubblewrap_fault, run_job
 from tasks.scorers.base import Scorer
 from tasks.scorers.extract import longest_program
@@ -70,7 +70,7 @@ class Code(Programs):
 
     name: Literal["code"]
 
-    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Reference, texts: Sequence[str]) -> Score:
         prompt, entry_point = reference.get("code"), reference.get("entry_point")
         try:
             written = solution(texts[0], prompt, entry_point)
@@ -142,7 +142,7 @@ def _only_called(test: str) -> str | None:
     return called.pop() if len(called) == 1 else None
 
 
-def tests(reference: Mapping[str, Any]) -> str:
+def tests(reference: Reference) -> str:
     """The test program that follows the solution; it runs to its last line if all tests pass."""
     text = _text(reference["test"])
     needs_numpy = NUMPY if "numpy" in text else ""

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tasks.base import Score, TaskError
+from tasks.base import Reference, Score, TaskError
 from tasks.scorers.base import Scorer
 
 INVALID = "[invalid]"  # result of lm-eval's filters without a match
@@ -41,7 +41,7 @@ class Harness(Scorer):
         else:
             self._filters()
 
-    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Reference, texts: Sequence[str]) -> Score:
         """1 if the answer extracted by `filter` equals the target; the details hold the score of
         each filter. Without `filter` the score that the task's own function gives."""
         if self.filter is None:
@@ -139,9 +139,8 @@ def task_file(name: str, key: str = "task.shots.source=lm_eval:") -> dict[str, A
     import yaml
 
     tasks = Path(lm_eval.__file__).parent / "tasks"
-    load_yaml = run_path(str(tasks / "_yaml_loader.py"))[
-        "load_yaml"
-    ]  # to import lm_eval.tasks takes a second
+    # to import lm_eval.tasks takes a second
+    load_yaml = run_path(str(tasks / "_yaml_loader.py"))["load_yaml"]
     path = tasks / name
     if not path.is_file():
         raise TaskError(

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
-from tasks.base import Score, TaskError
+from tasks.base import Reference, Score, TaskError
 from tasks.scorers.base import Scorer
 
 Level = Literal[
@@ -42,7 +42,7 @@ class IFEval(Scorer):
         absent = [name for name in ("lm_eval", "langdetect") if find_spec(name) is None]
         return f"{', '.join(absent)}: not installed" if absent else None
 
-    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Reference, texts: Sequence[str]) -> Score:
         """Raises TaskError if an instruction counts sentences and nltk's sentence model is not
         installed."""
         import langdetect

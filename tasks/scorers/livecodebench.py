@@ -8,7 +8,6 @@ JSON arguments.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
 import pickle
@@ -17,7 +16,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from tasks.base import Score, TaskError
+from tasks.base import Reference, Score, TaskError
 from tasks.sandbox.run import SandboxJob
 from tasks.scorers.code import Programs
 
@@ -54,7 +53,7 @@ class LiveCodeBench(Programs):
 
     name: Literal["livecodebench"]
 
-    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Reference, texts: Sequence[str]) -> Score:
         """1 if every test passes; tests after the first failure are not run. Raises TaskError for
         unreadable tests."""
         cases = read_tests(reference["public_test_cases"]) + read_tests(
@@ -96,7 +95,6 @@ def read_tests(text: str) -> list[dict[str, Any]]:
     try:
         return json.loads(_OnlyText(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load())
     except (
-        binascii.Error,
         zlib.error,
         pickle.UnpicklingError,
         ValueError,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tasks.base import Score
+from tasks.base import Reference, Score
 from tasks.scorers.base import Scorer
 
 if TYPE_CHECKING:
@@ -35,5 +35,5 @@ class RougeL(Scorer):
 
     name: Literal["rouge"]
 
-    def _score(self, reference: Mapping[str, Any], texts: Sequence[str]) -> Score:
+    def _score(self, reference: Reference, texts: Sequence[str]) -> Score:
         return rouge_l([reference["target"]], texts)

@@ -22,21 +22,21 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from bench.config.section import Section
 from methods.engine.language_model import LanguageModel
 from methods.heads.eagle import HeadModule
 from models.train.packing import PackedBatch
 
 
-class HeadRecipe(BaseModel):
+class HeadRecipe(Section):
     """What the schedules of all kinds of heads share; conf/train_heads.yaml explains every
     field."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     tokens: PositiveInt
     batch_tokens: PositiveInt
     row_tokens: PositiveInt

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from models.train.pair.induction_init import init_induction
 
+SIZES = {
+    "hidden": "hidden_size",
+    "intermediate": "intermediate_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "vocabulary": "vocab_size",
+}
+"""A model's size -> its key in a config.json."""
 
-def new_model(
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    hidden: int,
-    intermediate: int,
-    heads: int,
-    kv_heads: int,
-    layers: int,
-    seed: int,
-) -> LlamaForCausalLM:
+
+def new_model(tokenizer: PreTrainedTokenizerBase, *, seed: int, **sizes: int) -> LlamaForCausalLM:
     """A float32 Llama with tied embeddings and `induction_init` weights, which depend on `seed`
-    alone."""
+    alone. `sizes`: all of `SIZES` but the vocabulary."""
     torch.manual_seed(seed)
+    keys: dict[str, Any] = {SIZES[name]: size for name, size in sizes.items()}
     config = LlamaConfig(
+        **keys,
         vocab_size=len(tokenizer),
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
@@ -43,14 +42,7 @@ def new_model(
 
 
 def existing_model(
-    folder: str,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    hidden: int,
-    intermediate: int,
-    heads: int,
-    kv_heads: int,
-    layers: int,
+    folder: str, tokenizer: PreTrainedTokenizerBase, **sizes: int
 ) -> LlamaForCausalLM:
     """The float32 weights of a folder on this machine. Raises ValueError where its sizes are not
     the given ones."""
@@ -59,28 +51,14 @@ def existing_model(
             f"start={folder}: no such checkpoint; give the folder of a trained model, or null"
         )
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    config = model.config
-    sizes = {
-        "hidden": config.hidden_size,
-        "intermediate": config.intermediate_size,
-        "layers": config.num_hidden_layers,
-        "heads": config.num_attention_heads,
-        "kv_heads": config.num_key_value_heads,
-        "vocabulary": config.vocab_size,
-    }
-    wanted = {
-        "hidden": hidden,
-        "intermediate": intermediate,
-        "layers": layers,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "vocabulary": len(tokenizer),
-    }
-    if wrong := {name: (sizes[name], size) for name, size in wanted.items() if sizes[name] != size}:
-        told = ", ".join(f"{name} {has}, not {size}" for name, (has, size) in wrong.items())
+    wrong = []
+    for name, size in (sizes | {"vocabulary": len(tokenizer)}).items():
+        if (actual := getattr(model.config, SIZES[name])) != size:
+            wrong.append(f"{name} {actual}, not {size}")
+    if wrong:
         raise ValueError(
-            f"start={folder}: its sizes are not the recipe's: {told}; change the recipe's sizes, "
-            "or give another start=FOLDER"
+            f"start={folder}: its sizes are not the recipe's: {', '.join(wrong)}; change "
+            "the recipe's sizes, or give another start=FOLDER"
         )
     return model
 

@@ -94,9 +94,8 @@ def _record(
     """Head h of layer 0 attends h + 1 tokens back and writes what it reads there into
     `records[h]`."""
     dim, pairs, width = config.head_dim, config.head_dim // 2, len(read)
-    fast = max(
-        1, dim * 10 // 64
-    )  # pairs that rotate fast enough to separate one offset from the next
+    # pairs that rotate fast enough to separate one offset from the next
+    fast = max(1, dim * 10 // 64)
     unit = 16 / math.sqrt(2)  # of the constant after normalisation, times sqrt(size) / 16
     unit *= math.sqrt(config.hidden_size) / 16
     scale = math.sqrt(SHARPNESS * math.sqrt(dim)) / unit
@@ -107,10 +106,8 @@ def _record(
         attention.v_proj.weight[head * dim : head * dim + width] = read
     for head, record in enumerate(records):
         query, angle = torch.zeros(dim), -(head + 1) * rotation[:fast]
-        query[:fast], query[pairs : pairs + fast] = (
-            angle.cos() / math.sqrt(fast),
-            angle.sin() / math.sqrt(fast),
-        )
+        query[:fast] = angle.cos() / math.sqrt(fast)
+        query[pairs : pairs + fast] = angle.sin() / math.sqrt(fast)
         attention.q_proj.weight[head * dim : (head + 1) * dim] += scale * query[:, None] * constant
         gain = NORM / (unit * math.sqrt(width / (config.hidden_size // 2)))
         attention.o_proj.weight[:, head * dim : head * dim + width] = gain * record[:, :width]

@@ -80,9 +80,8 @@ class _ModelRun(TrainingRun):
             "heads": recipe.heads,
             "kv_heads": recipe.kv_heads,
         }
-        fresh = (
-            recipe.start is None or state is not None
-        )  # the checkpoint's weights replace them below
+        # the checkpoint's weights replace them below
+        fresh = recipe.start is None or state is not None
         self.take(
             new_model(tokenizer, seed=seed, **sizes)
             if fresh
@@ -91,9 +90,8 @@ class _ModelRun(TrainingRun):
         self.restore(state)
         self.autocast = recipe.autocast if recipe.autocast is not None else device != "cpu"
         compiled = recipe.compile and (device != "cpu" or shutil.which("g++") is not None)
-        self.objective: Callable[..., Tensor] = (
-            torch.compile(loss_of) if compiled else loss_of
-        )  # 1.4 times faster
+        # 1.4 times faster
+        self.objective: Callable[..., Tensor] = torch.compile(loss_of) if compiled else loss_of
 
     def take(self, model: LlamaForCausalLM) -> None:
         """Train this model from now on."""

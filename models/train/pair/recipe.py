@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
+
+from bench.config.section import Section
 
 
-class Stage(BaseModel):
+class Stage(Section):
     """One depth of a model that grows while it trains.
 
     layers        decoder layers during this stage.
@@ -16,17 +18,15 @@ class Stage(BaseModel):
     exercises     share of recall exercises among the conversations.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     layers: PositiveInt
     tokens: PositiveInt
     batch_tokens: PositiveInt = 4096
     exercises: float = Field(0.0, ge=0, le=1)
 
 
-class Recipe(BaseModel):
+class Recipe(Section):
     """Sizes and schedule of one model; conf/train_pair.yaml explains every field."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     start: str | None = None
     hidden: PositiveInt
     intermediate: PositiveInt

@@ -134,13 +134,11 @@ class Miner:
                 f"task={task.name}: its answers are not right or wrong (its score is not 0 or "
                 "1), so no token can change them; give a task whose answers are, such as mini_gsm"
             )
-        self.method, self.draft, self.task, self.limits, self.most = (
-            method,
-            draft,
-            task,
-            limits,
-            most,
-        )
+        self.method = method
+        self.draft = draft
+        self.task = task
+        self.limits = limits
+        self.most = most
 
     def __call__(self, prompt: Prompt) -> list[dict[str, Any]]:
         """{"ids": context, text and draft token, "important": 0 or 1} for each mismatch, left to

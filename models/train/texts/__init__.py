@@ -42,7 +42,9 @@ def normalise(turns: Sequence[str]) -> str:
 def split_of(turns: Sequence[str]) -> Split:
     """Two sixteenths of all prompts are for testing, two for calibration, the rest for training."""
     bucket = int.from_bytes(blake2b(normalise(turns).encode(), digest_size=8).digest()) % 16
-    return "test" if bucket < 2 else "calibration" if bucket < 4 else "train"
+    if bucket < 2:
+        return "test"
+    return "calibration" if bucket < 4 else "train"
 
 
 def examples(name: str, split: Split, seed: int = 0) -> Iterator[Example]:
