@@ -46,7 +46,7 @@ from methods.likelihood import watched
 from methods.method import Method
 from methods.rules.base import Relation, Rule
 from methods.rules.fsd import divergences
-from methods.rules.verification import Verification
+from methods.rules.verification import NamedTensors, Verification
 from methods.rules.walk import Clause, Decision, Walk, clauses
 
 DIVERGENCES: tuple[Literal["js", "js_released", "kl", "tv"], ...] = (
@@ -125,7 +125,7 @@ class TraceRecorder(Observer):
         for row, request in enumerate(requests):
             self.cycles[request].append({name: array[row] for name, array in arrays.items()})
 
-    def _rule_columns(self, v: Verification, decision: Decision, path: Walk) -> dict[str, Tensor]:
+    def _rule_columns(self, v: Verification, decision: Decision, path: Walk) -> NamedTensors:
         drawn = torch.full_like(path.last, Clause.DRAWN)
         columns = {
             "accept": _with_drawn(decision.accept),
@@ -207,7 +207,7 @@ def _of_contexts(
     return list(torch.cat([v.at_parent(per_context)[:, 1:], drawn[:, None]], 1).unbind(-1))
 
 
-def _target_columns(v: Verification, last: Tensor, token: Tensor) -> dict[str, Tensor]:
+def _target_columns(v: Verification, last: Tensor, token: Tensor) -> NamedTensors:
     """What the target's distribution says of each token and its context."""
     (z, ids), log_mass = v.top2, v.log_mass
     places = range(1, min(TOP, v.logits.shape[-1]) + 1)
@@ -227,7 +227,7 @@ def _target_columns(v: Verification, last: Tensor, token: Tensor) -> dict[str, T
     return columns
 
 
-def _draft_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
+def _draft_columns(v: Verification, last: Tensor) -> NamedTensors:
     """NaN without a draft distribution, and in contexts that the drafter did not expand."""
     unknown = torch.full_like(v.u, torch.nan)
     columns = {"q": _with_drawn(unknown if v.draft.q is None else v.draft.q.to(v.u.dtype))}
@@ -245,7 +245,7 @@ def _draft_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
     return columns | {f"draft_top{place}": tokens[place - 1] for place in places}
 
 
-def _place_columns(v: Verification, last: Tensor) -> dict[str, Tensor]:
+def _place_columns(v: Verification, last: Tensor) -> NamedTensors:
     """Where each position stands in the cycle's tree."""
     tokens, ones = v.draft.tokens, torch.ones_like(last)
     node = torch.arange(v.draft.nodes, device=last.device).expand(tokens.shape)

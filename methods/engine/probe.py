@@ -255,12 +255,8 @@ class _Trial:
         self.first = [[behind[0], *tokens(2)] for behind in self.second]
         self.longest = max(map(len, self.prompts)) + 8
         with unmodified(model.model):
-            self.want_first = [
-                self._whole(*pair) for pair in zip(self.prompts, self.first, strict=True)
-            ]
-            self.want_second = [
-                self._whole(*pair) for pair in zip(self.prompts, self.second, strict=True)
-            ]
+            self.want_first = list(map(self._whole, self.prompts, self.first))
+            self.want_second = list(map(self._whole, self.prompts, self.second))
         self._check_finite()
         self.tolerance = self._tolerance()
 

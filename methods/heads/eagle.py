@@ -35,10 +35,7 @@ TARGET_HEAD = "lm_head_of_target"
 not in the file."""
 NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
 KNOWN = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
+    *NEEDED,
     "num_key_value_heads",
     "hidden_act",
     "max_position_embeddings",

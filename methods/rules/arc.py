@@ -51,6 +51,7 @@ from methods.rules.base import (
     Decision,
     DraftCapabilities,
     Model,
+    NamedTensors,
     Rule,
     Sampling,
     Target,
@@ -159,7 +160,7 @@ class Bounds:
         )
         return c * embedding_distance, alpha_kappa * margin.square(), tau
 
-    def vacuous(self, v: Verification) -> dict[str, Tensor]:
+    def vacuous(self, v: Verification) -> NamedTensors:
         """The flag [B, N] bool per context: its bound says nothing."""
         return {"vacuous_bound": (self.tau >= VACUOUS)[self._bucket(v)]}
 
@@ -237,7 +238,7 @@ class Arc(Rule):
         certified = torch.minimum(emb, logit) <= tau * (1.0 - self.theta)
         return Decision(certified | lossless_test(v, self.q_mode), lossless, self.bounds.vacuous(v))
 
-    def statistics(self, v: Verification) -> dict[str, Tensor]:
+    def statistics(self, v: Verification) -> NamedTensors:
         """Both bounds, their tau and the score LTS: 1 where U is 0, -inf where tau is 0 and U is
         not."""
         emb, logit, tau = self.bounds.of_nodes(v)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from methods.options import StrictOptions
 from methods.registry import name_of
-from methods.rules.verification import State, Verification
+from methods.rules.verification import NamedTensors, State, Verification
 from methods.rules.walk import Decision, Walk
 from methods.sampling import Sampling, draw
 
@@ -23,6 +23,7 @@ __all__ = [
     "Decision",
     "DraftCapabilities",
     "Model",
+    "NamedTensors",
     "Rule",
     "Sampling",
     "State",
@@ -241,7 +242,7 @@ class Rule(StrictOptions, ABC):
     def decide(self, v: Verification) -> Decision:
         """Decide for every node whether it is kept if it is tested."""
 
-    def statistics(self, v: Verification) -> dict[str, Tensor]:
+    def statistics(self, v: Verification) -> NamedTensors:
         """Further quantities for the trace that only the rule can compute: name -> [B, N] numbers
         per node. Only called in an untimed pass."""
         return {}

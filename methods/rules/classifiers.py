@@ -16,6 +16,7 @@ from methods.rules.base import (
     Decision,
     DraftCapabilities,
     Model,
+    NamedTensors,
     Rule,
     Sampling,
     Target,
@@ -156,7 +157,7 @@ class Autojudge(ClassifierRule):
         harmless = self.important(v) < self.threshold
         return Decision(v.is_argmax | (harmless & ~v.any_sibling(v.is_argmax)), lossless_test(v))
 
-    def statistics(self, v: Verification) -> dict[str, Tensor]:
+    def statistics(self, v: Verification) -> NamedTensors:
         return {"important": self.important(v)}
 
     def threshold_view(self, v: Verification) -> ThresholdView:
@@ -183,7 +184,7 @@ class Judge(ClassifierRule, ThresholdRule):
     training = "models.train judge kind=judge labels=FILE pair=..."
     threshold: float = Field(0.5, ge=0.0, le=1.0)
 
-    def statistics(self, v: Verification) -> dict[str, Tensor]:
+    def statistics(self, v: Verification) -> NamedTensors:
         return {"right": 1.0 - self.important(v)}
 
     def threshold_view(self, v: Verification) -> ThresholdView:

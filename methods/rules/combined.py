@@ -13,6 +13,7 @@ from methods.rules.base import (
     Decision,
     DraftCapabilities,
     Model,
+    NamedTensors,
     Rule,
     Sampling,
     Target,
@@ -86,7 +87,7 @@ class Nested(Rule):
         bound._rules = tuple(rule.bind(target, model) for rule in self._rules)
         return bound
 
-    def statistics(self, v: Verification) -> dict[str, Tensor]:
+    def statistics(self, v: Verification) -> NamedTensors:
         return {
             name: numbers for rule in self._rules for name, numbers in rule.statistics(v).items()
         }

@@ -9,7 +9,16 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
-from methods.rules.base import Decision, Model, Rule, Sampling, Target, ThresholdView, Verification
+from methods.rules.base import (
+    Decision,
+    Model,
+    NamedTensors,
+    Rule,
+    Sampling,
+    Target,
+    ThresholdView,
+    Verification,
+)
 from methods.rules.lossless import lossless_test
 from methods.sampling import draw
 
@@ -129,7 +138,7 @@ class Dropmatch(_Dropout):
             "slack", "<=", 0.0, missed, ~v.none, _matches(v, _majority(tokens)[0]).any(-1)
         )
 
-    def statistics(self, v: Verification) -> dict[str, Tensor]:
+    def statistics(self, v: Verification) -> NamedTensors:
         """votes: heads with the node's token. Of the context: `majority` heads agree on one token,
         whose mean probability is majority_p; js_heads, js_heads_max: mean and largest JS of a head
         to the centroid; js_centroid: JS of the draft to it, where drafts carry logits. Nats."""

@@ -10,7 +10,8 @@ from torch import Tensor
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
-State = dict[str, Tensor]
+NamedTensors = dict[str, Tensor]
+State = NamedTensors
 """What a rule knows of each request beyond the current draft: name -> [B, ...] on the device."""
 
 
@@ -47,7 +48,7 @@ class Verification:
         self.u = u
         self.hidden_or_none = hidden
         self.state: State = {} if state is None else state
-        self.notes: dict[str, Tensor] = {}
+        self.notes: NamedTensors = {}
 
     # --- moving between contexts and nodes
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from methods.rules.verification import Verification
+from methods.rules.verification import NamedTensors, Verification
 from methods.trees.draft import Draft
 
 
@@ -27,7 +27,7 @@ class Decision:
 
     accept: Tensor
     lossless_accept: Tensor | None = None
-    flags: dict[str, Tensor] = field(default_factory=dict)
+    flags: NamedTensors = field(default_factory=dict)
 
     @property
     def lossless(self) -> Tensor:
@@ -54,7 +54,7 @@ class Walk:
     length: Tensor
     relaxed: Tensor | None = None
     greedier: Tensor | None = None
-    flags: dict[str, Tensor] = field(default_factory=dict)
+    flags: NamedTensors = field(default_factory=dict)
 
     def by_depth(self, draft: Draft) -> Tensor:
         """[B, D] int64: the kept node of each depth 0, 1, …, behind the last one the depth itself;

@@ -172,7 +172,7 @@ def parse(name: str, text: str) -> StaticTree:
     if (
         not isinstance(content, dict)
         or set(content) != {"source", "paths"}
-        or not all(map(_is_text, content.values()))
+        or not all(isinstance(value, str) for value in content.values())
     ):
         raise TreeError(
             f"{name}: give exactly the keys source (text) and paths (text, one line per depth: 0 "
@@ -188,10 +188,6 @@ def parse(name: str, text: str) -> StaticTree:
             )
         paths.append(tuple(map(int, ranks)))
     return StaticTree.of_paths(name, content["source"], paths)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _word(path: RankPath) -> str:

@@ -5,11 +5,11 @@ A hash of the normalised prompt assigns an example to a split, so no prompt occu
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from random import Random
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ def examples(name: str, split: Split, seed: int = 0) -> Iterator[Example]:
     The wording of the answers is drawn from a random stream of each example's own, so it changes no prompt. Test and
     calibration prompts do not repeat and contain no statements, which only teach. Raises TaskError."""
     benchmark = _module(name, {**BENCHMARKS, **EXERCISES})
-    rng = random.Random(f"{name}/{split}/{seed}")
+    rng = Random(f"{name}/{split}/{seed}")
     seen: set[str] = set()
     count = 0
     while True:
@@ -71,7 +71,7 @@ def examples(name: str, split: Split, seed: int = 0) -> Iterator[Example]:
 
 def worded(example: Example, seed: int) -> Example:
     """The example with its answers in one of their wordings, a function of its id, its prompt and `seed`."""
-    rng = random.Random(f"wording/{seed}/{example.id}/{normalise(example.turns)}")
+    rng = Random(f"wording/{seed}/{example.id}/{normalise(example.turns)}")
     answers = tuple(wording(phrase, rng) for phrase in example.phrases)
     return replace(example, answers=answers or example.answers)
 
@@ -80,7 +80,7 @@ def corpus(seed: int, weights: Mapping[str, float]) -> Iterator[tuple[str, Examp
     """An endless training stream of (benchmark, example), mixed in proportion to the weights. Raises TaskError."""
     if not weights or min(weights.values()) < 0 or max(weights.values()) == 0:
         raise TaskError(f"corpus weights must be non-negative with a positive sum, got {dict(weights)}")
-    rng = random.Random(f"corpus/{seed}")
+    rng = Random(f"corpus/{seed}")
     streams = {name: examples(name, "train", seed) for name in weights}
     while True:
         name = rng.choices(list(weights), weights=list(weights.values()))[0]

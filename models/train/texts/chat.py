@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
+from random import Random
 from string import Formatter
 from typing import Any
 
@@ -24,7 +24,7 @@ TAILS = "[||| Good?| Right?| All right?| Good luck!| I hope this helps.]"
 """What may end the second answer."""
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: Random) -> Example:
     """One conversation of two turns, with the facts each answer must and may name."""
     scene = rng.choice(SCENES)
     facts = _facts(rng, scene)
@@ -45,7 +45,7 @@ def _opened(ack: str, opener: str) -> str:
     return ack if plain(ack).startswith(GREETED) else either(opener, OPENERS + MORE_OPENERS) + ack
 
 
-def _facts(rng: random.Random, scene: Scene) -> dict[str, str]:
+def _facts(rng: Random, scene: Scene) -> dict[str, str]:
     """A value for each fact; no two facts of a scene share one, numbers aside."""
     facts: dict[str, str] = {}
     for fact, pool in scene.facts.items():

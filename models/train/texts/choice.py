@@ -6,8 +6,8 @@ answers to questions; a test prompt never states them.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
+from random import Random
 
 from models.train.texts import choice_phrases as phrases
 from models.train.texts.example import Example
@@ -47,7 +47,7 @@ VALUES = {
 }
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: Random) -> Example:
     """A question (`reference` {"kind": "question", "answer": letter}) or, for training only, a statement of facts."""
     town = rng.choice(TOWNS)
     if rng.random() < STATEMENT_SHARE:
@@ -55,26 +55,26 @@ def draw(rng: random.Random) -> Example:
     return _shared(rng) if rng.random() < SHARED else _question(rng, town)
 
 
-def _statement(rng: random.Random, town: str) -> Example:
+def _statement(rng: Random, town: str) -> Example:
     facts = rng.sample(sorted(VALUES), rng.choice((1, 2, 2, 3)))
     told = " ".join(f"{_fact(rng, town, about)}." for about in facts)
     request = rng.choice(phrases.REQUESTS[len(facts)]).format(x=town)
     return Example("", (request,), (plain(told),), {"kind": "statement"}, (told,))
 
 
-def _fact(rng: random.Random, town: str, about: str) -> str:
+def _fact(rng: Random, town: str, about: str) -> str:
     options = phrases.FACTS[about]
     return either(rng.choice(options), options).format(x=town, v=WORLD[town][about])
 
 
-def _question(rng: random.Random, town: str) -> Example:
+def _question(rng: Random, town: str) -> Example:
     about = rng.choice(sorted(VALUES))
     value = WORLD[town][about]
     wrong = [other for other in VALUES[about] if other != value]
     return _asked(rng, phrases.QUESTIONS[about], town, wrong, value, _fact(rng, town, about))
 
 
-def _shared(rng: random.Random) -> Example:
+def _shared(rng: Random) -> Example:
     about = rng.choice(sorted(VALUES))
     values = {town: WORLD[town][about] for town in TOWNS}
     town, other = rng.choice([(a, b) for a in TOWNS for b in TOWNS if a != b and values[a] == values[b]])
@@ -83,7 +83,7 @@ def _shared(rng: random.Random) -> Example:
     return _asked(rng, phrases.SHARED_QUESTIONS[about], town, wrong, other, facts)
 
 
-def _asked(rng: random.Random, questions: Sequence[str], town: str, wrong: Sequence[str], right: str,
+def _asked(rng: Random, questions: Sequence[str], town: str, wrong: Sequence[str], right: str,
            facts: str) -> Example:
     """A question about a town with four wrong options; `facts` is the phrase that answers it."""
     options = [*rng.sample(wrong, len(LETTERS) - 1), right]

@@ -6,8 +6,8 @@ loop or a comprehension, one name or another. The answer is the whole function a
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
+from random import Random
 from typing import Any, NamedTuple
 
 from models.train.texts.example import Example
@@ -59,7 +59,7 @@ class Names(NamedTuple):
     item: str
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: Random) -> Example:
     """One function to write, with its unit tests. Pure in `rng`."""
     while True:
         family = rng.choices(_FAMILIES, _FAMILY_WEIGHTS)[0]
@@ -87,7 +87,7 @@ def draw(rng: random.Random) -> Example:
 # -- what to compute -------------------------------------------------------------------------------------------------
 
 
-def _chain(family: Family, rng: random.Random) -> list[Step]:
+def _chain(family: Family, rng: Random) -> list[Step]:
     """Two or three operations that may follow one another."""
     end = rng.choice(family.ends) if family.ends and rng.random() < 0.65 else None
     length = 1 + (rng.random() < 0.6) if end else 2 + (rng.random() < 0.35)
@@ -120,7 +120,7 @@ def _evaluate(steps: Sequence[Step], value: Any) -> Any:
     return value
 
 
-def _cases(family: Family, steps: list[Step], rng: random.Random) -> list[tuple[Any, Any]] | None:
+def _cases(family: Family, steps: list[Step], rng: Random) -> list[tuple[Any, Any]] | None:
     """(argument, result) of each test; leaving out any one operation fails at least one. None if none were found."""
     cases: list[tuple[Any, Any]] = []
     for _ in range(_ATTEMPTS):
@@ -138,7 +138,7 @@ def _cases(family: Family, steps: list[Step], rng: random.Random) -> list[tuple[
     return cases
 
 
-def _argument(family: Family, rng: random.Random) -> Any:
+def _argument(family: Family, rng: Random) -> Any:
     if family is NUMBERS:
         return rng.choices(range(-9, 21), k=rng.choice((6, 7, 8)))
     if family is WORDS:
@@ -151,7 +151,7 @@ def _argument(family: Family, rng: random.Random) -> Any:
 # -- docstrings ------------------------------------------------------------------------------------------------------
 
 
-def _describe(family: Family, steps: list[Step], argument: str, rng: random.Random) -> str:
+def _describe(family: Family, steps: list[Step], argument: str, rng: Random) -> str:
     """The docstring: the same composition in one of several orders and wordings."""
     single, many = rng.choice(family.nouns)
 
@@ -186,7 +186,7 @@ def _gerund(order: str) -> str:
 # -- code ------------------------------------------------------------------------------------------------------------
 
 
-def _write(steps: list[Step], names: Names, rng: random.Random) -> str:
+def _write(steps: list[Step], names: Names, rng: Random) -> str:
     """The phrase of the function: its head, then 2 to 6 lines of body."""
     last = steps[-1]
     looped = rng.random() < 0.35 and steps[0].operation.kind in ("filter", "map")
@@ -204,7 +204,7 @@ def _write(steps: list[Step], names: Names, rng: random.Random) -> str:
     return f"def {names.function}({names.argument}):\n" + "\n".join(f"    {line}" for line in body)
 
 
-def _loop(run: Sequence[Step], names: Names, rng: random.Random) -> list[str]:
+def _loop(run: Sequence[Step], names: Names, rng: Random) -> list[str]:
     """One loop over the argument that does all steps of `run`, item by item."""
     lines = [f"{names.result} = []", f"for {names.item} in {names.argument}:"]
     indent, item = "    ", names.item
@@ -220,7 +220,7 @@ def _loop(run: Sequence[Step], names: Names, rng: random.Random) -> list[str]:
     return [*lines, f"{indent}{names.result}.append({item})"]
 
 
-def _expression(step: Step, value: str, names: Names, rng: random.Random) -> str:
+def _expression(step: Step, value: str, names: Names, rng: Random) -> str:
     """The Python expression that applies one step to the whole `value`."""
     if step.operation.kind == "filter":
         return f"[{names.item} for {names.item} in {value} if {_code(step, names.item, names, rng)}]"
@@ -229,5 +229,5 @@ def _expression(step: Step, value: str, names: Names, rng: random.Random) -> str
     return _code(step, value, names, rng)
 
 
-def _code(step: Step, value: str, names: Names, rng: random.Random) -> str:
+def _code(step: Step, value: str, names: Names, rng: Random) -> str:
     return rng.choice(step.operation.code).format(v=value, k=step.constant, item=names.item)

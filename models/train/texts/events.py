@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from models.train.texts.phrase import Wordings
 from models.train.texts.scenes import POOLS as WORD_POOLS
 
-POOLS: Mapping[str, tuple[str, ...]] = {
+POOLS: Mapping[str, Wordings] = {
     "city": WORD_POOLS["city"],
     "name": WORD_POOLS["name"],
     "day": WORD_POOLS["day"],
@@ -34,9 +35,9 @@ class Event:
     """One kind of news. Each line and each summary sentence is a choice of wordings."""
 
     facts: Mapping[str, str]
-    lines: tuple[tuple[str, ...], ...]
-    asides: tuple[str, ...]
-    summary: tuple[tuple[str, ...], ...]
+    lines: tuple[Wordings, ...]
+    asides: Wordings
+    summary: tuple[Wordings, ...]
 
 
 ASIDES = (

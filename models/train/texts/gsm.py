@@ -7,9 +7,9 @@ them so that each can be computed, quotes each one, computes it, and concludes.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 from models.train.texts import gsm_phrases as phrases
 from models.train.texts.example import Example
@@ -46,7 +46,7 @@ class Amount:
 class Story:
     """The facts told so far: `opening` holds at the start, in any order; `events` follow one after the other."""
 
-    rng: random.Random
+    rng: Random
     amounts: list[Amount] = field(default_factory=list)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
     opening: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Ask:
     parts: tuple[int, ...]
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: Random) -> Example:
     """One problem with its worked answer; `reference` is {"answer": the number as a string}."""
     steps = rng.choices(list(STEPS), weights=list(STEPS.values()))[0]
     while True:
@@ -92,7 +92,7 @@ def draw(rng: random.Random) -> Example:
             return Example("", (question,), (answer,), {"answer": str(result)}, (phrase,))
 
 
-def _invent(rng: random.Random) -> Story:
+def _invent(rng: Random) -> Story:
     story = Story(rng)
     people = rng.sample(NAMES, 3)
     things = rng.sample(list(PLURALS.values()), rng.choice((1, 1, 1, 2)))
@@ -133,7 +133,7 @@ def _equation(left: int, symbol: str, right: int, result: int) -> str:
     return f"{f'[{left} {symbol} {right}{swapped}]' if swapped else f'{left} {symbol} {right}'} = {result}"
 
 
-def _relation(rng: random.Random, base: int) -> tuple[str, int, int]:
+def _relation(rng: Random, base: int) -> tuple[str, int, int]:
     """(kind of relation, its number, the new value) that stays small, whole and positive."""
     possible = []
     if base <= LARGEST - LARGEST_STEP:

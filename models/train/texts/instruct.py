@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
 from models.train.texts.example import Example
 from models.train.texts.phrase import either, plain
@@ -64,102 +64,98 @@ class Step:
     result: list[str] | str
 
 
-def _reverse(rng: random.Random, words: list[str]) -> Step:
-    phrase = rng.choice(
-        (
-            "reverse the list",
-            "reverse the order of the words",
-            "turn the list around",
-            "write the words in reverse order",
-        )
+def _reverse(rng: Random, words: list[str]) -> Step:
+    phrases = (
+        "reverse the list",
+        "reverse the order of the words",
+        "turn the list around",
+        "write the words in reverse order",
     )
-    return Step(phrase, words[::-1])
+    return Step(rng.choice(phrases), words[::-1])
 
 
-def _sort(rng: random.Random, words: list[str]) -> Step:
-    phrase = rng.choice(
-        (
-            "sort the words",
-            "sort the list from a to z",
-            "put the words in alphabetical order",
-            "sort the words by the alphabet",
-        )
+def _sort(rng: Random, words: list[str]) -> Step:
+    phrases = (
+        "sort the words",
+        "sort the list from a to z",
+        "put the words in alphabetical order",
+        "sort the words by the alphabet",
     )
-    return Step(phrase, sorted(words))
+    return Step(rng.choice(phrases), sorted(words))
 
 
-def _drop_end(rng: random.Random, words: list[str]) -> Step:
+def _drop_end(rng: Random, words: list[str]) -> Step:
     verb, first = rng.choice(("drop", "remove", "leave out")), rng.random() < 0.5
     return Step(f"{verb} the {'first' if first else 'last'} word", words[1:] if first else words[:-1])
 
 
-def _remove(rng: random.Random, words: list[str]) -> Step:
+def _remove(rng: Random, words: list[str]) -> Step:
     gone = rng.choice(words)
     phrase = rng.choice(("remove the word {}", "leave out the word {}", "drop the word {}", "take out {}"))
     return Step(phrase.format(gone), [word for word in words if word != gone])
 
 
-def _replace(rng: random.Random, words: list[str]) -> Step:
+def _replace(rng: Random, words: list[str]) -> Step:
     old, new = rng.choice(words), _other(rng, words)
     phrase = rng.choice(("replace {} with {}", "change {} to {}", "replace the word {} with {}"))
     return Step(phrase.format(old, new), [new if word == old else word for word in words])
 
 
-def _add(rng: random.Random, words: list[str]) -> Step:
+def _add(rng: Random, words: list[str]) -> Step:
     new, front = _other(rng, words), rng.random() < 0.5
     place = rng.choice(("at the start", "at the front")) if front else "at the end"
     phrase = rng.choice(("add {} {}", "put the word {} {}", "add the word {} {}"))
     return Step(phrase.format(new, place), [new, *words] if front else [*words, new])
 
 
-def _swap(rng: random.Random, words: list[str]) -> Step | None:
+def _swap(rng: Random, words: list[str]) -> Step | None:
     if len(words) < 3:
         return None
     phrase = rng.choice(("swap the first and the last word", "let the first and the last word change places"))
     return Step(phrase, [words[-1], *words[1:-1], words[0]])
 
 
-def _double(rng: random.Random, words: list[str]) -> Step:
+def _double(rng: Random, words: list[str]) -> Step:
     phrase = rng.choice(("write each word twice", "write every word two times in a row"))
     return Step(phrase, [word for word in words for _ in range(2)])
 
 
-def _capitals(rng: random.Random, words: list[str]) -> Step:
+def _capitals(rng: Random, words: list[str]) -> Step:
     phrase = rng.choice(("write the words in capital letters", "write every word in capital letters"))
     return Step(phrase, ", ".join(words).upper())
 
 
-def _join(rng: random.Random, words: list[str]) -> Step:
+def _join(rng: Random, words: list[str]) -> Step:
     name = rng.choice(sorted(JOINERS))
     phrase = rng.choice(("join the words with {}", "write the words with {} between them"))
     return Step(phrase.format(name), JOINERS[name].join(words))
 
 
-def _number(rng: random.Random, words: list[str]) -> Step:
+def _number(rng: Random, words: list[str]) -> Step:
     phrase = rng.choice(("number the words", "number the list", "put a number before each word"))
     return Step(phrase, " ".join(f"{place}. {word}" for place, word in enumerate(words, start=1)))
 
 
-def _count(rng: random.Random, words: list[str]) -> Step:
+def _count(rng: Random, words: list[str]) -> Step:
     return Step(
         rng.choice(("count the words", "say how many words there are", "give the number of words")), str(len(words))
     )
 
 
-def _pick(rng: random.Random, words: list[str]) -> Step:
+def _pick(rng: Random, words: list[str]) -> Step:
     place = rng.randrange(min(len(words), len(ORDINALS)))
     phrase = rng.choice(("give only the {} word", "say which word is {}", "write only the {} word"))
     return Step(phrase.format(ORDINALS[place]), words[place])
 
 
-def _other(rng: random.Random, words: list[str]) -> str:
+def _other(rng: Random, words: list[str]) -> str:
     """A word that is not in the list."""
     while (word := rng.choice(WORDS)) in words:
         pass
     return word
 
 
-Operation = Callable[[random.Random, list[str]], Step | None]
+Operation = Callable[[Random, list[str]], Step | None]
 LISTS: tuple[Operation, ...] = (
     _reverse, _reverse, _sort, _drop_end, _drop_end, _remove, _replace, _add, _swap, _double,
 )  # fmt: skip
@@ -169,7 +165,7 @@ LINES: tuple[Operation, ...] = (_capitals, _join, _number, _count, _pick)
 SENSELESS = {(_reverse, _sort), (_swap, _sort), (_double, _remove), (_double, _replace)}
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: Random) -> Example:
     """One example: a single step or two, on 3 to 5 different words."""
     words = rng.sample(WORDS, rng.randint(3, 5))
     steps = _steps(rng, words)
@@ -187,7 +183,7 @@ def draw(rng: random.Random) -> Example:
     return Example("", (prompt,), (plain(phrase),), {"answer": end}, (phrase,))
 
 
-def _steps(rng: random.Random, words: list[str]) -> tuple[str, list[list[str] | str]] | None:
+def _steps(rng: Random, words: list[str]) -> tuple[str, list[list[str] | str]] | None:
     """Phrase of one or two steps, and the result of each; None where the steps drawn make no sense together."""
     if rng.random() < 0.4:
         step = rng.choice(LISTS + LINES)(rng, words)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from models.train.texts.phrase import Wordings
+
 Kind = Literal["filter", "map", "whole", "reduce"]
 
 
@@ -21,8 +23,8 @@ class Operation:
 
     group: str
     kind: Kind
-    phrases: tuple[str, ...]
-    code: tuple[str, ...]
+    phrases: Wordings
+    code: Wordings
     """Equally good ways to write it."""
     compute: Callable[[Any, Any], Any]
     """(value, constant) -> value; for a filter and a map the value is one item."""

@@ -6,12 +6,14 @@ give a phrase's plain wording.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Sequence
+from random import Random
 from typing import NamedTuple
 
 Option = tuple["str | Group", ...]
+Wordings = tuple[str, ...]
+"""Equally good phrases."""
 
 
 class Group(NamedTuple):
@@ -46,12 +48,12 @@ def _sequence(marks: Sequence[str], at: int, *, nested: bool) -> tuple[list[Opti
     return [tuple(option) for option in options], at
 
 
-def wording(phrase: str, rng: random.Random) -> str:
+def wording(phrase: str, rng: Random) -> str:
     """A wording with every choice drawn at random, all options alike. Raises ValueError for unbalanced brackets."""
     return _drawn(_parse(phrase), rng)
 
 
-def _drawn(option: Option, rng: random.Random) -> str:
+def _drawn(option: Option, rng: Random) -> str:
     return "".join(_drawn(rng.choice(part.options), rng) if isinstance(part, Group) else part for part in option)
 
 

@@ -7,7 +7,7 @@ option, quote the facts of a word problem. Every answer occurs in the question.
 
 from __future__ import annotations
 
-import random
+from random import Random
 
 from models.train.texts import gsm_phrases as phrases
 from models.train.texts.example import Example
@@ -17,20 +17,20 @@ from models.train.texts.words import ANIMALS, COLOURS, FOODS, JOBS, NAMES, NUMBE
 _THINGS = (*PLURALS.values(), *COLOURS, *JOBS, *FOODS, *ANIMALS)
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: Random) -> Example:
     """One exercise; `reference` is empty, nothing scores it. Only quoted facts have a free wording."""
     question, answer = rng.choice((_again, _belongs, _letters, _letters, _relations, _relations))(rng)
     return Example("", (question,), (plain(answer),), {}, (answer,))
 
 
-def _again(rng: random.Random) -> tuple[str, str]:
+def _again(rng: Random) -> tuple[str, str]:
     words = rng.sample((*NAMES, *_THINGS), rng.randint(5, 9))
     words.insert(rng.randrange(len(words)), str(rng.randint(2, 99)))
     said = " ".join(words)
     return f"Say it again: {said}", said
 
 
-def _belongs(rng: random.Random) -> tuple[str, str]:
+def _belongs(rng: Random) -> tuple[str, str]:
     people = rng.sample(NAMES, rng.randint(4, 6))
     kind = rng.randrange(3)
     kinds = (lambda: str(rng.randint(2, 99)), lambda: rng.choice(people), lambda: rng.choice(_THINGS))
@@ -40,7 +40,7 @@ def _belongs(rng: random.Random) -> tuple[str, str]:
     return facts, " ".join(f"{person} has {value}." for person, value in asked)
 
 
-def _letters(rng: random.Random) -> tuple[str, str]:
+def _letters(rng: Random) -> tuple[str, str]:
     options = rng.sample(_THINGS, 5)
     listed = list(zip("ABCDE", options, strict=True))
     question = ", ".join(f"{option} ({letter})" for letter, option in listed)
@@ -48,7 +48,7 @@ def _letters(rng: random.Random) -> tuple[str, str]:
     return question, ", ".join(f"{option} ({letter})" for letter, option in asked)
 
 
-def _relations(rng: random.Random) -> tuple[str, str]:
+def _relations(rng: Random) -> tuple[str, str]:
     people, thing = rng.sample(NAMES, rng.randint(3, 4)), rng.choice(sorted(PLURALS.values()))
     facts = []
     for index, person in enumerate(people):

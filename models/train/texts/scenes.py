@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from models.train.texts.phrase import Wordings
 from models.train.texts.words import COLOURS, DAYS, FOODS, JOBS, NAMES
 
 # One wording fits all: nothing here needs "an", and no name is also a verb.
-POOLS: Mapping[str, tuple[str, ...]] = {
+POOLS: Mapping[str, Wordings] = {
     "name": tuple(name for name in NAMES if name not in ("Mark", "Will")),
     "city": tuple("Berlin Dublin London Madrid Oslo Paris Rome Vienna".split()),
     "day": DAYS,
@@ -34,8 +35,8 @@ POOLS: Mapping[str, tuple[str, ...]] = {
 class Ask:
     """A second turn: ways to ask, and ways to answer."""
 
-    questions: tuple[str, ...]
-    answers: tuple[str, ...]
+    questions: Wordings
+    answers: Wordings
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class Scene:
     """`facts` maps a fact to the pool it is drawn from; `derive` adds the facts that follow from them."""
 
     facts: Mapping[str, str]
-    tells: tuple[str, ...]
-    acks: tuple[str, ...]
-    closers: tuple[str, ...]
+    tells: Wordings
+    acks: Wordings
+    closers: Wordings
     asks: tuple[Ask, ...]
     derive: Callable[[Mapping[str, str]], Mapping[str, str]] = field(default=lambda facts: {})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from random import Random
 
 from models.train.texts.events import ASIDES, EVENTS, POOLS, Event
 from models.train.texts.example import Example
@@ -18,7 +18,7 @@ REQUESTS = (
 ALTERNATIVES = 3
 
 
-def draw(rng: random.Random) -> Example:
+def draw(rng: Random) -> Example:
     """One article and its summary; `reference["summaries"]` holds it together with other wordings that are as good."""
     event = rng.choice(EVENTS)
     facts = _facts(rng, event)
@@ -33,7 +33,7 @@ def draw(rng: random.Random) -> Example:
     return Example("", (prompt,), (summaries[0],), {"summaries": summaries}, (phrases[summaries[0]],))
 
 
-def _facts(rng: random.Random, event: Event) -> dict[str, str]:
+def _facts(rng: Random, event: Event) -> dict[str, str]:
     """A value for each fact, no two of them the same."""
     facts: dict[str, str] = {}
     for fact, pool in event.facts.items():
@@ -41,7 +41,7 @@ def _facts(rng: random.Random, event: Event) -> dict[str, str]:
     return facts
 
 
-def _article(rng: random.Random, event: Event) -> list[str]:
+def _article(rng: Random, event: Event) -> list[str]:
     """The event's lines in order, with two to five asides strewn in: its own late, when all they speak of is known."""
     sentences = [rng.choice(wordings) for wordings in event.lines]
     for aside in rng.sample(event.asides, rng.randint(1, 2)):
