@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.commands.command import run_command
 from bench.config.command import check_clock, check_effects
-from bench.config.compose import composer, users_folder
+from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.help import answered
 from bench.config.paths import PROJECT
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def body() -> int:
         if answered("config", given, own_help=True):
             return 0
-        with composer(users_folder(given)) as hydra:
+        with composer(given) as hydra:
             return run(hydra.command(given), hydra)
 
     return run_command(body)

@@ -18,7 +18,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from rich.table import Table
 
 from bench.commands.command import Options, run_command
-from bench.config.compose import Composer, composer, users_folder
+from bench.config.compose import Composer, composer
 from bench.config.environment import code_digest
 from bench.config.errors import ConfigError
 from bench.config.help import answered
@@ -462,12 +462,12 @@ def with_half(row: Mapping[Any, Any], name: str, form: str) -> str:
 def screen(words: Sequence[str]) -> tuple[pd.DataFrame, Found, Path]:
     """Screen what a command line asks for, and write it: the table, what it was made of, and the
     folder of the files. Raises ConfigError, ModelError, ContextsError."""
-    with composer(users_folder(words), "screen") as conf:
+    with composer(words, "screen") as conf:
         known = conf.point([], resolve=False).config
         mine = [word for word in words if word.partition("=")[0] in known]
         options = Screening.from_args(conf.point(mine, resolve=False).config)
     overrides = [word for word in words if word not in mine]
-    with composer(users_folder(words)) as hydra:
+    with composer(words) as hydra:
         return _screened(options, overrides, hydra)
 
 

@@ -157,13 +157,13 @@ def run_yaml_command(
     print and return 0."""
 
     def body() -> int | None:
-        from bench.config.compose import composer, users_folder
+        from bench.config.compose import composer
         from bench.config.help import answered
 
         given = sys.argv[1:] if argv is None else argv
         if answered(name, given):
             return 0
-        with composer(users_folder(given), name) as hydra:
+        with composer(given, name) as hydra:
             return run(hydra.command(given).only_point().config)
 
     return run_command(body)

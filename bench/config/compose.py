@@ -94,31 +94,34 @@ class Point:
         return Settings.from_config(self.config)
 
 
-def users_folder(argv: Sequence[str]) -> str | None:
-    """The --config-dir of a command line."""
-    folder, words = None, iter(argv)
+def split(argv: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The --config-dir of a command line, and its other words."""
+    folder = None
+    others = []
+    words = iter(argv)
     for word in words:
         flag, _, value = word.partition("=")
         if flag in CONFIG_DIR:
             folder = value or next(words, "")
-    return folder
+        else:
+            others.append(word)
+    return folder, others
 
 
 @contextmanager
-def composer(config_dir: str | None = None, name: str = "config") -> Iterator[Composer]:
-    """What composes conf/NAME.yaml; `config_dir` is a user's own folder of further YAMLs. Raises
-    ConfigError."""
-    if config_dir is not None:
-        if not (config_dir and Path(config_dir).is_dir()):  # an empty path is this folder
+def composer(argv: Sequence[str] = (), name: str = "config") -> Iterator[Composer]:
+    """What composes conf/NAME.yaml, and the further YAMLs of the --config-dir of a command line.
+    Raises ConfigError."""
+    folder, _ = split(argv)
+    if folder is not None:
+        if not (folder and Path(folder).is_dir()):  # an empty path is this folder
             raise ConfigError(
-                f"--config-dir {config_dir}: no such folder; give one with files like those of "
-                "conf/"
+                f"--config-dir {folder}: no such folder; give one with files like those of conf/"
             )
-        for file in sorted(
-            Path(config_dir).rglob("*.yaml")
-        ):  # none may run code, hang, or end in a traceback
+        # none may run code, hang, or end in a traceback
+        for file in sorted(Path(folder).rglob("*.yaml")):
             user_yaml.mapping(file)
-    yield Composer(name, config_dir)
+    yield Composer(name, folder)
 
 
 class _ConfLoader(yaml.CSafeLoader):
@@ -134,62 +137,50 @@ class Composer:
         self._folders = [CONF] if config_dir is None else [CONF, Path(config_dir)]
         self._parser = OverridesParser.create(self)  # type: ignore[arg-type]  # glob() asks for options alone
         self.get_group_options = cache(self._group_options)
-        self._read, self._parse, self._base = (
-            cache(self._file),
-            cache(self._override),
-            cache(self._joined),
-        )
+        self._read = cache(self._file)
+        self._parse = cache(self._override)
+        self._base = cache(self._joined)
 
     def command(self, argv: Sequence[str]) -> Command:
         """All points of a command line; `composer` has taken its --config-dir. Raises ConfigError
         for the first that cannot be composed."""
-        overrides, words = [], iter(argv)
-        for word in words:
-            flag, _, folder = word.partition("=")
-            if flag in CONFIG_DIR:
-                folder or next(words, "")
-            elif word not in MULTIRUN:
-                overrides.append(word[2:] if AGENT.match(word) else word)
+        words = [word for word in split(argv)[1] if word not in MULTIRUN]
+        overrides = [word[2:] if AGENT.match(word) else word for word in words]
         if unknown := [word for word in overrides if word.startswith("-")]:
             raise ConfigError(f"{unknown[0]}: unknown flag; see --help")
         parsed = [self._parse(line) for line in overrides]
         keys = [override.key_or_group for override in parsed]
         if repeated := [key for key in keys if keys.count(key) > 1]:
             raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
+        swept = [override.input_line for override in parsed if override.is_sweep_override()]
         if "report" in keys:
             asked = parsed[keys.index("report")]
-            if asked.is_sweep_override():
+            if asked.input_line in swept:
                 raise ConfigError(
                     f"{asked.input_line}: several reports are a list: report=[NAME,NAME]"
                 )
-            value = asked.value()
-            names = (
-                tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) else (str(value),)
-            )
-            if not names:
+            names: Any = asked.value()
+            if names == []:
                 raise ConfigError("report=[]: names no report; report=list shows all")
-            if swept := [one.input_line for one in parsed if one.is_sweep_override()]:
+            if swept:
                 raise ConfigError(
                     f"{swept[0]}: a report names its own points; give one value beside report="
                 )
             rest = [line for line, key in zip(overrides, keys, strict=True) if key != "report"]
-            return Command([], rest, None, names)
-        config, choices = self._base(*(_values(one)[0] for one in parsed if self._chooses(one)))
+            reports = dict.fromkeys(map(str, names if isinstance(names, list) else [names]))
+            return Command([], rest, None, tuple(reports))
+        config, choices = self._base(*(_values(line)[0] for line in parsed if self._chooses(line)))
         hydra, sweep = config.get("hydra", {}), choices.get("sweep")
         if sweep is not None:
-            scale = next(
-                (str(one.value()) for one in parsed if one.key_or_group == "scale"), EMBEDDED
-            )
-            parsed = [
-                *map(self._parse, edition(config.get("sweep") or {}, sweep, scale, keys)),
-                *parsed,
-            ]
+            scale = str(parsed[keys.index("scale")].value()) if "scale" in keys else EMBEDDED
+            lines = edition(config.get("sweep") or {}, sweep, scale, keys)
+            parsed = [*map(self._parse, lines), *parsed]
         if {*MULTIRUN} & set(argv) or hydra.get("mode") == "MULTIRUN":
             params = (hydra.get("sweeper") or {}).get("params") or {}
             points = self._sweep(
                 [self._parse(f"{key}={value}") for key, value in params.items()], parsed
             )
-        elif swept := [override.input_line for override in parsed if override.is_sweep_override()]:
+        elif swept:
             raise ConfigError(
                 f"{swept[0]}: several values in one run; add -m to run a point for each"
             )
@@ -198,27 +189,23 @@ class Composer:
         return Command([self.point(point) for point in points], overrides, sweep, ())
 
     def _sweep(
-        self, params: Sequence[Override], given: Sequence[Override]
+        self, params: Sequence[Override], commanded: Sequence[Override]
     ) -> list[tuple[str, ...]]:
         """The points of a sweep, in the order of Hydra's basic sweeper, each without swept options
         that its own rule, drafter or task does not have but those of others do: `rule=lossless,mars
         rule.theta=0.8,0.9` is three."""
-        swept = [override for override in (*params, *given) if override.is_sweep_override()]
+        values = {override.key_or_group: _values(override) for override in (*params, *commanded)}
+        swept = [override for override in (*params, *commanded) if override.is_sweep_override()]
         if prod(len(_values(override)) for override in swept) > MOST_POINTS:
             raise ConfigError(
                 f"{' '.join(str(override.input_line) for override in swept)}: more than "
                 f"{MOST_POINTS} points in one sweep; give fewer values"
             )
-        points = list(
-            product(*{one.key_or_group: _values(one) for one in (*params, *given)}.values())
-        )
-        keys = {one.key_or_group for one in swept if one in given}
-        choosing = any(key in ("method", *OPTIONAL) for key in keys)
-        options = {
-            key for key in keys if choosing and key.partition(".")[0] in OPTIONAL and "." in key
-        }
-        if not options:
-            return list(dict.fromkeys(points))
+        points = list(dict.fromkeys(product(*values.values())))
+        keys = {override.key_or_group for override in swept if override in commanded}
+        options = {key for key in keys if "." in key and key.partition(".")[0] in OPTIONAL}
+        if not options or keys.isdisjoint(("method", *OPTIONAL)):
+            return points
         bases = [
             self._base(*(line for line in point if self._chooses(self._parse(line))))[0]
             for point in points
@@ -235,23 +222,19 @@ class Composer:
     def point(self, overrides: Sequence[str], *, resolve: bool = True) -> Point:
         """One point, unless not `resolve` with every interpolation replaced. Of repeated keys the
         last wins. Raises ConfigError."""
-        parsed = list({one.key_or_group: one for one in map(self._parse, overrides)}.values())
-        base, _ = self._base(*(str(one.input_line) for one in parsed if self._chooses(one)))
+        by_key = {override.key_or_group: override for override in map(self._parse, overrides)}
+        lines = {override: str(override.input_line) for override in by_key.values()}
+        base, _ = self._base(*(line for override, line in lines.items() if self._chooses(override)))
         config = merge({}, {key: value for key, value in base.items() if key != "hydra"})
-        for one in parsed:
-            path = one.key_or_group.split(".")
-            if not self._chooses(one):
-                put(config, path, one.value(), force=one.is_add() or one.is_force_add())
-        follow_length(config, [one.key_or_group for one in parsed])
+        for key, override in by_key.items():
+            if not self._chooses(override):
+                is_added = override.is_add() or override.is_force_add()
+                put(config, key.split("."), override.value(), force=is_added)
+        follow_length(config, by_key)
         try:
-            return Point(
-                tuple(str(one.input_line) for one in parsed),
-                resolved(config, config) if resolve else config,
-            )
+            return Point(tuple(lines.values()), resolved(config, config) if resolve else config)
         except RecursionError:
-            circle = next(
-                (str(one.input_line) for one in parsed if "${" in str(one.input_line)), "${…}"
-            )
+            circle = next((line for line in lines.values() if "${" in line), "${…}")
             raise ConfigError(f"{circle}: interpolations in a circle; give a value") from None
 
     def candidate(self, overrides: Sequence[str]) -> Candidate:
@@ -268,8 +251,8 @@ class Composer:
         ConfigError."""
         from bench.config.settings import Settings
 
-        own = [line for line in overrides if key_of(line).split(".")[0] in Settings.model_fields]
-        return self.point(own).settings
+        lines = [line for line in overrides if key_of(line).split(".")[0] in Settings.model_fields]
+        return self.point(lines).settings
 
     def pair(self, overrides: Sequence[str]) -> Pair:
         """The pair of a point, whether or not its cell can run. Raises ConfigError."""
@@ -292,17 +275,13 @@ class Composer:
         config = merge({}, self._base(f"{group}={option}")[0])
         for override in map(self._parse, changes):
             put(config, override.key_or_group.split("."), override.value(), force=True)
-        found: Data = config[group]
-        return found
+        section: Data = config[group]
+        return section
 
     def _group_options(self, group: str, results_filter: object = None) -> list[str] | None:
         """As `options`; None for what is no group. Hydra's glob() asks by this name."""
-        found = [folder / group for folder in self._folders if (folder / group).is_dir()]
-        return (
-            sorted({file.stem for folder in found for file in folder.glob("*.yaml")})
-            if found
-            else None
-        )
+        files = (file for folder in self._folders for file in (folder / group).glob("*.yaml"))
+        return sorted({file.stem for file in files}) or None
 
     def _chooses(self, override: Override) -> bool:
         """Does it choose a group's option?"""
@@ -321,15 +300,13 @@ class Composer:
             raise ConfigError(f"{line[:60]}…: nested too deeply; give fewer levels") from None
         except HYDRA_ERRORS as error:
             key, _, value = line.partition("=")
-            reason = "give n=4, for example"
-            if KEY.fullmatch(key) and value:
+            if not (KEY.fullmatch(key) and value):
+                reason = "give n=4, for example"
+            elif re.search(r"[][{}'\"$]", value):
+                reason = "check the quotes and brackets of VALUE"
+            else:
                 reason = (
-                    "check the quotes and brackets of VALUE"
-                    if re.search(r"[][{}'\"$]", value)
-                    else (
-                        "a value with `=`, `~`, `;`, é or the like is quoted: give "
-                        f"{key}='\"{value}\"'"
-                    )
+                    f"a value with `=`, `~`, `;`, é or the like is quoted: give {key}='\"{value}\"'"
                 )
             raise ConfigError(f"{line}: not of the form KEY=VALUE; {reason}") from error
         if parsed.is_delete():
@@ -339,63 +316,55 @@ class Composer:
                 f"{line}: not read; -m runs several points, and launch=slurm or launch=ray several "
                 "machines"
             )
-        group = parsed.key_or_group
         if parsed.is_sweep_override():
             _values(parsed)
-        elif (
-            self._chooses(parsed)
-            and isinstance(names := parsed.value(), list)
-            and group != "report"
-        ):
-            raise ConfigError(
-                f"{line}: a point has one {group}; several are a sweep: -m "
-                f"{group}={','.join(map(str, names))}"
-            )
-        elif self._chooses(parsed) and not isinstance(parsed.value(), str | list):
-            raise ConfigError(
-                unknown_key(
-                    line,
-                    (f"{group}={name}" for name in self.options(group)),
-                    what="names no choice",
+        elif self._chooses(parsed):
+            group = parsed.key_or_group
+            value = parsed.value()
+            if isinstance(value, list) and group != "report":
+                raise ConfigError(
+                    f"{line}: a point has one {group}; several are a sweep: -m "
+                    f"{group}={','.join(map(str, value))}"
                 )
-            )
+            if not isinstance(value, str | list):
+                raise ConfigError(unknown_key(line, self._lines_of(group), what="names no choice"))
         return parsed
+
+    def _lines_of(self, group: str) -> list[str]:
+        return [f"{group}={name}" for name in self.options(group)]
 
     def _file(self, name: str) -> tuple[Data, list[Any], bool]:
         """Of NAME.yaml its values, its defaults list, and whether the values belong to the root.
         Raises ConfigError."""
-        file = next(
-            (file for folder in self._folders if (file := folder / f"{name}.yaml").is_file()), None
-        )
+        files = [folder / f"{name}.yaml" for folder in self._folders]
+        file = next(filter(Path.is_file, files), None)
         if file is None:
             group, _, option = name.partition("/")
             raise ConfigError(
-                unknown_key(
-                    f"{group}={option}",
-                    (f"{group}={one}" for one in self.options(group)),
-                    what="unknown",
-                )
+                unknown_key(f"{group}={option}", self._lines_of(group), what="unknown")
             )
         text = file.read_text(encoding="utf-8")
         package = PACKAGE.match(text)
         if package and package[1] != "_global_":
             raise ConfigError(f"{file}: # @package {package[1]}: not read; only _global_ is")
-        own = yaml.load(text, _ConfLoader) or {}
-        defaults = own.pop("defaults", [])
-        return own, defaults if "_self_" in defaults else [*defaults, "_self_"], package is not None
+        values = yaml.load(text, _ConfLoader) or {}
+        defaults = values.pop("defaults", [])
+        if "_self_" not in defaults:
+            defaults = [*defaults, "_self_"]
+        return values, defaults, package is not None
 
     def _option(self, group: str, name: str, *within: str) -> tuple[Data, Choices]:
         """A YAML of a group joined with those that it builds on, and what their `override /GROUP:
         NAME` choose."""
         if group in FROM_OUTSIDE and self._is_outside(group, name):
             return {group: _defaults_of(group, name)}, Choices()
-        own, defaults, is_global = self._read(f"{group}/{name}")
+        values, defaults, is_global = self._read(f"{group}/{name}")
         if name in within:
             raise ConfigError(f"{group}={name}: circular `defaults:`; remove the cycle")
         data, chosen = Data(), Choices()
         for entry in defaults:
             if entry == "_self_":
-                merge(data, own if is_global else {group: own})
+                merge(data, values if is_global else {group: values})
             elif isinstance(entry, str):
                 inherited, choices = self._option(group, entry, name, *within)
                 merge(data, inherited)
@@ -423,17 +392,15 @@ class Composer:
         """The configuration before values are set, with the options that the overrides choose, and
         all choices. Of those of one group that of the command line wins, then that of the last
         YAML. Raises ConfigError."""
-        own, listed, _ = self._read(self._name)
-        given = {(one := self._parse(line)).key_or_group: str(one.value()) for line in structural}
-        known = {group for entry in listed if isinstance(entry, dict) for group in entry}
-        defaults = listed + [
-            {group: option} for group, option in given.items() if group not in known
-        ]
-        choices: Choices = dict(given)
+        values, listed, _ = self._read(self._name)
+        overrides = map(self._parse, structural)
+        choices: Choices = {line.key_or_group: str(line.value()) for line in overrides}
+        groups = {group for entry in listed if isinstance(entry, dict) for group in entry}
+        added = [{group: option} for group, option in choices.items() if group not in groups]
         parts = []
-        for entry in reversed(defaults):
+        for entry in reversed(listed + added):
             if entry == "_self_":
-                parts.append(own)
+                parts.append(values)
                 continue
             [(group, default)] = entry.items()
             if (option := choices.setdefault(group, default)) is not None:
@@ -538,10 +505,11 @@ def put(
     section's own key, with a dot. Raises NotHere for a key that is not there, unless `force`."""
     name, *rest = path
     old: Any = section.get(name)
-    is_open, force = not rest or isinstance(old, dict), force or above.startswith(SCORER)
+    is_open = not rest or isinstance(old, dict)
+    force = force or above.startswith(SCORER)
     if not force and (name not in section or not is_open):
         full = f"{name}.{rest[0]}" if name in section else name
-        raise NotHere(unknown_key(f"{above}{full}", [f"{above}{one}" for one in section]))
+        raise NotHere(unknown_key(f"{above}{full}", [f"{above}{key}" for key in section]))
     if not is_open:
         old = section[name] = {}
     if rest:
@@ -552,8 +520,8 @@ def put(
                 f"{above}{name}={{}}: changes nothing; give {above}{name}.KEY=VALUE, with one of "
                 f"{', '.join(map(str, old))}"
             )
-        for below, one in value.items():
-            put(old, [below], one, force=force, above=f"{above}{name}.")
+        for key, below in value.items():
+            put(old, [key], below, force=force, above=f"{above}{name}.")
     else:
         section[name] = value
 
@@ -567,15 +535,15 @@ def resolved(value: Any, config: Data, at: tuple[Any, ...] = ()) -> Any:
         return [resolved(below, config, (*at, place)) for place, below in enumerate(value)]
     if value == "???":
         raise NotHere(f"{'.'.join(map(str, at))}: missing; give {'.'.join(map(str, at))}=VALUE")
-    while isinstance(value, str) and (found := REFERENCE.search(value)):
-        new = _named(found, config, at)
-        value = new if found[0] == value else value.replace(found[0], str(new))
+    while isinstance(value, str) and (match := REFERENCE.search(value)):
+        new = _named(match, config, at)
+        value = new if match[0] == value else value.replace(match[0], str(new))
     return value
 
 
-def _named(found: re.Match[str], config: Data, at: tuple[Any, ...]) -> Any:
+def _named(match: re.Match[str], config: Data, at: tuple[Any, ...]) -> Any:
     """What an interpolation stands for. Raises ConfigError."""
-    path, name = found.groups()
+    path, name = match.groups()
     if path is not None:
         return str(PROJECT / path)
     keys = (*at[:-1], *name[1:].split(".")) if name.startswith(".") else tuple(name.split("."))
@@ -583,7 +551,7 @@ def _named(found: re.Match[str], config: Data, at: tuple[Any, ...]) -> Any:
     for key in keys:
         if not isinstance(new, dict) or key not in new or keys == at:
             raise ConfigError(
-                f"{'.'.join(map(str, at))}={found[0]}: names nothing; give a key, as in "
+                f"{'.'.join(map(str, at))}={match[0]}: names nothing; give a key, as in "
                 "${output.dir}, or ${project:PATH}"
             )
         new = new[key]

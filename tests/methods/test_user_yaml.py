@@ -55,7 +55,7 @@ def test_a_users_folder_and_a_tree_are_refused_in_one_line(tmp_path: Path, text:
     file.write_text(text)
     with (
         pytest.raises(ValueError, match=r"mine.yaml: not YAML: ") as caught,
-        composer(str(tmp_path)),
+        composer(["--config-dir", str(tmp_path)]),
     ):
         pass
     assert "\n" not in str(caught.value)
@@ -70,6 +70,6 @@ def test_a_file_of_30_mb_is_not_read(tmp_path: Path) -> None:
         large.truncate(30 << 20)
     with (
         pytest.raises(ValueError, match=r"large.yaml: not YAML: 31 MB; at most 1 MB"),
-        composer(str(tmp_path)),
+        composer(["--config-dir", str(tmp_path)]),
     ):
         pass
