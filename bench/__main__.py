@@ -23,20 +23,18 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 all done, 1 a cell failed (the last lines name it), 2 the command is wrong,
     130 interrupted."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if given == ["--version"]:
-        print(
-            "leeway "
-            f"{tomllib.loads((PROJECT / 'pyproject.toml').read_text())['project']['version']}"
-        )
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words == ["--version"]:
+        pyproject = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+        print("leeway", pyproject["project"]["version"])
         return 0
-    sys.argv[1:] = given  # what environment.json and the pages record as the command
+    sys.argv[1:] = words  # what environment.json and the pages record as the command
 
     def body() -> int:
-        if answered("config", given, own_help=True):
+        if answered("config", words, own_help=True):
             return 0
-        with composer(given) as hydra:
-            return run(hydra.command(given), hydra)
+        with composer(words) as hydra:
+            return run(hydra.command(words), hydra)
 
     return run_command(body)
 
@@ -57,10 +55,8 @@ def run(command: Command, hydra: Composer) -> int:
 def run_points(command: Command) -> int:
     """Run the points of a command or sweep, draw the sweep, judge, and print the results. Returns
     the exit status."""
-    settings, cells = (
-        command.settings,
-        command.cells,
-    )  # a wrong command is refused before what takes seconds to import
+    settings = command.settings  # a wrong command is refused before what takes seconds to import
+    cells = command.cells
     if settings.rehearse:
         raise ConfigError("rehearse=true: rehearses reports; give report=NAME scale=paper")
     command.check_keys()

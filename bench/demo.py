@@ -64,7 +64,7 @@ def coloured(tokens: Sequence[Token], text_of: Callable[[int], str]) -> Text:
     for clause, (style, meaning) in STYLES.items():
         text.append_text(
             Text.assemble(
-                (f" {sum(own == clause for _, own in tokens):3} ", style), f"  {meaning}\n"
+                (f" {sum(how == clause for _, how in tokens):3} ", style), f"  {meaning}\n"
             )
         )
     return text

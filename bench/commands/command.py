@@ -52,9 +52,9 @@ class Options(Section):
     """A command's own options, typed."""
 
     @classmethod
-    def from_args(cls, given: Mapping[str, Any]) -> Self:
+    def from_args(cls, options: Mapping[str, Any]) -> Self:
         """Raises ConfigError, one line."""
-        return parse(cls, given, "")
+        return parse(cls, options, "")
 
 
 class StoreOptions(Options):
@@ -160,11 +160,11 @@ def run_yaml_command(
         from bench.config.compose import composer
         from bench.config.help import answered
 
-        given = sys.argv[1:] if argv is None else argv
-        if answered(name, given):
+        words = sys.argv[1:] if argv is None else argv
+        if answered(name, words):
             return 0
-        with composer(given, name) as hydra:
-            return run(hydra.command(given).only_point().config)
+        with composer(words, name) as hydra:
+            return run(hydra.command(words).only_point().config)
 
     return run_command(body)
 

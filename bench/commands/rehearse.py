@@ -33,8 +33,9 @@ def rehearse(command: Command, hydra: Composer) -> int:
     request = ReportRequest.from_command(command)
     for name in request.reports:
         hydra.check_option("report", name)
-    given = {key_of(line) for line in request.overrides}
-    overrides = [*request.overrides, *([] if "output.dir" in given else [f"output.dir={FOLDER}"])]
+    overrides = [*request.overrides]
+    if "output.dir" not in map(key_of, overrides):
+        overrides.append(f"output.dir={FOLDER}")
     settings = hydra.settings(overrides)
     _check(settings, overrides)
     whole, stand_ins = _imported("whole"), _imported("stand_ins")

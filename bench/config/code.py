@@ -13,7 +13,7 @@ import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def _plain(node: object) -> Any:
         fields = ((name, value) for name, value in ast.iter_fields(node) if name not in _UNREAD)
         filled = {name: _plain(value) for name, value in fields if value not in (None, [])}
         return [type(node).__name__, filled]
-    return [_plain(one) for one in node] if isinstance(node, list) else repr(node)
+    return list(map(_plain, node)) if isinstance(node, list) else repr(node)
 
 
 def _sha256(data: object) -> str:
@@ -97,13 +97,13 @@ def _tree(file: Path) -> ast.Module:
     return tree
 
 
-def _found(parts: Sequence[str], places: Iterable[Path]) -> Path | None:
+def _module_file(parts: Sequence[str], places: Iterable[Path]) -> Path | None:
     """The file of a module in the first of these folders that has it."""
     for place in places:
         path = place.joinpath(*parts)
-        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-            if candidate.is_file():
-                return candidate
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return file
     return None
 
 
@@ -113,7 +113,8 @@ def _places(name: str, file: Path) -> list[Path]:
     if any(file.is_relative_to(PROJECT / folder) for folder in ("bench", *SHARED)):
         return project
     neighbours = [] if file.parent.name in _INSTALLED else [file.parent]
-    return [*(one.parent for one in file.parents if one.name == name), *neighbours, *project]
+    packages = [folder.parent for folder in file.parents if folder.name == name]
+    return [*packages, *neighbours, *project]
 
 
 def _imported(node: ast.Import | ast.ImportFrom, file: Path) -> list[Path]:
@@ -124,12 +125,12 @@ def _imported(node: ast.Import | ast.ImportFrom, file: Path) -> list[Path]:
         module = node.module.split(".") if node.module else []
         modules = [[*module, *more] for more in ([], *([alias.name] for alias in node.names))]
     level = getattr(node, "level", 0)
-    files = [
-        _found(parts, [file.parents[level - 1]] if level else _places(parts[0], file))
+    files = (
+        _module_file(parts, [file.parents[level - 1]] if level else _places(parts[0], file))
         for parts in modules
         if parts
-    ]
-    return [found for found in files if found is not None]
+    )
+    return [*filter(None, files)]
 
 
 def _imports(file: Path) -> list[ast.Import | ast.ImportFrom]:
@@ -162,14 +163,14 @@ def _content(file: Path) -> str:
 def _rests_on(files: Iterable[Path], without: frozenset[Path] = frozenset()) -> frozenset[Path]:
     """These files and all that they import, without those of `without` and what only those
     import."""
-    found: set[Path] = set()
+    reached: set[Path] = set()
     left = list(files)
     while left:
         file = left.pop()
-        if file not in found and file not in without:
-            found.add(file)
+        if file not in reached | without:
+            reached.add(file)
             left += [other for node in _imports(file) for other in _imported(node, file)]
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def _digest(files: Iterable[Path]) -> str:
@@ -181,24 +182,21 @@ def _file_of(option: type[Any]) -> Path:
     return Path(inspect.getfile(option)).resolve()
 
 
-def _classes(options: BaseModel) -> Iterator[type[Any]]:
-    """The class of these options and of those inside them: a rule may hold others."""
-    yield type(options)
-    left: list[Any] = [value for _, value in options]
-    while left:
-        value = left.pop()
-        if isinstance(value, BaseModel):
-            yield from _classes(value)
-        elif isinstance(value, Mapping):
-            left += value.values()
-        elif isinstance(value, list | tuple):
-            left += value
+def _classes(value: Any) -> frozenset[type[Any]]:
+    """The classes of the options in a value, and of those inside them: a rule may hold others."""
+    classes: frozenset[type[Any]] = frozenset()
+    if isinstance(value, BaseModel):
+        classes, value = frozenset({type(value)}), dict(value)
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    inside = map(_classes, value) if isinstance(value, list | tuple) else ()
+    return classes.union(*inside)
 
 
 @cache
 def _loop(engine: str) -> frozenset[Path]:
     """The decode loop, without the rules and drafters of which it knows some."""
-    own = {
+    methods = {
         _file_of(option)
         for folder in registry.BASES
         for option in registry.classes(folder).values()
@@ -206,7 +204,7 @@ def _loop(engine: str) -> frozenset[Path]:
     files = [PROJECT / name for name in LOOP]
     if engine == "vllm":
         files += (PROJECT / "bench/run/vllm").glob("*.py")
-    return _rests_on(files, frozenset(own))
+    return _rests_on(files, frozenset(methods))
 
 
 @cache
@@ -226,20 +224,15 @@ def code_of(cell: Cell) -> dict[str, str]:
         "pruning": cell.pruning,
     }
     code = {
-        name: of_classes(frozenset(_classes(part.options)), engine)
+        name: of_classes(_classes(part.options), engine)
         for name, part in parts.items()
         if part is not None
     }
     scores = getattr(cell.task.options, "scorer", None) or cell.load_task()
     return code | {
-        "loop": _digest_of_loop(engine),
+        "loop": _digest(_loop(engine)),
         SCORER: of_classes(frozenset({type(scores)}), None),
     }
-
-
-@cache
-def _digest_of_loop(engine: str) -> str:
-    return _digest(_loop(engine))
 
 
 @cache
@@ -275,14 +268,15 @@ def shipped() -> dict[str, str]:
     from tasks import mini
     from tasks.scorers import base
 
-    found = {
+    code = {
         f"{folder}/{name}": of_classes(frozenset({option}), "native")
         for folder in registry.BASES
         for name, option in registry.classes(folder).items()
     }
     scorers: list[type[Any]] = [mini.MiniTask, *base.Scorer.__subclasses__()]
-    found |= {f"scorers/{one.__name__}": of_classes(frozenset({one}), None) for one in scorers}
-    return found | {f"loop/{engine}": _digest_of_loop(engine) for engine in ("native", "vllm")}
+    for scorer in scorers:
+        code[f"scorers/{scorer.__name__}"] = of_classes(frozenset({scorer}), None)
+    return code | {f"loop/{engine}": _digest(_loop(engine)) for engine in ("native", "vllm")}
 
 
 if __name__ == "__main__":

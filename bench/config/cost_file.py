@@ -18,19 +18,19 @@ from results.store.files import replace_text
 def profile_of(config: Mapping[str, Any]) -> Profile | None:
     """`cost=NAME`: what the parts of a cycle cost on another machine; None where none is named.
     Raises ConfigError, one line, for what is no profile, or cannot be one of a machine."""
-    given = config.get("cost")
-    if given is None:
+    plain = config.get("cost")
+    if plain is None:
         return None
-    if not isinstance(given, Mapping):
+    if not isinstance(plain, Mapping):
         raise ConfigError(
-            f"cost={given}: must be a file of conf/cost; python -m bench.cost to=FILE.yaml makes "
+            f"cost={plain}: must be a file of conf/cost; python -m bench.cost to=FILE.yaml makes "
             "one"
         )
-    if "units" not in given:
+    if "units" not in plain:
         raise ConfigError(
             "cost.units: missing; give cost.units={time: s}, with all times in seconds"
         )
-    profile = parse(Profile, {"cost": given}, "cost")
+    profile = parse(Profile, config, "cost")
     _check_models(profile)
     return profile
 
@@ -44,9 +44,8 @@ def _check_models(profile: Profile) -> None:
         costs = getattr(profile, kind)
         for name, batches in costs.drafts.items() if costs is not None else ():
             drafter = drafters.get(name.removesuffix(DRAWN))
-            if getattr(drafter, "model_role", None) is None:
-                continue
-            if empty := [batch for batch, drafting in batches.items() if not drafting.forwards]:
+            empty = [batch for batch, drafting in batches.items() if not drafting.forwards]
+            if empty and getattr(drafter, "model_role", None) is not None:
                 raise ConfigError(
                     f"cost.{kind}.drafts.{name}.{empty[0]}.forwards: empty, and this drafter runs "
                     "a model; give the seconds of a forward by its tokens, such as {1: 0.001}"

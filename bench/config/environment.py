@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -107,7 +108,7 @@ def environment(
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "lock": _lock(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name)) is not None},
+        "packages": _versions(),
         "cpu": {
             "model": described("model name") or platform.processor() or platform.machine(),
             "family": _family(),
@@ -130,11 +131,12 @@ def environment(
     }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
 
 
 def _lock() -> str | None:
@@ -155,11 +157,9 @@ def code_digest() -> str:
 
 def _family() -> str:
     """`family 25, model 17`: the microarchitecture, which processors of one name do not share."""
-    known = {name: described(key) for name, key in (("family", "cpu family"), ("model", "model"))}
-    return (
-        ", ".join(f"{name} {value}" for name, value in known.items() if value)
-        or "microarchitecture unknown"
-    )
+    numbers = {"family": described("cpu family"), "model": described("model")}
+    parts = [f"{name} {number}" for name, number in numbers.items() if number]
+    return ", ".join(parts) or "microarchitecture unknown"
 
 
 def _accelerator(device: str) -> dict[str, Any] | None:
@@ -186,21 +186,8 @@ def checked_out() -> dict[str, Any] | None:
     commit = _output("git", "-C", str(PROJECT), "rev-parse", "HEAD")
     if commit is None:
         return None
-    return {
-        "commit": commit,
-        "dirty": bool(
-            _output(
-                "git",
-                "-C",
-                str(PROJECT),
-                "status",
-                "--porcelain",
-                "--untracked-files=no",
-                "--",
-                ":!results/measured",
-            )
-        ),
-    }
+    status = ("status", "--porcelain", "--untracked-files=no", "--", ":!results/measured")
+    return {"commit": commit, "dirty": bool(_output("git", "-C", str(PROJECT), *status))}
 
 
 def _output(*command: str) -> str | None:

@@ -63,7 +63,7 @@ Several points: -m with values separated by commas, or a named sweep.
   python -m bench -m method=ar,sps,mars task=mini_gsm,mini_code n=50
   python -m bench +sweep=mars_theta
 A report: the points of a table or figure; what is missing is run. Its page is
-{output}/report/index.html.
+outputs/report/index.html.
   python -m bench report=list
   python -m bench report=mars_table1 n=20
   python -m bench report=mars_table1 pairs=[vicuna_13b,llama31_8b] n=80
@@ -104,13 +104,7 @@ def help_text() -> str:
                 ", ".join(names), WIDTH, initial_indent=f"  {group:<9}", subsequent_indent=" " * 11
             )
         )
-    return (
-        TEXT.replace("{output}", "outputs")
-        + "\n".join([KEYS, *keys])
-        + "\n"
-        + STORE
-        + "\n".join(choices)
-    )
+    return TEXT + "\n".join([KEYS, *keys, STORE]) + "\n".join(choices)
 
 
 def key_lines(prefix: str, file: Path) -> Iterator[str]:
@@ -150,11 +144,12 @@ def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
         from bench.config.compose import HYDRA_ERRORS, MULTIRUN, composer
 
         OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
-        known, overrides = sys.argv, [word for word in argv if "=" in word and word[0] != "-"]
+        program, *_ = before = sys.argv
+        overrides = [word for word in argv if "=" in word and word[0] != "-"]
         if not {*MULTIRUN} & set(argv):  # what Hydra refuses it says in many lines
             with composer(argv, name) as conf:
                 conf.point(overrides, resolve=False)
-        sys.argv = [known[0], *(word for word in argv if word not in overrides), *overrides]
+        sys.argv = [program, *(word for word in argv if word not in overrides), *overrides]
         try:  # Hydra reads sys.argv itself, and wants its overrides in one piece
             hydra_main(config_path=str(CONF), config_name=name, version_base="1.3")(
                 lambda _: None
@@ -162,5 +157,5 @@ def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
         except HYDRA_ERRORS as error:
             raise ConfigError(one_line(error)) from error
         finally:
-            sys.argv = known
+            sys.argv = before
     return bool(asked)

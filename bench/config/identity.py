@@ -24,8 +24,8 @@ IDENTITY_VERSION = 3
 
 def are_own(fingerprints: Iterable[str]) -> bool:
     """Whether all these models are among those that the project ships in models/tiny."""
-    own = {fingerprint(str(file.parent)) for file in TINY.glob("*/config.json")}
-    return set(fingerprints) <= own
+    shipped = {fingerprint(str(file.parent)) for file in TINY.glob("*/config.json")}
+    return shipped.issuperset(fingerprints)
 
 
 def contents(path: Path) -> str:
@@ -58,11 +58,11 @@ def by_content(plain: Any, values: Any) -> Any:
         return contents(values)
     if isinstance(values, Mapping):
         return {
-            key: by_content(one, value)
-            for (key, one), value in zip(plain.items(), values.values(), strict=True)
+            key: by_content(below, value)
+            for (key, below), value in zip(plain.items(), values.values(), strict=True)
         }
     if isinstance(values, list | tuple):
-        return [by_content(one, value) for one, value in zip(plain, values, strict=True)]
+        return list(map(by_content, plain, values))
     return plain
 
 

@@ -161,9 +161,7 @@ class Pair(Section):
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Role -> checkpoint of every role that is set."""
-        return {
-            role: checkpoint for role in ROLES if (checkpoint := getattr(self, role)) is not None
-        }
+        return {role: getattr(self, role) for role in ROLES if getattr(self, role) is not None}
 
     def checkpoint(self, role: str) -> Checkpoint:
         """The model in a role: target, draft, eagle3, … Raises NotHere if it is not set."""

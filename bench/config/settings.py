@@ -57,9 +57,8 @@ class JudgeOptions(Section):
 
     def key(self) -> str:
         """The key, empty where there is none. Raises ConfigError, which does not show it."""
-        key = os.environ.get(
-            self.key_env, ""
-        ).strip()  # a file read into a variable ends in a line break
+        # a file read into a variable ends in a line break
+        key = os.environ.get(self.key_env, "").strip()
         if not (key.isascii() and key.isprintable()):
             raise ConfigError(
                 f"judge.key_env={self.key_env}: the key in this environment variable has a "
@@ -75,14 +74,14 @@ class JudgeOptions(Section):
             except TaskError as error:
                 raise ConfigError(one_line(error)) from error
         if self.references is not None:
-            given = f"judge.references={self.references}: "
+            key = f"judge.references={self.references}: "
             if not self.references.is_file():
-                raise ConfigError(f"{given}no such file; give JSONL in FastChat's answer format")
+                raise ConfigError(f"{key}no such file; give JSONL in FastChat's answer format")
             try:
                 answers(self.references, "judge.references")
             except TaskError as error:
-                text = one_line(error).removeprefix(given).removeprefix(f"{self.references}, ")
-                raise ConfigError(f"{given}{text}") from error
+                text = one_line(error).removeprefix(key).removeprefix(f"{self.references}, ")
+                raise ConfigError(f"{key}{text}") from error
 
     def asked(self, messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
         """The body of a request."""
@@ -123,7 +122,7 @@ class Similarity(Section):
 
     def models(self, measures: tuple[str, ...]) -> dict[str, str]:
         """Measure -> model of those that are given."""
-        return {name: source for name in measures if (source := getattr(self, name)) is not None}
+        return {name: getattr(self, name) for name in measures if getattr(self, name) is not None}
 
 
 class Tracker(Section):
@@ -211,10 +210,10 @@ class Folder(Section):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _named(cls, given: Any) -> Any:
-        if given == "":  # Path would take it for the checkout
+    def _named(cls, value: Any) -> Any:
+        if value == "":  # Path would take it for the checkout
             raise ValueError("is empty; give a folder (. for the checkout)")
-        return given
+        return value
 
 
 class OutputFolders(Folder):
