@@ -55,21 +55,20 @@ class LeewayLM(TemplateLM):
                 f"batch_size={batch_size}: must be a number, because the decode loop keeps "
                 "shapes fixed"
             )
-        given = [f"{key}={'null' if value is None else value}" for key, value in overrides.items()]
+        lines = [f"{key}={'null' if value is None else value}" for key, value in overrides.items()]
         # lm-eval's command passes "cuda:0" by default; its own models fall back to the CPU if there
         # is no GPU
         missing = device is None or (device.startswith("cuda") and not torch.cuda.is_available())
         if not missing and "engine.device" not in overrides:
-            given.append(f"engine.device={device}")
-        if fixed := [
-            line for line in given if line.startswith(("task=", "decoding.", "n=", "batch="))
-        ]:
+            lines.append(f"engine.device={device}")
+        decided = ("task=", "decoding.", "n=", "batch=")
+        if fixed := [line for line in lines if line.startswith(decided)]:
             raise ValueError(
                 f"{fixed[0]}: lm-eval decides this; give --tasks, --gen_kwargs, --limit or "
                 "--batch_size"
             )
         self._pool = ModelPool()
-        self.cell, method = open_cell(given, self._pool)
+        self.cell, method = open_cell(lines, self._pool)
         self.batch_size, self.max_gen_toks = int(batch_size), max_gen_toks
         self._warned = False  # about a truncated prompt
         self._methods = dict[tuple, Method]()
@@ -111,10 +110,10 @@ class LeewayLM(TemplateLM):
                     bar.update(len(batch))
         return [texts[index] for index in range(len(requests))]
 
-    def _wanted(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Limits]:
+    def _wanted(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], Limits]:
         """A request's settings in lm-eval's full form, and the limits of its answers. Raises
         ValueError."""
-        wanted = normalize_gen_kwargs(dict(given), self.max_gen_toks)
+        wanted = normalize_gen_kwargs(dict(asked), self.max_gen_toks)
         if wanted["max_gen_toks"] >= self.max_length:
             raise ValueError(
                 f"max_gen_toks={wanted['max_gen_toks']}: leaves no room for a prompt in the "
@@ -127,7 +126,8 @@ class LeewayLM(TemplateLM):
     def _request(self, context: str, limits: Limits, repeats: Counter[str]) -> Request:
         """A prompt, truncated from the left as lm-eval does. Its random stream depends on its text
         and on how often it was asked before (repeats)."""
-        ids, room = self.tok_encode(context), self.max_length - limits.max_new_tokens
+        ids = self.tok_encode(context)
+        room = self.max_length - limits.max_new_tokens
         if len(ids) > room and not self._warned:
             self._warned = True
             log.warning(
@@ -148,12 +148,11 @@ class LeewayLM(TemplateLM):
 
     def _method(self, wanted: Mapping[str, Any]) -> Method:
         """The cell's method under one request's sampling settings."""
-        known = ("temperature", "top_p", "top_k", "min_p")
-        decoding = {key: wanted[key] for key in known if wanted.get(key) is not None}
-        key = tuple(sorted(decoding.items()))
+        names = ("temperature", "top_p", "top_k", "min_p")
+        sampling = {name: wanted[name] for name in names if wanted.get(name) is not None}
+        key = tuple(sorted(sampling.items()))
         if key not in self._methods:
-            changed = self.cell.decoding.model_copy(update=decoding)
-            cell = self.cell.model_copy(update={"decoding": changed})
+            cell = self.cell.replace(decoding=self.cell.decoding.model_copy(update=sampling))
             self._methods[key] = self._pool.load(cell).method
         return self._methods[key]
 
@@ -208,11 +207,8 @@ class LeewayLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        return (
-            self.eot_token_id
-            if self.tokenizer.bos_token_id is None
-            else self.tokenizer.bos_token_id
-        )
+        first = self.tokenizer.bos_token_id
+        return self.eot_token_id if first is None else first
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: Any

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from pydantic import PositiveInt
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from bench.commands.command import Options, run_command
 from bench.commands.one_cell import open_cell
+from bench.config.command import key_of
 from bench.run.answer import context
 from bench.run.models import ModelPool
 from methods.decode import Limits, Request, generate
@@ -64,15 +65,13 @@ class Speed(Options):
 
 def with_defaults(overrides: Sequence[str]) -> list[str]:
     """The overrides of every arm but for its drafter."""
-    own = [line for line in overrides if not line.startswith(("drafter", "method"))]
-    given = {line.partition("=")[0] for line in own}
-    pair = [] if "pair" in given else ["pair=tiny"]
-    task = (
-        []
-        if "task" in given
-        else [f"task={'mini_gsm' if 'pair=tiny' in [*pair, *own] else 'gsm8k_mars'}"]
-    )
-    return [*pair, *task, *own, "decoding.temperature=0", "rule=lossless"]
+    lines = [line for line in overrides if not line.startswith(("drafter", "method"))]
+    keys = set(map(key_of, lines))
+    if "pair" not in keys:
+        lines.append("pair=tiny")
+    if "task" not in keys:
+        lines.append("task=mini_gsm" if "pair=tiny" in lines else "task=gsm8k_mars")
+    return [*lines, "decoding.temperature=0", "rule=lossless"]
 
 
 def llama_cpp(
@@ -85,10 +84,8 @@ def llama_cpp(
     params.model.path = str(gguf.file_of(source.text, revision))
     params.n_ctx, params.n_parallel, params.verbosity = context, 1, -1
     for processor in (params.cpuparams, params.cpuparams_batch):
-        processor.n_threads, processor.poll = (
-            threads,
-            0,
-        )  # no thread waits busily in the turns of others
+        processor.n_threads = threads
+        processor.poll = 0  # no thread waits busily in the turns of others
     server = xllamacpp.Server(params)
     options = {"n_predict": new, "temperature": 0.0, "cache_prompt": False}
 
@@ -103,11 +100,11 @@ def llama_cpp(
 def stock(model: LanguageModel) -> Any:
     """A copy of the model as users of `transformers` run it: its own attention, every weight in its
     own order."""
-    found = copy.deepcopy(model.model)
-    found.set_attn_implementation("sdpa")
-    for parameter in found.parameters():
+    copied = copy.deepcopy(model.model)
+    copied.set_attn_implementation("sdpa")
+    for parameter in copied.parameters():
         parameter.data = parameter.data.contiguous()
-    return found.eval()
+    return copied.eval()
 
 
 def stock_generate(model: Any, eos: list[int], new: int, **extra: Any) -> Arm:
@@ -145,8 +142,8 @@ def ours(method: Method, new: int) -> Arm:
     limits = Limits(new, method.target.eos_ids)
 
     def run(ids: list[int]) -> tuple[int, float]:
-        g = generate(method, [Request(ids, "speed")], limits)[0]
-        return len(g.output_ids), g.prefill_s + g.decode_s
+        [generation] = generate(method, [Request(ids, "speed")], limits)
+        return len(generation.output_ids), generation.prefill_s + generation.decode_s
 
     return run
 
@@ -158,8 +155,8 @@ def take_turns(
     rotates."""
     runs: dict[str, list[tuple[int, float]]] = {name: [] for name in arms}
     for index, ids in enumerate([prompts[0], *prompts]):  # the first round warms up
-        order = list(arms)[index % len(arms) :] + list(arms)[: index % len(arms)]
-        for name in order:
+        first = index % len(arms)
+        for name in [*arms][first:] + [*arms][:first]:
             result = arms[name](ids)
             if index:
                 runs[name].append(result)
@@ -168,9 +165,11 @@ def take_turns(
 
 def run(options: Speed, overrides: Sequence[str]) -> None:
     """Measure and print. Raises ValueError, ModelError, StoreError."""
-    base, pool = [*with_defaults(overrides), f"draft.length={options.length}"], ModelPool()
+    base = [*with_defaults(overrides), f"draft.length={options.length}"]
+    pool = ModelPool()
     cell, plain = open_cell([*base, "drafter=none"], pool)
-    pair, target, methods = cell.pair, plain.target, {PLAIN: plain}
+    pair, target = cell.pair, plain.target
+    methods = {PLAIN: plain}
     for name, (drafter, role) in DRAFTING.items():
         if role in pair.checkpoints:
             methods[name] = open_cell([*base, f"drafter={drafter}"], pool)[1]
@@ -200,18 +199,20 @@ def show(
     runs: Mapping[str, Sequence[tuple[int, float]]], compared: Sequence[tuple[str, str]], title: str
 ) -> None:
     """Print the arms' tokens/s, and the ratio of each pair of arms with its 95% interval."""
-    console, table = Console(width=100), Table(title=title)
-    for column in ("arm", "tokens/s", "tokens"):
-        table.add_column(column, justify="left" if column == "arm" else "right")
+    console = Console(width=100)
+    numbers = (Column(name, justify="right") for name in ("tokens/s", "tokens"))
+    table = Table("arm", *numbers, title=title)
     for name, pairs in runs.items():
         tokens, seconds = map(sum, zip(*pairs, strict=True))
         table.add_row(name, f"{tokens / seconds:.1f}", str(tokens))
     console.print(table)
     for mine, theirs in compared:
-        (mt, ms), (tt, ts) = (list(zip(*runs[name], strict=True)) for name in (mine, theirs))
-        interval = clocked_interval(mt, ms, tt, ts)
+        columns = [column for name in (mine, theirs) for column in zip(*runs[name], strict=True)]
+        tokens, seconds, their_tokens, their_seconds = map(sum, columns)
+        ratio = tokens / seconds / (their_tokens / their_seconds)
+        interval = clocked_interval(*columns)
         shown = "" if interval is None else "  [{:.2f}, {:.2f}]".format(*interval)
-        console.print(f"{mine} ÷ {theirs}: {sum(mt) / sum(ms) / (sum(tt) / sum(ts)):.2f}{shown}")
+        console.print(f"{mine} ÷ {theirs}: {ratio:.2f}{shown}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -225,9 +226,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--n", default=24, help="prompts")
     parser.add_argument("--length", default=5, help="draft length K")
     parser.add_argument("--new", default=96, help="new tokens at most")
-    given = vars(parser.parse_intermixed_args(argv))
-    overrides = given.pop("overrides")
-    return run_command(lambda: run(Speed.from_args(given), overrides))
+    options = vars(parser.parse_intermixed_args(argv))
+    overrides = options.pop("overrides")
+    return run_command(lambda: run(Speed.from_args(options), overrides))
 
 
 if __name__ == "__main__":

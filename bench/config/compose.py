@@ -223,8 +223,8 @@ class Composer:
         """One point, unless not `resolve` with every interpolation replaced. Of repeated keys the
         last wins. Raises ConfigError."""
         by_key = {override.key_or_group: override for override in map(self._parse, overrides)}
-        lines = {override: str(override.input_line) for override in by_key.values()}
-        base, _ = self._base(*(line for override, line in lines.items() if self._chooses(override)))
+        lines = tuple(str(override.input_line) for override in by_key.values())
+        base, _ = self._base(*(line for line in lines if self._chooses(self._parse(line))))
         config = merge({}, {key: value for key, value in base.items() if key != "hydra"})
         for key, override in by_key.items():
             if not self._chooses(override):
@@ -232,9 +232,9 @@ class Composer:
                 put(config, key.split("."), override.value(), force=is_added)
         follow_length(config, by_key)
         try:
-            return Point(tuple(lines.values()), resolved(config, config) if resolve else config)
+            return Point(lines, resolved(config, config) if resolve else config)
         except RecursionError:
-            circle = next((line for line in lines.values() if "${" in line), "${…}")
+            circle = next((line for line in lines if "${" in line), "${…}")
             raise ConfigError(f"{circle}: interpolations in a circle; give a value") from None
 
     def candidate(self, overrides: Sequence[str]) -> Candidate:

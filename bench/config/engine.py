@@ -82,7 +82,7 @@ class EngineOptions(Section):
     """
 
     name: EngineName = "native"
-    device: str
+    device: str = Field(pattern=r"^(auto|cpu(:\d+)?|cuda(:\d+)?)$")
     dtype: DType
     threads: int | None = Field(ge=1, le=MOST_THREADS)
     parallel: ParallelName = "none"
@@ -146,14 +146,11 @@ class EngineOptions(Section):
     @classmethod
     def _present(cls, device: str) -> str:
         """`auto` becomes what it stands for here, so that a result names its device."""
-        kind, _, index = device.partition(":")
-        if device == "auto":
-            import torch
+        if device != "auto":
+            return device
+        import torch
 
-            return "cuda" if torch.cuda.is_available() else "cpu"
-        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
-            raise ValueError("must be auto, cpu, cuda or cuda:INDEX")
-        return device
+        return "cuda" if torch.cuda.is_available() else "cpu"
 
     @property
     def packs(self) -> bool:

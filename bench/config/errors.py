@@ -11,6 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 WORDS = {
     "Input should be": "must be",
+    "String should match pattern": "must match",
+    "Path does not point to a file": "no such file",
     "Input is not a valid path for <class 'pathlib.Path'>": "must be a path",
     "greater than or equal to": "≥",
     "less than or equal to": "≤",

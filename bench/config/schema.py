@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import Field, field_validator, model_serializer, model_validator
+from pydantic import Field, FilePath, field_validator, model_serializer, model_validator
 
 from bench.config.errors import ConfigError, NotHere
 from bench.config.paths import MODELS, PROJECT
@@ -57,7 +57,7 @@ class Checkpoint(Section):
               wheel's SHA-256.
     """
 
-    source: str
+    source: str = Field(min_length=1)
     revision: str | None = None
 
 
@@ -112,7 +112,7 @@ class Pair(Section):
     dtype: DType = "float32"
     parallel: ParallelName = "none"
     devices: int = Field(1, ge=1)
-    chat_template: Path | None = None
+    chat_template: FilePath | None = None
     thinking: bool | None = None
     nodes: int = Field(60, ge=2)
     beams: int = Field(10, ge=1)
@@ -148,16 +148,6 @@ class Pair(Section):
             plain |= {role: checkpoint["source"], f"{role}_revision": checkpoint["revision"]}
         return plain
 
-    @field_validator("chat_template")
-    @classmethod
-    def _readable(cls, path: Path | None) -> Path | None:
-        if path is not None and not path.is_file():
-            raise ValueError(
-                "no such file; give a Jinja chat template, or null for that of the target's "
-                "tokenizer"
-            )
-        return path
-
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Role -> checkpoint of every role that is set."""
@@ -178,10 +168,6 @@ class Pair(Section):
         """Raises ConfigError for a role that is not set, and for a source that looks like a folder
         and is none: NotHere where that is a drafter of the project which was not trained yet."""
         source = self.checkpoint(role).source
-        if not source:
-            raise ConfigError(
-                f"pair.{role}='': empty; give a folder, a hub name org/model or a GGUF file"
-            )
         if ModelSource.of(source).is_random:
             if not (ModelSource.of(source).folder / "config.json").is_file():
                 raise ConfigError(

@@ -26,7 +26,7 @@ from tasks.judge_prompts import JudgePrompts, as_text, is_remote
 class JudgeOptions(Section):
     """The options of conf/judge/default.yaml."""
 
-    base_url: str | None
+    base_url: str | None = Field(pattern="^https?://")
     model: str | None
     key_env: str
     prompts: str | None
@@ -47,10 +47,6 @@ class JudgeOptions(Section):
         if self.model is None:
             raise ConfigError(
                 "judge.model: missing; give the name by which judge.base_url knows its model"
-            )
-        if not self.base_url.startswith(("http://", "https://")):
-            raise ConfigError(
-                f"judge.base_url={self.base_url}: must begin with http:// or https://"
             )
         self.key()
         self._check_files()

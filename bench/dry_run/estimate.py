@@ -68,14 +68,12 @@ def known_model(source: str) -> ModelSize | None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Role -> bytes of its weights, and of a cache of `rows` rows of `slots` tokens, `nodes` of
-    them a draft's; None where they are not known. What a forward holds for a moment comes on
-    top."""
+    """Role -> bytes of its weights, and of a cache of `rows` rows of `slots` tokens; None where
+    they are not known. What a forward holds for a moment comes on top."""
 
     parts: dict[str, tuple[int | None, int | None]]
     rows: int
     slots: int
-    nodes: int
 
     @property
     def total(self) -> int:
@@ -90,29 +88,21 @@ def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Me
     """Weights and cache of the cell's models at its largest batch. `folders`: role -> a folder with
     the model's config.json, of models that known.yaml does not list. Raises ModelError."""
     rows = max(cell.batch, min(quality_batch, prompts_and_answers(cell)[0] or quality_batch))
-    nodes, size = cell.drafter.options.nodes(cell.draft.length), BYTES[cell.engine.dtype]
-    slots = PROMPT + cell.max_new_tokens + nodes + 1
-    layers = (
-        read_json(folders["target"] / "config.json").get("num_hidden_layers") if folders else None
-    )
+    drafter, size = cell.drafter.options, BYTES[cell.engine.dtype]
+    slots = PROMPT + cell.max_new_tokens + drafter.nodes(cell.draft.length) + 1
+    config = read_json(folders["target"] / "config.json") if folders else {}
+    layers = config.get("num_hidden_layers")
     if layers is not None:
-        cell.drafter.options.check_target(
-            SimpleNamespace(source=cell.pair.target.source, layers=layers)
-        )
+        drafter.check_target(SimpleNamespace(source=cell.pair.target.source, layers=layers))
     parts: dict[str, tuple[int | None, int | None]] = {}
-    for role in cell.roles:
-        model = known_model(cell.pair.checkpoint(role).source) or (
-            model_in(folders[role]) if folders else None
-        )
-        parts[role] = (
-            (None, None)
-            if model is None
-            else (
-                size * model.parameters,
-                None if model.kv is None else size * model.kv * slots * rows,
-            )
-        )
-    return MemoryNeed(parts, rows, slots, nodes)
+    for role, checkpoint in cell.checkpoints.items():
+        model = known_model(checkpoint.source)
+        if model is None and folders:
+            model = model_in(folders[role])
+        parts[role] = (None, None)
+        if model is not None:
+            parts[role] = (size * model.parameters, model.kv and size * model.kv * slots * rows)
+    return MemoryNeed(parts, rows, slots)
 
 
 @cache
@@ -123,7 +113,7 @@ def model_in(folder: Path) -> ModelSize | None:
     from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
     try:
-        found = get_local_safetensors_metadata(folder)
+        metadata = get_local_safetensors_metadata(folder)
     except (NotASafetensorsRepoError, FileNotFoundError):
         return None
     except (OSError, ValueError, SafetensorsParsingError) as error:
@@ -134,7 +124,7 @@ def model_in(folder: Path) -> ModelSize | None:
     groups = config.get("num_key_value_heads") or heads
     layers = config.get("num_hidden_layers")
     kv = 2 * layers * groups * width if width and groups and layers else None
-    return ModelSize(parameters=sum(found.parameter_count.values()), kv=kv)
+    return ModelSize(parameters=sum(metadata.parameter_count.values()), kv=kv)
 
 
 _COUNTED: dict[tuple[str, int | None], tuple[int | None, int | None]] = {}
@@ -150,12 +140,9 @@ def prompts_and_answers(cell: Cell) -> tuple[int | None, int | None]:
             prompts = task.prompts(cell.n)
             _COUNTED[key] = len(prompts), sum(len(prompt.turns) or 1 for prompt in prompts)
         else:
-            data = (
-                known_sizes().data.get(cell.task.name)
-                or known_sizes().data.get(str(options.get("hub")))
-                or {}
-            )
-            rows = [number for number in (cell.n, data.get("rows")) if number is not None]
+            data = known_sizes().data
+            size = data.get(cell.task.name) or data.get(str(options.get("hub"))) or {}
+            rows = [number for number in (cell.n, size.get("rows")) if number is not None]
             count = int(min(rows)) * int(options.get("samples", 1)) if rows else None
             _COUNTED[key] = count, count
     return _COUNTED[key]

@@ -111,44 +111,32 @@ def show_plan(
 def look(planned: PlannedCell, session: Session) -> Looked:
     """Ask what the cell's models are; a hub model that cannot be asked makes the answer unknown,
     not an error."""
-    cell, folders = planned.cell, {}
+    cell = planned.cell
+    folders = {}
     batch = session.settings.quality_batch
-    for role in cell.roles:
-        checkpoint = cell.pair.checkpoint(role)
+    for role, checkpoint in cell.checkpoints.items():
         folder = config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str):
-            return Looked(
-                planned,
-                None,
-                memory_of(cell, batch, {}),
-                f"pair.{role}={checkpoint.source}: {folder}",
-            )
+            problem = f"pair.{role}={checkpoint.source}: {folder}"
+            return Looked(planned, None, memory_of(cell, batch, {}), problem)
         folders[role] = folder
     try:
         if not cell.pair.ignore_generation_config:
             check_generation_config(cell.pair.target.source, cell.pair.target.revision, fetch=True)
         memory = memory_of(cell, batch, folders)
         weights = [
-            file
-            for role, folder in folders.items()
-            for file in unhashed(folder)
-            if ModelSource.of(cell.pair.checkpoint(role).source).kind
-            not in ("random", "gguf", "package")
+            file.stat().st_size
+            for role, checkpoint in cell.checkpoints.items()
+            if ModelSource.of(checkpoint.source).kind not in ("random", "gguf", "package")
+            for file in unhashed(folders[role])
         ]
         problem = planned.awaits and f"first: {planned.awaits}"
         if weights:
-            problem = (
-                f"{size(sum(file.stat().st_size for file in weights))} of weights are not yet "
-                "hashed"
-            )
+            problem = f"{size(sum(weights))} of weights are not yet hashed"
         if problem:
             return Looked(planned, None, memory, problem)
-        return Looked(
-            planned,
-            cell.name,
-            memory,
-            state=session.state(cell, [cell.name] if planned.traced else []),
-        )
+        state = session.state(cell, [cell.name] if planned.traced else [])
+        return Looked(planned, cell.name, memory, state=state)
     except ModelError as error:
         return Looked(planned, None, None, one_line(error))
 
@@ -185,8 +173,10 @@ def _show_totals(looked: Sequence[Looked], session: Session, sessions: int) -> N
 
 def _show_pairs(looked: Sequence[Looked], session: Session) -> None:
     """A line for each pair, where there are several."""
-    names = list(dict.fromkeys(each.cell.pair.name for each in looked))
-    if len(names) < 2:
+    pairs: dict[str, list[Looked]] = {}
+    for each in looked:
+        pairs.setdefault(each.cell.pair.name, []).append(each)
+    if len(pairs) < 2:
         return
     table = Table(
         "pair",
@@ -198,8 +188,7 @@ def _show_pairs(looked: Sequence[Looked], session: Session) -> None:
         title="by pair; verbose=true lists every point",
         title_justify="left",
     )
-    for name in names:
-        cells = [each for each in looked if each.cell.pair.name == name]
+    for name, cells in pairs.items():
         table.add_row(
             name,
             str(len(cells)),
@@ -221,22 +210,20 @@ def _show_needs(planned: Sequence[PlannedCell], needs: Sequence[str], session: S
         *(f"{command} (for {count} cells)" for command, count in steps.items()),
         *_models(cells),
     ]
-    for data in dict.fromkeys(
-        str(task["hub"] or task["files"])
-        for cell in cells
-        if (task := cell.task.options.model_dump()).get("path") is None
-        and (task.get("hub") or task.get("files"))
-    ):
+    options = [cell.task.options.model_dump() for cell in cells]
+    sets = [task.get("hub") or task.get("files") for task in options if task.get("path") is None]
+    for data in dict.fromkeys(map(str, filter(None, sets))):
         weight = known_sizes().data.get(data, {}).get("bytes")
         lines.append(
             f"data set {data}: {f'about {size(round(weight))}' if weight else 'size unknown'}"
         )
     tasks = [cell.load_task() for cell in cells]
-    lines += dict.fromkeys(
-        f"bubblewrap, or {task.name} will have no score (score=later): {fault}"
-        for task in tasks
-        if (fault := task.unscorable())
-    )
+    faults = {task.name: task.unscorable() for task in tasks}
+    lines += [
+        f"bubblewrap, or {name} will have no score (score=later): {fault}"
+        for name, fault in faults.items()
+        if fault
+    ]
     unjudged = dict.fromkeys(task.name for task in tasks if task.judged is not None)
     if unjudged and session.settings.judge.base_url is None:
         lines.append(
@@ -258,7 +245,7 @@ def _show_needs(planned: Sequence[PlannedCell], needs: Sequence[str], session: S
 def _models(cells: Iterable[Cell]) -> list[str]:
     """A line for each model that is not here."""
     lines = []
-    checkpoints = (cell.pair.checkpoint(role) for cell in cells for role in cell.roles)
+    checkpoints = (checkpoint for cell in cells for checkpoint in cell.checkpoints.values())
     for checkpoint in dict.fromkeys(checkpoints):
         source, revision = checkpoint.source, checkpoint.revision
         if ModelSource.of(source).is_here:
