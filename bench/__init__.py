@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 
-if sys.argv[:1] == [
-    "-m"
-]:  # a command starts: Ctrl-C ends it silently until `run_command` can say a line
+# a command starts: Ctrl-C ends it silently until `run_command` can say a line
+if sys.argv[:1] == ["-m"]:
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))

@@ -64,7 +64,8 @@ def run_points(command: Command) -> int:
 
     check_effects([point.overrides for point in command.points], cells)
     check_clock(settings, cells)
-    session, labels = Session(settings), command.labels
+    session = Session(settings)
+    labels = command.labels
     if settings.dry_run:
         from bench.dry_run.estimate import PlannedCell
         from bench.dry_run.plan import show_plan

@@ -69,7 +69,8 @@ class LeewayLM(TemplateLM):
             )
         self._pool = ModelPool()
         self.cell, method = open_cell(lines, self._pool)
-        self.batch_size, self.max_gen_toks = int(batch_size), max_gen_toks
+        self.batch_size = int(batch_size)
+        self.max_gen_toks = max_gen_toks
         self._warned = False  # about a truncated prompt
         self._methods = dict[tuple, Method]()
         self.target, self._model = method.target, method.model

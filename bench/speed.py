@@ -176,7 +176,8 @@ def run(options: Speed, overrides: Sequence[str]) -> None:
     prompts = [
         context(target, prompt, []) for prompt in cell.load_task().prompts(options.n, cell.seed)
     ]
-    eos, threads = sorted(target.eos_ids), torch.get_num_threads()
+    eos = sorted(target.eos_ids)
+    threads = torch.get_num_threads()
     arms: dict[str, Arm] = {name: ours(method, options.new) for name, method in methods.items()}
     title = (
         f"{pair.name}, {cell.task.name}, {options.n} prompts, at most {options.new} tokens, K = "

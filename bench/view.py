@@ -14,7 +14,7 @@ from results.reports.page import write_index
 from results.store.files import check_writable
 
 
-class View(StoreOptions):
+class ViewOptions(StoreOptions):
     """conf/view.yaml, which explains every field."""
 
     bundle: Path
@@ -23,7 +23,7 @@ class View(StoreOptions):
 def run(config: Mapping[str, Any]) -> None:
     """Write <bundle>/index.html over all cells of a store. Raises ValueError, StoreError, one
     line."""
-    settings = View.from_args(config)
+    settings = ViewOptions.from_args(config)
     store = settings.opened()
     check_writable(settings.bundle, "bundle")
     cells = stored_cells(store)

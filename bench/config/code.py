@@ -186,7 +186,8 @@ def _classes(value: Any) -> frozenset[type[Any]]:
     """The classes of the options in a value, and of those inside them: a rule may hold others."""
     classes: frozenset[type[Any]] = frozenset()
     if isinstance(value, BaseModel):
-        classes, value = frozenset({type(value)}), dict(value)
+        classes = frozenset({type(value)})
+        value = dict(value)
     if isinstance(value, Mapping):
         value = list(value.values())
     inside = map(_classes, value) if isinstance(value, list | tuple) else ()

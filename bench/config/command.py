@@ -12,7 +12,7 @@ from bench.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.compose import Point
+    from bench.config.compose import ComposedPoint
     from bench.config.settings import Settings
 
 
@@ -127,7 +127,7 @@ class Command:
     reports    the names given as report=NAME or report=[NAME,NAME]; none for points.
     """
 
-    points: list[Point]
+    points: list[ComposedPoint]
     overrides: list[str]
     sweep: str | None
     reports: tuple[str, ...]
@@ -175,7 +175,7 @@ class Command:
                     f"{key}: read beside report=NAME alone; add it, or leave {key} out"
                 )
 
-    def only_point(self) -> Point:
+    def only_point(self) -> ComposedPoint:
         """The point of a command that takes a single one. Raises ConfigError for several."""
         if len(self.points) != 1:
             raise ConfigError(

@@ -62,7 +62,7 @@ REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|([^{}]*))\}")
 
 
 @dataclass(frozen=True)
-class Point:
+class ComposedPoint:
     """One experiment point: the overrides that name it and its resolved configuration, plain data.
 
     `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a
@@ -170,7 +170,8 @@ class Composer:
             reports = dict.fromkeys(map(str, names if isinstance(names, list) else [names]))
             return Command([], rest, None, tuple(reports))
         config, choices = self._base(*(_values(line)[0] for line in parsed if self._chooses(line)))
-        hydra, sweep = config.get("hydra", {}), choices.get("sweep")
+        hydra = config.get("hydra", {})
+        sweep = choices.get("sweep")
         if sweep is not None:
             scale = str(parsed[keys.index("scale")].value()) if "scale" in keys else EMBEDDED
             lines = edition(config.get("sweep") or {}, sweep, scale, keys)
@@ -196,7 +197,7 @@ class Composer:
         rule.theta=0.8,0.9` is three."""
         values = {override.key_or_group: _values(override) for override in (*params, *commanded)}
         swept = [override for override in (*params, *commanded) if override.is_sweep_override()]
-        if prod(len(_values(override)) for override in swept) > MOST_POINTS:
+        if prod(map(len, values.values())) > MOST_POINTS:
             raise ConfigError(
                 f"{' '.join(str(override.input_line) for override in swept)}: more than "
                 f"{MOST_POINTS} points in one sweep; give fewer values"
@@ -219,7 +220,7 @@ class Composer:
             )
         )
 
-    def point(self, overrides: Sequence[str], *, resolve: bool = True) -> Point:
+    def point(self, overrides: Sequence[str], *, resolve: bool = True) -> ComposedPoint:
         """One point, unless not `resolve` with every interpolation replaced. Of repeated keys the
         last wins. Raises ConfigError."""
         by_key = {override.key_or_group: override for override in map(self._parse, overrides)}
@@ -232,7 +233,7 @@ class Composer:
                 put(config, key.split("."), override.value(), force=is_added)
         follow_length(config, by_key)
         try:
-            return Point(lines, resolved(config, config) if resolve else config)
+            return ComposedPoint(lines, resolved(config, config) if resolve else config)
         except RecursionError:
             circle = next((line for line in lines if "${" in line), "${…}")
             raise ConfigError(f"{circle}: interpolations in a circle; give a value") from None
@@ -361,7 +362,8 @@ class Composer:
         values, defaults, is_global = self._read(f"{group}/{name}")
         if name in within:
             raise ConfigError(f"{group}={name}: circular `defaults:`; remove the cycle")
-        data, chosen = Data(), Choices()
+        data: Data = {}
+        chosen: Choices = {}
         for entry in defaults:
             if entry == "_self_":
                 merge(data, values if is_global else {group: values})

@@ -135,7 +135,8 @@ def prompts_and_answers(cell: Cell) -> tuple[int | None, int | None]:
     samples. None for a task whose rows are neither here nor known."""
     key = (cell.task.model_dump_json(), cell.n)
     if key not in _COUNTED:
-        task, options = cell.load_task(), cell.task.options.model_dump()
+        task = cell.load_task()
+        options = cell.task.options.model_dump()
         if task.path is not None:
             prompts = task.prompts(cell.n)
             _COUNTED[key] = len(prompts), sum(len(prompt.turns) or 1 for prompt in prompts)
@@ -168,7 +169,8 @@ def answer_tokens(cell: Cell) -> int:
     """Tokens that an answer is taken to have: those of known.yaml under the longest name that the
     task's begins with (gsm8k_eagle has the solutions of gsm8k), at most the cell's limit, which is
     taken where none is there."""
-    task, lengths = cell.task.name, known_sizes().lengths
+    task = cell.task.name
+    lengths = known_sizes().lengths
     names = [name for name in lengths if task == name or task.startswith(f"{name}_")]
     longest = max(names, key=len, default=None)
     return cell.max_new_tokens if longest is None else min(lengths[longest], cell.max_new_tokens)

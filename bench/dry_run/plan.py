@@ -250,7 +250,8 @@ def _models(cells: Iterable[Cell]) -> list[str]:
         source, revision = checkpoint.source, checkpoint.revision
         if ModelSource.of(source).is_here:
             continue
-        asked, model = listing(source, revision), known_model(source)
+        asked = listing(source, revision)
+        model = known_model(source)
         if not asked.problem and not asked.missing:
             continue
         weight = asked.missing or (0 if model is None else 2 * model.parameters)

@@ -30,7 +30,7 @@ from tests.helpers.rehearsal.models import HERE, checkpoint, save_sentence_model
 from tests.helpers.rehearsal.rows import write_rows
 
 if TYPE_CHECKING:
-    from bench.config.compose import Point
+    from bench.config.compose import ComposedPoint
     from bench.reports.steps import Step
 
 PROMPTS, TIMED, TOKENS = 2, 1, 6
@@ -88,7 +88,7 @@ class Rehearsal(Composer):
         super().__init__("config", config_dir)
         self.folder, self._judge = folder, judge
 
-    def point(self, overrides: Sequence[str], *, resolve: bool = True) -> Point:
+    def point(self, overrides: Sequence[str], *, resolve: bool = True) -> ComposedPoint:
         point = super().point(overrides, resolve=resolve)
         config = point.config
         for role in ROLES:
