@@ -45,11 +45,11 @@ def evaluate(*overrides: str, **options: Any) -> pd.DataFrame:
     line."""
     import pandas as pd
 
-    from bench.config.compose import composer, users_folder
+    from bench.config.compose import composer
     from bench.run.session import Session
 
     words = _words(overrides, options)
-    with composer(users_folder(words)) as hydra:
+    with composer(words) as hydra:
         command = hydra.command(words)
         cells = command.cells
         session = Session(command.settings)

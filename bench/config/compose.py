@@ -321,13 +321,13 @@ class Composer:
             _values(parsed)
         elif self._chooses(parsed):
             group = parsed.key_or_group
-            value = parsed.value()
-            if isinstance(value, list) and group != "report":
+            option = parsed.value()
+            if isinstance(option, list) and group != "report":
                 raise ConfigError(
                     f"{line}: a point has one {group}; several are a sweep: -m "
-                    f"{group}={','.join(map(str, value))}"
+                    f"{group}={','.join(map(str, option))}"
                 )
-            if not isinstance(value, str | list):
+            if not isinstance(option, str | list):
                 raise ConfigError(unknown_key(line, self._lines_of(group), what="names no choice"))
         return parsed
 
