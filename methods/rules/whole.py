@@ -53,8 +53,11 @@ class Block(Rule):
     chain_only = True
     local = False
     variant: Literal["block"] = "block"  # in the names of stored cells
-    towards: Literal["target", "tilted"] = "target"
-    lam: float = Field(1.0, gt=0.0)
+    # what is not chosen stays out of the names of stored cells
+    towards: Literal["target", "tilted"] = Field(
+        "target", exclude_if=lambda towards: towards == "target"
+    )
+    lam: float = Field(1.0, gt=0.0, exclude_if=lambda lam: lam == 1.0)
 
     def is_lossless(self, sampling: Sampling) -> bool:
         return self.towards == "target" or sampling.greedy
