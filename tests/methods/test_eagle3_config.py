@@ -56,17 +56,17 @@ def target_of(kind: str = "llama"):
 
 
 def rms(x: Tensor, weight: Tensor) -> Tensor:
-    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-5)
 
 
 def rotate(x: Tensor) -> Tensor:
-    """x [n, d], at positions 0 … n-1."""
-    count, dim = x.shape
-    angle = torch.arange(count)[:, None] * 10000.0 ** (-torch.arange(0, dim, 2) / dim)
-    first, second = x[:, : dim // 2], x[:, dim // 2 :]
-    return torch.cat(
-        [first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], 1
+    """x [heads, n, d], at positions 0 … n-1: pairs of halves as complex numbers, turned."""
+    count, half = x.shape[1], x.shape[2] // 2
+    angle = torch.arange(count)[:, None] * 10000.0 ** (-torch.arange(half) / half)
+    turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(
+        torch.ones_like(angle, dtype=torch.double), angle.double()
     )
+    return torch.cat([turned.real, turned.imag], -1)
 
 
 class Reference:
@@ -92,27 +92,22 @@ class Reference:
         return torch.cat(parts, 1) @ self.t["fc.weight"].T
 
     def attention(self, x: Tensor, name: str) -> Tensor:
-        def heads(kind: str, count: int) -> Tensor:
-            return (
-                (x @ self.t[f"{name}.self_attn.{kind}_proj.weight"].T)
-                .view(len(x), count, -1)
-                .transpose(0, 1)
-            )
-
-        query, key, value = heads("q", 4), heads("k", 2), heads("v", 2)
-        place = torch.arange(len(x))
-        seen = place[:, None] >= place
-        if "layer_types" in self.raw:
-            seen &= place[:, None] - place < self.raw["sliding_window"]
-        out = []
-        for head in range(4):
-            scores = rotate(query[head]) @ rotate(key[head // 2]).T / query.shape[-1] ** 0.5
-            out.append(scores.masked_fill(~seen, -torch.inf).softmax(1) @ value[head // 2])
-        return torch.cat(out, 1) @ self.t[f"{name}.self_attn.o_proj.weight"].T
+        query, key, value = (
+            (x @ self.t[f"{name}.self_attn.{kind}_proj.weight"].T)
+            .view(len(x), -1, 12)
+            .swapdims(0, 1)
+            for kind in "qkv"
+        )
+        distance = torch.arange(len(x))[:, None] - torch.arange(len(x))
+        seen = (distance >= 0) & (distance < self.raw.get("sliding_window", len(x)))
+        scores = rotate(query) @ rotate(key).repeat_interleave(2, 0).mT / 12**0.5
+        weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        out = (weights @ value.repeat_interleave(2, 0)).swapdims(0, 1).flatten(1)
+        return out @ self.t[f"{name}.self_attn.o_proj.weight"].T
 
     def mlp(self, x: Tensor, name: str) -> Tensor:
         gate, up = (x @ self.t[f"{name}.mlp.{kind}_proj.weight"].T for kind in ("gate", "up"))
-        return (gate * gate.sigmoid() * up) @ self.t[f"{name}.mlp.down_proj.weight"].T
+        return (torch.nn.functional.silu(gate) * up) @ self.t[f"{name}.mlp.down_proj.weight"].T
 
     def run(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """[n, H] twice -> what is fed back [n, h] and logits [n, Vd]."""
@@ -156,8 +151,7 @@ def head_folder(folder: Path, target, **changes) -> Path:
     save_head(
         folder, "eagle3", head_json(target, draft_vocab_size=40, rope_theta=10000.0) | changes
     )
-    tensors = load_file(folder / "model.safetensors")
-    draw = torch.Generator().manual_seed(3)
+    tensors, draw = load_file(folder / "model.safetensors"), torch.Generator().manual_seed(3)
     for name, tensor in tensors.items():
         if name.endswith("norm.weight") or name.startswith("fc_norm"):
             tensor.uniform_(0.5, 1.5, generator=draw)
@@ -377,47 +371,44 @@ def test_what_cannot_be_run_is_refused(raw: dict, message: str) -> None:
     assert str(error.value).startswith("head: ") and len(str(error.value).splitlines()) == 1
 
 
+ODD = {
+    "rope_type='su': must be one of default": {"rope_scaling": {"type": "su", "factor": 2.0}},
+    "rope_type='mystery'": {"rope_parameters": {"rope_type": "mystery"}},
+    r"rope_type=\['llama3'\]": {"rope_scaling": {"rope_type": ["llama3"]}},
+    "rope_scaling='linear': must be an object": {"rope_scaling": "linear"},
+    "rope_theta=-1: must be a number above 0": {"rope_theta": -1},
+    "rope_theta='10000'": {"rope_theta": "10000"},
+    "even rotary dimension, but got `head_dim`=7": {"head_dim": 7},
+    "head_dim=0: must be an integer from 1": {"head_dim": 0},
+    "head_dim=12.0: must be an integer": {"head_dim": 12.0},
+    "num_attention_heads='4'": {"num_attention_heads": "4"},
+    "num_key_value_heads=3: must divide its 4 heads": {"num_key_value_heads": 3},
+    "intermediate_size=1152921504606846976": {"intermediate_size": 1 << 60},
+    "intermediate_size=True": {"intermediate_size": True},
+    "num_hidden_layers='one'": {"num_hidden_layers": "one"},
+    "draft_vocab_size=-5": {"draft_vocab_size": -5},
+    "rms_norm_eps='small'": {"rms_norm_eps": "small"},
+    "rms_norm_eps=0": {"rms_norm_eps": 0},
+    "hidden_act='swoosh'": {"hidden_act": "swoosh"},
+    "hidden_act=": {"hidden_act": ["silu"]},
+    r"eagle_config=\[1\]: must be an object": {"eagle_config": [1]},
+    "layer_types='full": {"layer_types": "full_attention", "sliding_window": 8},
+}
+UNCOMPUTABLE = [
+    {"rope_scaling": {"rope_type": "llama3"}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": "x"}},
+    {"rope_scaling": {"rope_type": "linear", "factor": 0}},
+    {"rope_scaling": {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0]}},
+    {"head_dim": None, "num_attention_heads": 5, "num_key_value_heads": 5},
+]
+
+
 @pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"rope_scaling": {"type": "su", "factor": 2.0}}, "rope_type='su': must be one of default"),
-        ({"rope_parameters": {"rope_type": "mystery"}}, "rope_type='mystery'"),
-        ({"rope_scaling": {"rope_type": ["llama3"]}}, r"rope_type=\['llama3'\]"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "cannot be computed"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": "x"}}, "cannot be computed"),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "cannot be computed|no frequenc"),
-        (
-            {"rope_scaling": {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0]}},
-            "cannot be computed",
-        ),
-        ({"rope_scaling": "linear"}, "rope_scaling='linear': must be an object"),
-        ({"rope_theta": -1}, "rope_theta=-1: must be a number above 0"),
-        ({"rope_theta": "10000"}, "rope_theta='10000'"),
-        ({"head_dim": 7}, "even rotary dimension, but got `head_dim`=7"),
-        ({"head_dim": 0}, "head_dim=0: must be an integer from 1"),
-        ({"head_dim": 12.0}, "head_dim=12.0: must be an integer"),
-        ({"num_attention_heads": 0}, "num_attention_heads=0"),
-        ({"num_attention_heads": "4"}, "num_attention_heads='4'"),
-        ({"num_key_value_heads": 3}, "num_key_value_heads=3: must divide its 4 heads"),
-        ({"num_key_value_heads": -2}, "num_key_value_heads=-2"),
-        ({"intermediate_size": 1 << 60}, "intermediate_size=1152921504606846976"),
-        ({"intermediate_size": True}, "intermediate_size=True"),
-        ({"num_hidden_layers": "one"}, "num_hidden_layers='one'"),
-        ({"draft_vocab_size": -5}, "draft_vocab_size=-5"),
-        ({"rms_norm_eps": "small"}, "rms_norm_eps='small'"),
-        ({"rms_norm_eps": 0}, "rms_norm_eps=0"),
-        ({"hidden_act": "swoosh"}, "hidden_act='swoosh'"),
-        ({"hidden_act": ["silu"]}, "hidden_act="),
-        ({"eagle_config": [1]}, r"eagle_config=\[1\]: must be an object"),
-        ({"layer_types": "full_attention", "sliding_window": 8}, "layer_types='full_attention'"),
-        (
-            {"head_dim": None, "num_attention_heads": 5, "num_key_value_heads": 5},
-            "cannot be computed",
-        ),
-    ],
+    ("said", "changes"),
+    [*ODD.items(), *(("cannot be computed|no frequenc", changes) for changes in UNCOMPUTABLE)],
 )
 @pytest.mark.parametrize("load", [load_eagle3, load_eagle])
-def test_odd_values_of_a_config_are_one_line(changes: dict, said: str, load, tmp_path) -> None:
+def test_odd_values_of_a_config_are_one_line(said: str, changes: dict, load, tmp_path) -> None:
     target = target_of("llama")
     folder = head_folder(tmp_path, target)
     raw = json.loads((folder / "config.json").read_text())
