@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.helpers.rule_reference import Child, Context, distance, greedy, softmax
-
-Outcome = tuple[Child | None, np.ndarray]
+from tests.helpers.rule_reference import Child, Context, Outcome, distance, greedy, softmax
 
 
 def tested(context: Context, child: Child, accept: float, rejected: np.ndarray) -> Outcome:
@@ -18,17 +16,18 @@ def tested(context: Context, child: Child, accept: float, rejected: np.ndarray) 
     return None, np.maximum(rejected, 0.0)
 
 
+def drawn_from(context: Context, child: Child, pi: np.ndarray) -> Outcome:
+    """The lossless test with another distribution in the target's place."""
+    return tested(context, child, pi[child.token] / context.q[child.token], pi - context.q)
+
+
 def ratio(context: Context, child: Child) -> float:
     return context.p[child.token] / (context.q[child.token] if context.sampled else 1.0)
 
 
 def remainder(context: Context, child: Child) -> np.ndarray:
     """p without q; for a deterministic draft p without its token."""
-    return context.p - (
-        context.q
-        if context.sampled
-        else np.where(np.arange(len(context.p)) == child.token, 1.0, 0.0)
-    )
+    return context.p - (context.q if context.sampled else np.eye(len(context.p))[child.token])
 
 
 def chain(local):
@@ -48,12 +47,12 @@ def cactus(context: Context, child: Child, delta: float = 1.0) -> Outcome:
     h = min(1.0, p[x] + np.sqrt(2 * delta * p[x] * (1 - p[x])))
     raised = p * (1 - h) / (1 - p[x]) if p[x] < 1 else p.copy()
     raised[x] = h
-    return tested(context, child, min(1.0, h / q[x]), raised - q)
+    return tested(context, child, h / q[x], raised - q)
 
 
 @chain
 def lossy(context: Context, child: Child, alpha: float = 0.3) -> Outcome:
-    accept = min(1.0, context.p[child.token] / ((1 - alpha) * context.q[child.token]))
+    accept = context.p[child.token] / ((1 - alpha) * context.q[child.token])
     return tested(context, child, accept, context.p - context.q)
 
 
@@ -62,15 +61,11 @@ def cascade_opt(
     context: Context, child: Child, alpha: float, gate: str = "processed", head: float | None = None
 ) -> Outcome:
     p, q = context.p, context.q
-    best_p, best_q = (
-        (p.max(), q.max())
-        if gate == "processed"
-        else (softmax(context.z).max(), softmax(context.draft_z).max())
-    )
-    defer = best_q < best_p - alpha * np.maximum(p - q, 0.0).sum()
+    both = (p, q) if gate == "processed" else (softmax(context.z), softmax(context.draft_z))
+    defer = both[1].max() < both[0].max() - alpha * np.maximum(p - q, 0.0).sum()
     if head is not None:
         defer = defer or p[child.token] < (1 - head) * p.max()
-    return tested(context, child, min(1.0, ratio(context, child)) if defer else 1.0, p - q)
+    return tested(context, child, ratio(context, child) if defer else 1.0, p - q)
 
 
 @chain
@@ -94,7 +89,7 @@ def cascade_tok(
     else:
         top = z >= z.max() + np.log(1 - alpha)
     pi = np.where(top, q, 0.0) + q[~top].sum() * p
-    return tested(context, child, min(1.0, pi[x] / q[x]), pi - q)
+    return drawn_from(context, child, pi)
 
 
 @chain
@@ -105,19 +100,14 @@ def r_fuzzy(
 
     with np.errstate(divide="ignore"):
         nats = distance(divergence, p, q)
-    return tested(
-        context, child, 1.0 if nats <= threshold else min(1.0, ratio(context, child)), p - q
-    )
+    return tested(context, child, 1.0 if nats <= threshold else ratio(context, child), p - q)
 
 
 @chain
 def mentored(
     context: Context, child: Child, budget: float = 0.2, tolerance: float = 0.2
 ) -> Outcome:
-    pi = mentored_pi(context.p, context.q, budget, tolerance)
-    return tested(
-        context, child, min(1.0, pi[child.token] / context.q[child.token]), pi - context.q
-    )
+    return drawn_from(context, child, mentored_pi(context.p, context.q, budget, tolerance))
 
 
 def mentored_pi(p: np.ndarray, q: np.ndarray, budget: float, tolerance: float) -> np.ndarray:
@@ -164,8 +154,7 @@ def ensemble(
         return greedy(context, children)
     if not children:
         return None, context.p
-    mixture, x = w * context.p + (1 - w) * context.q, children[0].token
-    return tested(context, children[0], min(1.0, mixture[x] / context.q[x]), mixture - context.q)
+    return drawn_from(context, children[0], w * context.p + (1 - w) * context.q)
 
 
 def contrastive(
@@ -183,14 +172,7 @@ def contrastive(
         context.p > 0 if gate == "support" else context.z >= context.z.max() + t * np.log(alpha)
     )
     pi = softmax(np.where(inside, z, -np.inf))
-    if not children:
-        return None, pi
-    return tested(
-        context,
-        children[0],
-        min(1.0, pi[children[0].token] / context.q[children[0].token]),
-        pi - context.q,
-    )
+    return drawn_from(context, children[0], pi) if children else (None, pi)
 
 
 def threshold(
@@ -214,9 +196,7 @@ def entropy_verify(
 ) -> Outcome:
     p0 = softmax(context.z)
     theta = min(np.exp(alpha * (p0 * np.log(p0 + 1e-10)).sum()), threshold)
-    return tested(
-        context, child, min(1.0, ratio(context, child) / theta), remainder(context, child)
-    )
+    return tested(context, child, ratio(context, child) / theta, remainder(context, child))
 
 
 @chain

@@ -15,8 +15,10 @@ from tests.helpers.rule_reference import (
     Child,
     Context,
     Expected,
+    Outcome,
     Tree,
     distance,
+    drafted_with,
     fsd,
     greedy,
     process,
@@ -29,7 +31,7 @@ from tests.helpers.rule_reference import (
 
 def coarse_grained(
     context: Context, children: list[Child], groups: list[list[int]], token: str
-) -> tuple[Child | None, np.ndarray]:
+) -> Outcome:
     """`groups` must cover all tokens here. The draw of the group and of the token in it are
     integrated out."""
     p0 = context.p
@@ -91,7 +93,7 @@ def dropmatch(
     p_drop: float = 0.3,
     selection: str = "argmax",
     nucleus: float = 0.9,
-) -> tuple[Child | None, np.ndarray]:
+) -> Outcome:
     u, hidden = context.u, context.hidden
     logits = dropout_logits(u, hidden, weight, heads, p_drop)
     tokens = [int(z.argmax()) for z in logits]
@@ -115,7 +117,7 @@ def dropmatch(
 
 def dropout_head(
     context: Context, children: list[Child], weight: np.ndarray, head: int = 1, p_drop: float = 0.3
-) -> tuple[Child | None, np.ndarray]:
+) -> Outcome:
     """One of DropMatch's heads in the target's place."""
     said = int(dropout_logits(context.u, context.hidden, weight, head, p_drop)[-1].argmax())
     return next((c for c in children if c.token == said), None), np.eye(len(weight))[said]
@@ -144,7 +146,7 @@ def arc(
     q_mode: str = "exact",
     keep: float = 0.25,
     floor: float = 0.05,
-) -> tuple[Child | None, np.ndarray]:
+) -> Outcome:
     bounds = {c.node: arc_bound(context, c.token, embedding, constants) for c in children}
     if variant == "paper":
         return surely(
@@ -157,7 +159,7 @@ def arc(
         return greedy(context, children)
     p, left = context.p, context.p.copy()
     for child in children:
-        q = context.q[child.token] if context.sampled else child.q if q_mode == "draft" else 1.0
+        q = drafted_with(context, child, q_mode)
         ratio = min(1.0, p[child.token] / q)
         u, tau = bounds[child.node]
         budget = tau * (1 - theta)
@@ -181,7 +183,7 @@ def important(child: Child, classifier: Classifier) -> float:
 
 def autojudge(
     context: Context, children: list[Child], weights: Classifier, threshold: float = 0.5
-) -> tuple[Child | None, np.ndarray]:
+) -> Outcome:
     best = int(context.z.argmax())
     exact = [c for c in children if c.token == best]
     fine = exact or [c for c in children if important(c, weights) < threshold]
@@ -190,15 +192,13 @@ def autojudge(
 
 def judge(
     context: Context, children: list[Child], weights: Classifier, threshold: float = 0.5
-) -> tuple[Child | None, np.ndarray]:
+) -> Outcome:
     return surely(
         context, children, {c.node for c in children if 1 - important(c, weights) > threshold}
     )
 
 
-def either(
-    context: Context, children: list[Child], first: dict, second: dict
-) -> tuple[Child | None, np.ndarray]:
+def either(context: Context, children: list[Child], first: dict, second: dict) -> Outcome:
     """Of `random` and `fsd`."""
     close = (
         bool(children)
@@ -208,11 +208,8 @@ def either(
 
 
 def typical_threshold(p: np.ndarray, variant: str, epsilon: float, delta: float) -> float:
-    if variant == "released":
-        entropy = -sum(x * math.log(x + 1e-5) for x in p)
-    else:
-        entropy = -sum(x * math.log(x) for x in p if x > 0)
-    return min(epsilon, delta * math.exp(-entropy))
+    shift = 1e-5 if variant == "released" else 0.0
+    return min(epsilon, delta * math.exp(sum(x * math.log(x + shift) for x in p if x > 0)))
 
 
 def typical(
@@ -264,7 +261,7 @@ def tilted(tree: Tree, lam: float = 1.0) -> Expected:
                 weights[child.token] *= np.exp((1 + law(child.node)[1]) / lam)
         return weights / weights.sum(), lam * float(np.log(weights.sum()))
 
-    def local(context: Context, children: list[Child]) -> tuple[Child | None, np.ndarray]:
+    def local(context: Context, children: list[Child]) -> Outcome:
         if context.greedy:
             return greedy(context, children)
         r = law(next(node for node, (other, _) in tree.items() if other is context))[0]

@@ -48,7 +48,9 @@ class Context:
 
 
 Tree = dict[int, tuple[Context, list[Child]]]
-Local = Callable[[Context, list[Child]], tuple[Child | None, np.ndarray]]
+Outcome = tuple[Child | None, np.ndarray]
+"""The kept child of a context, and what the token is drawn from that follows it."""
+Local = Callable[[Context, list[Child]], Outcome]
 Expected = tuple[list[int], np.ndarray, tuple[int, int]]
 """Kept nodes, distribution of the next token, numbers of relaxed and of greedier nodes."""
 
@@ -155,20 +157,24 @@ def _residual(context: Context, p: np.ndarray, rejected: Child) -> np.ndarray | 
     return left / left.sum() if left.sum() > 1e-9 else None
 
 
-def greedy(context: Context, children: list[Child]) -> tuple[Child | None, np.ndarray]:
+def greedy(context: Context, children: list[Child]) -> Outcome:
     best = int(context.z.argmax())
     return next((c for c in children if c.token == best), None), np.eye(len(context.z))[best]
 
 
-def lossless(
-    context: Context, children: list[Child], q_mode: str = "exact"
-) -> tuple[Child | None, np.ndarray]:
+def drafted_with(context: Context, child: Child, q_mode: str) -> float:
+    """The probability by which p is divided: of a deterministic child 1, or the draft's."""
+    if context.sampled:
+        return context.q[child.token]
+    return child.q if q_mode == "draft" else 1.0
+
+
+def lossless(context: Context, children: list[Child], q_mode: str = "exact") -> Outcome:
     if context.greedy:
         return greedy(context, children)
     p = context.p
     for child in children:
-        q = context.q[child.token] if context.sampled else child.q if q_mode == "draft" else 1.0
-        if child.u < min(1.0, p[child.token] / q):
+        if child.u < min(1.0, p[child.token] / drafted_with(context, child, q_mode)):
             return child, p
         p = _residual(context, p, child)
     return None, p
@@ -181,7 +187,7 @@ def mars(
     theta: float = 0.9,
     indicator: str = "logit_ratio",
     q_mode: str = "exact",
-) -> tuple[Child | None, np.ndarray]:
+) -> Outcome:
     z = context.processed_z if variant == "released" else context.z
     v2, v1 = np.argsort(z)[-2:]
     z1, z2 = z[v1], z[v2]
@@ -208,7 +214,7 @@ def mars(
 
 def surely(
     context: Context, children: list[Child], nodes: set[int], q_mode: str = "exact"
-) -> tuple[Child | None, np.ndarray]:
+) -> Outcome:
     """The lossless rule, but that these nodes are accepted whatever their numbers are."""
     if context.greedy:
         best = context.z.argmax()
@@ -251,7 +257,7 @@ def fsd(
     threshold: float = 0.4,
     processed: bool = False,
     correction: str = "sample",
-) -> tuple[Child | None, np.ndarray]:
+) -> Outcome:
     emitted = np.eye(len(context.z))[context.z.argmax()] if correction == "greedy" else context.p
     if not children:
         return None, emitted
@@ -262,5 +268,5 @@ def fsd(
     return (children[0] if distance(divergence, p, q) <= threshold else None), emitted
 
 
-def random(context: Context, children: list[Child], rate: float) -> tuple[Child | None, np.ndarray]:
+def random(context: Context, children: list[Child], rate: float) -> Outcome:
     return next((c for c in children if c.u < rate), None), context.p

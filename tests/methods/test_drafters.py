@@ -3,7 +3,6 @@ of them, counted."""
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,24 +86,24 @@ class Reference:
         self.cells |= {(self.lines - 1, c): new[c] for c in range(self.columns)}
 
 
-def watched(monkeypatch, from_text: bool):
-    """Generations of ragged prompts, and of every cycle the committed rows, the windows' lines and
-    the draft."""
-    log = []
-    propose = lookahead._Lookahead.propose
+def logged(monkeypatch, proposer: type) -> list[tuple[list[list[int]], Draft, list]]:
+    """Of every cycle the committed rows, the draft, and the lines of lookahead's windows."""
+    log, propose = [], proposer.propose
 
     def watch(self, rows, u):
         draft = propose(self, rows, u)
-        log.append(
-            (
-                [list(row) for row in rows],
-                [[list(line) for line in w.lines] for w in self.windows],
-                draft,
-            )
-        )
+        windows = [[list(line) for line in w.lines] for w in getattr(self, "windows", ())]
+        log.append(([list(row) for row in rows], draft, windows))
         return draft
 
-    monkeypatch.setattr(lookahead._Lookahead, "propose", watch)
+    monkeypatch.setattr(proposer, "propose", watch)
+    return log
+
+
+def watched(monkeypatch, from_text: bool):
+    """Generations of ragged prompts, and of every cycle the committed rows, the windows' lines and
+    the draft."""
+    log = logged(monkeypatch, lookahead._Lookahead)
     target = language_model("llama", layers=2, seed=3, vocab=VOCAB)
     drafter = registry.drafter("lookahead")(
         level=LEVEL, window=WINDOW, guesses=GUESSES, pool_from_prompt=from_text
@@ -128,10 +127,10 @@ def guessed(draft: Draft, row: int) -> set[tuple[int, ...]]:
 def test_the_window_and_the_pool_follow_the_definition(monkeypatch, from_text: bool) -> None:
     target, drafter, rows, generations, log = watched(monkeypatch, from_text)
     for b, prompt in enumerate(rows):
-        line = log[0][1][b][0]
+        line = log[0][2][b][0]
         assert len(line) == WINDOW + LEVEL - 3 and set(line) <= set(prompt)
         reference = Reference(target, line, from_text)
-        for committed, windows, draft in log:
+        for committed, draft, windows in log:
             row = committed[b]
             if len(row) == len(prompt) + NEW:
                 break
@@ -264,49 +263,27 @@ def method_of(target, exit_layer: int, **options):
     return build_method(target, None, drafter, registry.rule("lossless")(), Sampling(1.0), K)
 
 
-def shortened(target, layers: int):
-    """A model of its own with the first layers, norm and head of the target."""
-    config = copy.deepcopy(target.model.config)
-    config.num_hidden_layers = layers
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[:layers]
-    model = AutoModelForCausalLM.from_config(
-        config, attn_implementation="eager", dtype=torch.float32
-    ).eval()
-    weights = target.model.state_dict()
-    model.load_state_dict({name: weights[name] for name in model.state_dict()})
-    return model
-
-
 @pytest.mark.parametrize(("kind", "exit_layer"), [("llama", 1), ("qwen3", 2), ("gemma2", 2)])
 def test_drafts_come_from_the_first_layers(monkeypatch, kind, exit_layer):
     """Every draft distribution of ragged rows, over a whole generation: the shared cache holds what
     it should."""
-    log = []
-    propose = early_exit._FirstLayers.propose
-
-    def watch(self, rows, u):
-        draft = propose(self, rows, u)
-        log.append(([list(row) for row in rows], draft))
-        return draft
-
-    monkeypatch.setattr(early_exit._FirstLayers, "propose", watch)
+    log = logged(monkeypatch, early_exit._FirstLayers)
     target, token_rows = language_model(kind, layers=LAYERS), prompts(3)
     requests = [Request(ids, f"exit/{i}") for i, ids in enumerate(token_rows)]
     found = generate(method_of(target, exit_layer), requests, Limits(NEW_EARLY, frozenset()))
     accepted = [a for g in found for a in g.accepted]
     assert 0 < sum(accepted) < K * len(accepted)
-    short = shortened(target, exit_layer)
-    for rows, draft in log:
+    norm = target.model.base_model.norm
+    for rows, draft, _ in log:
         assert draft.sampled and draft.q.min() > 0
         for b, row in enumerate(rows):
             if len(row) == len(token_rows[b]) + NEW_EARLY:
                 continue  # finished: what it drafts does not matter
+            ids = torch.tensor([row + draft.tokens[b, 1:K].tolist()])
             with torch.inference_mode():
-                logits = short(
-                    torch.tensor([row + draft.tokens[b, 1:K].tolist()]), use_cache=False
-                ).logits[0]
-            assert torch.allclose(draft.logits[b, :K], logits[len(row) - 1 :], atol=1e-4)
+                states = target.model(ids, use_cache=False, output_hidden_states=True).hidden_states
+                logits = target.head(norm(states[exit_layer][0, len(row) - 1 :]))
+            assert torch.allclose(draft.logits[b, :K], logits, atol=1e-4)
 
 
 @pytest.mark.parametrize("exit_layer", [LAYERS, LAYERS + 5])

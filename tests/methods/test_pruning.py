@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 
 import pytest
 import torch
@@ -40,27 +41,22 @@ def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> set[int]:
     """The kept nodes of one row, walking down depth by depth."""
     nodes = [i for i in range(draft.nodes) if draft.valid[row, i]]
     parent = {i: int(draft.parents[row, i]) for i in nodes}
-    depth, log_q = {0: 0}, {0: 0.0}
+    depth, reach = {0: 0}, {0: 1.0}
     for i in nodes[1:]:
-        depth[i], log_q[i] = (
-            depth[parent[i]] + 1,
-            log_q[parent[i]] + math.log(float(draft.q[row, i])),
-        )
+        depth[i] = depth[parent[i]] + 1
+        reach[i] = reach[parent[i]] * float(draft.q[row, i])
     factor = {
         "entropy": lambda d: math.exp(-p.decay * d * h),
         "accum_prob": lambda d: 1.0,
         "depth": lambda d: 1 + p.alpha * d,
         "depth_exp": lambda d: math.exp(p.alpha * d),
     }[p.score]
-    s = {i: math.exp(log_q[i]) * factor(depth[i]) for i in nodes}
+    s = {i: reach[i] * factor(depth[i]) for i in nodes}
 
     def threshold(peers: list[int], epsilon: float) -> float:
-        held, ordered = 0.0, sorted(peers, key=lambda i: -s[i])
-        for i in ordered:
-            held += s[i]
-            if held >= (1 - epsilon) * sum(s[j] for j in peers) * (1 - 1e-12):
-                return s[i]
-        raise AssertionError
+        scores = sorted((s[i] for i in peers), reverse=True)
+        enough = (1 - epsilon) * sum(scores) * (1 - 1e-12)
+        return next(x for x, held in zip(scores, accumulate(scores), strict=True) if held >= enough)
 
     deepest = max(depth.values())
     if p.score == "entropy":
@@ -138,12 +134,8 @@ def test_the_smaller_draft_is_the_same_tree_without_the_dropped(
             assert int(small.parents[row, place]) == (-1 if parent < 0 else new[old.index(parent)])
             for name in ("tokens", "depth", "q"):
                 assert getattr(small, name)[row, place] == getattr(draft, name)[row, node]
-            above = [
-                old[i]
-                for i in small.ancestors[row, place].nonzero().flatten().tolist()
-                if i < len(old)
-            ]
-            assert above == draft.ancestors[row, node].nonzero().flatten().tolist()
+            above = torch.tensor(old)[small.ancestors[row, place, : len(old)]]
+            assert torch.equal(above, draft.ancestors[row, node].nonzero()[:, 0])
     assert small.nodes == (max(len(r.nonzero()) for r in kept) if any(dropped) else draft.nodes)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.special import rel_entr
 
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
@@ -39,21 +40,8 @@ def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
     plain, noted = generate(method, requests, limits), generate_traced(method, requests, limits)
     for one, other in zip(plain, noted, strict=True):
         columns = other.trace.columns
-        assert (
-            one.output_ids,
-            one.committed,
-            one.accepted,
-            one.relaxed,
-            one.greedier,
-            one.flags,
-        ) == (
-            other.output_ids,
-            other.committed,
-            other.accepted,
-            other.relaxed,
-            other.greedier,
-            other.flags,
-        )
+        for name in ("output_ids", "committed", "accepted", "relaxed", "greedier", "flags"):
+            assert getattr(one, name) == getattr(other, name), name
         if not one.committed:
             continue
         kept = np.isin(columns["clause"], KEPT)
@@ -92,12 +80,8 @@ def test_a_trace_is_the_same_in_a_batch_that_shrinks() -> None:
     )
     assert len({len(one.output_ids) for one in whole}) > 3
     for one, other in zip(whole, shrunk, strict=True):
-        assert (one.output_ids, one.committed, one.nodes, one.flags) == (
-            other.output_ids,
-            other.committed,
-            other.nodes,
-            other.flags,
-        )
+        for name in ("output_ids", "committed", "nodes", "flags"):
+            assert getattr(one, name) == getattr(other, name), name
         assert one.trace.columns.keys() == other.trace.columns.keys()
         for name, column in one.trace.columns.items():
             np.testing.assert_allclose(
@@ -105,21 +89,18 @@ def test_a_trace_is_the_same_in_a_batch_that_shrinks() -> None:
             )
 
 
-def constants(embedding: torch.Tensor, fingerprint: str = "f") -> Constants:
-    return Constants(
-        target="t",
-        fingerprint=fingerprint,
-        inv_std=(1 / embedding.std(0)).tolist(),
-        buckets=[Bucket(c=0.02, alpha_kappa=0.1, tau=0.5, n=9)],
-    )
-
-
 def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> None:
     """Every tested draft token's numbers, in double precision, from one forward of each model over
     what was emitted."""
     target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=0)
     file, sampling = tmp_path / "arc.json", Sampling(0.7, top_k=20, top_p=0.9)
-    file.write_text(constants(target.embedding, target.fingerprint).model_dump_json())
+    constants = Constants(
+        target="t",
+        fingerprint=target.fingerprint,
+        inv_std=(1 / target.embedding.std(0)).tolist(),
+        buckets=[Bucket(c=0.02, alpha_kappa=0.1, tau=0.5, n=9)],
+    )
+    file.write_text(constants.model_dump_json())
     method = build_method(
         target, model, ModelDrafter(), Arc(constants=file, theta=-1000), sampling, 3
     )
@@ -151,23 +132,17 @@ def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> N
         "z1": z.amax(-1),
         "p": processed[index, token],
         "q": sampling.probs(z_draft.float()).double()[index, token],
-        "js": ((p * (p / m).log()).sum(-1) + (q * (q / m).log()).sum(-1)) / 2,
-        "js_released": ((m * (m / p).log()).sum(-1) + (m * (m / q).log()).sum(-1)) / 2,
-        "kl": (p * (p / q).log()).sum(-1),
+        "js": torch.tensor(rel_entr(p, m) + rel_entr(q, m)).sum(-1) / 2,
+        "js_released": torch.tensor(rel_entr(m, p) + rel_entr(m, q)).sum(-1) / 2,
+        "kl": torch.tensor(rel_entr(p, q)).sum(-1),
         "tv": (p - q).abs().sum(-1) / 2,
         "u_emb": 0.02 * (moved**2).sum(-1),
         "u_logit": 0.1 * margin**2,
-        **{
-            f"{name}{i + 1}": numbers.topk(TOP, -1).values[:, i]
-            for name, numbers in (("p", p), ("draft_q", q))
-            for i in range(TOP)
-        },
-        **{
-            f"{name}{i + 1}": numbers.topk(TOP, -1).indices[:, i]
-            for name, numbers in (("top", p), ("draft_top", q))
-            for i in range(TOP)
-        },
     }
+    for value, index_of, numbers in (("p", "top", p), ("draft_q", "draft_top", q)):
+        values, indices = numbers.topk(TOP, -1)
+        expected |= {f"{value}{i + 1}": values[:, i] for i in range(TOP)}
+        expected |= {f"{index_of}{i + 1}": indices[:, i] for i in range(TOP)}
     for name, numbers in expected.items():
         found = columns[name][on_path][drafted]
         np.testing.assert_allclose(
