@@ -175,22 +175,17 @@ def test_weights_are_held_once_and_the_modules_still_work() -> None:
     lean = model("llama, tied, biases")
     want, size = lean.model(torch.tensor([[1, 2, 3]])).logits, nbytes(lean.model)
     assert lean.lean is not None
-    held = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-        for tensor in (*lean.model.parameters(), *lean.model.buffers())
-    }
-    assert sum(held.values()) == size
+    tensors = (*lean.model.parameters(), *lean.model.buffers())
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    places = {storage.data_ptr(): storage.nbytes() for storage in storages}
+    assert sum(places.values()) == size
     for block in lean.lean.blocks:
-        assert {
-            part.weight.untyped_storage().data_ptr()
-            for part in (block.qkv, block.gate_up, block.down, block.out)
-        } <= held.keys()
+        for part in (block.qkv, block.gate_up, block.down, block.out):
+            assert part.weight.untyped_storage().data_ptr() in places
     close(lean.model(torch.tensor([[1, 2, 3]])).logits.detach(), want.detach())
     again = LanguageModel("again", lean.model, NoTokenizer(), "test").lean
-    assert (
-        again is not None
-        and again.blocks[0].qkv.weight.data_ptr() == lean.lean.blocks[0].qkv.weight.data_ptr()
-    )
+    first, second = (blocks.blocks[0].qkv.weight.data_ptr() for blocks in (again, lean.lean))
+    assert first == second
     loss = lean.model(torch.tensor([[1, 2, 3]]), labels=torch.tensor([[1, 2, 3]])).loss
     loss.backward()
     assert all(parameter.grad is not None for parameter in lean.model.parameters())

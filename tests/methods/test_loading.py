@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_cut, load_model
 from methods.engine.source import ModelError, ModelSource
 from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts, save_cut
@@ -135,22 +136,18 @@ def test_a_cut_is_the_targets_first_layers_and_its_own(kind: str, tmp_path: Path
 def test_a_cut_that_does_not_fit_is_one_line(tmp_path: Path) -> None:
     target = language_model("llama", layers=4)
     folder = save_cut(tmp_path / "cut", target, shared=2)
-    with pytest.raises(ModelError, match=r"cut out of a target with vocab_size 64, and .* has 65"):
-        load_cut(str(folder), language_model("llama", layers=4, vocab=65))
-    with pytest.raises(
-        ModelError, match="2 layers of its target and 1 of its own; llama-2-0 has 2"
-    ):
-        load_cut(str(folder), language_model("llama", layers=2))
-    tensors = load_file(folder / "model.safetensors")
-    save_file(
-        {name: t for name, t in tensors.items() if name != "norm.weight"},
-        folder / "model.safetensors",
-    )
-    with pytest.raises(ModelError, match=r"1 missing \(norm\.weight\)"):
-        load_cut(str(folder), target)
-    save_file(tensors | {"layers.1.extra": torch.zeros(1)}, folder / "model.safetensors")
-    with pytest.raises(ModelError, match=r"1 unexpected \(layers\.1\.extra\)"):
-        load_cut(str(folder), target)
+    file, tensors = folder / "model.safetensors", load_file(folder / "model.safetensors")
+
+    def refused(complaint: str, of: LanguageModel = target) -> None:
+        with pytest.raises(ModelError, match=complaint):
+            load_cut(str(folder), of)
+
+    wider = language_model("llama", layers=4, vocab=65)
+    refused(r"cut out of a target with vocab_size 64, and .* has 65", wider)
+    refused("2 layers of its target and 1 of its own; llama-2-0 has 2", language_model("llama"))
+    save_file({name: t for name, t in tensors.items() if name != "norm.weight"}, file)
+    refused(r"1 missing \(norm\.weight\)")
+    save_file(tensors | {"layers.1.extra": torch.zeros(1)}, file)
+    refused(r"1 unexpected \(layers\.1\.extra\)")
     (folder / "config.json").write_text(json.dumps({"architectures": ["CutOfTarget"]}))
-    with pytest.raises(ModelError, match="hidden_size None"):
-        load_cut(str(folder), target)
+    refused("hidden_size None")

@@ -326,12 +326,8 @@ def say(*texts: str) -> list[dict[str, str]]:
 
 
 def special_ids(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[int]:
-    known = {
-        number
-        for number, token in tokenizer.added_tokens_decoder.items()
-        if token.content != "<unk>"
-    }
-    return [number for number in ids if number in known]
+    special = tokenizer.added_tokens_decoder
+    return [token for token in ids if token in special and special[token].content != "<unk>"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -376,12 +372,9 @@ def padded(rows: int, seed: int) -> LanguageModel:
 def test_what_two_vocabularies_share(
     ours: int, theirs: int, largest: int, rows: int | None
 ) -> None:
+    tokenizer = SimpleNamespace(get_vocab=lambda: {"last": largest - 1})
     target, draft = (
-        SimpleNamespace(
-            vocab_size=VOCAB + pad,
-            tokenizer=SimpleNamespace(get_vocab=lambda: {"last": largest - 1}),
-        )
-        for pad in (ours, theirs)
+        SimpleNamespace(vocab_size=VOCAB + pad, tokenizer=tokenizer) for pad in (ours, theirs)
     )
     assert shared_rows(target, draft) == rows
 
@@ -396,12 +389,11 @@ def test_greedy_decoding_is_that_of_the_target_without_its_padding(ours: int, th
     alone = generate(autoregressive(target), requests, limits)
     assert [one.output_ids for one in found] == [one.output_ids for one in alone]
     for request, one in zip(requests, alone, strict=True):
-        row = list(request.input_ids)
+        ids = torch.tensor([[*request.input_ids, *one.output_ids]])
         with torch.no_grad():
-            for token in one.output_ids:
-                logits = target.model(torch.tensor([row]), use_cache=False).logits[0, -1, :VOCAB]
-                assert token == int(logits.argmax())
-                row.append(token)
+            logits = target.model(ids, use_cache=False).logits[0, :, :VOCAB]
+        best = logits.argmax(-1)[len(request.input_ids) - 1 : -1]
+        assert best.tolist() == one.output_ids
 
 
 def test_a_pair_of_two_sizes_is_accepted(pair_folder: Path, tmp_path: Path) -> None:

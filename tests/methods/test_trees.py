@@ -158,12 +158,10 @@ def slowly(shape: TreeShape, seed: int, vocab: int) -> dict[tuple[int, ...], flo
 
 
 def paths_of(tree, row: int) -> list[tuple[int, ...]]:
-    found = [()]
-    for token, parent in zip(
-        tree.tokens[row, 1:].tolist(), tree.parents[row, 1:].tolist(), strict=True
-    ):
-        found.append((*found[parent], token))
-    return found
+    paths, columns = [()], (tree.tokens[row, 1:].tolist(), tree.parents[row, 1:].tolist())
+    for token, parent in zip(*columns, strict=True):
+        paths.append((*paths[parent], token))
+    return paths
 
 
 shapes = st.builds(TreeShape, st.integers(2, 24), st.integers(0, 4), st.integers(1, 5))
@@ -209,19 +207,10 @@ def test_a_tree_says_what_its_paths_say_as_chains(name: str, drafts) -> None:
     the whole sequence, fed in one piece without cache, mask or tree: true features up to the root,
     the head's output from there on. EAGLE-3's heads: test_eagle3_config.py."""
     target = language_model("llama", layers=3)
-    method = build_method(
-        target,
-        random_head(name, target),
-        small(name),
-        registry.rule("lossless")(q_mode="draft"),
-        Sampling(1.0),
-        4,
-    )
-    generate(
-        method,
-        [Request(ids, f"chain/{i}") for i, ids in enumerate(prompts(3))],
-        Limits(9, frozenset()),
-    )
+    head, rule = random_head(name, target), registry.rule("lossless")(q_mode="draft")
+    method = build_method(target, head, small(name), rule, Sampling(1.0), 4)
+    requests = [Request(ids, f"chain/{i}") for i, ids in enumerate(prompts(3))]
+    generate(method, requests, Limits(9, frozenset()))
     assert len(drafts) > 3 and len({len(row) for row in drafts[-1][0]}) > 1
     for rows, draft in drafts[:4]:
         for row, ids in enumerate(rows):
@@ -263,13 +252,6 @@ def tree(sampling: Sampling, replacement: bool, sampled: bool = True) -> ShapedT
     return ShapedTree(regular((3,), 1), sampling, sampled, replacement)
 
 
-def test_regular_shapes() -> None:
-    shape = regular((3, 2), 3)
-    assert shape.nodes == 1 + 3 + 6 + 6 and shape.max_depth == 3 and max(shape.widths) == 3
-    assert shape.parents[4:10] == (1, 1, 2, 2, 3, 3) and regular((), 4).parents == (-1, 0, 1, 2, 3)
-    assert tree(WARM, True).sizes == (1, 3)
-
-
 @pytest.mark.parametrize("replacement", [True, False])
 def test_law_of_siblings(replacement: bool) -> None:
     """First and second sibling have the joint law of independent draws, or of draws without
@@ -278,25 +260,20 @@ def test_law_of_siblings(replacement: bool) -> None:
     u = torch.rand(draws, 3, generator=torch.Generator().manual_seed(0))
     drawn = tree(WARM, replacement).siblings(1, logits.expand(draws, 1, 4), u)
     q = logits.double().softmax(-1)
-    joint = torch.zeros(4, 4, dtype=torch.double)
-    joint.index_put_(
-        (drawn.tokens[:, 0], drawn.tokens[:, 1]), torch.ones(draws, dtype=torch.double), True
-    )
-    second = (
-        q.expand(4, 4) if replacement else (q.expand(4, 4) * (1 - torch.eye(4))) / (1 - q)[:, None]
-    )
-    assert (joint / draws - q[:, None] * second).abs().max() < 0.01
+    pairs = torch.bincount(drawn.tokens[:, 0] * 4 + drawn.tokens[:, 1], minlength=16) / draws
+    second = q.expand(4, 4)
+    if not replacement:
+        second = second * (1 - torch.eye(4)) / (1 - q)[:, None]
+    assert (pairs.view(4, 4) - q[:, None] * second).abs().max() < 0.01
     torch.testing.assert_close(drawn.q[0], q[drawn.tokens[0]].float())
     assert drawn.real.all()
 
 
 def test_siblings_end_with_the_distribution() -> None:
-    u = torch.tensor([[0.1, 0.999999, 0.5]])
-    drawn = tree(NARROW, False).siblings(1, torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u)
+    u, logits = torch.tensor([[0.1, 0.999999, 0.5]]), torch.tensor([[[0.0, 3.0, 2.0, -1.0]]])
+    drawn = tree(NARROW, False).siblings(1, logits, u)
     assert drawn.real.tolist() == [[True, True, False]] and drawn.tokens[0, :2].tolist() == [1, 2]
-    likeliest = tree(WARM, False, sampled=False).siblings(
-        1, torch.tensor([[[0.0, 3.0, 2.0, -1.0]]]), u
-    )
+    likeliest = tree(WARM, False, sampled=False).siblings(1, logits, u)
     assert likeliest.tokens.tolist() == [[1, 2, 0]]
 
 
@@ -323,9 +300,8 @@ def test_a_models_tree_carries_the_distributions_it_was_drawn_from() -> None:
                 ids = torch.tensor([rows[row][:-1] + path])
                 whole = model.forward(ids, model.new_cache(1, 40)).logits[0, -1]
                 torch.testing.assert_close(draft.logits[row, node], whole, atol=1e-4, rtol=1e-4)
-        own = WARM.probs(draft.logits)[:, list(regular((2, 2), 3).parents)].gather(
-            2, draft.tokens[..., None]
-        )[..., 0]
-        torch.testing.assert_close(draft.q[:, 1:], own[:, 1:])
+        q = WARM.probs(draft.logits)[:, list(regular((2, 2), 3).parents)]
+        q = q.gather(2, draft.tokens[..., None])[..., 0]
+        torch.testing.assert_close(draft.q[:, 1:], q[:, 1:])
         rows[0] += [5, 6, 7]
         rows[1] += [8]

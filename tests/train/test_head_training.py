@@ -81,6 +81,15 @@ def packer(target) -> Packer:
     return Packer(target.tokenizer, partial(stream, 0, MIX), length=192, eos_ids=target.eos_ids)
 
 
+def packed(*texts: list[int]) -> PackedBatch:
+    """One row of texts, each a document of its own."""
+    ids = [token for text in texts for token in text]
+    positions = [i for text in texts for i in range(len(text))]
+    documents = [number for number, text in enumerate(texts, start=1) for _ in text]
+    rows = (torch.tensor([row]) for row in (ids, positions, documents))
+    return PackedBatch(*rows, torch.ones(1, len(ids)))
+
+
 def trainer_of(kind: str, target: LanguageModel, packer: Packer | None = None, **changes):
     torch.manual_seed(7)
     made = TRAINERS[kind](recipe(kind, **changes), FrozenTarget(target))
@@ -121,10 +130,8 @@ def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer
     batch, behind and before other conversations, give the same distributions at every step."""
     trainer, head = exported(kind)
     layers = trainer.layers or (-1,)
-    filler, conversation = (
-        packer.batch(3, 1).input_ids[0, :23].tolist(),
-        packer.batch(5, 1).input_ids[0, :50].tolist(),
-    )
+    filler = packer.batch(3, 1).input_ids[0, :23].tolist()
+    conversation = packer.batch(5, 1).input_ids[0, :50].tolist()
     for cut in (9, 30, 47):
         prefix = conversation[: cut + 1]  # the last one is the root
         cache = target.new_cache(1, 128)
@@ -137,12 +144,7 @@ def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer
         chain = draft.tokens[0].tolist()
         assert chain[0] == prefix[-1] and len(chain) == 5
 
-        row = filler + prefix + chain[1:] + filler
-        documents = [1] * len(filler) + [2] * (len(prefix) + 4) + [3] * len(filler)
-        positions = [*range(len(filler)), *range(len(prefix) + 4), *range(len(filler))]
-        batch = PackedBatch(
-            *(torch.tensor([x]) for x in (row, positions, documents)), torch.ones(1, len(row))
-        )
+        batch = packed(filler, prefix + chain[1:], filler)
         slots = Slots(torch.tensor([[4, len(filler) + cut - 1]]), torch.ones(4, 1, 2))
         target_states = trainer.frozen_target.states(batch, layers)
         embed = trainer.head.embed_tokens or target.model.get_input_embeddings()
@@ -167,13 +169,20 @@ def test_an_eagle3_head_may_share_the_targets_lm_head(tmp_path, target, packer):
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
     head = load_eagle3(str(tmp_path), target)
     rows = target.model.get_output_embeddings().weight[head.to_target]
-    assert torch.equal(head.model.lm_head.weight, rows) and torch.equal(
-        trainer.head.lm_head.weight, rows
-    )
+    assert torch.equal(head.model.lm_head.weight, rows)
+    assert torch.equal(trainer.head.lm_head.weight, rows)
     sizes = from_shape(str(target.source), dtype="float32", device="meta")
     with torch.device("meta"):  # as a dry run does
         shape = load_eagle3(f"random:{tmp_path}", sizes, device="meta").model.lm_head.weight
     assert shape.is_meta and shape.shape == rows.shape
+
+
+def logits_of(target: LanguageModel, batch: PackedBatch) -> torch.Tensor:
+    return target.model(
+        input_ids=batch.input_ids,
+        position_ids=batch.positions,
+        attention_mask=batch.attention_mask(),
+    ).logits
 
 
 @torch.no_grad()
@@ -183,11 +192,7 @@ def test_losses_are_those_of_single_slots(target, packer):
     batch = packer.batch(2, 2)
     slots = choose(batch, 4, 12, torch.Generator().manual_seed(0))
     target_states = trainer.frozen_target.states(batch, trainer.layers)
-    logits = target.model(
-        input_ids=batch.input_ids,
-        position_ids=batch.positions,
-        attention_mask=batch.attention_mask(),
-    ).logits.double()
+    logits = logits_of(target, batch).double()
     ids = (torch.arange(120) + trainer.head.d2t).tolist()
     embed, features = target.model.get_input_embeddings(), trainer.head.fuse(target_states.features)
     states = list(unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a)))
@@ -199,18 +204,16 @@ def test_losses_are_those_of_single_slots(target, packer):
                 weights += weight
                 if not weight:
                     continue
-                assert (
-                    batch.document[r, t + 2 + k] == batch.document[r, t]
-                    and batch.weight[r, t + 2 + k] == 1
-                )
+                assert batch.document[r, t + 2 + k] == batch.document[r, t]
+                assert batch.weight[r, t + 2 + k] == 1
                 teacher = logits[r, t + 1 + k]
-                own = trainer.head.logits(states[k][r, m]).double()
+                guess = trainer.head.logits(states[k][r, m]).double()
                 best = int(teacher.argmax())
                 if best not in ids:
                     assert rank[r, m] == 120
                     continue
-                assert rank[r, m] == (own > own[ids.index(best)]).sum()
-                total -= float((teacher[ids].softmax(-1) * own.log_softmax(-1)).sum())
+                assert rank[r, m] == (guess > guess[ids.index(best)]).sum()
+                total += float(torch.nn.functional.cross_entropy(guess, teacher[ids].softmax(-1)))
         assert weights > 0 and loss.item() == pytest.approx(total / weights, rel=1e-4)
 
 
@@ -221,14 +224,10 @@ def test_medusa_heads_guess_as_they_draft(target, packer):
     trainer = trainer_of("medusa", target)
     batch = packer.batch(2, 2)
     slots = choose(batch, 3, 12, torch.Generator().manual_seed(0))
-    out = target.model(
-        input_ids=batch.input_ids,
-        position_ids=batch.positions,
-        attention_mask=batch.attention_mask(),
-    )
+    logits = logits_of(target, batch)
     target_states = trainer.frozen_target.states(batch)
     assert torch.allclose(
-        trainer.head(target_states.hidden), out.logits.expand(3, -1, -1, -1), atol=1e-4
+        trainer.head(target_states.hidden), logits.expand(3, -1, -1, -1), atol=1e-4
     )
     hard = trainer_of("medusa", target, labels="tokens")
     for model in (trainer, hard):
@@ -241,19 +240,11 @@ def test_medusa_heads_guess_as_they_draft(target, packer):
                 for m, t in enumerate(row):
                     if not slots.weight[k, r, m]:
                         continue
-                    own, teacher = (
-                        model.head(target_states.hidden[r, t])[k].double(),
-                        out.logits[r, t + 1 + k].double(),
-                    )
-                    assert rank[r, m] == (own > own[teacher.argmax()]).sum()
-                    p = (
-                        teacher.softmax(-1)
-                        if model is trainer
-                        else torch.nn.functional.one_hot(
-                            batch.input_ids[r, t + 2 + k], target.vocab_size
-                        )
-                    )
-                    total -= float((p * own.log_softmax(-1)).sum())
+                    guess = model.head(target_states.hidden[r, t])[k].double()
+                    teacher = logits[r, t + 1 + k].double()
+                    assert rank[r, m] == (guess > guess[teacher.argmax()]).sum()
+                    p = teacher.softmax(-1) if model is trainer else batch.input_ids[r, t + 2 + k]
+                    total += float(torch.nn.functional.cross_entropy(guess, p))
                     weights += 1
             assert loss.item() == pytest.approx(total / weights, rel=1e-4)
 
@@ -263,14 +254,7 @@ def test_the_target_sees_each_packed_conversation_alone(kind):
     """Also where layers look back through a window, here shorter than the conversations."""
     target = language_model(kind, layers=4)
     texts = prompts(3, seed=1, low=12, high=20)
-    ids, positions = (
-        [token for text in texts for token in text],
-        [i for text in texts for i in range(len(text))],
-    )
-    documents = [number for number, text in enumerate(texts, start=1) for _ in text]
-    batch = PackedBatch(
-        *(torch.tensor([x]) for x in (ids, positions, documents)), torch.ones(1, len(ids))
-    )
+    batch = packed(*texts)
     target_states = FrozenTarget(target).states(batch, (2, 1))
     for number, text in enumerate(texts, start=1):
         at = batch.document[0] == number
@@ -322,16 +306,13 @@ def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_pa
     ), "Muon and AdamW"
     batch = packer.batch(99, 2)
     slots = choose(batch, trained.recipe.steps, 192, torch.Generator().manual_seed(0))
+
+    def loss(trainer, seed: int) -> torch.Tensor:
+        states, draw = trainer.frozen_target.states(batch, trainer.layers), torch.Generator()
+        return trainer.objective(batch, states, slots, draw.manual_seed(seed))[0]
+
     with torch.no_grad():
-        before, after, again = (
-            t.objective(
-                batch,
-                t.frozen_target.states(batch, t.layers),
-                slots,
-                torch.Generator().manual_seed(seed),
-            )[0]
-            for t, seed in ((fresh, 0), (trained, 0), (trained, 1))
-        )
+        before, after, again = loss(fresh, 0), loss(trained, 0), loss(trained, 1)
     assert after < 0.97 * before and after == again  # EAGLE's noise is of training alone
     ranks = measure(trained, packer, device="cpu", seed=0, batches=1)
     assert len(ranks) == trained.recipe.steps and all(0 < sum(shares) <= 1.0001 for shares in ranks)
