@@ -24,11 +24,8 @@ from tests.helpers.tiny_models import language_model, prompts
 def separable(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list[str]]:
     rng = np.random.default_rng(seed)
     x = rng.normal(3.0, 2.0, (n, 6))
-    return (
-        x,
-        (x[:, 0] - x[:, 1] + rng.normal(0, 0.7, n) > 0).astype(int),
-        [f"p{i // 8}" for i in range(n)],
-    )
+    y = (x[:, 0] - x[:, 1] + rng.normal(0, 0.7, n) > 0).astype(int)
+    return x, y, [f"p{i // 8}" for i in range(n)]
 
 
 def test_the_classifier_separates_prompts_it_has_not_seen() -> None:

@@ -59,6 +59,17 @@ def packer(tokenizer):
     )
 
 
+def tiny(tokenizer, layers: int):
+    return new_model(
+        tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=layers, seed=0
+    )
+
+
+def loss_on(model, batch: PackedBatch) -> float:
+    with torch.no_grad():
+        return float(loss_of(model, batch, [], 0.0))
+
+
 def test_the_tokenizer_round_trips_and_splits_digits(tokenizer):
     text = "Mia has 127 + 9 = 136 cards.\n#### 136"
     ids = tokenizer.encode(text)
@@ -98,9 +109,7 @@ def test_a_stage_may_train_on_exercises_alone(tokenizer, packer):
 
 def test_conversations_do_not_see_each_other(tokenizer, packer):
     """A packed conversation has the same logits as it has alone."""
-    model = new_model(
-        tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=2, seed=0
-    ).eval()
+    model = tiny(tokenizer, 2).eval()
     batch = packer.batch(0, ROWS)
     with torch.no_grad():
         packed = model.model(
@@ -115,7 +124,7 @@ def test_conversations_do_not_see_each_other(tokenizer, packer):
 
 
 def test_growth_keeps_the_function(tokenizer, packer):
-    small = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=2, seed=0)
+    small = tiny(tokenizer, 2)
     with torch.no_grad():
         for parameter in small.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -161,7 +170,7 @@ def test_training_learns_and_exports(tokenizer, packer, tmp_path):
 
     growth = [Stage(layers=1, tokens=576 * 40, batch_tokens=576)]
     recipe = RECIPE.model_copy(update={"growth": growth, "exit_layers": []})
-    fresh = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=1, seed=0)
+    fresh = tiny(tokenizer, 1)
     trained = train(
         recipe,
         tokenizer,
@@ -171,9 +180,8 @@ def test_training_learns_and_exports(tokenizer, packer, tmp_path):
         seed=0,
         name="test",
     )
-    batch: PackedBatch = packer.batch(99, ROWS)
-    with torch.no_grad():
-        assert loss_of(trained, batch, [], 0.0) < loss_of(fresh, batch, [], 0.0) - 0.3
+    batch = packer.batch(99, ROWS)
+    assert loss_on(trained, batch) < loss_on(fresh, batch) - 0.3
     export(trained, tokenizer, tmp_path / "out")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert loaded.dtype == torch.bfloat16 and loaded.config.eos_token_id == tokenizer.eos_token_id
@@ -198,23 +206,15 @@ def test_training_starts_from_existing_weights(tokenizer, packer, tmp_path):
     )
     better = train(onwards, tokenizer, partial(stream, 1, MIX), tmp_path / "more", **settings)
     assert next(better.parameters()).dtype == torch.float32
-    with torch.no_grad():
-        assert (
-            loss_of(better, packer.batch(99, ROWS), [], 0.0)
-            < loss_of(first, packer.batch(99, ROWS), [], 0.0) - 0.1
-        )
+    batch = packer.batch(99, ROWS)
+    assert loss_on(better, batch) < loss_on(first, batch) - 0.1
     for wrong, message in (
         ({"hidden": 64}, "hidden 32, not 64"),
         ({"start": "nowhere"}, "no such checkpoint"),
     ):
+        odd = still.model_copy(update=wrong)
         with pytest.raises(ValueError, match=message):
-            train(
-                still.model_copy(update=wrong),
-                tokenizer,
-                partial(stream, 1, MIX),
-                tmp_path / "wrong",
-                **settings,
-            )
+            train(odd, tokenizer, partial(stream, 1, MIX), tmp_path / "wrong", **settings)
 
 
 def test_a_stage_has_its_own_batch_size():
