@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,8 @@ from tests.helpers.judging import Server
 
 @dataclass(frozen=True)
 class Result:
-    """What a command did: exit status, what it printed, what lies in its store."""
+    """What a command printed, and what lies in its store."""
 
-    status: int
     out: str
     err: str
     store: Store
@@ -46,6 +46,7 @@ class Result:
 
 
 Command = Callable[..., Result]
+WORD = re.compile(r"(?:[^\s']|'[^']*')+")
 
 
 @pytest.fixture(scope="session")
@@ -97,28 +98,31 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Command:
     """`python -m bench` in this process, on the small pair: three prompts of twelve tokens, timed
-    in a report or sweep alone, unless said otherwise."""
+    in a report or sweep alone, unless said otherwise. Words of a line are parted by
+    spaces; `status`: the exit status that it must have."""
     monkeypatch.setattr(sys, "argv", ["bench"])
 
-    def run(*overrides: str, flags: Sequence[str] = (), store: Path = tmp_path / "store") -> Result:
-        given = {line.lstrip("+").split("=")[0] for line in overrides}
+    def run(*lines: str, status: int = 0, store: Path = tmp_path / "store") -> Result:
+        words = [word for line in lines for word in WORD.findall(line)]
+        keys = {word.lstrip("+").partition("=")[0] for word in words}
         defaults = {
             "n": 3,
             "decoding.max_new_tokens": 12,
             "store.dir": store,
             "output.dir": tmp_path / "out",
         }
-        if not given & {"report", "sweep"}:
+        if not keys & {"report", "sweep"}:
             defaults["timed"] = 0
         common = [
-            *([] if "pair" in given else pair),
+            *([] if "pair" in keys else pair),
             *(f"{key}={value}" for key, value in defaults.items()),
         ]
-        common = [line for line in common if line.split("=")[0] not in given]
+        common = [word for word in common if word.partition("=")[0] not in keys]
         capsys.readouterr()
-        status = main([*flags, *common, *overrides])
+        ended = main([*common, *words])
         printed = capsys.readouterr()
-        return Result(status, printed.out, printed.err, Store(store))
+        assert ended == status, printed.err
+        return Result(printed.out, printed.err, Store(store))
 
     return run
 

@@ -32,25 +32,25 @@ from tests.helpers.old_archives import renamed
 
 @pytest.fixture
 def cell_of(hydra: Composer, pair_folder: Path):
-    pair = [
-        "pair=local",
-        f"pair.target={pair_folder / 'target'}",
-        f"pair.draft={pair_folder / 'draft'}",
-    ]
-    return lambda *overrides: hydra.point([*pair, "method=mars", "n=3", *overrides]).cell
+    pair = f"pair=local pair.target={pair_folder / 'target'} pair.draft={pair_folder / 'draft'}"
+    common = f"{pair} method=mars n=3"
+    return lambda *lines: hydra.point(" ".join([common, *lines]).split()).cell
 
 
-def test_name_is_readable_and_repeats(cell_of) -> None:
-    assert cell_of().name == cell_of().name
-    assert (
-        cell_of().name.startswith("local-mars-mini_gsm-")
-        and len(cell_of().name.rsplit("-", 1)[1]) == 10
-    )
-    assert cell_of("method=pld").name.startswith("local-prompt_lookup-lossless-mini_gsm-")
-    assert cell_of("method=ar").name.startswith("local-ar-mini_gsm-")
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("", "local-mars-mini_gsm"),
+        ("method=pld", "local-prompt_lookup-lossless-mini_gsm"),
+        ("method=ar", "local-ar-mini_gsm"),
+    ],
+)
+def test_name_is_readable_and_repeats(cell_of, words: str, name: str) -> None:
+    readable, digest = cell_of(words).name.rsplit("-", 1)
+    assert readable == name and len(digest) == 10 and cell_of(words).name.endswith(digest)
 
 
-IGNORED = (
+IGNORED = [
     "store.dir=elsewhere",
     "output.dir=elsewhere",
     "summary=json",
@@ -64,8 +64,8 @@ IGNORED = (
     "engine.threads=1",
     "engine.decoder=lean",
     "engine.graphs=auto",
-)
-COUNTED = (
+]
+COUNTED = [
     "rule.theta=0.91",
     "rule.variant=sampling",
     "rule=lossless",
@@ -83,7 +83,7 @@ COUNTED = (
     "decoding.max_new_tokens=9",
     "engine.dtype=bfloat16",
     "engine.decoder=transformers",
-)
+]
 
 
 def test_the_name_depends_on_what_decides_tokens_alone(cell_of) -> None:
@@ -92,60 +92,53 @@ def test_the_name_depends_on_what_decides_tokens_alone(cell_of) -> None:
 
 
 def test_limit_counts_wherever_it_is_set(cell_of) -> None:
-    limit = cell_of().decoding.max_new_tokens
-    assert limit == cell_of().task.options.max_new_tokens
-    assert cell_of(f"decoding.max_new_tokens={limit}").name == cell_of().name
-    assert (
-        cell_of("decoding.max_new_tokens=9").name
-        == cell_of("task.max_new_tokens=9").name
-        != cell_of().name
-    )
-
-
-def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of) -> None:
-    baseline = cell_of("method=ar")
-    assert cell_of("method=ar", "draft.length=9").name == baseline.name
-    assert cell_of("drafter=none", "rule=greedy").name == baseline.name
-    assert cell_of("method=ar", "pair.draft=null").name == baseline.name
-
-
-def test_one_rotation_shares_all_but_the_method(cell_of) -> None:
-    key = cell_of().group_key
-    assert {
-        cell_of(o).group_key
-        for o in ("method=ar", "method=pld", "draft.length=9", "rule.theta=0.5")
-    } == {key}
-    assert key not in {cell_of(o).group_key for o in ("seed=1", "task=mini_chat", "batch=2")}
-    assert cell_of("n=4").group_key == cell_of("timed=0").group_key == key
-    assert cell_of("n=4", "timed=0").name == cell_of().name, "numbers of prompts extend a cell"
+    plain = cell_of()
+    limit = plain.decoding.max_new_tokens
+    assert limit == plain.task.options.max_new_tokens
+    assert cell_of(f"decoding.max_new_tokens={limit}").name == plain.name
+    given, of_task = (cell_of(f"{key}.max_new_tokens=9").name for key in ("decoding", "task"))
+    assert given == of_task != plain.name
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        "model.safetensors",
-        "tokenizer.json",
-        "chat_template.jinja",
-        "generation_config.json",
-        "config.json",
-    ],
+    "words",
+    ["method=ar draft.length=9", "drafter=none rule=greedy", "method=ar pair.draft=null"],
 )
+def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of, words: str) -> None:
+    assert cell_of(words).name == cell_of("method=ar").name
+
+
+def test_one_rotation_shares_all_but_the_method(cell_of) -> None:
+    def keys(*overrides: str) -> set[str]:
+        return {cell_of(override).group_key for override in overrides}
+
+    shared = "method=ar", "method=pld", "draft.length=9", "rule.theta=0.5", "n=4", "timed=0"
+    assert keys(*shared) == keys("")
+    assert not keys("") & keys("seed=1", "task=mini_chat", "batch=2")
+    assert cell_of("n=4 timed=0").name == cell_of().name, "numbers of prompts extend a cell"
+
+
+CHECKPOINT = (
+    "model.safetensors tokenizer.json chat_template.jinja generation_config.json config.json"
+)
+
+
+@pytest.mark.parametrize("changed", CHECKPOINT.split())
 def test_any_byte_of_a_checkpoint_counts(
     cell_of, pair_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     target = tmp_path / "target"
     shutil.copytree(pair_folder / "target", target)
-    name = cell_of("method=ar").name
-    assert cell_of("method=ar", f"pair.target={target}").name == name, "its place does not count"
+    name, words = cell_of("method=ar").name, f"method=ar pair.target={target}"
+    assert cell_of(words).name == name, "its place does not count"
     file = target / changed
     content, status = bytearray(file.read_bytes()), file.stat()
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    os.utime(
-        file, ns=(status.st_atime_ns, status.st_mtime_ns)
-    )  # as a copy that preserves times leaves it
-    assert cell_of("method=ar", f"pair.target={target}").name != name
+    # as a copy that preserves times leaves it
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert cell_of(words).name != name
 
 
 def test_of_a_hub_snapshot_the_names_of_the_blobs_count(
@@ -170,37 +163,32 @@ def test_of_a_hub_snapshot_the_names_of_the_blobs_count(
 
 
 @pytest.mark.parametrize(
-    ("overrides", "option"),
+    ("words", "option"),
     [
-        (["task=prompts"], "task.path={}.jsonl"),
-        (["method=ar"], "pair.chat_template={}.jinja"),
-        (["task=mt_bench"], "task.references={}.jsonl"),
-        (["task=gsm8k"], "task.shots.source={}.jsonl"),
-        (["method=eagle", "drafter.tree=eagle_25"], "drafter.tree={}.yaml"),
-        (["method=medusa"], "drafter.tree={}.yaml"),
-        (["rule=arc"], "rule.constants={}.json"),
-        (["rule=autojudge"], "rule.classifier={}.json"),
-        (["rule=either", "rule.second.name=autojudge"], "+rule.second.classifier={}.json"),
+        ("task=prompts", "task.path={}.jsonl"),
+        ("method=ar", "pair.chat_template={}.jinja"),
+        ("task=mt_bench", "task.references={}.jsonl"),
+        ("task=gsm8k", "task.shots.source={}.jsonl"),
+        ("method=eagle drafter.tree=eagle_25", "drafter.tree={}.yaml"),
+        ("method=medusa", "drafter.tree={}.yaml"),
+        ("rule=arc", "rule.constants={}.json"),
+        ("rule=autojudge", "rule.classifier={}.json"),
+        ("rule=either rule.second.name=autojudge", "+rule.second.classifier={}.json"),
     ],
 )
 def test_every_file_counts_by_its_content(
-    cell_of, pair_folder: Path, tmp_path: Path, overrides: list[str], option: str
+    cell_of, pair_folder: Path, tmp_path: Path, words: str, option: str
 ) -> None:
-    rows = "".join(
-        f'{{"id": "{i}", "prompt": "Hello", "question": "q", "answer": "1 #### 2"}}\n'
-        for i in range(4)
-    )
+    row = '{{"id": "{}", "prompt": "Hello", "question": "q", "answer": "1 #### 2"}}\n'
+    rows = "".join(map(row.format, range(4)))
     text = "source: mine\npaths: |\n  0 1\n" if option.endswith("yaml") else rows
+    other = text.replace("1\n", "1 2\n").replace("Hello", "Bye")
     suffix = option.rpartition("}")[2]
-    for name, content in (
-        ("a", text),
-        ("b", text),
-        ("c", text.replace("1\n", "1 2\n").replace("Hello", "Bye")),
-    ):
+    for name, content in (("a", text), ("b", text), ("c", other)):
         (tmp_path / f"{name}{suffix}").write_text(content)
-    heads = [f"pair.{head}=random:{pair_folder / head}" for head in ("eagle", "medusa")]
+    heads = " ".join(f"pair.{head}=random:{pair_folder / head}" for head in ("eagle", "medusa"))
     same, moved, changed = (
-        cell_of(*heads, *overrides, option.format(tmp_path / name)).name for name in "abc"
+        cell_of(heads, words, option.format(tmp_path / name)).name for name in "abc"
     )
     assert same == moved != changed
 
@@ -282,16 +270,15 @@ def test_an_added_option_counts_where_it_is_set(
 def test_changed_settings_are_refused_in_one_line(
     command, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cell = command("method=mars", "timed=0", "decoding.temperature=1").cell
+    words = "method=mars decoding.temperature=1"
+    cell = command(words).cell
     file, samples = cell.path / "cell.yaml", (cell.path / "samples.jsonl").read_bytes()
     text = file.read_text()
     assert "temperature: 1.0" in text
     file.write_text(text.replace("temperature: 1.0", "temperature: 2.0"))
-    resumed = command("method=mars", "timed=0", "decoding.temperature=1", "n=4")
+    resumed = command(words, "n=4", status=2)
     into = cell.path.parents[1] / "into"
-    assert (
-        resumed.status == 2 and merge.main([f"store.dir={into}", f"from={resumed.store.root}"]) == 1
-    )
+    assert merge.main([f"store.dir={into}", f"from={resumed.store.root}"]) == 1
     for said in (resumed.err, capsys.readouterr().err):
         assert sum(str(file) in line for line in said.splitlines()) == 1 and "Traceback" not in said
     assert (cell.path / "samples.jsonl").read_bytes() == samples, "nothing was added to it"
@@ -299,55 +286,35 @@ def test_changed_settings_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("program", "kept"),
-    [
-        ("bench/__main__.py", ["python", "-m", "bench"]),
-        ("bench/merge.py", ["python", "-m", "bench.merge"]),
-    ],
+    ("program", "module"), [("bench/__main__.py", "bench"), ("bench/merge.py", "bench.merge")]
 )
 def test_the_record_of_an_environment_holds_nothing_private(
-    program: str, kept: list[str], monkeypatch: pytest.MonkeyPatch
+    program: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME_ADDRESS", "private")
     monkeypatch.setenv("XDG_CACHE_HOME", "/home/ada/cache")
     monkeypatch.setenv("HF_HOME", "/home/ada/cache/huggingface")
-    words = [
-        str(PROJECT / program),
-        f"store.dir={PROJECT}/outputs/store",
-        "pair.target=/home/ada/cache/leeway/x",
-        "data=/data",
-    ]
-    found = environment(words, "cpu", {}, {"target": "abc"}, {"target": "one.gguf"})
-    assert (found["accelerator"], found["models"], found["dequantised"]) == (
-        None,
-        {"target": "abc"},
-        {"target": "one.gguf"},
-    )
-    assert (
-        found["code"].startswith("sha256:")
-        and found["code"] == environment([], "cpu", {}, {}, {})["code"]
-    )
-    assert found["argv"] == [
-        *kept,
-        "store.dir=outputs/store",
-        "pair.target=~/.cache/leeway/x",
-        "data=/data",
-    ]
-    assert found["variables"]["HF_HOME"] == "~/.cache/huggingface"
-    assert str(PROJECT) not in json.dumps(found) and "/home/ada" not in json.dumps(found)
-    assert "private" not in json.dumps(found)
+    words = f"store.dir={PROJECT}/outputs/store pair.target=/home/ada/cache/leeway/x data=/data"
+    argv = [str(PROJECT / program), *words.split()]
+    record = environment(argv, "cpu", {}, {"target": "abc"}, {"target": "one.gguf"})
+    assert record["accelerator"] is None
+    assert record["models"] == {"target": "abc"} and record["dequantised"] == {"target": "one.gguf"}
+    assert record["code"].startswith("sha256:")
+    assert record["code"] == environment([], "cpu", {}, {}, {})["code"]
+    kept = "store.dir=outputs/store pair.target=~/.cache/leeway/x data=/data"
+    assert record["argv"] == ["python", "-m", module, *kept.split()]
+    assert record["variables"]["HF_HOME"] == "~/.cache/huggingface"
+    assert not any(word in json.dumps(record) for word in (str(PROJECT), "/home/ada", "private"))
     assert command_line(["/usr/bin/leeway", "n=3"]) == ["/usr/bin/leeway", "n=3"]
 
 
 def test_a_recorded_cell_holds_paths_of_the_checkout(hydra: Composer) -> None:
     cell = hydra.point(["pair=tiny", "method=mars"]).cell
     record = cell.record()
-    assert record["pair"]["target"] == "models/tiny/target" and str(PROJECT) not in json.dumps(
-        record
-    )
-    assert Cell.parsed({**record, "n": None, "timed": 0}).name == cell.name, (
-        "it is read back as the same cell"
-    )
+    assert record["pair"]["target"] == "models/tiny/target"
+    assert str(PROJECT) not in json.dumps(record)
+    again = Cell.parsed({**record, "n": None, "timed": 0})
+    assert again.name == cell.name, "it is read back as the same cell"
     assert portable({"a": [1, f"{PROJECT}/x"]}) == {"a": [1, "x"]}
 
 
@@ -357,21 +324,16 @@ def penalised(pair_folder: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "target"
     shutil.copytree(pair_folder / "target", folder)
     file = folder / "generation_config.json"
-    given = json.loads(file.read_text()) if file.is_file() else {}
-    neutral = {
-        "no_repeat_ngram_size": 0,
-        "min_new_tokens": None,
-        "bad_words_ids": [],
-        "temperature": 0.6,
-        "top_k": 9,
-    }
-    file.write_text(json.dumps(given | neutral | {"repetition_penalty": 1.5}))
+    neutral = {"no_repeat_ngram_size": 0, "min_new_tokens": None, "bad_words_ids": []}
+    applied = {"temperature": 0.6, "top_k": 9}
+    given = json.loads(file.read_text()) | neutral | applied
+    file.write_text(json.dumps(given | {"repetition_penalty": 1.5}))
     return folder
 
 
 def test_a_penalty_is_refused_before_anything_runs(cell_of, penalised: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        cell_of("method=ar", f"pair.target={penalised}")
+        cell_of(f"method=ar pair.target={penalised}")
     assert str(error.value) == (
         f"{penalised}: its generation_config.json asks for repetition_penalty=1.5, which no "
         "method here applies; pair.ignore_generation_config=true decodes without"
@@ -379,12 +341,10 @@ def test_a_penalty_is_refused_before_anything_runs(cell_of, penalised: Path) -> 
 
 
 def test_it_can_be_ignored_and_changes_no_name(cell_of, penalised: Path) -> None:
-    ignoring = cell_of(
-        "method=ar", f"pair.target={penalised}", "pair.ignore_generation_config=true"
-    )
+    ignoring = cell_of(f"method=ar pair.target={penalised} pair.ignore_generation_config=true")
     assert ignoring.record()["pair"]["ignore_generation_config"] is True
     plain = cell_of("method=ar")
-    assert plain.name == cell_of("method=ar", "pair.ignore_generation_config=true").name
+    assert plain.name == cell_of("method=ar pair.ignore_generation_config=true").name
     assert "ignore_generation_config" not in plain.record()["pair"]
     assert load_language_model(ignoring.pair, ignoring.engine, "target").vocab_size
 

@@ -56,7 +56,7 @@ def test_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 def test_the_timed_pass_counts_each_prompt_once(command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
-    said = command("method=sps", "n=3", "timed=2").err
+    said = command("method=sps n=3 timed=2").err
     assert re.findall(r"timed pass.*?: (\d+) of (\d+) prompts", said) == [("1", "2"), ("2", "2")]
 
 
@@ -91,8 +91,7 @@ def test_others_wait_while_one_is_timed(waits: list[int], caplog: pytest.LogCapt
 
 def test_a_wrong_variable_is_one_line(command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEEWAY_LOCK", "/nowhere/lock")
-    result = command("method=ar", "timed=1")
-    assert result.status == 2
+    result = command("method=ar timed=1", status=2)
     assert (
         result.err
         == "error: LEEWAY_LOCK=/nowhere/lock: no such folder; give a file in a folder that exists\n"

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from bench.config.compose import Composer, composer
 from bench.config.errors import ConfigError
 from bench.config.paths import CONF, PROJECT
+from tests.bench.conftest import WORD
 
 
 @pytest.fixture(scope="module")
@@ -60,84 +61,52 @@ def by_hydra(overrides: list[str], folder: Path | None = None) -> dict[str, Any]
     further = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         made = compose("config", [*overrides, *further])
-    plain = OmegaConf.to_container(made, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return OmegaConf.to_container(made, resolve=True, throw_on_missing=True)
 
 
-def same(found: Any, expected: Any) -> bool:
-    """Equal, and of the same types throughout."""
-    if isinstance(expected, dict):
-        return (
-            isinstance(found, dict)
-            and list(found) == list(expected)
-            and all(same(found[key], expected[key]) for key in expected)
-        )
-    if isinstance(expected, list):
-        return (
-            isinstance(found, list)
-            and len(found) == len(expected)
-            and all(map(same, found, expected))
-        )
-    return type(found) is type(expected) and found == expected
+def typed(value: Any) -> Any:
+    """A configuration whose values have their types beside them, and whose keys have an order."""
+    if isinstance(value, dict):
+        return [(key, typed(below)) for key, below in value.items()]
+    if isinstance(value, list):
+        return list(map(typed, value))
+    return type(value), value
+
+
+def assert_same(config: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert config.keys() == expected.keys()
+    assert typed({key: config[key] for key in expected}) == typed(expected)
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    "words",
     [
-        [
-            "method=arc",
-            "decoding.temperature=1e-3",
-            "draft={length:9}",
-            "n=null",
-            "pair.name='a b'",
-            "data='3'",
-            "seed=1_0",
-        ],
-        ["pair=local", "pair.target=a/b", "method=autojudge_dropmatch", "output.dir=elsewhere"],
-        [
-            "task=gsm8k",
-            "task.split=train",
-            "task.stop=[a,b]",
-            "task.scorer={filter:x}",
-            "n=${draft.length}",
-        ],
-        [
-            "method=eagle3",
-            "rule=fsd",
-            "pair.nodes=7",
-            "drafter.total=${pair.beams}",
-            "store.dir='${data}-${task.name}'",
-        ],
-        ["rule=arc_released", "pair=local", "pair.target=x", "n=3"],
-        [
-            "task=cnn_dm",
-            "pair=smollm2",
-            "cost=epyc_tiny",
-            "launch=slurm",
-            "tracker=wandb",
-            "engine=vllm",
-        ],
-        ["+sweep=mars_theta", "task=mini_chat", "pair.thinking=True"],
-        ["+pair.extra={a: [1, b]}", "++n=3", "rule=either"],
+        "method=arc decoding.temperature=1e-3 draft={length:9} n=null data='3' seed=1_0",
+        "pair=local pair.target=a/b method=autojudge_dropmatch output.dir=elsewhere pair.name='a b'",
+        "task=gsm8k task.split=train task.stop=[a,b] task.scorer={filter:x} n=${draft.length}",
+        "method=eagle3 rule=fsd pair.nodes=7 drafter.total=${pair.beams} "
+        "store.dir='${data}-${task.name}'",
+        "rule=arc_released pair=local pair.target=x n=3",
+        "task=cnn_dm pair=smollm2 cost=epyc_tiny launch=slurm tracker=wandb engine=vllm",
+        "+sweep=mars_theta task=mini_chat pair.thinking=True",
+        "+pair.extra={a:[1,b]} ++n=3 rule=either",
     ],
-    ids=lambda given: given[0],
 )
-def test_a_point_is_what_hydra_makes_of_it(hydra: Composer, overrides: list[str]) -> None:
+def test_a_point_is_what_hydra_makes_of_it(hydra: Composer, words: str) -> None:
+    overrides = WORD.findall(words)
     expected = by_hydra(overrides)
     for _ in range(2):
-        found = hydra.point(overrides).config
-        assert same({key: found[key] for key in expected}, expected)
-        assert found.keys() == expected.keys()
-        found["pair"]["name"] = found["seed"] = "changed by its user"
+        config = hydra.point(overrides).config
+        assert_same(config, expected)
+        config["pair"]["name"] = config["seed"] = "changed by its user"
 
 
 @pytest.mark.parametrize("overrides", [["method=mine", "pair=mine"], ["pair=first"]])
 def test_a_users_folder_is_composed_as_conf_is(user: Path, overrides: list[str]) -> None:
     with composer(["--config-dir", str(user)]) as mine:
-        found = mine.point(overrides).config
+        config = mine.point(overrides).config
     expected = by_hydra(overrides, user)
-    assert same({key: found[key] for key in expected}, expected)
+    assert_same({key: config[key] for key in expected}, expected)
 
 
 @pytest.mark.parametrize(
@@ -165,55 +134,37 @@ def test_what_is_not_composed_is_one_line(user: Path, option: str, words: str) -
 @pytest.mark.parametrize(
     ("words", "points"),
     [
-        (["-m", "n=range(1,4)"], [{"n": 1}, {"n": 2}, {"n": 3}]),
+        ("-m n=range(1,4)", "n=1 | n=2 | n=3"),
+        ("-m n=choice(2,1) seed=0,1", "n=2 seed=0 | n=2 seed=1 | n=1 seed=0 | n=1 seed=1"),
+        ("-m n=sort(3,1,2)", "n=1 | n=2 | n=3"),
         (
-            ["-m", "n=choice(2,1)", "seed=0,1"],
-            [{"n": 2, "seed": 0}, {"n": 2, "seed": 1}, {"n": 1, "seed": 0}, {"n": 1, "seed": 1}],
+            "-m rule.q_mode=exact draft.length=3 pair.nodes=range(0.8,1,0.05)",
+            "pair.nodes=0.8 | pair.nodes=0.85 | pair.nodes=0.9 | pair.nodes=0.95",
         ),
-        (["-m", "n=sort(3,1,2)"], [{"n": 1}, {"n": 2}, {"n": 3}]),
+        ("-m task=glob(mini_c*,exclude=*_code)", "task=mini_chat | task=mini_choice"),
         (
-            ["-m", "rule.q_mode=exact", "draft.length=3", "pair.nodes=range(0.8,1,0.05)"],
-            [{"pair.nodes": value} for value in (0.8, 0.85, 0.9, 0.95)],
-        ),
-        (
-            ["-m", "task=glob(mini_c*,exclude=*_code)"],
-            [{"task": "mini_chat"}, {"task": "mini_choice"}],
+            "-m rule=lossless,mars rule.theta=0.8,0.9",
+            "rule=lossless | rule=mars rule.theta=0.8 | rule=mars rule.theta=0.9",
         ),
         (
-            ["-m", "rule=lossless,mars", "rule.theta=0.8,0.9"],
-            [
-                {"rule": "lossless"},
-                {"rule": "mars", "rule.theta": 0.8},
-                {"rule": "mars", "rule.theta": 0.9},
-            ],
+            "-m method=sps,dropmatch batch=1,4 +pair.x=1",
+            "rule=lossless batch=1 pair.x=1 | rule=lossless batch=4 pair.x=1 | "
+            "rule=dropmatch batch=1 pair.x=1 | rule=dropmatch batch=4 pair.x=1",
         ),
         (
-            ["-m", "method=sps,dropmatch", "batch=1,4", "+pair.x=1"],
-            [
-                {"rule": name, "batch": batch, "pair.x": 1}
-                for name in ("lossless", "dropmatch")
-                for batch in (1, 4)
-            ],
-        ),
-        (
-            ["+sweep=fsd_threshold", "rule.threshold=0.3,0.1", "draft.length=7"],
-            [
-                {"rule.threshold": value, "draft.length": 7, "task": "mini_gsm"}
-                for value in (0.3, 0.1)
-            ],
+            "+sweep=fsd_threshold rule.threshold=0.3,0.1 draft.length=7",
+            "rule.threshold=0.3 draft.length=7 task=mini_gsm | "
+            "rule.threshold=0.1 draft.length=7 task=mini_gsm",
         ),
     ],
-    ids=lambda given: " ".join(given) if isinstance(given[0], str) else "",
 )
 def test_a_sweep_has_the_points_of_hydras_basic_sweeper(
-    hydra: Composer, words: list[str], points: list[dict]
+    hydra: Composer, words: str, points: str
 ) -> None:
-    command = hydra.command(words)
-    found = [
-        {key: value_at(point.config, key) for key in expected}
-        for point, expected in zip(command.points, points, strict=True)
-    ]
-    assert found == points
+    composed = hydra.command(words.split()).points
+    for point, expected in zip(composed, points.split(" | "), strict=True):
+        pairs = [word.split("=") for word in expected.split()]
+        assert [str(value_at(point.config, key)) for key, _ in pairs] == [text for _, text in pairs]
 
 
 def value_at(config: dict[str, Any], key: str) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import defaultdict
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,26 +32,8 @@ from tasks import registry as task_registry
 from tests.helpers.rehearsal.rows import ROWS, write_rows
 from tests.helpers.rule_table import SHIPPED
 
-OWN_COMMANDS = {
-    "screen.yaml",
-    "calibrate.yaml",
-    "cost.yaml",
-    "dashboard.yaml",
-    "exchange.yaml",
-    "merge.yaml",
-    "train_heads.yaml",
-    "train_judge.yaml",
-    "train_pair.yaml",
-    "thresholds.yaml",
-    "view.yaml",
-}
-OWN_FOLDERS = {"recipe"}
-"""Of commands beside bench."""
-FILES = sorted(
-    path
-    for path in CONF.rglob("*.yaml")
-    if path.name not in OWN_COMMANDS and path.parent.name not in OWN_FOLDERS
-)
+COMMAND = re.compile(r"# .*?(python -m ([\w.]+).*)")
+FILES = sorted(CONF.rglob("*.yaml"))
 
 
 def identify(path: Path) -> str:
@@ -58,40 +42,23 @@ def identify(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def stand_ins(pair_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the words of a documented command stand for here."""
+    """What the words of a documented command stand for here. A file is there; it is read when work
+    begins."""
     folder = tmp_path_factory.mktemp("files")
-    (folder / "prompts.jsonl").write_text('{"id": "1", "prompt": "Hello"}\n')
-    (folder / "test.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
-    prompts, questions = (
-        f"task.path={folder / 'prompts.jsonl'}",
-        f"task.path={folder / 'test.jsonl'}",
-    )
-    datasets = {f"task.path={name}.jsonl": f"task.path={write_rows(folder, name)}" for name in ROWS}
+    prompts = write_rows(folder, "prompts", [{"id": "1", "prompt": "Hello"}])
+    questions = write_rows(folder, "test", [{"question": "1 + 1?", "answer": "#### 2"}])
+    rules = "rule.constants rule.classifier rule.second.classifier"
+    files = f"{rules} pair.arc pair.autojudge pair.judge pair.answers".split()
+    heads = ("eagle3", "eagle", "hass", "medusa")
     return {
-        **datasets,
+        **{f"task.path={name}.jsonl": f"task.path={write_rows(folder, name)}" for name in ROWS},
         "data=DIR": f"data={folder}",
-        "pair.target=DIR": f"pair.target={pair_folder / 'target'}",
-        "pair.draft=DIR": f"pair.draft={pair_folder / 'draft'}",
-        **{
-            f"pair.{head}=DIR": f"pair.{head}=random:{pair_folder / head}"
-            for head in ("eagle3", "eagle", "hass", "medusa")
-        },
-        "task.path=FILE.jsonl": prompts,
-        "task.path=my_prompts.jsonl": prompts,
-        "task.path=test.jsonl": questions,
-        **{
-            # a file is there; it is read when work begins
-            f"{key}=FILE": f"{key}={folder / 'prompts.jsonl'}"
-            for key in (
-                "rule.constants",
-                "rule.classifier",
-                "rule.second.classifier",
-                "pair.arc",
-                "pair.autojudge",
-                "pair.judge",
-                "pair.answers",
-            )
-        },
+        **{f"pair.{role}=DIR": f"pair.{role}={pair_folder / role}" for role in ("target", "draft")},
+        **{f"pair.{head}=DIR": f"pair.{head}=random:{pair_folder / head}" for head in heads},
+        "task.path=FILE.jsonl": f"task.path={prompts}",
+        "task.path=my_prompts.jsonl": f"task.path={prompts}",
+        "task.path=test.jsonl": f"task.path={questions}",
+        **{f"{key}=FILE": f"{key}={prompts}" for key in files},
         "engine.device=cuda": "engine.device=cpu",
     }
 
@@ -105,36 +72,35 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: list[str]) -> None:
     """Compose and validate all that a documented `python -m bench …` would run, on the small
     pair."""
-    words = [
-        stand_ins.get(word, word)
-        for word in shlex.split(line.partition("python -m bench")[2], comments=True)
-    ]
-    overrides = [word for word in words if word != "-m"]
-    if "pair=local" not in overrides:
-        overrides = [word for word in overrides if not word.startswith("pair=")] + pair
-    command = hydra.command([*overrides, *(word for word in words if word == "-m")])
+    given = shlex.split(line.partition("python -m bench")[2], comments=True)
+    words = [stand_ins.get(word, word) for word in given]
+    if "pair=local" not in words:
+        words = [word for word in words if not word.startswith("pair=")] + pair
+    command = hydra.command(words)
     if command.reports:  # their points: test_digests.py
         assert set(command.reports) <= {*hydra.options("report"), ALL, EVERY, LIST}
         return
     for point in command.points:
         Settings.from_config(point.config)
-    cells = command.cells
     if command.sweep is not None:
-        figure = plan_of_sweep(command)
+        figure, cells = plan_of_sweep(command), command.cells
         assert len(figure.cells) == len({cell.name for cell in cells}) == len(cells) > 1
         assert {point.coords for point in figure.spec.points()} == set(figure.cells)
 
 
 @pytest.mark.parametrize("path", FILES, ids=identify)
 def test_first_comment_is_a_command_that_would_run(path: Path, hydra, stand_ins, pair) -> None:
-    comments = [line for line in path.read_text().splitlines()[:3] if line.startswith("# ")]
-    line = next((comment for comment in comments if "python -m bench" in comment), None)
-    assert line is not None, "no command in its first comment"
+    """Those of commands beside `bench` name one that exists."""
+    comments = [COMMAND.match(line) for line in path.read_text().splitlines()[:3]]
+    command = next(filter(None, comments), None)
+    assert command is not None, "no command in its first comment"
+    line, module = command.groups()
+    if module != "bench":
+        assert find_spec(module) is not None
+        return
     group, name = path.parent.name, path.stem
-    if path.parent != CONF:
-        assert re.search(rf"\b{group}(\.\w+)?={name}\b", line) or name == "default", (
-            "the command must use the file"
-        )
+    if path.parent != CONF and name != "default":
+        assert re.search(rf"\b{group}(\.\w+)?={name}\b", line), "the command must use the file"
     check_command(line, hydra, stand_ins, pair)
 
 
@@ -170,23 +136,21 @@ def test_controls_cover_every_rule() -> None:
     """of a paper, an engine or this project, but greedy, which is lossless at temperature 0; a
     rule may stand there by the name of a preset."""
 
+    def plain(group: str, name: str) -> dict:
+        return yaml.safe_load((CONF / group / f"{name}.yaml").read_text())
+
     def name_of(choice: str) -> str:
-        given = yaml.safe_load((CONF / "rule" / f"{choice}.yaml").read_text())
-        return given["name"] if "name" in given else name_of(given["defaults"][0])
+        preset = plain("rule", choice)
+        return preset["name"] if "name" in preset else name_of(preset["defaults"][0])
 
     rows = [
         row
         for name in ("controls", "controls_chains")
-        for row in yaml.safe_load((CONF / "report" / f"{name}.yaml").read_text())["axes"]["Rule"]
+        for row in plain("report", name)["axes"]["Rule"]
         if "variants" not in row
     ]
-    rules = [
-        word.removeprefix("rule=")
-        for row in rows
-        for word in row["overrides"]
-        if word.startswith("rule=")
-    ]
-    assert {name_of(choice) for choice in rules} == SHIPPED - {"greedy"}
+    words = {word for row in rows for word in row["overrides"] if word.startswith("rule=")}
+    assert {name_of(word.removeprefix("rule=")) for word in words} == SHIPPED - {"greedy"}
 
 
 @pytest.mark.parametrize("name", task_registry.names())
@@ -200,142 +164,109 @@ def test_rule_and_drafter_win_over_a_preset(hydra, pair) -> None:
     assert not preset.drafter.options.sample
     assert (preset.rule.options.variant, preset.rule.options.q_mode) == ("released", "draft")
     other = hydra.point([*pair, "method=mars_released", "rule=fsd", "rule.threshold=0.7"]).cell
-    assert (other.drafter.name, other.rule.name, other.rule.options.threshold) == (
-        "model",
-        "fsd",
-        0.7,
-    )
+    assert (other.drafter.name, other.rule.name) == ("model", "fsd")
+    assert other.rule.options.threshold == 0.7
     for choices, label in (
-        (["drafter=prompt_lookup", "method=mars"], "prompt_lookup-mars"),
-        (["drafter=model", "rule=fsd", "rule.divergence=js"], "fsd"),
+        ("drafter=prompt_lookup method=mars", "prompt_lookup-mars"),
+        ("drafter=model rule=fsd rule.divergence=js", "fsd"),
     ):
-        assert hydra.point([*pair, *choices]).cell.label == label
+        assert hydra.point([*pair, *choices.split()]).cell.label == label
 
 
 def test_command_line_wins_over_a_sweep(hydra, pair) -> None:
     full = hydra.command(["+sweep=mars_theta", *pair])
     assert len(full.points) == 2 * 2 * 2 * 8
-    narrowed = hydra.command(
-        ["+sweep=mars_theta", *pair, "task=mini_chat", "rule.theta=0.5,0.7", "method=mars"]
-    )
-    cells = [point.cell for point in narrowed.points]
-    assert [(cell.task.name, cell.draft.length, cell.rule.options.theta) for cell in cells] == [
-        ("mini_chat", 7, 0.5),
-        ("mini_chat", 7, 0.7),
-        ("mini_chat", 10, 0.5),
-        ("mini_chat", 10, 0.7),
-    ]
+    words = "+sweep=mars_theta task=mini_chat rule.theta=0.5,0.7 method=mars"
+    cells = hydra.command([*words.split(), *pair]).cells
+    assert {cell.task.name for cell in cells} == {"mini_chat"}
+    swept = [(cell.draft.length, cell.rule.options.theta) for cell in cells]
+    assert swept == [(7, 0.5), (7, 0.7), (10, 0.5), (10, 0.7)]
 
 
 def test_draft_length_is_the_levels_of_a_tree(hydra) -> None:
     """MARS Figure 4 on EAGLE-3: K = 7 and 10 are trees of as many levels. Where K is not given, a
     tree is what its YAML says, and a report's own depth stays."""
-    swept = hydra.command(
-        ["+sweep=mars_theta", "drafter=eagle3", "task=mini_gsm", "rule.theta=0.9"]
-    )
-    shapes = [
-        (cell.draft.length, cell.drafter.options.shape(cell.draft.length)) for cell in swept.cells
-    ]
-    assert [(K, shape.depth + 1) for K, shape in shapes] == [(7, 7), (10, 10), (7, 7), (10, 10)]
+    words = "+sweep=mars_theta drafter=eagle3 task=mini_gsm rule.theta=0.9"
+    swept = hydra.command(words.split())
+    for cell in swept.cells:
+        assert cell.drafter.options.shape(cell.draft.length).depth + 1 == cell.draft.length
+    assert [cell.draft.length for cell in swept.cells] == [7, 10, 7, 10]
     check_effects([point.overrides for point in swept.points], swept.cells)
-    depths = {
-        " ".join(words): hydra.point(["drafter=eagle3", *words]).config["drafter"]["depth"]
-        for words in (
-            [],
-            ["draft.length=5"],
-            ["draft.length=7", "drafter.depth=3"],
-            ["drafter.depth=3"],
-        )
-    }
-    assert depths == {
+    for given, depth in {
         "": 7,
         "draft.length=5": 4,
         "draft.length=7 drafter.depth=3": 3,
         "drafter.depth=3": 3,
-    }
+    }.items():
+        point = hydra.point(["drafter=eagle3", *given.split()])
+        assert point.config["drafter"]["depth"] == depth, given
 
 
 @pytest.mark.parametrize(
     ("words", "idle"),
     [
-        (["method=medusa", "draft.length=5,7"], "draft.length=5,7: drafter=medusa ignores it"),
+        ("method=medusa draft.length=5,7", "draft.length=5,7: drafter=medusa ignores it"),
         (
-            ["method=eagle3", "drafter.depth=4", "draft.length=5,7"],
+            "method=eagle3 drafter.depth=4 draft.length=5,7",
             "drafter.depth=4 beside draft.length=7: a tree",
         ),
+        ("method=sps,lookahead draft.length=5,7", "draft.length=5,7: drafter=lookahead ignores"),
         (
-            ["method=sps,lookahead", "draft.length=5,7"],
-            "draft.length=5,7: drafter=lookahead ignores it",
-        ),
-        (
-            ["method=eagle3", "drafter.tree=chain", "drafter.total=8,16"],
+            "method=eagle3 drafter.tree=chain drafter.total=8,16",
             "drafter.total=8,16: drafter=eagle3 ignores it",
         ),
-        (["method=ar,sps", "draft.length=5,7"], ""),
-        (["method=eagle3", "drafter.total=8,16"], ""),
+        ("method=ar,sps draft.length=5,7", ""),
+        ("method=eagle3 drafter.total=8,16", ""),
     ],
 )
 def test_a_swept_key_that_decides_nothing_is_refused(hydra, words, idle) -> None:
-    command = hydra.command(["-m", *words])
+    command = hydra.command(["-m", *words.split()])
     with pytest.raises(ConfigError, match=idle) if idle else nullcontext():
         check_effects([point.overrides for point in command.points], command.cells)
 
 
 def test_a_sweep_has_the_edition_of_its_paper(hydra) -> None:
     """scale=paper of +sweep=mars_theta is MARS, Figure 4; what the command line gives wins."""
-    points = hydra.command(["+sweep=mars_theta", "scale=paper", "timed=12"]).points
-    cells = [Cell.parsed(point.config) for point in points]
-    figure = plan_of(
-        parse_report(hydra.section("report", "mars_fig4")),
-        hydra,
-        ["scale=paper", "engine.device=cpu"],
-    )
-    assert {(c.pair.name, c.drafter.options.shape(7), c.rule.options.theta) for c in cells} == {
-        (c.pair.name, c.drafter.options.shape(7), c.rule.options.theta)
-        for c in figure.cells.values()
-    }
-    assert {(cell.timed, cell.n, cell.task.name) for cell in cells} == {
-        (12, None, "humaneval_mars"),
-        (12, None, "gsm8k_mars_release"),
-    }
-    assert (
-        Cell.parsed(hydra.command(["+sweep=mars_theta", "scale=paper"]).points[0].config).timed
-        == ALL_TIMED
-    )
-    with pytest.raises(
-        ConfigError, match=r"scale=paper: \+sweep=arc_theta does not have it, it has"
-    ):
+
+    def cells_of(*words: str) -> list[Cell]:
+        points = hydra.command(["+sweep=mars_theta", "scale=paper", *words]).points
+        return [Cell.parsed(point.config) for point in points]
+
+    def settings(cells) -> set:
+        return {(c.pair.name, c.drafter.options.shape(7), c.rule.options.theta) for c in cells}
+
+    report = parse_report(hydra.section("report", "mars_fig4"))
+    figure = plan_of(report, hydra, ["scale=paper", "engine.device=cpu"])
+    cells = cells_of("timed=12")
+    assert settings(cells) == settings(figure.cells.values())
+    assert {(cell.timed, cell.n) for cell in cells} == {(12, None)}
+    assert {cell.task.name for cell in cells} == {"humaneval_mars", "gsm8k_mars_release"}
+    assert cells_of()[0].timed == ALL_TIMED
+    said = r"scale=paper: \+sweep=arc_theta does not have it, it has"
+    with pytest.raises(ConfigError, match=said):
         hydra.command(["+sweep=arc_theta", "scale=paper"])
 
 
 def test_settings_of_the_papers(hydra) -> None:
     """What digests.txt does not hold: pass@1 of HumanEval, what a paper does not print, and that
     the command line wins over a setting that goes with a model."""
+    words = "pair=qwen3_8b engine.device=cpu decoding.max_new_tokens=100"
     spec = parse_report(hydra.section("report", "mars_table1"))
-    plan = plan_of(
-        spec, hydra, ["pair=qwen3_8b", "engine.device=cpu", "decoding.max_new_tokens=100"]
-    )
-    assert {
-        cell.load_task().metric for cell in plan.cells.values() if "humaneval" in cell.task.name
-    } == {"pass@1"}
-    assert (
-        "Not printed in the paper: Nodes, here 50" in plan.spec.about
-        and "Not printed" not in spec.edition().about
-    )
-    assert {cell.max_new_tokens for cell in plan.cells.values()} == {100}
+    plan = plan_of(spec, hydra, words.split())
+    cells = plan.cells.values()
+    assert {c.load_task().metric for c in cells if "humaneval" in c.task.name} == {"pass@1"}
+    assert "Not printed in the paper: Nodes, here 50" in plan.spec.about
+    assert "Not printed" not in spec.edition().about
+    assert {cell.max_new_tokens for cell in cells} == {100}
 
 
 def test_a_classifier_that_people_label_is_left_out(hydra) -> None:
     """No step makes it; the other rows are composed, and none is refused."""
     plan = plan_of(load_report("controls_chains", hydra), hydra, ["engine.device=cpu"])
     assert plan.cells and not plan.refused and not plan.steps
-    assert {
-        coords: "kind=judge labels=FILE" in reason for coords, reason in plan.absent.items()
-    } == {
-        coords: True
-        for coords in (point.coords for point in plan.spec.points())
-        if "judge" in coords
-    }
+    judged = {point.coords for point in plan.spec.points() if "judge" in point.coords}
+    assert plan.absent.keys() == judged
+    assert all("kind=judge labels=FILE" in reason for reason in plan.absent.values())
 
 
 PAGE = (PROJECT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -344,20 +275,20 @@ ABSENT = object()
 
 def presets() -> dict[str, list[tuple[str, Any, str]]]:
     """Report -> (key, value, label of the points that have it, or empty for all)."""
-    found: dict[str, list[tuple[str, Any, str]]] = {}
+    listed = defaultdict(list)
     for line in PAGE.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("|") or cells[0] in ("report", ":--"):
+        reports, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        if not line.startswith("|") or reports in ("report", ":--"):
             continue
-        assert len(cells) == 5 and all(cells), line
-        for preset in cells[3].split("; "):
+        assert reports and len(cells) == 4 and all(cells), line
+        for preset in cells[2].split("; "):
             key, value, _, label = re.fullmatch(r"`([\w.]+)=([^`]+)`( at (.+))?", preset).groups()
-            for report in cells[0].split(", "):
-                found.setdefault(report, []).append((key, yaml.safe_load(value), label or ""))
-    return found
+            for report in reports.split(", "):
+                listed[report].append((key, yaml.safe_load(value), label or ""))
+    return listed
 
 
-def held(config: dict[str, Any], key: str) -> Any:
+def value_at(config: dict[str, Any], key: str) -> Any:
     for part in key.split("."):
         if part not in config:
             return ABSENT
@@ -368,35 +299,23 @@ def held(config: dict[str, Any], key: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("report", sorted(presets()))
 def test_presets_are_those_of_the_page(report: str, hydra: Any) -> None:
-    spec = PairSelection.from_overrides(["scale=paper"]).edition(
-        parse_report(hydra.section("report", report))
-    )
+    given = parse_report(hydra.section("report", report))
+    spec = PairSelection.from_overrides(["scale=paper"]).edition(given)
     with uncollected():
-        configs = [
-            (point.coords, hydra.point(point.overrides).config)
+        configs = {
+            point.coords: hydra.point(point.overrides).config
             for point in spec.points()
             if not any(entry.no_cell for entry in spec.entries(point.coords).values())
-        ]
+        }
     for key, value, label in presets()[report]:
-        values = [
-            found
-            for coords, config in configs
-            if not label or label in coords
-            if (found := held(config, key)) is not ABSENT
-        ]
-        assert values and all(found == value for found in values), (
-            key,
-            value,
-            label,
-            set(map(str, values)),
-        )
+        labelled = [configs[coords] for coords in configs if not label or label in coords]
+        values = [value_at(config, key) for config in labelled]
+        values = [found for found in values if found is not ABSENT]
+        assert values and all(other == value for other in values), (key, value, label)
 
 
 def test_the_page_names_how_files_are_made() -> None:
-    commands = [
-        KINDS["arc"].overrides,
-        KINDS["autojudge"].overrides,
-        *KINDS["autojudge"].of_task.values(),
-    ]
+    judge = KINDS["autojudge"]
     text = " ".join(PAGE.split())
-    assert all(f"`{' '.join(words)}`" in text for words in commands)
+    for words in (KINDS["arc"].overrides, judge.overrides, *judge.of_task.values()):
+        assert f"`{' '.join(words)}`" in text

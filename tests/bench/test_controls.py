@@ -17,83 +17,64 @@ from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 
-WARM = ("decoding.temperature=1", "decoding.max_new_tokens=10", "draft.length=3")
+SHORT = "decoding.max_new_tokens=10 draft.length=3"
+WARM = f"decoding.temperature=1 {SHORT}"
 
 
 def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder) -> None:
-    result = command("method=sps", "task=mini_chat", "n=2", *WARM)
+    cell = command("method=sps task=mini_chat n=2", WARM).cell
     folder = pair_folder / "target"
     target, stock = load_model(str(folder)), AutoModelForCausalLM.from_pretrained(folder)
     prompts = {prompt.id: prompt for prompt in MiniTask("mini_chat").prompts(2)}
     nats = tokens = 0
-    for sample in result.cell.samples():
+    for sample in cell.samples():
         expected, rest = 0.0, list(sample.output_ids)
         for turn, size in enumerate(sample.turn_tokens):
-            before, own = context(target, prompts[sample.id], sample.texts[:turn]), rest[:size]
+            before = context(target, prompts[sample.id], sample.texts[:turn])
+            answer, rest = rest[:size], rest[size:]
             with torch.inference_mode():
-                log_p = stock(torch.tensor([before + own])).logits[0].double().log_softmax(-1)
-            expected -= sum(float(log_p[len(before) - 1 + i, token]) for i, token in enumerate(own))
-            del rest[:size]
+                logits = stock(torch.tensor([before + answer])).logits[0, len(before) - 1 : -1]
+            log_p = logits.double().log_softmax(-1)
+            expected -= float(log_p.gather(1, torch.tensor([answer]).T).sum())
         assert sample.nll == pytest.approx(expected, abs=1e-3)
         nats, tokens = nats + sample.nll, tokens + len(sample.output_ids)
-    summary = written(result.cell)
+    summary = written(cell)
     assert summary.nll == pytest.approx(nats / tokens) and summary.baseline_nll > 0
 
 
 def test_repeats_meet_in_the_summaries(command) -> None:
-    alone = written(command("method=mars_sampling", *WARM).cell)
+    alone = written(command("method=mars_sampling", WARM).cell)
     assert (alone.repeats, alone.self_agreement) == (1, None)
-    result = command(
-        "method=mars_sampling",
-        "repeat=0,1",
-        "decoding.temperature=0,1",
-        "summary=json",
-        *WARM[1:],
-        flags=["-m"],
-    )
-    assert result.status == 0
-    greedy, warm, greedy_again, warm_again = (
-        json.loads(line) for line in result.out.splitlines()[-4:]
-    )
-    assert {one["repeats"] for one in (greedy, greedy_again, warm, warm_again)} == {2}
-    assert greedy["self_agreement"] == greedy_again["self_agreement"] == 1.0, (
-        "greedy answers repeat"
-    )
-    assert warm["self_agreement"] == warm_again["self_agreement"] < 1.0
+    axes = "repeat=0,1 decoding.temperature=0,1 summary=json"
+    lines = command("-m method=mars_sampling", axes, SHORT).out.splitlines()[-4:]
+    greedy, warm, *again = map(json.loads, lines)
+    for first, second in zip((greedy, warm), again, strict=True):
+        assert first["repeats"] == second["repeats"] == 2
+        assert first["self_agreement"] == second["self_agreement"]
+    assert greedy["self_agreement"] == 1.0 > warm["self_agreement"], "greedy answers repeat"
     assert greedy["nll"] < warm["nll"], "greedy decoding is likelier than sampling"
 
 
 def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
-    axes = "rule=mars_sampling,lossless", "rule.q_mode=exact,draft", "decoding.temperature=0,1"
-    result = command("drafter=eagle3", *axes, *WARM[1:], "timed=1", flags=["-m"])
-    assert result.status == 0
-    found = {
-        (
-            cell.config()["rule"]["name"],
-            cell.config()["rule"]["q_mode"],
-            cell.config()["decoding"]["temperature"],
-        ): written(cell)
-        for cell in result.cells
-    }
-    own, hot = found["mars", "draft", 1], found["lossless", "exact", 1]
-    assert own.timed > 0 and own.tau_gain == pytest.approx(own.tau - hot.tau)
-    assert own.lossless_accuracy == hot.accuracy and hot.tau_gain is None
-    assert found["mars", "exact", 0].tau_gain is not None
+    axes = "rule=mars_sampling,lossless rule.q_mode=exact,draft decoding.temperature=0,1"
+    summaries = {}
+    for cell in command("-m drafter=eagle3 timed=1", axes, SHORT).cells:
+        rule, temperature = cell.config()["rule"], cell.config()["decoding"]["temperature"]
+        summaries[rule["name"], rule["q_mode"], temperature] = written(cell)
+    relaxed, lossless = summaries["mars", "draft", 1], summaries["lossless", "exact", 1]
+    assert relaxed.timed > 0
+    assert relaxed.tau_gain == pytest.approx(relaxed.tau - lossless.tau)
+    assert relaxed.lossless_accuracy == lossless.accuracy and lossless.tau_gain is None
+    assert summaries["mars", "exact", 0].tau_gain is not None
 
 
 def test_where_the_time_of_a_cycle_goes(command) -> None:
-    result = command("method=ar,sps", *WARM, "timed=3", flags=["-m"])
-    sps = next(written(cell) for cell in result.store.cells() if "-lossless-" in cell.key)
-    parts = sps.phases
-    assert 0 < parts["head"] < parts["verify"]
-    assert (
-        sps.head_ms == pytest.approx(1e3 * (parts["head"] + parts["accept"]))
-        and 0 < sps.prefill_share < 1
-    )
-    assert (
-        set(parts) == {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"}
-        and min(parts.values()) > 0
-    )
+    result = command("method=sps timed=3", WARM)
+    summary, parts = written(result.cell), written(result.cell).phases
+    assert 0 < parts["head"] < parts["verify"] and 0 < summary.prefill_share < 1
+    assert summary.head_ms == pytest.approx(1e3 * (parts["head"] + parts["accept"]))
+    names = {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"}
+    assert set(parts) == names and min(parts.values()) > 0
 
 
 REPORT = """
@@ -121,26 +102,17 @@ values: [tau, tau_gain]
 def test_controls_are_judged_as_rules_are(command, tmp_path) -> None:
     """Lossless decoding that is truncated or cooler, presented as a rule at temperature 1, has a
     distortion, a total variation and a verdict, with the clock of the row that it changes."""
-    (tmp_path / "conf" / "report").mkdir(parents=True)
-    (tmp_path / "conf" / "report" / "controlled.yaml").write_text(
-        f"# python -m bench report=controlled\n{REPORT}"
-    )
-    result = command(
-        "report=controlled",
-        "n=4",
-        "timed=3",
-        "decoding.max_new_tokens=10",
-        flags=["--config-dir", str(tmp_path / "conf")],
-    )
-    assert result.status == 0, result.err
+    file = tmp_path / "conf" / "report" / "controlled.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(REPORT)
+    words = "report=controlled n=4 timed=3 decoding.max_new_tokens=10"
+    command(f"--config-dir {tmp_path / 'conf'}", words)
     table = pd.read_csv(next(tmp_path.rglob("controlled.csv")), low_memory=False)
-    found = table.set_index(["Rule", "value_name"])
+    cells = table.set_index(["Rule", "value_name"])
     for rule in ("control: top-p 0.8", "control: lossless at T = 0.5", "random, 50%"):
-        assert (
-            0 < found.loc[(rule, "equal_d_tv"), "value"] < 1
-            and found.loc[(rule, "equal_d_distortion"), "value"] > 0
-        )
-        assert isinstance(found.loc[(rule, "equal_d_speed"), "verdict"], str)
-    assert found.loc[("EAGLE-3", "equal_d_tv"), "value"] < 1e-5
+        assert 0 < cells.loc[(rule, "equal_d_tv"), "value"] < 1
+        assert cells.loc[(rule, "equal_d_distortion"), "value"] > 0
+        assert isinstance(cells.loc[(rule, "equal_d_speed"), "verdict"], str)
+    assert cells.loc[("EAGLE-3", "equal_d_tv"), "value"] < 1e-5
     assert "equal_d_outside" not in set(table["value_name"]), "no target is truncated"
-    assert found.loc[("control: top-p 0.8", "tau_gain"), "value"] is not None
+    assert cells.loc[("control: top-p 0.8", "tau_gain"), "value"] is not None

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from bench import cost
-from bench.__main__ import main as bench_main
 from bench.config.compose import Composer, composer
 from bench.config.cost_file import load, profile_of, save
 from bench.config.errors import ConfigError
@@ -61,22 +60,17 @@ def test_wrong_numbers(key: str, value: Any, said: str) -> None:
         ("units: {time: s}\ntarget: {1: {1: 0.1, 2: 0.2, 1: 0.3}}\n", "line 2: 1 is given twice"),
         ("- a", "must hold `key: value` lines"),
         ("a: [", "not YAML"),
-        ("", "cost.units: missing"),
         ("title: !!python/object:os.system x", "not YAML"),
     ],
 )
-def test_a_wrong_file(
-    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_file(text: str, said: str, command: Command, tmp_path: Path) -> None:
     (tmp_path / "cost").mkdir()
     file = tmp_path / "cost" / "x.yaml"
     file.write_text(text)
     with pytest.raises(ValueError, match=said):
         load(file)
-    if text:
-        assert bench_main(["--config-dir", str(tmp_path), "cost=x"]) == 2
-        [line] = capsys.readouterr().err.splitlines()
-        assert said in line
+    [line] = command(f"--config-dir {tmp_path} cost=x", status=2).err.splitlines()
+    assert said in line
 
 
 @pytest.mark.parametrize(
@@ -109,29 +103,21 @@ def test_a_model_without_a_price(drafter: str, tmp_path: Path) -> None:
 def test_shipped_profiles(file: Path, tmp_path: Path) -> None:
     """They are read, and written and read again as the same; numbers have four digits, as in the
     files."""
-    profile = load(file)
+    profile, again = load(file), tmp_path / "again.yaml"
     assert profile.sources and 1 in profile.target
     assert "so that τ is this model's" in stated(profile)
-    save(tmp_path / "again.yaml", profile)
-    again = load(tmp_path / "again.yaml")
-    assert again == profile
-    given, written = (yaml.safe_load(path.read_text()) for path in (file, tmp_path / "again.yaml"))
-    assert written == given
+    save(again, profile)
+    assert load(again) == profile
+    assert yaml.safe_load(again.read_text()) == yaml.safe_load(file.read_text())
 
 
 def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
-    wrong = load(FILES[0]).model_copy(
-        update={"rest": Linear.model_construct(cycle=1e308, node=0.0)}
-    )
+    rest, file = Linear.model_construct(cycle=1e308, node=0.0), tmp_path / "x.yaml"
     with pytest.raises(ConfigError, match=r"cost\.rest\.cycle"):
-        save(tmp_path / "x.yaml", wrong)
+        save(file, load(FILES[0]).model_copy(update={"rest": rest}))
     assert not list(tmp_path.iterdir())
-    save(tmp_path / "x.yaml", load(FILES[0]))
-    assert (
-        (tmp_path / "x.yaml")
-        .read_text()
-        .startswith("# python -m bench report=controls cost=x\n# All times")
-    )
+    save(file, load(FILES[0]))
+    assert file.read_text().startswith("# python -m bench report=controls cost=x\n# All times")
 
 
 PRICE = {1: 0.7, 3: 1.0, 8: 1.4}
@@ -152,11 +138,10 @@ def test_each_number_of_tokens_has_its_price() -> None:
 
 @pytest.mark.parametrize("shapes", [[(1, 3, 8)], [(1,)], [(1, 3, 8), (1, 3)]])
 def test_few_shapes_are_priced_as_a_whole(shapes: list[tuple[int, ...]]) -> None:
-    found = drafting([(shape, seconds(shape)) for shape in shapes])
-    assert [found.seconds(shape) for shape in shapes] == pytest.approx(
-        [seconds(shape) for shape in shapes], rel=0.03
-    )
-    assert len(found.forwards) <= 2
+    cost = drafting([(shape, seconds(shape)) for shape in shapes])
+    for shape in shapes:
+        assert cost.seconds(shape) == pytest.approx(seconds(shape), rel=0.03)
+    assert len(cost.forwards) <= 2
 
 
 def test_a_drafter_without_a_model() -> None:
@@ -167,37 +152,28 @@ def test_a_drafter_without_a_model() -> None:
 def test_what_a_rule_asks_of_drafts_is_its_own_price() -> None:
     """A rule whose drafts carry their distribution pays for that; the draft's own price is that of
     the lossless rule, and noise of a rule that asks for nothing else does not count."""
-    chain, tree = (1, 1, 1), (1, 3, 3, 3)
-    cycles = {
-        Size("none", "lossless", 0, (), NOTHING): {
-            "draft": 0.0,
-            "verify": 5.0,
-            "accept": 0.3,
-            "rest": 0.1,
-        }
-    }
-    for nodes, forwards in ((3, chain), (15, tree)):
-        for rule, carried, draft in (
+
+    def cycle(draft: float, verify: float, nodes: int) -> dict[str, float]:
+        return {"draft": draft, "verify": verify, "accept": 0.3 + 0.01 * nodes, "rest": 0.1}
+
+    tree = (1, 3, 3, 3)
+    cycles = {Size("none", "lossless", 0, (), NOTHING): cycle(0.0, 5.0, 0)}
+    for nodes, forwards in ((3, (1, 1, 1)), (15, tree)):
+        for rule, carried, extra in (
             ("lossless", NOTHING, 0.0),
             ("mars", NOTHING, 0.0),
             ("fsd", Q, 0.4),
         ):
-            cycles[Size("eagle3", rule, nodes, forwards, carried)] = {
-                "draft": seconds(forwards) + draft,
-                "verify": 7.0,
-                "accept": 0.3 + 0.01 * nodes,
-                "rest": 0.1,
-            }
+            size = Size("eagle3", rule, nodes, forwards, carried)
+            cycles[size] = cycle(seconds(forwards) + extra, 7.0, nodes)
     times = Times(cycles, {"none": [(10, 2.0), (20, 3.0)], "eagle3": [(10, 0.2), (20, 0.4)]})
-    found = costs_of({1: times})
-    accept = {rule: (price.cycle, price.node) for rule, price in found.accept.items()}
-    assert accept["mars"] == pytest.approx((0.3, 0.01)) and accept["fsd"] == pytest.approx(
-        (0.7, 0.01)
-    )
-    price = found.drafts["eagle3"][1]
-    assert price.seconds(tree) == pytest.approx(seconds(tree)) and price.reading(
-        15
-    ) == pytest.approx(0.3)
+    costs = costs_of({1: times})
+    for rule, price in (("mars", 0.3), ("fsd", 0.7)):
+        accept = costs.accept[rule]
+        assert (accept.cycle, accept.node) == pytest.approx((price, 0.01))
+    drafts = costs.drafts["eagle3"][1]
+    assert drafts.seconds(tree) == pytest.approx(seconds(tree))
+    assert drafts.reading(15) == pytest.approx(0.3)
     assert verification(times.lossless) == {1: 5.0, 4: 7.0, 16: 7.0}
 
 
@@ -227,64 +203,47 @@ SHAPES = {
 def test_a_profile_of_random_weights_on_this_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every drafter and rule that can run has a price."""
-    shapes = "random:models/shapes"
-    pair = [f"pair.{role}={shapes}/tiny" for role in ("target", "draft")]
-    pair += ["pair=local", f"pair.eagle3={shapes}/tiny_eagle3"]
-    task = ["task=mini_gsm", "decoding.max_new_tokens=12"]
+    """Every drafter and rule that can run has a price; arc has no constants here."""
+    shapes = "random:models/shapes/tiny"
+    pair = f"pair=local pair.target={shapes} pair.draft={shapes} pair.eagle3={shapes}_eagle3"
     monkeypatch.setattr(cost_profile, "SHAPES", SHAPES)
     monkeypatch.setattr(cost_profile, "JUDGED", (" ".join(CHAIN),))
     monkeypatch.setattr(Composer, "options", lambda self, group: ["lossless", "mars", "arc"])
     file = tmp_path / "mine.yaml"
-    words = [f"to={file}", *pair, *task, "--prompts", "1", "--batches", "2"]
-    assert cost.main(words) == 0
+    words = f"to={file} {pair} task=mini_gsm decoding.max_new_tokens=12 --prompts 1 --batches 2"
+    assert cost.main(words.split()) == 0
     assert " ms a token, tiny of random weights in float32, from" in capsys.readouterr().out
     profile = profile_of({"cost": yaml.safe_load(file.read_text())})
-    assert profile is not None
-    assert list(profile.target) == [1, 2]
+    assert profile is not None and list(profile.target) == [1, 2]
     assert all({1, 4, 8} <= set(tokens) for tokens in profile.target.values())
     for costs in (profile.sampled, profile.greedy):
-        assert costs is not None and set(costs.accept) == {"lossless", "mars"}, (
-            "arc has no constants here"
-        )
+        assert costs is not None and set(costs.accept) == {"lossless", "mars"}
         assert all(sorted(price) == [1, 2] for price in costs.drafts.values())
-        assert {name: sorted(price[1].forwards) for name, price in costs.drafts.items()} == {
-            "model": [1],
-            "eagle3": [1, 3],
-            "prompt_lookup": [],
-        }
+        forwards = {name: sorted(price[1].forwards) for name, price in costs.drafts.items()}
+        assert forwards == {"model": [1], "eagle3": [1, 3], "prompt_lookup": []}
     assert profile.sampled.drafts["model"][1].seconds((1, 1, 1)) > 0
 
 
 CELL = (
-    "drafter=eagle3",
-    "drafter.tree=chain",
-    "draft.length=3",
-    "task=mini_gsm",
-    "n=4",
-    "timed=2",
-    "trace=false",
-    "decoding.max_new_tokens=12",
-    "decoding.temperature=1",
+    "drafter=eagle3 drafter.tree=chain draft.length=3 task=mini_gsm n=4 timed=2 trace=false "
+    "decoding.max_new_tokens=12 decoding.temperature=1 rule=lossless"
 )
 
 
 def test_a_cell_on_another_machine(command: Command, pair: list[str]) -> None:
     """Its clock is the profile's alone: other speeds than those measured here, the same τ, over all
     prompts."""
-    result = command(*pair, *CELL, "rule=lossless")
-    store = f"store.dir={result.store.root}"
+    result = command(CELL)
+    line = [*pair, *CELL.split(), f"store.dir={result.store.root}"]
     with composer() as hydra:
-        line = [*pair, *CELL, "rule=lossless", store]
-        there = Session(hydra.settings([*line, "cost=epyc_smollm2"])).compared(
-            hydra.point(line).cell
-        )
-    assert there is not None and there.timed == there.n == 4 and there.phases is None
-    assert there.tau == written(result.cell).tau
-    assert there.answer_speedup_ci95[0] < there.answer_speedup < there.answer_speedup_ci95[1]
+        there = Session(hydra.settings([*line, "cost=epyc_smollm2"]))
+        summary = there.compared(hydra.point(line).cell)
+    assert summary is not None and summary.timed == summary.n == 4 and summary.phases is None
+    assert summary.tau == written(result.cell).tau
+    low, high = summary.answer_speedup_ci95
+    assert low < summary.answer_speedup < high
     assert written(result.cell).timed == 2, "what was measured stays as it is"
 
 
 def test_a_report_of_another_machine_needs_no_clock(command: Command) -> None:
-    result = command("report=controls", "cost=epyc_smollm2", "dry_run=true")
-    assert result.status == 0, result.err
+    command("report=controls cost=epyc_smollm2 dry_run=true")

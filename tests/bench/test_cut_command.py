@@ -26,8 +26,7 @@ def cut(pair_folder: Path, tmp_path: Path) -> Path:
 
 def test_a_cut_runs_by_itself(command, cut: Path, pair_folder: Path) -> None:
     """As pair.target it is loaded with the target that its config.json names."""
-    result = command(f"pair.target={cut}", "method=ar", "n=3")
-    assert result.status == 0, result.err
+    result = command(f"pair.target={cut} method=ar n=3")
     alone = load_cut(str(cut), load_model(str(pair_folder / "target")))
     method = build_method(alone, None, drafter("none")(), rule("greedy")(), Sampling(0.0), 1)
     for prompt in MiniTask("mini_gsm").prompts(3):
@@ -43,7 +42,7 @@ def test_a_cut_that_names_no_target_drafts_only(command, cut: Path) -> None:
     (cut / "config.json").write_text(
         json.dumps({key: value for key, value in config.items() if key != "target"})
     )
-    assert command(f"pair.draft={cut}", "method=sps", "n=1").status == 0
-    result = command(f"pair.target={cut}", "method=ar", "n=1")
+    command(f"pair.draft={cut} method=sps n=1")
+    result = command(f"pair.target={cut} method=ar n=1", status=2)
     [line] = result.err.splitlines()
-    assert result.status == 2 and "a cut of its target, which its config.json does not name" in line
+    assert "a cut of its target, which its config.json does not name" in line

@@ -24,6 +24,7 @@ from methods.heads.head import load_eagle3
 from methods.method import build_method
 from methods.registry import drafter, rule
 from methods.sampling import Sampling
+from tasks.mini import MiniTask
 from tests.helpers.tiny_gguf import write_gguf
 
 
@@ -53,38 +54,29 @@ def greedy(model: PreTrainedModel, ids: list[int], new: int) -> list[int]:
 
 
 def test_greedy_output_is_that_of_generate(command, file) -> None:
-    result = command("pair=local", f"pair.target={file}", "method=ar", "n=5")
-    assert result.status == 0, result.err
+    result = command(f"pair=local pair.target={file} method=ar n=5")
     assert result.err.startswith("tiny.gguf: converting to float32, once, into ")
     model, tokenizer = stock(file), AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     samples = {sample.id: sample for sample in result.cell.samples()}
-    from tasks.mini import MiniTask
-
     for prompt in MiniTask("mini_gsm").prompts(5):
-        ids = tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt.turns[0]}],
-            add_generation_prompt=True,
-            return_dict=False,
-        )
+        talk = [{"role": "user", "content": prompt.turns[0]}]
+        ids = tokenizer.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
         assert samples[prompt.id].output_ids == greedy(model, ids, 12)
     digest = user_cache.sha256(file)
     environment = result.cell.environment()
     assert environment["models"] == {"target": digest} and environment["packages"]["gguf"]
-    assert environment["dequantised"] == {
-        "target": f"tiny.gguf, tensors: 15 Q4_1, 5 F32, SHA-256 {digest}"
-    }
+    said = f"tiny.gguf, tensors: 15 Q4_1, 5 F32, SHA-256 {digest}"
+    assert environment["dequantised"] == {"target": said}
 
 
 def test_a_dry_run_converts_nothing(command, file) -> None:
-    words = ["pair=local", f"pair.target={file}", "method=pld", "dry_run=true"]
-    result = command(*words)
-    assert result.status == 0 and "not converted yet" in " ".join(result.out.split()), result.err
+    words = f"pair=local pair.target={file} method=pld dry_run=true"
+    assert "not converted yet" in " ".join(command(words).out.split())
     assert not (file.parent / "cache" / "gguf2").exists()
     gguf.converted(file)
     config_folder.cache_clear()
-    assert "local-prompt_lookup-lossless-mini_gsm-" in command(*words).out, (
-        "its name, with the model's fingerprint"
-    )
+    name = "local-prompt_lookup-lossless-mini_gsm-"  # with the model's fingerprint
+    assert name in command(words).out
 
 
 LEAST_ACCEPTED = {"eagle3": 0.5, "model": 0.2}
@@ -104,24 +96,21 @@ def test_the_real_model_decodes_as_generate_does() -> None:
             "no weights of pair=smollm2 in the cache: any command with pair=smollm2 fetches them"
         )
     target, model = load_model(pair.target.source, revision=pair.target.revision), stock(file)
-    with gzip.open(
-        PROJECT / "tasks" / "data" / "gsm8k" / "test.jsonl.gz", "rt", encoding="utf-8"
-    ) as lines:
+    with gzip.open(PROJECT / "tasks/data/gsm8k/test.jsonl.gz", "rt", encoding="utf-8") as lines:
         asked = ["What is the capital of France?", json.loads(next(lines))["question"]]
     prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
     expected = [greedy(model, ids, NEW) for ids in prompts]
     assert "rance" in target.decode(expected[0]), "it has learnt something"
+    requests, limits = [Request(ids, "key") for ids in prompts], Limits(NEW, target.eos_ids)
     models = {
         "eagle3": load_eagle3(pair.checkpoint("eagle3").source, target),
         "model": load_cut(pair.checkpoint("draft").source, target),
     }
-    for name, drafted_by in models.items():
+    for name, drafting in models.items():
         method = build_method(
-            target, drafted_by, drafter(name)(), rule("lossless")(), Sampling(0.0), 5, None
+            target, drafting, drafter(name)(), rule("lossless")(), Sampling(0.0), 5
         )
-        runs = generate(
-            method, [Request(ids, "key") for ids in prompts], Limits(NEW, target.eos_ids)
-        )
+        runs = generate(method, requests, limits)
         assert [run.output_ids for run in runs] == expected, name
-        accepted = sum(sum(run.accepted) for run in runs) / sum(len(run.accepted) for run in runs)
-        assert accepted > LEAST_ACCEPTED[name], (name, accepted)
+        accepted = [count for run in runs for count in run.accepted]
+        assert sum(accepted) / len(accepted) > LEAST_ACCEPTED[name], (name, accepted)

@@ -21,34 +21,31 @@ from tests.helpers import dying
 from tests.helpers.stores import Decoded, decoded, difference, doubled
 from tests.helpers.summaries import written
 
-SWEEP = "method=sps,mars", "task=mini_gsm,mini_chat"
-SIZE = "n=8", "timed=2", "decoding.max_new_tokens=24"
+SWEEP = "-m method=sps,mars task=mini_gsm,mini_chat n=8 timed=2 decoding.max_new_tokens=24"
+CLUSTER = f"{SWEEP} quality_batch=1"
 PASSES = Passes(frozenset(), frozenset(), 16, None)
+RAY = "no scheduler: ray is not installed (pip install -e .[cluster])"
+SUBMITIT = "no scheduler: submitit is not installed"
 
 
 @pytest.fixture
 def cells(pair: list[str]):
     with composer() as hydra:
-        yield lambda *overrides: [
-            point.cell for point in hydra.command(["-m", *pair, *overrides]).points
-        ]
+        yield lambda words: hydra.command(["-m", *pair, *words.split()]).cells
 
 
 def test_rotations_of_a_pair_come_together(cells, tmp_path: Path) -> None:
-    common = "method=sps,mars", "n=4"
-    small = cells(
-        *common, "task=mini_gsm,mini_chat", "decoding.max_new_tokens=8", "pair.name=small"
-    )
-    large = cells(*common, "task=mini_gsm,mini_code", "decoding.max_new_tokens=99")
+    common = "method=sps,mars n=4"
+    small = cells(f"{common} task=mini_gsm,mini_chat decoding.max_new_tokens=8 pair.name=small")
+    large = cells(f"{common} task=mini_gsm,mini_code decoding.max_new_tokens=99")
     works = works_of([*large[:2], *small, *large[2:]], PASSES, Store(tmp_path))
     assert [work.pair.name for work in works] == ["local", "local", "small", "small"]
     assert [len(work.cells) for work in works] == [2] * 4
 
 
 def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Path) -> None:
-    [work] = works_of(
-        cells("method=sps,mars", "n=1", "decoding.max_new_tokens=8"), PASSES, Store(tmp_path)
-    )
+    asked = cells("method=sps,mars n=1 decoding.max_new_tokens=8")
+    [work] = works_of(asked, PASSES, Store(tmp_path))
     with Store(tmp_path).cell(work.cells[1].name).lock():
         assert set(complete(work, ModelPool())) == {cell.name for cell in work.cells}
     assert Store(tmp_path).cells() == [], "not a part of it is measured here"
@@ -58,92 +55,74 @@ def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Pa
 
 def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in pool.shares(4, 1)] == ["4", "5", "6", "7"]
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in pool.shares(2, 2)] == ["4,5", "6,7"]
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in pool.shares(1, 2)] == ["4,5,6,7"]
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in pool.shares(3, 2)] == ["4,5", "6,7", "4,5"]
+    for workers, each, gpus in (
+        (4, 1, ["4", "5", "6", "7"]),
+        (2, 2, ["4,5", "6,7"]),
+        (1, 2, ["4,5,6,7"]),
+        (3, 2, ["4,5", "6,7", "4,5"]),
+    ):
+        shares = pool.shares(workers, each)
+        assert [share["CUDA_VISIBLE_DEVICES"] for share in shares] == gpus
     assert {int(share["OMP_NUM_THREADS"]) for share in pool.shares(64, 1)} == {1}
 
 
 @pytest.mark.parametrize("name", ["slurm", "ray"])
 def test_a_missing_package_is_one_line(command, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(launchers, "find_spec", lambda name: None)
-    result = command("method=sps", f"launch={name}")
-    assert (
-        result.status == 2
-        and result.err.startswith(f"error: launch={name}: ")
-        and "[cluster]" in result.err
-    )
+    line = command(f"method=sps launch={name}", status=2).err
+    assert line.startswith(f"error: launch={name}: ") and "[cluster]" in line
 
 
 @pytest.mark.slow
 def test_workers_of_this_machine_fill_the_store_as_one_process_does(
-    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    command,
+    tmp_path: Path,
+    expected: Decoded,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One dies after two samples of mini_gsm, which another goes on with; all die of mini_chat,
     which fails alone."""
-    alone = command(*SWEEP, *SIZE, flags=["-m"], store=tmp_path / "alone")
-    assert alone.status == 0 and not any(row.shared for cell in alone.cells for row in cell.timed())
+    assert not any(row.shared for cell in Store(tmp_path / "alone").cells() for row in cell.timed())
     monkeypatch.setattr(launch, "worker", dying.worker)
     monkeypatch.setattr(
         launch, "Child", lambda method, *given: pool.Child("forkserver", *given)
     )  # torch imported once
-    given = (*SWEEP, *SIZE, "quality_batch=1", "launch.parallel=2")
-    spread = command(*given, flags=["-m"], store=tmp_path / "spread")
-    assert spread.status == 1 and (tmp_path / "died").exists()
+    failed = command(CLUSTER, "launch.parallel=2", status=1)
+    assert (tmp_path / "died").exists()
     assert caplog.text.count(": resuming ") == 1 + pool.MOST_DEATHS - 1
-    assert (
-        spread.err.count("failed: ") == spread.err.count("-mini_chat-") == 2
-        and "processes died" in spread.err
-    )
-    assert all("-mini_gsm-" in cell.key and cell.failure() is None for cell in spread.store.cells())
+    assert failed.err.count("failed: ") == failed.err.count("-mini_chat-") == 2
+    assert "processes died" in failed.err
+    cells = [cell for cell in failed.store.cells() if "-mini_gsm-" in cell.key]
+    assert failed.store.cells() == cells and not any(cell.failure() for cell in cells)
+    for cell in cells:
+        assert "launch.parallel=2" in cell.environment()["argv"], "the command, not the worker's"
     monkeypatch.undo()
-    spread = command(*given[:-1], flags=["-m"], store=tmp_path / "spread")
-    assert spread.status == 0, "the same command tries again"
-    assert difference(decoded(tmp_path / "spread"), decoded(tmp_path / "alone")) == ""
-    assert doubled(tmp_path / "spread") == ""
-    for cell in spread.cells:
-        if "-mini_gsm-" in cell.key:
-            assert all(row.shared for row in cell.timed())
-            assert "launch.parallel=2" in cell.environment()["argv"], (
-                "the command, not the worker's"
-            )
-
-
-NO_RAY, RAY = (
-    find_spec("ray") is None,
-    "no scheduler: ray is not installed (pip install -e .[cluster])",
-)
-NO_SUBMITIT, SUBMITIT = find_spec("submitit") is None, "no scheduler: submitit is not installed"
-CLUSTER = *SWEEP, *SIZE, "quality_batch=1"
+    assert_equal(command(CLUSTER, "launch.parallel=2"), expected)
 
 
 @pytest.fixture
 def expected(command, tmp_path: Path) -> Decoded:
     """What one process decodes."""
-    assert command(*CLUSTER, flags=["-m"], store=tmp_path / "alone").status == 0
-    return decoded(tmp_path / "alone")
+    return decoded(command(CLUSTER, store=tmp_path / "alone").store.root)
 
 
 def assert_equal(result, expected: Decoded) -> None:
     """The same cells with the same tokens, each prompt once, timed beside other workers."""
-    assert (
-        difference(decoded(result.store.root), expected) == "" and doubled(result.store.root) == ""
-    )
-    assert all(row.shared for cell in result.cells for row in cell.timed()) and result.cells
+    root = result.store.root
+    assert difference(decoded(root), expected) == "" and doubled(root) == ""
+    assert all(row.shared for cell in result.cells for row in cell.timed())
     assert [written(cell).timed for cell in result.cells] == [2] * 4
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NO_RAY, reason=RAY)
+@pytest.mark.skipif(find_spec("ray") is None, reason=RAY)
 def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(
     command, tmp_path: Path, expected: Decoded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "work_of_ray", dying.work_of_ray)
-    result = command(
-        *CLUSTER, "launch=ray", "launch.parallel=2", flags=["-m"], store=tmp_path / "ray"
-    )
-    assert result.status == 0 and (tmp_path / "died").exists(), result.err
+    result = command(CLUSTER, "launch=ray launch.parallel=2")
+    assert (tmp_path / "died").exists()
     assert_equal(result, expected)
 
 
@@ -190,23 +169,19 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NO_SUBMITIT, reason=SUBMITIT)
+@pytest.mark.skipif(find_spec("submitit") is None, reason=SUBMITIT)
 def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(
     command, tmp_path: Path, slurm, monkeypatch
 ) -> None:
     monkeypatch.setattr("submitit.Job._results_timeout_s", 0)
-    cells = "method=sps", "task=mini_gsm,mini_chat", "n=2", "timed=0", "decoding.max_new_tokens=8"
-    given = (*cells, "launch=slurm", "launch.parallel=2")
+    cells = "-m method=sps task=mini_gsm,mini_chat n=2 decoding.max_new_tokens=8"
+    words = f"{cells} launch=slurm launch.parallel=2"
     slurm("true", "CANCELLED")
-    stopped = command(*given, flags=["-m"], store=tmp_path / "slurm")
-    lines = [line for line in stopped.err.splitlines() if line.startswith("failed: ")]
-    assert stopped.status == 1 and len(lines) == 2
-    assert all(
-        re.search(r"its Slurm task 7_[01] ended without a result \(cancelled\); log: ", line)
-        for line in lines
-    )
+    stopped = command(words, status=1).err.splitlines()
+    lines = [line for line in stopped if line.startswith("failed: ")]
+    said = r"its Slurm task 7_[01] ended without a result \(cancelled\); log: "
+    assert len(lines) == 2 and all(re.search(said, line) for line in lines)
     slurm('sh "${0%/*}/script"', "RUNNING")
-    result = command(*given, flags=["-m"], store=tmp_path / "slurm")
-    assert result.status == 0, result.err
-    assert command(*cells, flags=["-m"], store=tmp_path / "alone").status == 0
-    assert difference(decoded(tmp_path / "slurm"), decoded(tmp_path / "alone")) == ""
+    result = command(words)
+    alone = command(cells, store=tmp_path / "alone")
+    assert difference(decoded(result.store.root), decoded(alone.store.root)) == ""

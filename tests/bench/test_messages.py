@@ -61,35 +61,19 @@ def test_rows_differ_and_name_every_file() -> None:
 
 
 def test_help_needs_nothing(command) -> None:
-    result = command(flags=["--help"])
-    assert result.status == 0 and not result.err
-    for word in (
-        "pair.target=",
-        "draft.length",
-        "rule.theta",
-        "summary=",
-        "+sweep=",
-        "report=",
-        "mars_released",
-    ):
+    result = command("--help")
+    assert not result.err
+    for word in ("pair.target=", "rule.theta", "summary=", "+sweep=", "report=", "mars_released"):
         assert word in result.out
-    for option in (
-        "decoding.top_p=1.0",
-        "engine.device=auto",
-        "judge.retries=3",
-        "draft.length=5",
-        "pair.nodes=60",
-    ):
+    for option in ("decoding.top_p=1.0", "engine.device=auto", "judge.retries=3", "pair.nodes=60"):
         assert option in result.out, "keys and defaults are those of conf/"
 
 
 def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:
-    result = command("method=mars", "rule.theta=0.85", "dry_run=true")
-    assert result.status == 0 and "1 point, 0 complete; 3 prompts" in result.out, result.out
-    assert "mars mini_gsm" in result.out
-    assert not list(tmp_path.iterdir())
-    several = command("method=sps,pld", "dry_run=true", flags=["-m"])
-    assert several.status == 0 and "method=sps" in several.out and "method=pld" in several.out
+    result = command("method=mars rule.theta=0.85 dry_run=true")
+    assert "1 point, 0 complete; 3 prompts" in result.out and "mars mini_gsm" in result.out
+    several = command("-m method=sps,pld dry_run=true")
+    assert "method=sps" in several.out and "method=pld" in several.out
     assert not list(tmp_path.iterdir())
 
 
@@ -177,13 +161,6 @@ DEEP = "[" * 100_000
 STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eabc\u2066\r\x00\x7f\u2028\ud800"
 
 
-def only_line(result) -> str:
-    """The line of a refused command."""
-    [line] = result.err.splitlines()
-    assert result.status == 2 and line.startswith("error: ")
-    return line
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -195,40 +172,34 @@ def only_line(result) -> str:
     ids=lambda value: value[:16],
 )
 def test_files_of_the_store_in_another_shape(command, name: str, text: str) -> None:
-    file = command("method=pld", "n=1").cell.path / name
+    words = "method=pld n=1"
+    file = command(words).cell.path / name
     file.write_text(text)
-    line = only_line(command("method=pld", "n=1"))
+    [line] = command(words, status=2).err.splitlines()
     assert line.startswith(f"error: {file} is no") and "remove it to write it again" in line
     file.unlink()
-    assert command("method=pld", "n=1").status == 0
+    command(words)
     assert name in ("failure.json", "environment.json") or file.exists(), "it is written again"
 
 
-def test_nothing_printed_steers_the_terminal(command, tmp_path: Path) -> None:
+def test_nothing_printed_steers_the_terminal(
+    command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert printable("tab\tline\nτ ≥ 1 “é” 漢") == "tab\tline\nτ ≥ 1 “é” 漢"
-    assert one_line(ValueError(STEERING)) == printable(
-        " ".join(STEERING.split())
-    ) and "\\x1b" in one_line(STEERING)
+    assert one_line(ValueError(STEERING)) == printable(" ".join(STEERING.split()))
+    assert "\\x1b" in one_line(STEERING)
+    console().print(STEERING, "[/bold] :smile:")  # brackets and colons stay as they are
+    printed = capsys.readouterr().out
+    assert printable(printed) == printed and "[/bold] :smile:" in printed and "\\x1b[2J" in printed
     file = tmp_path / "rows.jsonl"
-    file.write_text(
-        json.dumps(
-            {"id": STEERING[:-1], "messages": [{"role": "user", "content": "apples " * 600}]}
-        )
-    )
-    result = command("task=prompts", f"task.path={file}", "method=pld,ar", flags=["-m"])
-    assert result.status == 1 and "prompts failed; first" in result.err
+    message = {"role": "user", "content": "apples " * 600}
+    file.write_text(json.dumps({"id": STEERING[:-1], "messages": [message]}))
+    result = command(f"-m task=prompts task.path={file} method=pld,ar", status=1)
+    assert "prompts failed; first" in result.err
     assert printable(result.out) == result.out and printable(result.err) == result.err
 
 
-def test_the_console_prints_brackets_and_colons_as_they_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    console().print(STEERING, "[/bold] :smile:")
-    printed = capsys.readouterr().out
-    assert printable(printed) == printed and "[/bold] :smile:" in printed and "\\x1b[2J" in printed
-
-
-HEAVY = (
+HEAVY = [
     "torch",
     "transformers",
     "datasets",
@@ -237,60 +208,53 @@ HEAVY = (
     "statsmodels",
     "matplotlib",
     "wandb",
-)
+]
 REFUSED = (
-    ["rule.tehta=0.9"],
-    ["rule=mrs"],
-    ["task.foo=1"],
-    ["nn=3"],
-    ["method=no_such_method"],
-    ["task=no_such_task"],
-    ["decoding.temperature=-1"],
-    ["draft.length=0"],
-    ["pair=local"],
-    ["summary=yaml"],
-    ["trace=sometimes"],
-    ["+no_such_key=1"],
-    ["report=no_such_report"],
-    ["report=mars_table1", "report.no_such_key=1"],
+    "rule.tehta=0.9",
+    "rule=mrs",
+    "task.foo=1",
+    "nn=3",
+    "method=no_such_method",
+    "task=no_such_task",
+    "decoding.temperature=-1",
+    "draft.length=0",
+    "pair=local",
+    "summary=yaml",
+    "trace=sometimes",
+    "+no_such_key=1",
+    "report=no_such_report",
+    "report=mars_table1 report.no_such_key=1",
 )
 CODE = """
 import contextlib, io, json, sys
 from bench.__main__ import main
 commands, heavy = json.load(sys.stdin)
-for given in commands:
+for command in commands:
     with contextlib.redirect_stdout(io.StringIO()):
-        status = main(given)
+        status = main(command.split())
     print(json.dumps([status, [name for name in heavy if name in sys.modules]]))
 """
 
 
-def loaded(*commands: list[str]) -> tuple[list[list], str]:
-    """Status and loaded modules after each command of one process, and what it printed on its error
+def loaded(*commands: str) -> tuple[list[list], list[str]]:
+    """Status and loaded modules after each command of one process, and the lines of its error
     stream."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        input=json.dumps([commands, HEAVY]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+    code, given = [sys.executable, "-c", CODE], json.dumps([commands, HEAVY])
+    done = subprocess.run(code, input=given, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.splitlines()
 
 
 def test_a_refused_command_loads_nothing() -> None:
     """A rule's options are typed by its class, which needs torch and nothing more."""
-    found, errors = loaded(*(["dry_run=true", *given] for given in REFUSED), ["rule.q_mode=foo"])
-    assert found == [*([2, []] for _ in REFUSED), [2, ["torch"]]]
-    assert len(errors.splitlines()) == len(found), "one line each"
+    ended, errors = loaded(*(f"dry_run=true {words}" for words in REFUSED), "rule.q_mode=foo")
+    assert ended == [[2, []]] * len(REFUSED) + [[2, ["torch"]]]
+    assert len(errors) == len(ended), "one line each"
 
 
 def test_a_list_loads_nothing_and_a_dry_run_torch_alone(tmp_path: Path) -> None:
-    folder = f"output.dir={tmp_path}"
-    found, errors = loaded(
-        ["report=list", folder], ["report=[mars_fig4,controls]", "dry_run=true", folder]
-    )
-    assert found == [[0, []], [0, ["torch"]]], errors
+    reports = "report=list", "report=[mars_fig4,controls] dry_run=true"
+    ended, errors = loaded(*(f"{words} output.dir={tmp_path}" for words in reports))
+    assert ended == [[0, []], [0, ["torch"]]], errors
 
 
 def test_the_version_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,39 +301,26 @@ def test_a_disk_without_room(
     if "100" in options:
         (disk / "full").write_bytes(bytes(4096))
     monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
-    result = command(store=disk / "store")
-    [line] = result.err.splitlines()
-    assert result.status == 2 and line.startswith(
-        f"error: {disk}/store: cannot be written: {reason}"
-    )
+    [line] = command(store=disk / "store", status=2).err.splitlines()
+    assert line.startswith(f"error: {disk}/store: cannot be written: {reason}")
 
 
 @pytest.mark.slow
 def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
     disk = mount("size=32k,nr_inodes=100")
-    given = "method=sps", "n=30", "quality_batch=4"
-    result = command(*given, store=disk / "store")
-    lines = result.err.splitlines()
-    assert (
-        result.status != 0
-        and "No space left on device" in lines[-1]
-        and "Traceback" not in result.err
-    )
+    words = "method=sps n=30 quality_batch=4"
+    result = command(words, store=disk / "store", status=2)
+    assert "No space left on device" in result.err.splitlines()[-1]
+    assert "Traceback" not in result.err
     cells = result.store.cells()
-    assert not [
-        path
-        for cell in cells
-        for path in cell.path.iterdir()
-        if path.name.startswith(".") and path.name != ".lock"
-    ]
+    hidden = {path.name for cell in cells for path in cell.path.glob(".*")}
+    assert hidden <= {".lock"}, "nothing half written is left"
     kept = {cell.key: [sample.id for sample in cell.samples()] for cell in cells}
     assert 0 < sum(map(len, kept.values())) < 60
     subprocess.run(["mount", "-o", "remount,size=10m", str(disk)], check=True)
-    again = command(*given, store=disk / "store")
-    assert again.status == 0
+    again = command(words, store=disk / "store")
     for cell in again.store.cells():
-        before = kept.get(cell.key, [])
-        ids = [sample.id for sample in cell.samples()]
+        ids, before = [sample.id for sample in cell.samples()], kept.get(cell.key, [])
         assert ids[: len(before)] == before and len(ids) == 30
     assert written(again.cell).n == 30
 
@@ -377,11 +328,11 @@ def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
 def test_a_complete_store_that_can_only_be_read_is_printed(
     command, mount: Mount, tmp_path: Path
 ) -> None:
-    first = command("method=sps", "n=1", store=tmp_path / "store")
+    first = command("method=sps n=1", store=tmp_path / "store")
     disk = mount("size=10m")
     shutil.copytree(first.store.root, disk / "store")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    again = command("method=sps", "n=1", "summary=json", store=disk / "store")
-    assert again.status == 0 and not again.err and again.last_line == written(first.cell).plain
-    line = command("method=sps", "n=2", store=disk / "store").err
+    again = command("method=sps n=1 summary=json", store=disk / "store")
+    assert not again.err and again.last_line == written(first.cell).plain
+    line = command("method=sps n=2", store=disk / "store", status=2).err
     assert line.startswith(f"error: {disk}/store") and "Read-only file system" in line

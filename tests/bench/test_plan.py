@@ -34,16 +34,14 @@ def forgetful() -> Iterator[None]:
     config_folder.cache_clear()
 
 
-def cell_of(*overrides: str) -> Cell:
+def cell_of(*lines: str) -> Cell:
     with composer() as hydra:
-        return hydra.point(overrides).cell
+        return hydra.point(" ".join(lines).split()).cell
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_and_cache_are_those_of_the_real_pair(dtype: str) -> None:
-    cell = cell_of(
-        "pair=tiny", "method=sps", f"engine.dtype={dtype}", "batch=3", "n=100", "engine.device=cpu"
-    )
+    cell = cell_of(f"pair=tiny method=sps engine.dtype={dtype} batch=3 n=100 engine.device=cpu")
     folders = {role: Path(cell.pair.checkpoint(role).source) for role in cell.roles}
     found = memory_of(cell, 2, folders)
     assert found.rows == 3 and memory_of(cell, 64, folders).rows == 64, "the quality pass"
@@ -77,8 +75,8 @@ def test_a_repository_is_read_as_it_is_loaded() -> None:
 
 @pytest.mark.usefixtures("offline")
 def test_offline_a_hub_pair_is_unknown_in_one_line(command, tmp_path: Path) -> None:
-    result = command("pair=qwen3_8b", "method=pld", "dry_run=true")
-    assert result.status == 0 and not result.err
+    result = command("pair=qwen3_8b method=pld dry_run=true")
+    assert not result.err
     assert "  model Qwen/Qwen3-8B: about 16.4 GB; hub not reachable" in result.out.splitlines()
     assert "unknown: pair.target=Qwen/Qwen3-8B" in result.out
     assert not list(tmp_path.iterdir())
@@ -87,12 +85,11 @@ def test_offline_a_hub_pair_is_unknown_in_one_line(command, tmp_path: Path) -> N
 @pytest.mark.usefixtures("offline")
 def test_a_report_on_a_papers_pair(command) -> None:
     """Prompts and memory of each point; hours; data sets among the downloads."""
-    result = command("report=arc_table1", "pair=llama31_8b", "n=80", "dry_run=true")
-    assert result.status == 0 and "EAGLE-3" in result.out and "about 850.0 MB" in result.out
+    result = command("report=arc_table1 pair=llama31_8b n=80 dry_run=true")
+    assert "EAGLE-3" in result.out and "about 850.0 MB" in result.out
     assert re.search(r"takes about [\d.,]+ GPU h, right to a factor of two", result.out)
-    assert command("report=arc_table1", "scale=huge", "dry_run=true").err.startswith(
-        "error: scale=huge: unknown"
-    )
+    wrong = command("report=arc_table1 scale=huge dry_run=true", status=2)
+    assert wrong.err.startswith("error: scale=huge: unknown")
 
 
 @pytest.mark.usefixtures("offline")
@@ -124,8 +121,8 @@ def test_every_point_of_a_papers_reports_is_planned_without_a_network(
 def test_lengths_are_those_of_the_longest_name_up_to_the_limit() -> None:
     assert answer_tokens(cell_of("task=gsm8k_eagle")) == 73, "as gsm8k's reference solutions"
     assert answer_tokens(cell_of("task=mmlu_fsd")) == 44
-    assert answer_tokens(cell_of("task=gsm8k_eagle", "decoding.max_new_tokens=9")) == 9
-    cell = cell_of("task=csqa", "decoding.max_new_tokens=200")
+    assert answer_tokens(cell_of("task=gsm8k_eagle decoding.max_new_tokens=9")) == 9
+    cell = cell_of("task=csqa decoding.max_new_tokens=200")
     assert answer_tokens(cell) == 200, "nothing is known of it"
 
 
@@ -133,27 +130,27 @@ def test_seconds_follow_from_the_rate_of_the_nearest_size() -> None:
     """10 answers of 100 tokens at 1000 tokens/s, half of them timed at 200: plain decoding, once,
     and two drafted cells. Llama 70B on four GPUs of which each holds some layers takes 4 · 70.55 ÷
     8.03 as long."""
-    words = ["task=csqa", "n=10", "timed=5", "decoding.max_new_tokens=100", "engine.device=cpu"]
-    cells = [cell_of("pair=llama31_8b", *words, f"method={method}") for method in ("eagle3", "pld")]
+    words = "task=csqa n=10 timed=5 decoding.max_new_tokens=100 engine.device=cpu"
+    cells = [cell_of("pair=llama31_8b", words, f"method={method}") for method in ("eagle3", "pld")]
     once = 1000 / 1000 + 500 / 200
     assert seconds([PlannedCell(cell) for cell in cells]) == pytest.approx(
         {"core": 0, "GPU": 3 * once}
     )
     left = seconds([PlannedCell(cells[0], answered=8)])
     assert left["GPU"] == pytest.approx(2 * (200 / 1000 + 500 / 200))
-    large = cell_of("pair=llama33_70b", "method=ar", *words, "engine.devices=4")
+    large = cell_of("pair=llama33_70b method=ar", words, "engine.devices=4")
     assert large.engine.parallel == "layers"
     assert seconds([PlannedCell(large)])["GPU"] == pytest.approx(
         once * 4 * 70553706496 / 8030261248, rel=1e-6
     )
     hundreds = [PlannedCell(cells[0].replace(n=1000, timed=0, seed=seed)) for seed in range(100)]
     assert duration(hundreds) == "5.6 GPU h", "2 · 100 · 100,000 tokens at 1000 a second"
-    unknown = cell_of("pair=local", "pair.target=org/unknown", "method=ar", *words)
+    unknown = cell_of("pair=local pair.target=org/unknown method=ar", words)
     assert duration([PlannedCell(unknown)]) == ""
 
 
 def test_prompts_are_counted_without_their_data() -> None:
-    cell = cell_of("task=alpaca_eagle", "engine.device=cpu")
+    cell = cell_of("task=alpaca_eagle engine.device=cpu")
     assert prompts_and_answers(cell) == (80, 80)
 
 

@@ -120,7 +120,7 @@ def test_the_command_runs_a_report_whole_and_says_what_it_is(tmp_path: Path) -> 
 
 def test_a_store_of_real_results_is_refused(command, capsys, tmp_path):
     real = tmp_path / "real"
-    assert command("method=ar", "n=1", "timed=0", store=real / "store").status == 0
+    command("method=ar n=1 timed=0", store=real / "store")
     before = {file: file.read_bytes() for file in real.rglob("*") if file.is_file()}
     for line in (f"output.dir={real}", f"store.dir={real / 'store'}"):
         capsys.readouterr()

@@ -19,65 +19,38 @@ from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 
-SHORT = ["task=mini_gsm", "decoding.temperature=1"]
+SHORT = "task=mini_gsm decoding.temperature=1 drafter=model_greedy rule=arc"
 
 
 @pytest.fixture
 def constants(pair_folder: Path, tmp_path: Path) -> Path:
     """Calibrated on the small target; twice, so that the second time nothing is left to measure."""
-    overrides = [
-        f"pair.target={pair_folder / 'target'}",
-        "prompts=3",
-        "positions=8",
-        "max_new_tokens=10",
-        f"out={tmp_path / 'arc.json'}",
-        f"work={tmp_path / 'work'}",
-        "engine.device=cpu",
-    ]
+    file, target = tmp_path / "arc.json", pair_folder / "target"
+    words = f"pair.target={target} prompts=3 positions=8 max_new_tokens=10 engine.device=cpu"
     with composer(name="calibrate") as hydra:
-        config = hydra.point(overrides).config
+        config = hydra.point([*words.split(), f"out={file}", f"work={tmp_path / 'work'}"]).config
     calibrate(config)
-    first = json.loads((tmp_path / "arc.json").read_text())
+    first = json.loads(file.read_text())
     [lines] = (tmp_path / "work").glob("*.jsonl")
-    written = lines.read_text()
-    lines.write_text(
-        "".join(written.splitlines(keepends=True)[:-1]) + '{"id": "torn'
-    )  # killed while writing
+    measured = lines.read_text()
+    torn = "".join(measured.splitlines(keepends=True)[:-1]) + '{"id": "torn'
+    lines.write_text(torn)  # killed while writing
     calibrate(config)
-    assert lines.read_text() == written
-    again = json.loads((tmp_path / "arc.json").read_text())
-    assert {**first, "provenance": None} == {**again, "provenance": None}
-    assert 8 < first["provenance"]["n"] <= 24 and first["fingerprint"] == fingerprint(
-        str(pair_folder / "target")
-    )
-    return tmp_path / "arc.json"
+    assert lines.read_text() == measured
+    assert {**first, "provenance": None} == {**json.loads(file.read_text()), "provenance": None}
+    assert 8 < first["provenance"]["n"] <= 24 and first["fingerprint"] == fingerprint(str(target))
+    return file
 
 
-def test_arc_runs_with_its_constants_and_pruning(command, constants: Path, capsys) -> None:
-    found = command(
-        *SHORT,
-        "drafter=model_greedy",
-        "rule=arc",
-        f"rule.constants={constants}",
-        "pruning=branches",
-        "pruning.score=accum_prob",
-        "pruning.epsilon=0.3",
-        "rule.theta=-1000",
-    )
-    assert found.status == 0, found.err
-    summary = written(found.cell)
-    assert summary.failed == 0 and 0 < summary.pruned_share < 1 and summary.relaxed_share > 0
+def test_arc_runs_with_its_constants_and_pruning(command, constants: Path) -> None:
+    words = f"{SHORT} rule.constants={constants}"
+    pruning = "pruning=branches pruning.score=accum_prob pruning.epsilon=0.3"
+    loose = written(command(words, pruning, "rule.theta=-1000").cell)
+    assert loose.failed == 0 and 0 < loose.pruned_share < 1 and loose.relaxed_share > 0
     if max(b["tau"] for b in json.loads(constants.read_text())["buckets"]) >= 0.6932:
-        assert summary.events["vacuous_bound"] > 0
-    again = command(
-        *SHORT,
-        "drafter=model_greedy",
-        "rule=arc",
-        f"rule.constants={constants}",
-        "rule.theta=1",
-        store=constants.parent / "other",
-    )
-    assert written(again.cell).tau < summary.tau and written(again.cell).pruned_share is None
+        assert loose.events["vacuous_bound"] > 0
+    strict = written(command(words, "rule.theta=1", store=constants.parent / "other").cell)
+    assert strict.tau < loose.tau and strict.pruned_share is None
 
 
 @pytest.fixture
@@ -102,27 +75,19 @@ def classifier(pair_folder: Path, tmp_path: Path) -> Path:
 
 
 def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path: Path) -> None:
+    common = f"pair.autojudge={classifier} task=mini_gsm draft.length=3"
     alone, strict, both = (
-        command(
-            *options,
-            f"pair.autojudge={classifier}",
-            "task=mini_gsm",
-            "draft.length=3",
-            store=tmp_path / str(i),
-        )
-        for i, options in enumerate(
-            [
-                ["method=autojudge", "rule.threshold=0.6"],
-                ["method=autojudge", "rule.threshold=0.4"],
-                ["method=autojudge_dropmatch", "rule.second.threshold=0.4"],
-            ]
+        command(common, words, store=tmp_path / words).cell
+        for words in (
+            "method=autojudge rule.threshold=0.6",
+            "method=autojudge rule.threshold=0.4",
+            "method=autojudge_dropmatch rule.second.threshold=0.4",
         )
     )
-    assert alone.status == strict.status == both.status == 0, both.err
     # nothing matters there; the last cycle of an answer may be cut short by its end
-    assert all(n == 3 for sample in alone.cell.samples() for n in sample.accepted[:-1])
-    assert written(strict.cell).relaxed_share == 0.0  # P = 0.5 of all tokens is above the threshold
-    assert written(both.cell).tau >= written(strict.cell).tau
+    assert all(n == 3 for sample in alone.samples() for n in sample.accepted[:-1])
+    assert written(strict).relaxed_share == 0.0  # P = 0.5 of all tokens is above the threshold
+    assert written(both).tau >= written(strict).tau
 
 
 def test_the_shipped_files_name_the_shipped_models() -> None:

@@ -33,14 +33,10 @@ AT = 4
 def test_rounding_moves_a_draw_over_little_mass(
     logits: list[float], u: float, temperature: float, seed: int, moved: float
 ) -> None:
-    z = torch.tensor(logits, dtype=torch.float64)
-    noise = (
-        torch.rand(len(z), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
-        - 1
-    )
-    p, other = ((one / temperature).softmax(-1) for one in (z, z + moved * noise))
-    number = torch.tensor(u, dtype=torch.float64)
-    mass = mass_between(p, int(draw(p, number)), int(draw(other, number)))
+    z, number = torch.tensor([*logits, u], dtype=torch.float64).split([len(logits), 1])
+    uniform = torch.rand(len(z), generator=torch.Generator().manual_seed(seed), dtype=z.dtype)
+    p, other = ((x / temperature).softmax(-1) for x in (z, z + moved * (2 * uniform - 1)))
+    mass = mass_between(p, int(draw(p, number[0])), int(draw(other, number[0])))
     assert mass <= moved / (2 * temperature) + 1e-12
 
 
@@ -48,50 +44,47 @@ class Passes:
     """One prompt of a cell, answered: the sample of the quality pass, and the timed answer with
     another token."""
 
-    def __init__(self, overrides: list[str]) -> None:
-        cell, self.method = open_cell(
-            ["pair=tiny", "task=mini_chat", "n=1", "decoding.max_new_tokens=8", *overrides]
-        )
-        self.cell, self.target, task = cell, self.method.target, cell.load_task()
-        [prompt] = task.prompts(1, cell.seed)
-        self.prompt = prompt
-        turns = answer(
-            NativeMethod(self.method),
-            [prompt],
-            limits_of(cell, self.target, task),
-            lambda prompt, turn: stream_name(cell, task, prompt, turn),
-            turns=1,
-        )
-        sample = scored(prompt, turns[prompt.id], task, self.target)
+    def __init__(self, words: str) -> None:
+        common = "pair=tiny task=mini_chat n=1 decoding.max_new_tokens=8 method=ar"
+        cell, method = open_cell(f"{common} {words}".split())
+        self.cell, self.target, self.method = cell, method.target, NativeMethod(method)
+        task = cell.load_task()
+        [self.prompt] = task.prompts(1, cell.seed)
+        limits = limits_of(cell, self.target, task)
+
+        def stream(prompt, turn):
+            return stream_name(cell, task, prompt, turn)
+
+        turns = answer(self.method, [self.prompt], limits, stream, turns=1)
+        sample = scored(self.prompt, turns[self.prompt.id], task, self.target)
         assert isinstance(sample, Sample)
         self.sample = sample
-        self.probs = next_logits(self.target, before(self.target, prompt, sample, AT)).softmax(-1)
+        read = before(self.target, self.prompt, sample, AT)
+        self.probs = next_logits(self.target, read).softmax(-1)
 
     def with_token(self, choose: Callable[[int], int]) -> FirstDifference | None:
-        own = self.sample.output_ids
-        ids = [*own[:AT], choose(own[AT]), *own[AT + 1 :]]
-        return first_difference(NativeMethod(self.method), self.cell, self.prompt, ids, self.sample)
+        ids = list(self.sample.output_ids)
+        ids[AT] = choose(ids[AT])
+        return first_difference(self.method, self.cell, self.prompt, ids, self.sample)
 
-    def far(self, own: int) -> int:
+    def far(self, token: int) -> int:
         """A token that a boundary does not explain."""
-        last = len(self.probs) - 1
-        other = max((0, last), key=lambda token: mass_between(self.probs, own, token))
-        assert mass_between(self.probs, own, other) > 1e-2
+        ends = 0, len(self.probs) - 1
+        other = max(ends, key=lambda end: mass_between(self.probs, token, end))
+        assert mass_between(self.probs, token, other) > 1e-2
         return other
 
 
 @pytest.fixture(scope="module")
 def sampling() -> Passes:
-    return Passes(["method=ar", "decoding.temperature=1", "seed=3"])
+    return Passes("decoding.temperature=1 seed=3")
 
 
 def test_plain_sampling_may_part_at_a_boundary_only(sampling: Passes) -> None:
-    found = sampling.with_token(lambda own: own + 1)
-    assert found is not None and (found.at, found.between) == (AT, 0.0) and found.margin > 0
-    with pytest.raises(
-        NotRepeatable,
-        match=rf"at token {AT}, where a probability of .* lies between the two tokens",
-    ):
+    near = sampling.with_token(lambda token: token + 1)
+    assert near is not None and (near.at, near.between) == (AT, 0.0) and near.margin > 0
+    said = rf"at token {AT}, where a probability of .* lies between the two tokens"
+    with pytest.raises(NotRepeatable, match=said):
         sampling.with_token(sampling.far)
 
 
@@ -105,7 +98,7 @@ def test_a_token_of_a_later_turn_follows_the_turns_before_it(sampling: Passes) -
 
 
 def test_greedy_decoding_may_part_at_a_near_tie_only() -> None:
-    greedy = Passes(["method=ar"])
+    greedy = Passes("")
     assert top2_margin(greedy.probs.log()) > 1e-4
     with pytest.raises(NotRepeatable, match="the two largest logits are"):
-        greedy.with_token(lambda own: own + 1)
+        greedy.with_token(lambda token: token + 1)

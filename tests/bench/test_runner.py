@@ -73,9 +73,9 @@ def prompts_file(tmp_path: Path) -> Path:
 
 
 def test_a_cell_on_disk(command) -> None:
-    given = "method=mars", "rule.theta=0.5", "decoding.temperature=1", "seed=3", "timed=3"
-    result = command(*given, "summary=json")
-    assert result.status == 0 and not result.err
+    given = "method=mars rule.theta=0.5 decoding.temperature=1 seed=3 timed=3"
+    result = command(given, "summary=json")
+    assert not result.err
     cell = result.cell
     files = {"cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json"}
     assert {file.name for file in cell.path.iterdir()} & {*files, "failure.json"} == files
@@ -108,11 +108,10 @@ def test_a_cell_on_disk(command) -> None:
 
 @pytest.mark.slow
 def test_tokens_do_not_depend_on_order_batch_or_company(command, tmp_path: Path) -> None:
-    given = "task=mini_chat", "decoding.temperature=1", "n=5", "draft.length=3"
+    given = "task=mini_chat decoding.temperature=1 n=5 draft.length=3"
 
     def cells_of(store: str, *words: str) -> Store:
-        result = command(*given, *words, flags=["-m"], store=tmp_path / store)
-        assert result.status == 0
+        result = command("-m", given, *words, store=tmp_path / store)
         return result.store
 
     together = cells_of("together", "method=sps,mars_sampling,fsd")
@@ -138,14 +137,13 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(
     settings = json.loads(config.read_text()) | {"bos_token": "<|user|>"}  # any known token
     settings.pop("chat_template", None)
     config.write_text(json.dumps(settings))
-    given = "method=ar", "task=mini_chat", "n=1", f"pair.target={bare}"
-    without = command(*given)
+    given = f"method=ar task=mini_chat n=1 pair.target={bare}"
+    without = command(given, status=1)
     [failed] = failed_samples(without.cell)
-    assert without.status == 1 and "give pair.chat_template=FILE" in failed.error
+    assert "give pair.chat_template=FILE" in failed.error
     assert "results in" not in without.out, "a table of nothing"
     vicuna = PROJECT / "conf" / "chat" / "vicuna.jinja"
-    result = command(*given, f"pair.chat_template={vicuna}", store=tmp_path / "with")
-    assert result.status == 0
+    result = command(given, f"pair.chat_template={vicuna}", store=tmp_path / "with")
     [sample], [prompt] = result.cell.samples(), MiniTask("mini_chat").prompts(1)
     tokenizer = AutoTokenizer.from_pretrained(bare)
     first = (
@@ -166,10 +164,9 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(
 
 
 def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
-    prompts = "task=prompts", f"task.path={prompts_file}", "n=null"
-    given = *prompts, "method=sps", "batch=4", "timed=4"
-    result = command(*given)
-    assert result.status == 1
+    prompts = f"task=prompts task.path={prompts_file} n=null"
+    given = f"{prompts} method=sps batch=4 timed=4"
+    result = command(given, status=1)
     [line] = result.err.splitlines()
     assert line.startswith("failed: ") and "1 of 4 prompts failed" in line and "long" in line
     assert line.endswith("or take a model with more positions")
@@ -186,7 +183,7 @@ def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
         prices[4] = prices[1]
     priced = PricedCell(cell, result.store, Profile.model_validate(profile))
     assert {row.id for row in priced.timed()} == set(measured)
-    assert command(*given).status == 1
+    command(given, status=1)
     assert {sample.id: sample for sample in result.cell.good_samples()} == measured
 
 
@@ -195,8 +192,7 @@ def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_p
     shutil.copytree(pair_folder / "draft", broken)
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    result = command(f"pair.draft={broken}", "method=sps,pld,mars", "summary=json", flags=["-m"])
-    assert result.status == 1
+    result = command(f"-m pair.draft={broken} method=sps,pld,mars summary=json", status=1)
     lines = result.err.splitlines()
     assert [line.startswith("failed: local-") and "broken" in line for line in lines] == [True] * 2
     cells = {cell.key.rsplit("-", 1)[0]: cell for cell in result.store.cells()}
@@ -222,16 +218,15 @@ def test_a_scorer_that_raises_fails_the_prompt(
         return real(self, prompt, texts)
 
     monkeypatch.setattr(MiniTask, "score", score)
-    result = command("method=sps")
+    result = command("method=sps", status=1)
     [line] = result.err.splitlines()
-    assert result.status == 1
     assert (
         f"1 of 3 prompts failed; first {scored[0]}: {arm}scoring: ZeroDivisionError: no right "
         "answer" in line
     )
     assert [sample.id for sample in failed_samples(result.cell)] == ([] if arm else scored[:1])
     monkeypatch.undo()
-    assert command("method=sps").status == 0, "it is tried again"
+    command("method=sps")  # it is tried again
 
 
 def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +240,8 @@ def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.Monkey
         return real(method, requests, limits)
 
     monkeypatch.setattr(NativeMethod, "generate_with_nll", cramped)
-    result = command("method=ar", "n=7", "workers=1")
-    assert result.status == 0 and len(result.cell.good_samples()) == 7
+    result = command("method=ar n=7 workers=1")
+    assert len(result.cell.good_samples()) == 7
     assert sizes == [7, 4, 2, 2, 3, 2, 1]
 
 
@@ -260,14 +255,15 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr(NativeMethod, "generate_with_nll", generate)
-        result = command("method=sps,mars", flags=["-m"])
+        result = command("-m method=sps,mars", status=1)
     [mars] = [cell for cell in result.cells if "-mars-" in cell.key]
     [sps] = [cell for cell in result.cells if "-lossless-" in cell.key]
     assert sps.failure() is None and written(sps).n == 3
     [line] = result.err.splitlines()
-    assert result.status == 1 and line.startswith(f"failed: {mars.key}: ")
+    assert line.startswith(f"failed: {mars.key}: ")
     assert "CUDA out of memory" in line and not mars.good_samples()
-    assert command("method=mars").status == 0 and written(mars).n == 3, "it is tried again"
+    command("method=mars")
+    assert written(mars).n == 3, "it is tried again"
 
 
 def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,12 +275,12 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
         return real(method, *args, **kw)
 
     monkeypatch.setattr(rotation, "answer", counting)
-    given = ("method=mars", "rule.theta=0.5,0.7,0.9", "timed=3")
-    assert command(*given, "n=7", flags=["-m"]).status == 0
+    given = "method=mars rule.theta=0.5,0.7,0.9 timed=3"
+    command("-m", given, "n=7")
     warm_up, *turns = " ".join(asked[:4]), *(" ".join(asked[at : at + 4]) for at in (4, 8, 12))
     assert warm_up == turns[0] == "ar 0.5 0.7 0.9", "one untimed warm-up each"
     assert turns[1:] == ["0.5 0.7 0.9 ar", "0.7 0.9 ar 0.5"]
-    assert command(*given, "n=8", flags=["-m"]).status == 0
+    command("-m", given, "n=8")
     assert len(asked) == 16, "one more answer, the same timed prompts: nothing is warmed up"
 
 
@@ -297,28 +293,27 @@ def test_sessions_divide_the_timed_prompts(command, monkeypatch: pytest.MonkeyPa
 
     def replaced(*words: str) -> tuple[str, ...]:
         with pytest.raises(Anew) as raised:
-            command(*given, *words, flags=["-m"])
+            command("-m", given, *words)
         return raised.value.args
 
     monkeypatch.setattr("os.execv", execv)
-    given = "method=mars,ar", "n=5", "timed=5", "sessions=3", "sessions_gap_s=0"
+    given = "method=mars,ar n=5 timed=5 sessions=3 sessions_gap_s=0"
     first = replaced("fresh=true")
     assert "sessions=3" in first and "fresh=true" not in first
     replaced()
-    result = command(*given, flags=["-m"])
-    assert result.status == 0 and all(len(cell.timed()) == 5 for cell in result.cells)
+    result = command("-m", given)
+    assert all(len(cell.timed()) == 5 for cell in result.cells)
     sizes = [Counter(row.started for row in cell.timed()).values() for cell in result.cells]
     assert [list(size) for size in sizes] == [[2, 2, 1]] * 2
-    assert command(*given, flags=["-m"]).status == 0, "a whole cell is not timed again"
+    command("-m", given)  # a whole cell is not timed again
     anew = replaced("++fresh=true")  # what was timed before is no reason to stop
     assert not any("fresh" in word for word in anew)
 
 
 def test_dear_laws_are_of_the_first_prompts_alone(command) -> None:
     """A relaxed rule on drawn candidates is integrated over them, unless it states its law."""
-    given = "method=sps", "decoding.temperature=1", "n=18", "decoding.max_new_tokens=3"
-    result = command(*given, "rule=mars_sampling,tilted", flags=["-m"])
-    assert result.status == 0, result.err
+    given = "method=sps decoding.temperature=1 n=18 decoding.max_new_tokens=3"
+    result = command("-m", given, "rule=mars_sampling,tilted")
     counts = {
         cell.key.split("-")[1]: sum(row.distortion is not None for row in cell.good_samples())
         for cell in result.store.cells()

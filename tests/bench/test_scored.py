@@ -3,7 +3,6 @@ prompt."""
 
 from __future__ import annotations
 
-import json
 import os
 from types import SimpleNamespace
 
@@ -37,38 +36,27 @@ def path(monkeypatch):
 
 @NEEDS_BUBBLEWRAP
 def test_stored_answers_are_scored_by_the_same_command(command, tmp_path, path, caplog):
-    words = (
-        f"task.path={write_rows(tmp_path, 'humaneval_completion')}",
-        "task=humaneval_completion",
-        "n=2",
-        "method=sps",
-        "timed=2",
-        "workers=1",
-    )
+    file = write_rows(tmp_path, "humaneval_completion")
+    words = f"task=humaneval_completion task.path={file} n=2 method=sps timed=2 workers=1"
     path(str(tmp_path))
-    first = command(*words)
-    assert first.status == 0, first.err
+    first = command(words)
     assert caplog.text.count("answers are stored without a score: there is no `bwrap`") == 1
     stored, summary = first.cell.samples(), written(first.cell)
-    assert [(one.unscored, one.score, one.answer) for one in stored] == [(True, None, None)] * 2
+    assert {(sample.unscored, sample.score, sample.answer) for sample in stored} == {
+        (True, None, None)
+    }
     assert summary.accuracy is None and summary.unscored == 4, "those of the baseline too"
-    again = command(*words)
-    assert again.status == 0 and again.cell.samples() == stored, (
-        "as long as nothing can be run, nothing changes"
-    )
+    assert command(words).cell.samples() == stored, "as long as nothing can be run"
     path(PATH)
-    then = command(*words)
-    scored = then.cell.samples()
-    assert then.status == 0 and "2 stored answers scored" in then.out
-    assert [(one.unscored, one.score) for one in scored] == [(False, 0.0)] * 2 and all(
-        one.answer for one in scored
-    )
-    assert [one.output_ids for one in scored] == [one.output_ids for one in stored], (
-        "nothing is decoded again"
-    )
-    assert written(then.cell).accuracy == 0.0 and not written(then.cell).unscored
+    then = command(words)
+    scored, summary = then.cell.samples(), written(then.cell)
+    assert "2 stored answers scored" in then.out
+    for sample, before in zip(scored, stored, strict=True):
+        assert (sample.unscored, sample.score) == (False, 0.0) and sample.answer
+        assert sample.output_ids == before.output_ids, "nothing is decoded again"
+    assert summary.accuracy == 0.0 and not summary.unscored
     assert then.cell.timed() == first.cell.timed()
-    assert "stored answers scored" not in command(*words).out
+    assert "stored answers scored" not in command(words).out
 
 
 @pytest.fixture
@@ -77,9 +65,8 @@ def no_verdict(tmp_path):
     apart from a program: they hand it a function."""
     rows = [dict(row) for row in ROWS["humaneval_completion"][:3]]
     rows[1]["test"] = "def check(candidate):\n    candidate(lambda: 1)\n"
-    file = tmp_path / "problems.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return f"task.path={file}", "task=humaneval_completion", "n=3", "workers=1"
+    file = write_rows(tmp_path, "problems", rows)
+    return f"task=humaneval_completion task.path={file} n=3 workers=1"
 
 
 @NEEDS_BUBBLEWRAP
@@ -88,123 +75,97 @@ def test_an_answer_without_a_verdict_does_not_stop_the_others(
     command, path, tmp_path, no_verdict, method
 ):
     """Scored at once, it is a failed prompt; scored later, its answer stays."""
-    at_once = command(*no_verdict, f"method={method}", store=tmp_path / "at_once")
-    assert at_once.status == 1 and "a value of type function cannot be handed" in at_once.err
-    scores = {one.id: getattr(one, "score", "failed") for one in at_once.cell.samples()}
+    words = f"{no_verdict} method={method}"
+    at_once = command(words, store=tmp_path / "at_once", status=1)
+    assert "a value of type function cannot be handed" in at_once.err
+    scores = {sample.id: getattr(sample, "score", "failed") for sample in at_once.cell.samples()}
     assert scores == {"HumanEval/1": 0.0, "HumanEval/2": "failed", "HumanEval/3": 0.0}
     path(str(tmp_path))
-    assert command(*no_verdict, f"method={method}").status == 0
+    command(words)
     path(PATH)
     for number in (2, 0):
-        later = command(*no_verdict, f"method={method}")
-        assert later.status == 1 and f"{number} stored answers scored" in later.out
-        assert "a value of type function cannot be handed" in later.err
-        assert len(later.err.splitlines()) == 1
-        assert {one.id: one.score for one in later.cell.samples()} == scores | {"HumanEval/2": None}
+        later = command(words, status=1)
+        assert f"{number} stored answers scored" in later.out
+        [line] = later.err.splitlines()
+        assert "a value of type function cannot be handed" in line
+        stored = {sample.id: sample.score for sample in later.cell.samples()}
+        assert stored == scores | {"HumanEval/2": None}
 
 
 def test_hundreds_of_answers_without_a_score_are_asked_for(command, tmp_path, path):
     path(str(tmp_path))
-    row, file = ROWS["humaneval_completion"][0], tmp_path / "problems.jsonl"
+    row = ROWS["humaneval_completion"][0]
     rows = [row | {"task_id": f"HumanEval/{number}"} for number in range(60)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = f"task.path={file}", "task=humaneval_completion", "method=sps", "workers=1"
-    given += ("decoding.max_new_tokens=1",)
-    shown = command(*given, "n=null", "dry_run=true")
-    assert shown.status == 0
-    assert "bubblewrap, or humaneval_completion will have no score (score=later): " in shown.out
-    refused = command(*given, "n=null")
-    assert refused.status == 2 and len(refused.err.splitlines()) == 1
-    assert "120 answers would be stored without a score: score=later allows it" in refused.err
-    assert "apt install bubblewrap" in refused.err
+    file = write_rows(tmp_path, "problems", rows)
+    words = f"task=humaneval_completion task.path={file} method=sps workers=1"
+    words += " decoding.max_new_tokens=1"
+    shown = command(words, "n=null dry_run=true").out
+    assert "bubblewrap, or humaneval_completion will have no score (score=later): " in shown
+    [line] = command(words, "n=null", status=2).err.splitlines()
+    assert "120 answers would be stored without a score: score=later allows it" in line
+    assert "apt install bubblewrap" in line
     assert not (tmp_path / "store").exists()
-    few = command(*given, "n=49")
-    assert few.status == 0, "98 with those of the baseline"
-    assert command(*given, "n=null").status == 0, "22 more"
-    allowed = command(*given, "n=50", "score=later", store=tmp_path / "another")
-    assert allowed.status == 0 and [one.unscored for one in allowed.cell.samples()] == [True] * 50
+    command(words, "n=49")  # 98 with those of the baseline
+    command(words, "n=null")  # 22 more
+    allowed = command(words, "n=50 score=later", store=tmp_path / "another").cell
+    assert [sample.unscored for sample in allowed.samples()] == [True] * 50
 
 
 def test_other_tasks_ask_for_nothing(command, tmp_path, path):
     path(str(tmp_path))
-    shown = command("task=mini_gsm", "method=sps", "dry_run=true", "n=200")
+    shown = command("task=mini_gsm method=sps dry_run=true n=200")
     assert "needed before you start: nothing" in shown.out
 
 
 @pytest.mark.parametrize(
     ("words", "needed"),
     [
-        (("task=komt_bench",), True),
-        (("task=mt_bench",), False),
-        (("task=mt_bench", "task.path={rows}"), True),
-        (("task=komt_bench", "judge.references={rows}"), False),
+        ("task=komt_bench", True),
+        ("task=mt_bench", False),
+        ("task=mt_bench task.path={rows}", True),
+        ("task=komt_bench judge.references={rows}", False),
     ],
 )
 def test_the_dry_run_names_the_references_of_a_judge(command, tmp_path, words, needed):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(
-        '{"question_id": 81, "category": "math", "turns": ["1+1?", "2+2?"], "choices": '
-        '[{"index": 0, "turns": ["2", "4"]}]}\n'
-    )
-    given = [word.replace("{rows}", str(rows)) for word in words]
-    shown = command(*given, "method=sps", "dry_run=true", "n=1")
-    assert shown.status == 0, shown.err
+    turns = {"turns": ["1+1?", "2+2?"], "choices": [{"index": 0, "turns": ["2", "4"]}]}
+    rows = write_rows(tmp_path, "rows", [{"question_id": 81, "category": "math", **turns}])
+    shown = command(words.replace("{rows}", str(rows)), "method=sps dry_run=true n=1")
     assert ("judge.references=FILE" in shown.out) == needed
 
 
-def test_the_projects_own_models_need_no_bubblewrap(command, tmp_path, path, caplog):
+def test_the_projects_own_models_alone_need_no_bubblewrap(command, tmp_path, path, caplog):
+    """Another model in the place of one of them does."""
     path(str(tmp_path))
-    own = command(
-        "pair=tiny", "task=mini_code", "method=ar", "n=2", "timed=0", "decoding.max_new_tokens=96"
-    )
-    assert own.status == 0, own.err
-    assert (
-        all(one.score is not None for one in own.cell.samples())
-        and "run as plain processes" in caplog.text
-    )
-
-
-def test_a_model_in_the_place_of_the_projects_own_does(command, tmp_path, path):
-    path(str(tmp_path))
-    other = command(
-        "task=mini_code",
-        "method=ar",
-        "n=2",
-        "timed=0",
-        f"pair.draft={TINY / 'draft'}",
-        store=tmp_path / "other",
-    )
-    assert other.status == 0, other.err
-    assert all(one.unscored for one in other.cell.samples())
+    words = "task=mini_code method=ar n=2"
+    own = command("pair=tiny", words, "decoding.max_new_tokens=96").cell
+    assert all(sample.score is not None for sample in own.samples())
+    assert "run as plain processes" in caplog.text
+    other = command(words, f"pair.draft={TINY / 'draft'}", store=tmp_path / "other").cell
+    assert all(sample.unscored for sample in other.samples())
 
 
 @NEEDS_BUBBLEWRAP
 def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):
-    result = command(
-        f"task.path={write_rows(tmp_path, 'humaneval_completion')}",
-        "task=humaneval_completion",
-        "n=2",
-        "task.samples=4",
-        "task.pass_at=4",
-        "method=sps",
-        "decoding.temperature=1",
-    )
-    assert result.status == 0, result.err
-    samples, summary = sorted(result.cell.samples(), key=lambda one: one.id), written(result.cell)
-    assert [one.group for one in samples] == ["HumanEval/1"] * 4 + ["HumanEval/2"] * 4
-    assert len({tuple(one.output_ids) for one in samples[:4]}) > 1, (
-        "each sample draws from its own stream"
-    )
+    file = write_rows(tmp_path, "humaneval_completion")
+    words = f"task=humaneval_completion task.path={file} task.samples=4 task.pass_at=4"
+    cell = command(words, "n=2 method=sps decoding.temperature=1").cell
+    samples, summary = sorted(cell.samples(), key=lambda sample: sample.id), written(cell)
+    assert [sample.group for sample in samples] == ["HumanEval/1"] * 4 + ["HumanEval/2"] * 4
+    streams = {tuple(sample.output_ids) for sample in samples[:4]}
+    assert len(streams) > 1, "each sample draws from its own stream"
     assert summary.metric == "pass@4" and summary.accuracy == 0.0
-    assert all(one.answer for one in samples), "why it failed"
+    assert all(sample.answer for sample in samples), "why it failed"
 
 
-def test_a_relative_path_starts_at_the_checkout(command, tmp_path, monkeypatch):
+def test_a_relative_path_starts_at_the_checkout_and_outside_it_here(command, tmp_path, monkeypatch):
     file = write_rows(tmp_path, "gsm8k")
+    words = "task=gsm8k method=sps dry_run=true"
+    monkeypatch.chdir(PROJECT / "tests")
+    command(words, f"task.path={os.path.relpath(file, PROJECT)}")
     monkeypatch.chdir(tmp_path)
-    words = "task=gsm8k", "method=sps", "dry_run=true"
-    assert command(*words, f"task.path={os.path.relpath(file, PROJECT)}").status == 0
-    assert "task.path=gsm8k.jsonl: no such file" in command(*words, "task.path=gsm8k.jsonl").err
+    command(words, "task.path=gsm8k.jsonl")
+    missing = command(words, "task.path=elsewhere.jsonl", status=2).err
+    assert "task.path=elsewhere.jsonl: no such file" in missing
 
 
 def test_answers_that_coincide_are_counted_beside_pass_at_k():

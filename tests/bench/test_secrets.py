@@ -20,6 +20,7 @@ from bench.run.launch import submit, works_of
 from bench.view import main as view
 from results.store.cells import Store
 from results.store.errors import log_to_stderr, redacted_word
+from tests.bench.conftest import WORD
 
 PLANTED = re.compile(rb"FAKE[A-Z]+-[a-z]{3}")
 VARIABLES = {
@@ -38,11 +39,8 @@ VARIABLES = {
     "WANDB_BASE_URL": "http://me:FAKEWBURL-eee@127.0.0.1:9",
 }
 JUDGED = (
-    "judge.base_url='http://u:FAKEJUDGE-lll@127.0.0.1:9/v1?api-key=FAKEQUERY-mmm'",
-    "judge.model=m",
-    "judge.retries=0",
-    "task=mt_bench",
-    "task.system='FAKEOWN-fff, be brief'",
+    "judge.base_url='http://u:FAKEJUDGE-lll@127.0.0.1:9/v1?api-key=FAKEQUERY-mmm' judge.model=m "
+    "judge.retries=0 task=mt_bench task.system='FAKEOWN-fff, be brief'"
 )
 
 
@@ -70,36 +68,32 @@ def leaks(folder: Path) -> set[str]:
 def test_a_run(command, tmp_path: Path) -> None:
     """Store, output, tracker's files and what it prints. The judge does not answer, which is said
     with its URL."""
-    done = command(*JUDGED, "method=sps", "tracker=wandb", "n=1", "timed=1", "trace=true")
-    assert done.status == 1
+    done = command(JUDGED, "method=sps tracker=wandb n=1 timed=1 trace=true", status=1)
     assert "judge.base_url=http://(hidden)@127.0.0.1:9/v1?api-key=(hidden): no reply" in done.err
     assert any((tmp_path / "client").rglob("*"))
     assert view([f"store.dir={done.store.root}", f"bundle={tmp_path / 'page'}"]) == 0
     assert leaks(tmp_path) == set() and not PLANTED.findall((done.out + done.err).encode())
-    config = done.cell.config()
-    assert config["task"]["system"] == "(hidden), be brief"
+    assert done.cell.config()["task"]["system"] == "(hidden), be brief"
     recorded = done.cell.environment()
     assert recorded["variables"]["HF_ENDPOINT"] == "http://(hidden)@127.0.0.1:9?sig=(hidden)"
     assert "judge.base_url='http://(hidden)@127.0.0.1:9/v1?api-key=(hidden)'" in recorded["argv"]
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    "words",
     [
-        ["judge.base_url=ftp://u:FAKEJUDGE-lll@h", "judge.model=m"],
-        ["task=mt_bench", "task.max_new_tokens=FAKEOWN-fff"],
-        ["pair.target=/none/FAKEOWN-fff"],
-        ["task.nonsense=http://u:FAKEQUERY-mmm@h"],
-        ["store.dir=/proc/FAKEOWN-fff"],
-        ["rule=FAKEOWN-fff"],
-        ["task=prompts", "task.path='http://u:FAKEQUERY-mmm@h:9/x.jsonl?token=FAKEQUERY-nnn'"],
-        ["pair.chat_template='https://u:FAKEQUERY-mmm@h/x?sig=FAKEQUERY-nnn'"],
-        ["decoding.temperature=[FAKEOWN-fff]"],
+        "judge.base_url=ftp://u:FAKEJUDGE-lll@h judge.model=m",
+        "task=mt_bench task.max_new_tokens=FAKEOWN-fff",
+        "pair.target=/none/FAKEOWN-fff",
+        "task.nonsense=http://u:FAKEQUERY-mmm@h",
+        "store.dir=/proc/FAKEOWN-fff",
+        "rule=FAKEOWN-fff",
+        "decoding.temperature=[FAKEOWN-fff]",
     ],
 )
-def test_refused_commands(overrides: list[str], command) -> None:
-    done = command("method=sps", "n=1", *overrides)
-    assert done.status == 2 and not PLANTED.findall((done.out + done.err).encode()), done.err
+def test_refused_commands(words: str, command) -> None:
+    done = command("method=sps n=1", words, status=2)
+    assert not PLANTED.findall((done.out + done.err).encode()), done.err
 
 
 def test_failures_and_warnings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -128,20 +122,14 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         program.write_text("#!/bin/sh\necho Submitted batch job 7\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(sys, "argv", ["bench", *JUDGED, "+hub.token=FAKEQUERY-mmm"])
+    words = ["bench", *WORD.findall(JUDGED), "+hub.token=FAKEQUERY-mmm"]
+    monkeypatch.setattr(sys, "argv", words)
     with composer() as hydra:
-        overrides = [
-            "method=sps",
-            "n=1",
-            "task=mt_bench",
-            "launch=slurm",
-            f"launch.logs={tmp_path / 'logs'}",
-        ]
-        point = hydra.point(overrides)
-        other = hydra.point([*overrides, "launch.setup=['export HF_TOKEN=FAKEHF-bbb']"])
-    [work] = works_of(
-        [point.cell], Passes(frozenset(), frozenset(), 1, 1), Store(tmp_path / "store")
-    )
+        given = f"method=sps n=1 task=mt_bench launch=slurm launch.logs={tmp_path / 'logs'}".split()
+        point = hydra.point(given)
+        other = hydra.point([*given, "launch.setup=['export HF_TOKEN=FAKEHF-bbb']"])
+    passes = Passes(frozenset(), frozenset(), 1, 1)
+    [work] = works_of([point.cell], passes, Store(tmp_path / "store"))
     submit([work], 0, point.settings.launch.options)
     assert leaks(tmp_path / "logs") == set()
     with pytest.raises(ValueError, match=r"export HF_TOKEN=\(hidden\): holds a secret"):

@@ -72,47 +72,24 @@ def test_a_profile_is_the_mean_over_prompts_of_their_medians() -> None:
 
 
 def test_a_pair_beside_transformers(pair_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(
-            [
-                "task=mini_gsm",
-                "engine.threads=1",
-                f"pair.target={pair_folder / 'target'}",
-                f"pair.draft={pair_folder / 'draft'}",
-                "pair.eagle3=null",
-                "--n",
-                "2",
-                "--new",
-                str(NEW),
-                "--length",
-                "3",
-            ]
-        )
-        == 0
-    )
+    pair = f"pair.target={pair_folder / 'target'} pair.draft={pair_folder / 'draft'}"
+    words = f"task=mini_gsm engine.threads=1 {pair} pair.eagle3=null --n 2 --new {NEW} --length 3"
+    assert main(words.split()) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    for words in (
+    for said in (
         "autoregressive ÷ transformers.generate: ",
         "SpS ÷ transformers, assisted: ",
         "SpS ÷ autoregressive: ",
     ):
-        assert words in printed, words
-    rows = re.findall(r"│ ([^│]+) │ [\d.]+ │ (\d+) │", printed)
-    assert len(rows) == 4 and len({tokens for _, tokens in rows}) == 1, (
-        "greedy decoding gives every arm one answer"
-    )
+        assert said in printed, said
+    tokens = re.findall(r"│ [^│]+ │ [\d.]+ │ (\d+) │", printed)
+    assert len(tokens) == 4 and len({*tokens}) == 1, "greedy decoding gives every arm one answer"
 
 
 def test_a_random_head_is_one_of_its_shape() -> None:
-    _, method = open_cell(
-        [
-            "pair=local",
-            "pair.target=random:models/shapes/tiny",
-            "pair.eagle3=random:models/shapes/tiny_eagle3",
-            "method=eagle3",
-            "engine.device=cpu",
-        ]
-    )
+    shapes = "random:models/shapes/tiny"
+    words = f"pair=local pair.target={shapes} pair.eagle3={shapes}_eagle3 method=eagle3"
+    _, method = open_cell([*words.split(), "engine.device=cpu"])
     head = method.model
     assert torch.equal(head.to_target, torch.arange(512)) and head.model.t2d.sum() == 512
     assert float(head.model.fc.weight.std()) == pytest.approx(0.02, rel=0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bench.config.cell import Cell
@@ -10,15 +9,16 @@ from bench.config.compose import composer
 from bench.run.answer import context, limits_of, stream_name
 from bench.run.engine import DecodingEngine
 from methods.batch import Generation
-from methods.decode import Limits, Request
+from methods.decode import Request
+from methods.engine.margin import top2_margin
 
 APART = {"prefill_s": 0.0, "decode_s": 0.0, "nll": None}
 """What two engines may differ in."""
 
 
-def cell(*overrides: str) -> Cell:
+def cell(words: str) -> Cell:
     with composer() as hydra:
-        return hydra.point(list(overrides)).cell
+        return hydra.point(words.split()).cell
 
 
 @dataclass
@@ -32,44 +32,33 @@ class Difference:
     margin: float
 
 
-def requests_of(own: Cell, text, n: int) -> tuple[list[Request], Limits]:
-    task = own.load_task()
-    prompts = task.prompts(n, own.seed)
-    return (
-        [
-            Request(context(text, prompt, []), stream_name(own, task, prompt, 0))
-            for prompt in prompts
-        ],
-        limits_of(own, text, task),
-    )
-
-
-def answers(engine: DecodingEngine, own: Cell, n: int) -> tuple[list[Request], list[Generation]]:
-    method = engine.load(own)
-    requests, limits = requests_of(own, method.target, n)
-    return requests, method.generate_with_nll(requests, limits)
+def answers(engine: DecodingEngine, cell: Cell, n: int) -> tuple[list[Request], list[Generation]]:
+    """The first requests of a cell, and their answers."""
+    method, task = engine.load(cell), cell.load_task()
+    text = method.target
+    requests = [
+        Request(context(text, prompt, []), stream_name(cell, task, prompt, 0))
+        for prompt in task.prompts(n, cell.seed)
+    ]
+    return requests, method.generate_with_nll(requests, limits_of(cell, text, task))
 
 
 def differences(
-    engine: DecodingEngine, other: DecodingEngine, overrides: Sequence[str], n: int
+    engine: DecodingEngine, other: DecodingEngine, words: str, n: int
 ) -> tuple[list[Difference], float]:
     """Where the answers of the two engines differ, counts included; and the largest difference of
     NLL a token among equal answers. `engine` runs engine=vllm."""
-    from methods.engine.margin import top2_margin
-
-    ours, theirs = cell(*overrides, "engine=vllm"), cell(*overrides)
-    requests, found = answers(engine, ours, n)
-    _, expected = answers(other, theirs, n)
+    in_vllm, native = cell(f"{words} engine=vllm"), cell(words)
+    requests, got = answers(engine, in_vllm, n)
+    _, expected = answers(other, native, n)
     apart, nats = [], 0.0
-    for place, (one, two) in enumerate(zip(found, expected, strict=True)):
-        if replace(one, **APART) == replace(two, **APART):
-            nats = max(nats, abs(one.nll - two.nll) / len(one.output_ids))
+    for place, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        if replace(ours, **APART) == replace(theirs, **APART):
+            nats = max(nats, abs(ours.nll - theirs.nll) / len(ours.output_ids))
             continue
-        pairs = zip(one.output_ids, two.output_ids, strict=False)
-        at = next(
-            (i for i, (a, b) in enumerate(pairs) if a != b),
-            min(len(one.output_ids), len(two.output_ids)) - 1,
-        )
-        logits = other.load(theirs).next_logits([*requests[place].input_ids, *two.output_ids[:at]])
-        apart.append(Difference(ours.rule.name, place, at, top2_margin(logits)))
+        pairs = list(zip(ours.output_ids, theirs.output_ids, strict=False))
+        at = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs) - 1)
+        read = [*requests[place].input_ids, *theirs.output_ids[:at]]
+        margin = top2_margin(other.load(native).next_logits(read))
+        apart.append(Difference(in_vllm.rule.name, place, at, margin))
     return apart, nats

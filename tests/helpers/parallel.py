@@ -20,26 +20,15 @@ from tasks.base import Prompt
 
 Key = tuple[str, str]
 """Names of a cell and of a prompt."""
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 
-def started(
-    overrides: Sequence[str], folder: Path, *, torchrun: int = 0, module: Sequence[str] = ("bench",)
-) -> subprocess.Popen[str]:
-    """A command on its own store, by `torchrun` in so many processes. `module`: what is run, and
-    its first words."""
+def torchrun(overrides: Sequence[str], folder: Path, processes: int) -> subprocess.Popen[str]:
+    """A command on its own store, by torchrun in so many processes."""
     folder.mkdir(exist_ok=True)
-    launcher = (*TORCHRUN, str(torchrun)) if torchrun else ()
+    launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
+    places = f"store.dir={folder / 'store'}", f"output.dir={folder / 'out'}"
     return subprocess.Popen(
-        [
-            sys.executable,
-            *launcher,
-            "-m",
-            *module,
-            *overrides,
-            f"store.dir={folder / 'store'}",
-            f"output.dir={folder / 'out'}",
-        ],
+        [sys.executable, *launcher, "-m", "bench", *overrides, *places],
         cwd=PROJECT,
         env=os.environ | {"OMP_NUM_THREADS": "1", "LEEWAY_LOCK": str(folder / "lock")},
         text=True,
