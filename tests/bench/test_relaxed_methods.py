@@ -77,11 +77,13 @@ def classifier(pair_folder: Path, tmp_path: Path) -> Path:
 def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path: Path) -> None:
     common = f"pair.autojudge={classifier} task=mini_gsm draft.length=3"
     alone, strict, both = (
-        command(common, words, store=tmp_path / words).cell
-        for words in (
-            "method=autojudge rule.threshold=0.6",
-            "method=autojudge rule.threshold=0.4",
-            "method=autojudge_dropmatch rule.second.threshold=0.4",
+        command(common, words, store=tmp_path / str(place)).cell
+        for place, words in enumerate(
+            (
+                "method=autojudge rule.threshold=0.6",
+                "method=autojudge rule.threshold=0.4",
+                "method=autojudge_dropmatch rule.second.threshold=0.4",
+            )
         )
     )
     # nothing matters there; the last cycle of an answer may be cut short by its end

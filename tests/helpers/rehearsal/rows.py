@@ -100,22 +100,11 @@ def _message(n: int) -> dict[str, Any]:
     return {
         "message_id": f"m{n}",
         "parent_id": None,
-        "user_id": "u",
-        "created_date": "2023-02-05T14:23:50+00:00",
         "text": f"Name {n + 2} rivers.",
         "role": "prompter",
         "lang": "en",
-        "review_count": 3,
-        "review_result": True,
         "deleted": False,
-        "rank": None,
-        "synthetic": False,
-        "model_name": None,
-        "detoxify": None,
         "message_tree_id": f"m{n}",
-        "tree_state": "ready_for_export",
-        "emojis": None,
-        "labels": None,
     }
 
 

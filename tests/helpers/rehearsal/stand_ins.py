@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from bench.reports.steps import Step
 
 PROMPTS, TIMED, TOKENS = 2, 1, 6
-REPLACED = ("output.dir", "store.dir", "workers", "score")
 TITLE = "REHEARSAL, random models"
 NOTE = (
     f"A rehearsal: models with random weights, {PROMPTS} prompts, answers of at most {TOKENS} "
