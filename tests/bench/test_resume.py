@@ -218,7 +218,7 @@ def test_a_prompt_that_kills_its_worker_fails_alone(
 ) -> None:
     """Real workers, which die whenever they are given the second of four prompts."""
     monkeypatch.setattr(quality, "loaded_worker", dying.worker_of_the_quality_pass)
-    result = command("method=sps n=4 timed=0 workers=2 quality_batch=4")
+    result = command("method=sps n=4 workers=2 quality_batch=4", status=1)
     [failed] = failed_samples(result.cell)
     assert failed.id.endswith("-00001") and len(result.cell.good_samples()) == 3
     assert failed.error == (
