@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,26 +32,14 @@ REAL = "acceptance/real_trees_llama_16_3_4"
 def verification(cases: list[dict], logits: list[np.ndarray], sampling: Sampling) -> Verification:
     """Trees of different sizes as the rows of one batch, the smaller ones padded with invalid nodes
     under the root."""
-    rows, nodes, vocab = (
-        len(cases),
-        max(len(case["parents"]) for case in cases),
-        np.shape(logits[0])[-1],
-    )
-    tokens, parents = (
-        torch.zeros(rows, nodes, dtype=torch.long),
-        torch.zeros(rows, nodes, dtype=torch.long),
-    )
-    q, z = torch.ones(rows, nodes), torch.full((rows, nodes, vocab), torch.nan)
+    rows, nodes = len(cases), max(len(case["parents"]) for case in cases)
+    tokens, parents = torch.zeros(2, rows, nodes, dtype=torch.long)
+    q, z = torch.ones(rows, nodes), torch.full((rows, nodes, np.shape(logits[0])[-1]), torch.nan)
     for row, case in enumerate(cases):
         n = len(case["parents"])
-        tokens[row, :n], parents[row, :n] = (
-            torch.tensor(case["draft_tokens"]),
-            torch.tensor(case["parents"]),
-        )
-        q[row, :n], z[row, :n] = (
-            torch.tensor(case["node_q"]),
-            torch.as_tensor(logits[row], dtype=torch.float32),
-        )
+        tokens[row, :n], parents[row, :n] = torch.tensor([case["draft_tokens"], case["parents"]])
+        q[row, :n] = torch.tensor(case["node_q"])
+        z[row, :n] = torch.as_tensor(logits[row], dtype=torch.float32)
     valid = ~z.isnan().any(-1)
     draft = Draft.of_parents(tokens, parents, valid=valid, q=q)
     return Verification(draft, z, sampling, torch.zeros(rows, nodes))
@@ -162,41 +151,28 @@ def assert_same_numbers(found: torch.Tensor, recorded: list[float | str], where:
     )
 
 
-@pytest.mark.parametrize("recorded,kind", FSD_TYPES.items())
-def test_fsd_divergences(golden_json, recorded: str, kind: str) -> None:
-    data = golden_json("fsd/fsd_cases.json.gz")
-    processing = Sampling(
-        data["processed_config"]["temperature"], data["processed_config"]["top_k"]
-    )
-    for case in data["cases"]:
-        where = f"case {case['id']} ({case['kind']}) {recorded}"
-        z, draft_z = torch.tensor(case["target_logits"])[:-1], torch.tensor(case["draft_logits"])
-        p, q = z.softmax(-1), draft_z.softmax(-1)
-        assert_same_numbers(divergence(kind, p, q), case["div"][recorded], where)
-        assert_same_numbers(
-            divergence(kind, smooth(p), smooth(q)), case["div_eps"][recorded], f"{where} smoothed"
-        )
-        if (
-            f"{recorded}_processed" in case["div"] and kind != "kl"
-        ):  # the code processes nothing for the reversed one
-            p, q = smooth(processing.probs(z)), smooth(processing.probs(draft_z))
-            assert_same_numbers(
-                divergence(kind, p, q), case["div"][f"{recorded}_processed"], f"{where} processed"
-            )
-
-
 FSD_RULES = [(name, kind, False) for name, kind in FSD_TYPES.items()] + [
     (f"{name}_processed", FSD_TYPES[name], True) for name in ("js_div", "kl_div", "tv_div")
 ]
 
 
 @pytest.mark.parametrize("recorded,kind,processed", FSD_RULES)
-def test_fsd_decisions(golden_json, recorded: str, kind: str, processed: bool) -> None:
+def test_fsd(golden_json, recorded: str, kind: str, processed: bool) -> None:
+    """Its divergences, and what is kept at each recorded threshold."""
     data = golden_json("fsd/fsd_cases.json.gz")
     sampling = Sampling(data["processed_config"]["temperature"], data["processed_config"]["top_k"])
     accepted = 0
     for case in data["cases"]:
+        where = f"case {case['id']} ({case['kind']}) {recorded}"
         z, draft_z = torch.tensor([case["target_logits"]]), torch.tensor([case["draft_logits"]])
+        probs = sampling.probs if processed else partial(torch.softmax, dim=-1)
+        p, q = probs(z[0, :-1]), probs(draft_z[0])
+        smoothed = divergence(kind, smooth(p), smooth(q))
+        if processed:
+            assert_same_numbers(smoothed, case["div"][recorded], where)
+        else:
+            assert_same_numbers(divergence(kind, p, q), case["div"][recorded], where)
+            assert_same_numbers(smoothed, case["div_eps"][recorded], f"{where} smoothed")
         unread = torch.full_like(draft_z[:, :1], torch.nan)  # the last context was not drafted from
         draft = Draft.of_chain(
             torch.tensor([[0, *case["candidate_tokens"]]]),
@@ -205,12 +181,9 @@ def test_fsd_decisions(golden_json, recorded: str, kind: str, processed: bool) -
         )
         v = Verification(draft, z, sampling, torch.zeros(draft.tokens.shape))
         for threshold, mask in case["accept"][recorded].items():
-            decision = Fsd(divergence=kind, threshold=float(threshold), processed=processed).decide(
-                v
-            )
-            assert decision.accept[0, 1:].tolist() == mask, (
-                f"case {case['id']} {recorded} {threshold}"
-            )
+            rule = Fsd(divergence=kind, threshold=float(threshold), processed=processed)
+            decision = rule.decide(v)
+            assert decision.accept[0, 1:].tolist() == mask, f"{where} {threshold}"
             assert int(walk(v, decision).length) == case["n_matches"][recorded][threshold]
             accepted += sum(mask)
     assert accepted > 0
@@ -279,14 +252,9 @@ def test_threshold_in_one_context(cases) -> None:
     for case in cases("threshold"):
         if case["kind"] == "tree":
             continue
-        (rule, sampling), expected, children = (
-            named("threshold", case),
-            case["expected"],
-            case["children"],
-        )
-        draft = Draft.of_parents(
-            torch.tensor([[0, *children]]), torch.tensor([[-1] + [0] * len(children)])
-        )
+        rule, sampling = named("threshold", case)
+        expected, tokens = case["expected"], torch.tensor([[0, *case["children"]]])
+        draft = Draft.of_parents(tokens, torch.arange(tokens.shape[1])[None].clamp(max=1) - 1)
         logits = torch.tensor(case["target_logits"]).expand(1, draft.nodes, -1)
         v, reached = Verification(draft, logits, sampling, torch.zeros(draft.tokens.shape)), 1.0
         for accept, in_turn, outcome in zip(
@@ -360,21 +328,14 @@ def test_blocks_of_a_request(cases, name: str, options: dict[str, Any], changes:
     to block."""
     changed = 0
     for case in cases(name):
-        rule, sampling = (
-            registry.rule(name)(**options, **case["params"]),
-            Sampling(**case["sampling"]),
-        )
-        harmless = next(
-            i
-            for i in range(20)
-            if i not in (case["params"].get("begin"), case["params"].get("end"))
-        )
-        state = rule.start([[*case.get("prompt", []), harmless]], torch.device("cpu"))
-        for i, given in enumerate(case["blocks"]):
-            expected, where = given["expected"], f"{case['id']} block {i}"
+        rule = registry.rule(name)(**options, **case["params"])
+        sampling, last = Sampling(**case["sampling"]), case["params"].get("end", 0) + 1
+        state = rule.start([[*case.get("prompt", []), last]], torch.device("cpu"))
+        for i, block in enumerate(case["blocks"]):
+            expected, where = block["expected"], f"{case['id']} block {i}"
             if name == "relaxed_topk":
                 assert rule.delta * bool(state["thinking"]) == expected["delta_in_force"], where
-            v = along({**given, "kind": ""}, sampling, state)
+            v = along({**block, "kind": ""}, sampling, state)
             path, token = assert_outcome(rule, v, expected, where)
             before, state = state, rule.next_state(v, path, token)
             if name == "relaxed_topk":
@@ -424,27 +385,21 @@ def test_ensemble_is_that_of_transformers(monkeypatch: pytest.MonkeyPatch, w: fl
 
     rule = Lossless() if w is None else registry.rule("ensemble")(w=w)
     lengths, weights = set(), []
-    both = [
-        random_case(seed, Sampling(1.0), sampled=True, tree=False, rows=2, nodes=5)
-        for seed in range(12)
-    ]
+    warm, size = Sampling(1.0), {"rows": 2, "nodes": 5}
+    drafted = [random_case(i, warm, sampled=True, tree=False, **size) for i in range(12)]
     monkeypatch.setattr(
         torch, "multinomial", lambda p, num_samples: weights.append(p) or torch.zeros(1, 1).long()
     )
-    for case in both:  # the second row has no padding
-        draft = Draft.of_chain(
-            case.draft.tokens[1:], sampled=True, logits=case.draft.logits[1:], q=case.draft.q[1:]
-        )
-        v = Verification(draft, case.logits[1:], Sampling(1.0), case.u[1:])
+    for v in drafted:
         kept = walk(v, rule.decide(v))
-        monkeypatch.setattr(torch, "rand_like", lambda x, u=v.u[0, 1:]: u.expand(x.shape))
-        tokens, matches = utils._speculative_sampling(
-            v.draft.tokens, v.draft_logits[:, :4], 4, v.logits, w
+        u = v.u[1, 1:]  # the second row has no padding
+        monkeypatch.setattr(torch, "rand_like", lambda x, u=u: u.expand(x.shape))
+        _, matches = utils._speculative_sampling(
+            v.draft.tokens[1:], v.draft_logits[1:, :4], 4, v.logits[1:], w
         )
-        assert int(matches) == int(kept.length) and tokens.shape[1] == int(matches) + 1
-        emitted = rule.emit(v, kept.last)
-        torch.testing.assert_close(
-            weights[-1].flatten(), emitted[0] / emitted.sum(), atol=1e-6, rtol=1e-5
-        )
+        assert int(matches) == int(kept.length[1])
+        emitted = rule.emit(v, kept.last)[1]
+        want = weights[-1].flatten()
+        torch.testing.assert_close(want, emitted / emitted.sum(), atol=1e-6, rtol=1e-5)
         lengths.add(int(matches))
     assert len(lengths) > 2

@@ -38,6 +38,10 @@ class Running:
     tokens: list[int]
     drafts: list[int] = field(default_factory=list)
 
+    @property
+    def end(self) -> int:
+        return len(self.served.prompt) + NEW
+
 
 class Engine:
     """A toy of an engine: no cache, requests join and leave at any step, drafts by n-gram
@@ -65,16 +69,11 @@ class Engine:
             [len(one.drafts) for one in self.running],
             hidden=torch.cat(hidden),
         )
-        for one, new in zip(
-            self.running,
-            self.verifier.step([one.served for one in self.running], rows).tolist(),
-            strict=True,
-        ):
+        emitted = self.verifier.step([one.served for one in self.running], rows).tolist()
+        for one, new in zip(self.running, emitted, strict=True):
             one.tokens += [token for token in new if token >= 0]
             one.drafts = lookup(one.tokens, 3, K)
-        self.running = [
-            one for one in self.running if len(one.tokens) - len(one.served.prompt) < NEW
-        ]
+        self.running = [one for one in self.running if len(one.tokens) < one.end]
 
 
 def settings(sampling: Sampling) -> dict[str, ServedSetting]:
@@ -107,7 +106,7 @@ def served_together(
         waiting = waiting[3:]
         engine.step()
     for name, one in every:
-        answers[name] = one.tokens[len(one.served.prompt) :][:NEW]
+        answers[name] = one.tokens[len(one.served.prompt) : one.end]
     return verifier, answers
 
 
