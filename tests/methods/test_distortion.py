@@ -4,11 +4,12 @@ than `tilted`."""
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import entr, logsumexp, rel_entr, softmax
 
 from methods import registry
 from methods.batch import Generation
@@ -17,6 +18,7 @@ from methods.distortion import POWERS, compared, keep_probability, sampled_law, 
 from methods.likelihood import generate_with_nll
 from methods.method import build_method
 from methods.rules.base import Rule
+from methods.rules.coarse_grained import CoarseGrained
 from methods.rules.lossless import Lossless, Random
 from methods.rules.mars import Mars
 from methods.rules.verification import Verification
@@ -26,8 +28,8 @@ from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from results.metrics.distortion import INVERSE
 from tests.helpers.rule_cases import random_case
-from tests.helpers.rule_table import with_states
-from tests.helpers.tiny_heads import OPTIONS, model_for
+from tests.helpers.rule_table import coarse, with_states
+from tests.helpers.tiny_heads import model_for, small
 from tests.helpers.tiny_models import VOCAB as VOCABULARY
 from tests.helpers.tiny_models import language_model, prompts
 
@@ -44,26 +46,19 @@ RULES = [
 def star(seed: int, sampled: bool, sampling: Sampling, rows: int = 1) -> Verification:
     """One context with three candidates (one, drawn from q, where `sampled`), the same in each
     row."""
-    random = torch.Generator().manual_seed(seed)
-    nodes = 2 if sampled else 4
-    logits = (torch.randn(1, 1, VOCAB, generator=random) * 2).expand(rows, nodes, VOCAB)
-    draft_logits = (torch.randn(1, 1, VOCAB, generator=random) * 2).expand(rows, nodes, VOCAB)
-    q = sampling.probs(draft_logits[:, 0])
+    random, nodes = torch.Generator().manual_seed(seed), 2 if sampled else 4
+    logits, draft_logits = (torch.randn(2, 1, 1, VOCAB, generator=random) * 2).expand(
+        -1, rows, nodes, -1
+    )
     u = torch.rand(rows, nodes, generator=random)
     if sampled:
-        tokens = torch.multinomial(q, 1, generator=random)
-        of_token = torch.cat([torch.ones(rows, 1), q.gather(1, tokens)], 1)
-        draft = Draft.of_chain(
-            torch.cat([torch.zeros_like(tokens), tokens], 1),
-            sampled=True,
-            logits=draft_logits,
-            q=of_token,
-        )
+        q = sampling.probs(draft_logits[:, 0])
+        tokens = torch.nn.functional.pad(torch.multinomial(q, 1, generator=random), (1, 0))
+        q = q.gather(1, tokens)
+        draft = Draft.of_chain(tokens, sampled=True, logits=draft_logits, q=q)
     else:
-        tokens = torch.tensor([[0, 4, 1, 3]]).expand(rows, -1)
-        draft = Draft.of_parents(
-            tokens, torch.tensor([[-1, 0, 0, 0]]).expand(rows, -1), logits=draft_logits
-        )
+        tokens, parents = torch.tensor([[[0, 4, 1, 3]], [[-1, 0, 0, 0]]]).expand(2, rows, nodes)
+        draft = Draft.of_parents(tokens, parents, logits=draft_logits)
     return Verification(draft, logits, sampling, u)
 
 
@@ -77,6 +72,15 @@ def law_of(rule: Rule, v: Verification) -> torch.Tensor:
     return tree_law(rule, v, at, at, kept * earlier)[0]
 
 
+def first_tokens(rule: Rule, v: Verification) -> torch.Tensor:
+    """[V] shares of the first token behind the root, over the rows, one draw each."""
+    path, rows = walk(v, rule.decide(v)), len(v.u)
+    numbers = torch.rand(rows, generator=torch.Generator().manual_seed(8))
+    kept = v.draft.tokens.gather(1, path.last[:, None])[:, 0]
+    first = torch.where(path.length > 0, kept, rule.next_token(v, path.last, numbers))
+    return torch.bincount(first, minlength=VOCAB).double() / rows
+
+
 @pytest.mark.parametrize("sampled", [False, True], ids=["tree", "chain"])
 @pytest.mark.parametrize(
     "rule", RULES, ids=lambda rule: f"{rule.name}-{rule.model_dump().get('variant', '')}"
@@ -87,68 +91,50 @@ def test_law_is_that_of_a_million_draws(rule: Rule, sampled: bool) -> None:
     sampling = Sampling(temperature=0.8)
     law = law_of(rule, star(3, sampled, sampling))
     assert law.sum() == pytest.approx(1.0, abs=1e-9)
-    v = star(3, sampled, sampling, DRAWS)
-    path = walk(v, rule.decide(v))
-    after = rule.next_token(
-        v, path.last, torch.rand(DRAWS, generator=torch.Generator().manual_seed(8))
-    )
-    first = torch.where(path.length > 0, v.draft.tokens.gather(1, path.last[:, None])[:, 0], after)
-    counts = torch.bincount(first, minlength=VOCAB).double() / DRAWS
+    shares = first_tokens(rule, star(3, sampled, sampling, DRAWS))
     error = (law * (1 - law) / DRAWS).sqrt()
-    assert ((counts - law).abs() <= 5 * error + 1e-6).all()
+    assert ((shares - law).abs() <= 5 * error + 1e-6).all()
 
 
-@pytest.mark.parametrize("temperature", [0.3, 0.8, 1.0, 1.3])
 @pytest.mark.parametrize("sampled", [False, True], ids=["tree", "chain"])
-@pytest.mark.parametrize("seed", range(4))
-def test_lossless_has_the_law_of_the_target(temperature: float, sampled: bool, seed: int) -> None:
-    sampling = Sampling(temperature=temperature)
-    v = star(seed, sampled, sampling)
-    values = compared(v.logits[:, 0], law_of(Lossless(), v)[None], sampling)[0]
-    assert values[0] < 1e-9 and values[1] < 1e-6 and values[2] < 1e-9 and values[3] == 0
+@pytest.mark.parametrize(
+    "groups", [[[0, 2], [1, 4], [3, 5]], [[0, 1], [1, 2, 3], [3, 4, 5], [4]]], ids=str
+)
+def test_groups_of_tokens(groups: list[list[int]], sampled: bool) -> None:
+    """Redrawn, the token has the target's law whatever the groups; kept, its group has the target's
+    where groups are disjoint."""
+    v = star(1, sampled, Sampling(1.0), 100_000)
+    redrawn, kept = (
+        first_tokens(coarse(CoarseGrained(token=token), groups, VOCAB), v) - v.p[0, 0].double()
+        for token in ("redraw", "keep")
+    )
+    assert redrawn.abs().max() < 0.008 and kept.abs().sum() > 0.04
+    assert sum(map(len, groups)) > VOCAB or all(abs(kept[group].sum()) < 0.008 for group in groups)
 
 
 def test_numbers_are_those_of_the_definitions() -> None:
     """KL, TV, JS, mass outside, entropy, mean logit, TV at temperature 1 and logsumexp, each by its
     sum over the vocabulary."""
-    z, law = [1.0, 0.5, -0.3, -2.0], [0.1, 0.6, 0.3, 0.0]
-    for sampling, support in (
-        (Sampling(temperature=0.7), 4),
-        (Sampling(temperature=0.7, top_k=2), 2),
+    z, law = np.array([1.0, 0.5, -0.3, -2.0]), np.array([0.1, 0.6, 0.3, 0.0])
+    tensors = torch.tensor(z[None]).float(), torch.tensor(law[None])
+    logit = law @ z
+
+    def numbers(p: np.ndarray) -> list[float]:
+        middle = (law + p) / 2
+        js = (rel_entr(law, middle) + rel_entr(p, middle)).sum() / 2
+        outside = law[p == 0].sum()
+        return [rel_entr(law, p).sum(), abs(law - p).sum() / 2, js, outside, entr(law).sum(), logit]
+
+    for sampling, p in (
+        (Sampling(temperature=0.7), softmax(z / 0.7)),
+        (Sampling(temperature=0.7, top_k=2), np.append(softmax(z[:2] / 0.7), [0.0, 0.0])),
     ):
-        mass = [math.exp(x / 0.7) if i < support else 0.0 for i, x in enumerate(z)]
-        p = [x / sum(mass) for x in mass]
-        kl = (
-            sum(r * math.log(r / x) for r, x in zip(law, p, strict=True) if r)
-            if support == 4
-            else math.inf
-        )
-        middle = [(r + x) / 2 for r, x in zip(law, p, strict=True)]
-        js = sum(
-            r * math.log(r / m) / 2
-            for one in (law, p)
-            for r, m in zip(one, middle, strict=True)
-            if r
-        )
-        tv = sum(abs(r - x) for r, x in zip(law, p, strict=True)) / 2
-        outside = sum(r for r, x in zip(law, p, strict=True) if x == 0)
-        entropy, logit = (
-            -sum(r * math.log(r) for r in law if r),
-            sum(r * x for r, x in zip(law, z, strict=True)),
-        )
-        given = torch.tensor([z]), torch.tensor([law], dtype=torch.float64)
-        found = compared(*given, sampling)[0].tolist()
-        at_1 = (
-            sum(abs(r - math.exp(x) / sum(map(math.exp, z))) for r, x in zip(law, z, strict=True))
-            / 2
-        )
-        assert found[:7] == pytest.approx([kl, tv, js, outside, entropy, logit, at_1], rel=1e-6)
-        assert found[7:] == pytest.approx(
-            [math.log(sum(math.exp(x * n / 4) for x in z)) for n in POWERS], rel=1e-6
-        )
-    greedy = compared(*given, replace(sampling, temperature=0.0, top_k=0))[0].tolist()
-    js = (0.1 * math.log(0.1 / 0.55) + 0.9 * math.log(2) + math.log(1 / 0.55)) / 2
-    assert greedy[:4] == pytest.approx([1.0 - logit, 0.9, js, 0.9], rel=1e-6)
+        found = compared(*tensors, sampling)[0].tolist()
+        assert found[:6] == pytest.approx(numbers(p), rel=1e-6)
+        assert found[6] == pytest.approx(abs(law - softmax(z)).sum() / 2, rel=1e-6)
+        assert found[7:] == pytest.approx([logsumexp(z * n / 4) for n in POWERS], rel=1e-6)
+    greedy = compared(*tensors, Sampling(0.0))[0].tolist()
+    assert greedy[:4] == pytest.approx([1.0 - logit, *numbers(np.eye(4)[0])[1:4]], rel=1e-6)
 
 
 def test_store_and_loop_know_the_same_temperatures() -> None:
@@ -164,7 +150,7 @@ def decoded(
     method = build_method(
         target,
         model_for(drafter, target),
-        registry.drafter(drafter)(**OPTIONS.get(drafter, {})),
+        small(drafter),
         registry.rule(rule)(**options),
         sampling,
         4,
@@ -194,7 +180,7 @@ def test_lossless_decoding_has_no_distortion(rule: str, drafter: str, sampling: 
 @pytest.mark.parametrize(
     ("rule", "drafter", "options"),
     [
-        ("mars_sampling", "model", {}),
+        ("mars", "model", {"variant": "sampling", "theta": 0.5}),
         ("random", "eagle3", {"rate": 0.5}),
         ("cactus", "model", {}),
         ("tilted", "model", {"lam": 0.3}),
@@ -205,22 +191,16 @@ def test_emitted_tokens_are_as_likely_as_the_law_says(
 ) -> None:
     """The mean of −log p(token) minus its expectation under R is 0 within 4 standard errors;
     batches change nothing."""
-    name, given = (
-        ("mars", {"variant": "sampling", "theta": 0.5})
-        if rule == "mars_sampling"
-        else (rule, options)
-    )
-    found = decoded(name, drafter, Sampling(1.0), **given)
+    found = decoded(rule, drafter, Sampling(1.0), **options)
     at_one = POWERS.index(4)
     excess = torch.tensor(
         [one.nll - (one.divergence.log_mass[at_one] - one.divergence.logit) for one in found]
     )
     assert abs(excess.mean()) < 4 * excess.std() / len(excess) ** 0.5
     assert sum(one.divergence.nats for one in found) > 0.01
-    for one, alone in zip(
-        found, decoded(name, drafter, Sampling(1.0), batch=1, **given), strict=True
-    ):
-        assert one.divergence.nats == pytest.approx(alone.divergence.nats, abs=1e-4)
+    alone = decoded(rule, drafter, Sampling(1.0), batch=1, **options)
+    for one, other in zip(found, alone, strict=True):
+        assert one.divergence.nats == pytest.approx(other.divergence.nats, abs=1e-4)
 
 
 def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has_no_value() -> None:
@@ -235,11 +215,9 @@ def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has
             return True
 
     target = language_model(layers=3)
-    drafter = registry.drafter("eagle3")(**OPTIONS.get("eagle3", {}))
+    drafter, head = small("eagle3"), model_for("eagle3", target)
     for kind, basis in ((Random, "law"), (Hidden, None), (Declared, "draws")):
-        method = build_method(
-            target, model_for("eagle3", target), drafter, kind(rate=0.5), Sampling(1.0), 4
-        )
+        method = build_method(target, head, drafter, kind(rate=0.5), Sampling(1.0), 4)
         requests = [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(6))]
         found = generate_with_nll(method, requests, Limits(24, frozenset(), laws=True))
         assert [one.divergence and one.divergence.basis for one in found] == [basis] * 6
@@ -334,8 +312,7 @@ def test_its_ends_are_lossless_and_the_longest_path() -> None:
     assert torch.allclose(kept, lossless, atol=1e-3) and (nats < 1e-6).all()
     kept, _ = of_tree(registry.rule("tilted")(lam=0.01), v)
     assert torch.allclose(kept, (v.draft.depth * v.draft.valid).amax(1).double(), atol=1e-3)
-    p, q = torch.rand(2, 5, 12, generator=torch.Generator().manual_seed(0)).add(0.01).double()
-    p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
-    assert torch.allclose(tilted(p, q, 1e5), p, atol=1e-4) and torch.allclose(
-        tilted(p, q, 0.01), q, atol=1e-9
-    )
+    logits = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(0)).double()
+    p, q = logits.softmax(-1)
+    assert torch.allclose(tilted(p, q, 1e5), p, atol=1e-4)
+    assert torch.allclose(tilted(p, q, 0.01), q, atol=1e-9)
