@@ -38,7 +38,7 @@ from methods.pruning import Pruning
 from methods.rules.base import Rule
 from results.store.errors import one_line, redacted_plain
 from tasks import registry as task_registry
-from tasks.base import DataMissing, Task, TaskOptions
+from tasks.base import DataMissing, Prompt, Task, TaskOptions
 
 BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """Files of the embedded pair, for a model without a tokenizer."""
@@ -206,6 +206,10 @@ class Cell(Section):
             with suppress(ModelError):  # a model that is not here is not the project's
                 task.own_models = are_own(self.fingerprints().values())
         return task
+
+    def prompts(self) -> list[Prompt]:
+        """The prompts asked for. Raises TaskError."""
+        return self.load_task().prompts(self.n, self.seed)
 
     @property
     def is_autoregressive(self) -> bool:

@@ -41,31 +41,30 @@ def answer(
     `stream(prompt, turn)` names the prompt's random stream. A prompt that cannot be encoded fails
     alone; when the decoding itself raises, the prompts of that batch fail with its reason."""
     answers: dict[str, list[Generation]] = {prompt.id: [] for prompt in prompts}
+    is_message = {prompt.id: bool(prompt.turns) for prompt in prompts}
     failed: dict[str, FailedSample] = {}
-    longest, decode = max(map(_turns, prompts)), decode or method.generate
-    for turn in range(longest if turns is None else min(turns, longest)):
+    decode = decode or method.generate
+    for turn in range(max(map(_turns, prompts)))[:turns]:
         batch: dict[str, Request] = {}
-        for prompt in (one for one in prompts if one.id not in failed and turn < _turns(one)):
+        for prompt in prompts:
+            if prompt.id in failed or turn >= _turns(prompt):
+                continue
             try:
                 ids = context(method.target, prompt, [turn.text for turn in answers[prompt.id]])
-                method.check_fit(
-                    len(ids), limits
-                )  # too long a prompt fails here, not the batch it stands in
+                # too long a prompt fails here, not the batch it stands in
+                method.check_fit(len(ids), limits)
                 batch[prompt.id] = Request(ids, stream(prompt, turn))
-            except (
-                Exception
-            ) as error:  # whatever a tokenizer or template raises concerns this prompt alone
+            # whatever a tokenizer or template raises concerns this prompt alone
+            except Exception as error:
                 failed[prompt.id] = FailedSample(prompt.id, format_exception(error))
         if not batch:
             continue
         try:
             generations = decode(list(batch.values()), limits)
-        except (
-            Exception
-        ) as error:  # out of memory, a rule's own refusal: recorded, and the cell goes on
+        # out of memory, a rule's own refusal: recorded, and the cell goes on
+        except Exception as error:
             failed |= {name: FailedSample(name, format_exception(error)) for name in batch}
             continue
-        is_message = {prompt.id: bool(prompt.turns) for prompt in prompts}
         for name, generation in zip(batch, generations, strict=True):
             if reason := overflow(generation, method.target.source):
                 failed[name] = FailedSample(name, reason)
@@ -103,8 +102,9 @@ def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> li
     for question, answer in zip(prompt.turns, said, strict=False):
         messages += [("user", question), ("assistant", answer)]
     messages.append(("user", prompt.turns[len(answers)]))
-    own = range(first + 2 * len(prompt.history) + 1, len(messages), 2)
-    plain = own if prompt.control_tokens == "parse" else range(len(messages))
+    plain = range(len(messages))
+    if prompt.control_tokens == "parse":  # the model's own answers alone
+        plain = range(first + 2 * len(prompt.history) + 1, len(messages), 2)
     return target.encode(
         [{"role": role, "content": content} for role, content in messages], plain, prompt.date
     )
@@ -113,13 +113,9 @@ def context(target: LanguageModel, prompt: Prompt, answers: Sequence[str]) -> li
 def _refuse_control_tokens(target: LanguageModel, prompt: Prompt) -> None:
     """Raises TaskError for a given message, of whichever turn, that the tokenizer would read as
     more than one."""
-    given = [
-        *filter(None, [prompt.system]),
-        *(text for _, text in prompt.prefix),
-        *prompt.turns,
-        *prompt.history,
-    ]
-    if token := next(filter(None, map(target.control_tokens.first, given)), None):
+    prefix = [text for _, text in prompt.prefix]
+    texts = [prompt.system or "", *prefix, *prompt.turns, *prompt.history]
+    if token := next(filter(None, map(target.control_tokens.first, texts)), None):
         raise TaskError(
             f"prompt {prompt.id} holds {token!r}, a control token of {target.source}: give "
             "task.control_tokens=text to read it as plain text, or parse to read it as the token"
@@ -132,12 +128,8 @@ def prompt_sha256(target: LanguageModel, prompt: Prompt) -> str:
     Raises as `context`."""
     later = [*prompt.history, *prompt.turns[1:]]
     plain = prompt.control_tokens == "text"
-    given = [
-        context(target, prompt, []),
-        *(target.encode_text(text, plain) for text in later),
-        len(prompt.history),
-    ]
-    return hashlib.sha256(json.dumps(given).encode()).hexdigest()
+    ids = [context(target, prompt, []), *(target.encode_text(text, plain) for text in later)]
+    return hashlib.sha256(json.dumps([*ids, len(prompt.history)]).encode()).hexdigest()
 
 
 class PromptChanged(ValueError):

@@ -64,12 +64,12 @@ def complete_cells(
     ]
     with ExitStack() as locks:
         planned = plan(remaining, store, locks)
-        engine.prepare([held.cell for held in planned.claims.values()])
+        engine.prepare([claimed.cell for claimed in planned.claims.values()])
         quality_pass(planned.claims, planned.asked, passes, store, engine)
         await_baselines(planned, passes, store, engine)
         timed_pass(planned, passes, store, engine)
-        for held in planned.claims.values():
-            check(held, store)
+        for claimed in planned.claims.values():
+            check(claimed, store)
     return [cell for cell in remaining if cell.name in planned.refused]
 
 
@@ -90,15 +90,10 @@ def is_current(folder: RequestedCell, is_traced: bool) -> bool:
             isinstance(record, FailedSample) for record in folder.compared()
         ):
             return False
-        if None in (
-            folder.config(),
-            folder.baseline.config(),
-        ):  # removed: invisible to whoever lists the store
+        # removed: invisible to whoever lists the store
+        if None in (folder.config(), folder.baseline.config()):
             return False
-        return (
-            not is_traced
-            or {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
-        )
+        return not is_traced or folder.by_id().keys() <= TraceFolder(folder).covered()
     except StoreError:  # the pass that reads the file records why
         return False
 
@@ -125,14 +120,10 @@ def plan(cells: Sequence[Cell], store: Store, locks: ExitStack) -> ClaimPlan:
     claims: dict[str, Claim] = {}
     refused = claim(by_group(cells), claims, store, locks)
     mine = [cell for cell in cells if cell.name not in refused]
-    needed = {
-        (baseline.name, baseline.n): baseline
-        for baseline in (
-            cell.baseline().replace(timed=0) for cell in mine if not cell.is_autoregressive
-        )
-    }
-    baselines = [one for one in needed.values() if lacks(one, store)]
-    refused |= claim([[one] for one in baselines], claims, store, locks)
+    compared = [cell.baseline().replace(timed=0) for cell in mine if not cell.is_autoregressive]
+    needed = {(baseline.name, baseline.n): baseline for baseline in compared}.values()
+    baselines = [baseline for baseline in needed if lacks(baseline, store)]
+    refused |= claim([[baseline] for baseline in baselines], claims, store, locks)
     return ClaimPlan(claims, {cell.name for cell in mine}, refused, baselines)
 
 
@@ -166,13 +157,13 @@ def quality_pass(
             return "all"
         return "decoded" if cell.name in passes.along and cell.engine.shows_positions else "none"
 
-    for held in claims.values():
-        held.score_anew()
+    for claimed in claims.values():
+        claimed.score_anew()
     quality = QualityPass(claims, asked, tracing, passes.quality_batch, store)
     quality.score()
     if not quality.jobs:
         return
-    engines = [held.cell.engine for held in claims.values()]
+    engines = [claimed.cell.engine for claimed in claims.values()]
     # one model has all devices, or the engine decodes its batches by itself
     alone = any(engine.parallel != "none" or engine.name != "native" for engine in engines)
     workers = worker_count(passes.workers, {engine.device for engine in engines}, quality.jobs)
@@ -185,10 +176,10 @@ def await_baselines(
 ) -> None:
     """Wait until other processes have decoded the baselines that they write; decode them when those
     have ended."""
-    needed = {held.cell.baseline().name for held in planned.claims.values()}
-    for baseline in (
-        one for one in planned.baselines if one.name in needed and one.name in planned.refused
-    ):
+    needed = {claimed.cell.baseline().name for claimed in planned.claims.values()}
+    for baseline in planned.baselines:
+        if baseline.name not in needed & planned.refused.keys():
+            continue
         said = False
         while lacks(baseline, store):
             with ExitStack() as locks:
@@ -206,11 +197,11 @@ def await_baselines(
 def timed_pass(planned: ClaimPlan, passes: Passes, store: Store, engine: DecodingEngine) -> None:
     """Time what is not timed of the cells that are wanted for themselves, group after group."""
     asked = {
-        name: held
-        for name, held in planned.claims.items()
-        if name in planned.asked and is_untimed(held, store)
+        name: claimed
+        for name, claimed in planned.claims.items()
+        if name in planned.asked and is_untimed(claimed, store)
     }
-    groups = by_group(held.cell for held in asked.values())
+    groups = by_group(claimed.cell for claimed in asked.values())
     if not groups:
         return
     with machine(alone=not passes.shared):
@@ -220,43 +211,38 @@ def timed_pass(planned: ClaimPlan, passes: Passes, store: Store, engine: Decodin
                 console().print(
                     f"timed pass, {number} of {len(groups)}: {title(group)}", highlight=False
                 )
-            held = [asked[cell.name] for cell in group]
-            if started := [
-                one for one in held if one.start()
-            ]:  # the clock's machine may be another one
+            # the clock's machine may be another one than that of the answers
+            if started := [asked[cell.name] for cell in group if asked[cell.name].start()]:
                 time_group(started, store, engine, stamp, passes.sessions)
 
 
-def is_untimed(held: Claim, store: Store) -> bool:
+def is_untimed(claimed: Claim, store: Store) -> bool:
     """Whether the clock has something left to do for the cell."""
     try:
-        return held.folder.failure() is None and needs_clock(
-            held, RequestedCell(held.cell, store).baseline
-        )
+        baseline = RequestedCell(claimed.cell, store).baseline
+        return claimed.folder.failure() is None and needs_clock(claimed, baseline)
     except Exception as error:  # an unreadable file of its own: only this cell cannot run
-        held.fail(error)
+        claimed.fail(error)
         return False
 
 
-def check(held: Claim, store: Store) -> None:
+def check(claimed: Claim, store: Store) -> None:
     """Record why prompts are missing, for each number of them that was asked for."""
-    for cell in held.cells:
+    for cell in claimed.cells:
         folder = RequestedCell(cell, store)
         try:
             records = folder.compared()
             if len(records) < len(folder.ids):
                 if folder.failure() is None:
-                    held.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
+                    claimed.fail(f"baseline: {folder.baseline.failure() or 'was not finished'}")
             elif folder.config() is None:
-                held.write_config()
+                claimed.write_config()
         except Exception as error:
-            held.fail(error)
+            claimed.fail(error)
 
 
 def title(cells: Sequence[Cell]) -> str:
     """A group in words: `tiny, mini_gsm, temperature 0, 3 points`."""
     first, points = cells[0], counted(len(cells), "point")
-    return (
-        f"{first.pair.name}, {first.task.name}, temperature {first.decoding.temperature:g}, "
-        f"{points}"
-    )
+    temperature = first.decoding.temperature
+    return f"{first.pair.name}, {first.task.name}, temperature {temperature:g}, {points}"

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
@@ -76,12 +75,9 @@ class Bar:
         seconds."""
         self._so_far = self._so_far.plus(SoFar.of(answers))
         self._seconds += seconds
-        tau, known = self._so_far.tau, self._seconds > 0
-        speed = (
-            f"τ {tau:.2f}  {self._so_far.tokens / self._seconds:.0f} tok/s"
-            if known and tau is not None
-            else ""
-        )
+        tau, speed = self._so_far.tau, ""
+        if self._seconds > 0 and tau is not None:
+            speed = f"τ {tau:.2f}  {self._so_far.tokens / self._seconds:.0f} tok/s"
         self._progress.update(self._task, advance=prompts, speed=speed)
         self._step(prompts, f"{self._progress.tasks[self._task].description}  {speed}".rstrip())
 
@@ -98,8 +94,8 @@ class ProgressBars:
             TextColumn("{task.fields[speed]}"),
             console=console(stderr=True),
             disable=not sys.stderr.isatty(),
-            auto_refresh=False,
-        )  # no thread beside what is timed
+            auto_refresh=False,  # no thread beside what is timed
+        )
         self._whole = self._progress.add_task(printable(title), total=prompts, speed="")
         self._began = self._said_at = time.monotonic()
 
@@ -121,46 +117,36 @@ class ProgressBars:
         self._progress.refresh()
         if not sys.stderr.isatty() and now - self._said_at >= EVERY_S:
             self._said_at = now
-            said = (
-                f"{whole.description}: {whole.completed:g} of {whole.total or 0:g} prompts, {left}"
-            )
             console(stderr=True).print(
-                f"{time.strftime('%H:%M:%S')} {said}; {text}", highlight=False, soft_wrap=True
+                f"{time.strftime('%H:%M:%S')} {whole.description}: {whole.completed:g} of "
+                f"{whole.total or 0:g} prompts, {left}; {text}",
+                highlight=False,
+                soft_wrap=True,
             )
 
     def __enter__(self) -> ProgressBars:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
 
 def display_names(cells: Sequence[Cell]) -> list[str]:
     """Short names for cells: task, method, and the options in which methods of one name differ on a
     task."""
-    rows = [
-        _flattened(cell.model_dump(include={"drafter", "rule", "draft", "pruning"}))
-        for cell in cells
-    ]
+    options = {"drafter", "rule", "draft", "pruning"}
+    methods = [(cell.task.name, cell.label) for cell in cells]
+    rows = [_flattened(cell.model_dump(include=options)) for cell in cells]
     names = []
-    for cell, row in zip(cells, rows, strict=True):
-        alike = [
-            other
-            for peer, other in zip(cells, rows, strict=True)
-            if (peer.task.name, peer.label) == (cell.task.name, cell.label)
-        ]
-        own = [
+    for method, row in zip(methods, rows, strict=True):
+        alike = [other for name, other in zip(methods, rows, strict=True) if name == method]
+        differing = [
             f"{key}={value}"
             for key, value in row.items()
             if any(other.get(key) != value for other in alike)
         ]
-        names.append(" ".join([cell.task.name, cell.label, *own]))
+        names.append(" ".join([*method, *differing]))
     return names
 
 
@@ -168,9 +154,8 @@ def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one, keys joined by dots."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
-        flat |= (
-            _flattened(value, f"{prefix}{name}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{name}": value}
-        )
+        if isinstance(value, Mapping):
+            flat |= _flattened(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
     return flat

@@ -13,7 +13,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -49,25 +49,24 @@ LARGE = (
     ("drafter.total=64", "drafter.depth=6", "drafter.top_k=10"),
 )
 """Their cycles take long on a CPU: they are timed for fewer tokens."""
+CHAIN_SHAPES = [[length] for length in CHAINS]
+HEAD_SHAPES = [
+    *([f"drafter.tree={tree}", length] for tree in ("chain", "sampled") for length in CHAINS),
+    DRAWN_TREE,
+    *TREES,
+    *LARGE,
+]
 SHAPES: Mapping[str, Sequence[Sequence[str]]] = {
-    "model": [[length] for length in ("draft.length=1", *CHAINS)],
-    **{name: [[length] for length in CHAINS] for name in ("early_exit", "prompt_lookup", "suffix")},
+    "model": [["draft.length=1"], *CHAIN_SHAPES],
+    "early_exit": CHAIN_SHAPES,
+    "prompt_lookup": CHAIN_SHAPES,
+    "suffix": CHAIN_SHAPES,
     "medusa": [[]],
     "eagle": [[]],
     "lookahead": [[]],
-    **{
-        name: [
-            *(
-                [f"drafter.tree={tree}", length]
-                for tree in ("chain", "sampled")
-                for length in CHAINS
-            ),
-            DRAWN_TREE,
-            *TREES,
-            *LARGE,
-        ]
-        for name in ("eagle3", "eagle2", "hass")
-    },
+    "eagle3": HEAD_SHAPES,
+    "eagle2": HEAD_SHAPES,
+    "hass": HEAD_SHAPES,
 }
 """Drafter -> overrides of the drafts whose cycles are timed."""
 JUDGED = (
@@ -81,11 +80,11 @@ JUDGED = (
 )
 """Drafts on which rules are timed: the first two that a rule can judge."""
 FITTED = {
-    "arc": "rule.constants=${pair.arc}",
-    "arc_released": "rule.constants=${pair.arc}",
-    "autojudge": "rule.classifier=${pair.autojudge}",
+    "arc": ["rule.constants=${pair.arc}"],
+    "arc_released": ["rule.constants=${pair.arc}"],
+    "autojudge": ["rule.classifier=${pair.autojudge}"],
 }
-"""Rules that need what was fitted to the pair."""
+"""Rule -> overrides with what was fitted to the pair."""
 NEW_TOKENS, FEW_TOKENS, FEW_PROMPTS, WARM_UP, PLAIN_TURNS, LARGEST = 24, 10, 2, 4, 2, 512
 """New tokens of an answer; those, and the prompts, of a rule or a large tree; new tokens of the
 first turn, which is not timed; further turns of plain decoding on each prompt; tokens of the
@@ -157,7 +156,7 @@ def measure(
 ) -> Profile:
     """The profile of a pair on this machine. Raises ConfigError, ModelError, TaskError."""
     pool = ModelPool()
-    times: dict[tuple[bool, int], Times] = {}
+    times: dict[bool, dict[int, Times]] = {True: {}, False: {}}
     with composer() as hydra:
         turns = [
             turn
@@ -176,32 +175,29 @@ def measure(
             )
         ]
         say(f"batch {batch}: {len(fitting)} methods take turns over {prompts} prompts")
-        timed = _times(fitting, prompts, batch)
-        times |= {(greedy, batch): timed[greedy] for greedy in timed}
-    together = {
-        batch: times[False, batch].lossless + times[True, batch].lossless for _, batch in times
-    }
+        for is_greedy, timed in _times(fitting, prompts, batch).items():
+            times[is_greedy][batch] = timed
+    sampled, greedy = times[False], times[True]
+    together = {batch: sampled[batch].lossless + greedy[batch].lossless for batch in sampled}
     target = {batch: verification(spent) for batch, spent in together.items()}
     return Profile(
         title=_title(turns[0].cell, target[1][1]),
         sources=[f"python -m bench.cost {' '.join(overrides)}"],
         target=target,
         rest=linear([(size.nodes, spent["rest"]) for size, spent in together[1]]),
-        prefill=linear([*times[False, 1].prefills["none"], *times[True, 1].prefills["none"]]),
-        sampled=costs_of({batch: spent for (greedy, batch), spent in times.items() if not greedy}),
-        greedy=costs_of({batch: spent for (greedy, batch), spent in times.items() if greedy}),
+        prefill=linear([*sampled[1].prefills["none"], *greedy[1].prefills["none"]]),
+        sampled=costs_of(sampled),
+        greedy=costs_of(greedy),
     )
 
 
 def _title(cell: Cell, token_s: float) -> str:
     """Machine, seconds of one token of plain decoding, model and engine, for captions."""
     environment = cell.environment([])
-    cpu, accelerator = environment["cpu"], environment["accelerator"]
-    machine = (
-        accelerator["name"]
-        if accelerator
-        else f"{cpu['model']} ({cpu['family']}), {torch.get_num_threads()} cores"
-    )
+    cpu = environment["cpu"]
+    machine = f"{cpu['model']} ({cpu['family']}), {torch.get_num_threads()} cores"
+    if environment["accelerator"]:
+        machine = environment["accelerator"]["name"]
     target = ModelSource.of(cell.pair.target.source)
     model = f"{target.folder.name} of random weights" if target.is_random else cell.pair.name
     graphs = " with CUDA graphs" if cell.engine.graphs == "on" else ""
@@ -217,29 +213,28 @@ def _turns(hydra: Composer, overrides: Sequence[str], pool: ModelPool) -> Iterat
     for name, shapes in SHAPES.items():
         for shape in shapes:
             draft = [f"drafter={name}", *shape]
-            turns = _possible(hydra, [*overrides, *draft], pool, shape in LARGE)
-            if turns:
+            if turn := _possible(hydra, [*overrides, *draft], pool, shape in LARGE):
                 drafts.append(draft)
-            yield from turns
-    judged = [draft for shape in JUDGED if (draft := shape.split()) in drafts]
+                yield turn
+    judged = [draft for draft in map(str.split, JUDGED) if draft in drafts]
     for rule in hydra.options("rule"):
-        if rule != LOSSLESS:
-            words = [f"rule={rule}", *([FITTED[rule]] if rule in FITTED else [])]
-            tried = (_possible(hydra, [*overrides, *draft, *words], pool, True) for draft in judged)
-            yield from islice(chain.from_iterable(tried), 2)
+        if rule == LOSSLESS:
+            continue
+        words = [f"rule={rule}", *FITTED.get(rule, [])]
+        tried = (_possible(hydra, [*overrides, *draft, *words], pool, True) for draft in judged)
+        yield from islice(filter(None, tried), 2)
 
 
 def _possible(
     hydra: Composer, overrides: Sequence[str], pool: ModelPool, brief: bool
-) -> list[Turn]:
+) -> Turn | None:
     """The turn of the cell of these overrides, if the pair has what it needs."""
     try:
         cell = hydra.point(overrides).cell
-        return [Turn(cell, pool.load(cell).method, brief)]
-    except (
-        ValueError
-    ):  # no such head, or a rule that needs what the drafter or the tokenizer does not have
-        return []
+        return Turn(cell, pool.load(cell).method, brief)
+    # no such head, or a rule that needs what the drafter or the tokenizer does not have
+    except ValueError:
+        return None
 
 
 def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]:
@@ -248,17 +243,13 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]
     noise should meet all alike."""
     first, target = turns[0].cell, turns[0].method.target
     task = first.load_task()
-    eos, asked = limits_of(first, target, task).eos_ids, task.prompts(prompts, first.seed)
-    cycles: dict[bool, Cycles] = {
-        greedy: defaultdict(lambda: defaultdict(list)) for greedy in (False, True)
-    }
-    prefills: dict[bool, Prefilled] = {
-        greedy: defaultdict(lambda: defaultdict(list)) for greedy in (False, True)
-    }
-    plain, others = (
-        [turn for turn in turns if turn.name == "none"],
-        [turn for turn in turns if turn.name != "none"],
-    )
+    eos = limits_of(first, target, task).eos_ids
+    asked = task.prompts(prompts, first.seed)
+    kinds = (False, True)
+    cycles: list[Cycles] = [defaultdict(lambda: defaultdict(list)) for _ in kinds]
+    prefills: list[Prefilled] = [defaultdict(lambda: defaultdict(list)) for _ in kinds]
+    plain = [turn for turn in turns if turn.name == "none"]
+    others = [turn for turn in turns if turn.name != "none"]
     for number, prompt in enumerate([asked[0], *asked], start=-1):  # number -1 warms up
         ids, stream = context(target, prompt, []), stream_name(first, task, prompt, 0)
         requests = [Request(ids, f"{stream}/{row}") for row in range(batch)]
@@ -267,14 +258,14 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]
         for turn in [*plain, *order]:
             if turn.brief and not 0 <= number < FEW_PROMPTS:
                 continue
-            new = WARM_UP if number < 0 else FEW_TOKENS if turn.brief else NEW_TOKENS
+            new = FEW_TOKENS if turn.brief else NEW_TOKENS
+            limits = Limits(WARM_UP if number < 0 else new, eos)
             phases, greedy = Phases(target.device), turn.cell.decoding.sampling.greedy
-            answer = max(
-                generate(turn.method, requests, Limits(new, eos), phases),
-                key=lambda answer: len(answer.committed),
-            )
+            answers = generate(turn.method, requests, limits, phases)
+            answer = max(answers, key=lambda answer: len(answer.committed))
             if number >= 0 and len(answer.committed) > 1:
-                reading, name = _note(turn, answer, phases, batch, cycles[greedy]), turn.name
+                name = turn.name
+                reading = _note(turn, answer, phases, batch, cycles[greedy])
                 targets = prefills[greedy]["none"].get(len(ids), [])
                 if name != "none" and targets:
                     reading = max(0.0, reading - targets[-1])
@@ -292,7 +283,7 @@ def _times(turns: Sequence[Turn], prompts: int, batch: int) -> dict[bool, Times]
                 for name, spent in prefills[greedy].items()
             },
         )
-        for greedy in (False, True)
+        for greedy in kinds
     }
 
 
@@ -303,17 +294,14 @@ def _note(turn: Turn, answer: Generation, phases: Phases, batch: int, cycles: Cy
     outside = max(0.0, batch * answer.decode_s - sum(map(sum, timed))) / len(answer.committed)
     draft = turn.method.draft
     carried = draft.needs_q, draft.needs_hidden, draft.bonus_q
-    each = list(zip(answer.nodes, answer.levels, *timed, strict=True))
-    for nodes, levels, drafting, verify, accept, commit in each[1:]:
+    each = zip(answer.nodes, answer.levels, *timed, strict=True)
+    for nodes, levels, drafting, verify, accept, commit in islice(each, 1, None):
         forwards = turn.method.drafter.forwards(turn.cell.draft.length, levels)
         spent = cycles[Size(turn.name, turn.cell.rule.name, nodes, tuple(forwards), carried)]
-        for name, value in (
-            ("draft", drafting),
-            ("verify", verify),
-            ("accept", accept),
-            ("rest", commit + outside),
-        ):
-            spent[name].append(value)
+        spent["draft"].append(drafting)
+        spent["verify"].append(verify)
+        spent["accept"].append(accept)
+        spent["rest"].append(commit + outside)
     first, *others = timed[0]
     return answer.prefill_s + max(0.0, first - statistics.median(others)) / batch
 
@@ -377,19 +365,16 @@ def acceptance(rule: str, times: Times) -> Linear:
     for size, spent in times.cycles.items():
         if size.rule == rule:
             draft = size.drafter, size.forwards
-            asked, plain = (
-                statistics.median(drafts[*draft, carried])
-                for carried in (size.carried, usual.get(draft, size.carried))
-            )
+            asked = statistics.median(drafts[*draft, size.carried])
+            plain = statistics.median(drafts[*draft, usual.get(draft, size.carried)])
             points.append((size.nodes, max(0.0, spent["accept"] + asked - plain)))
     return linear(points)
 
 
 def linear(points: Sequence[tuple[int, float]]) -> Linear:
     """Seconds of a cycle and of a node, from (nodes, seconds)."""
-    cycle, node = least_squares(
-        [(1.0, float(nodes)) for nodes, _ in points], [seconds for _, seconds in points]
-    )
+    rows = [(1.0, float(nodes)) for nodes, _ in points]
+    cycle, node = least_squares(rows, [seconds for _, seconds in points])
     return Linear(cycle=cycle, node=node)
 
 
@@ -397,7 +382,6 @@ def least_squares(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> 
     """Coefficients, none below 0, of the smallest squared error in relation to the seconds, each of
     which counts as at least a tenth of their median."""
     weight = 1 / np.maximum(np.array(seconds), max(0.1 * float(np.median(seconds)), 1e-9))
-    return [
-        float(value)
-        for value in nnls(np.array(rows) * weight[:, None], np.array(seconds) * weight)[0]
-    ]
+    fitted, _ = nnls(np.array(rows) * weight[:, None], np.array(seconds) * weight)
+    coefficients: list[float] = fitted.tolist()
+    return coefficients

@@ -16,7 +16,6 @@ import torch
 
 from bench.run.answer import (
     Answer,
-    Decode,
     answer,
     check_prompts,
     limits_of,
@@ -59,11 +58,9 @@ class DecodeJob:
 
     def again(self) -> str:
         """What is done when its worker has died."""
-        return (
-            f"decoding its {len(self.prompts)} prompts of {self.cell.name} again"
-            if self.prompts
-            else f"loading the models of {self.cell.name} again"
-        )
+        if not self.prompts:
+            return f"loading the models of {self.cell.name} again"
+        return f"decoding its {len(self.prompts)} prompts of {self.cell.name} again"
 
     def parts(self) -> list[DecodeJob]:
         """Its prompts one by one."""
@@ -91,9 +88,8 @@ class Done:
 
 def loaded_worker() -> Callable[[DecodeJob], Done]:
     """Does jobs in a worker, on models that it keeps loaded."""
-    torch.set_num_threads(
-        int(os.environ["OMP_NUM_THREADS"])
-    )  # torch was imported before the worker was forked
+    # torch was imported before the worker was forked
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     return partial(done_here, engine=Engines())
 
 
@@ -116,38 +112,34 @@ def done_here(job: DecodeJob, engine: DecodingEngine) -> Done:
 def _decode(job: DecodeJob, method: LoadedMethod, done: Done) -> None:
     task = job.cell.load_task()
 
-    def ask(prompts: Sequence[Prompt], decode: Decode, laws: bool = True) -> dict[str, Answer]:
+    stream = partial(stream_name, job.cell, task)
+    decode = method.generate_traced if job.traced else method.generate_with_nll
+
+    def ask(prompts: Sequence[Prompt], laws: bool) -> dict[str, Answer]:
         """The answers of a batch. Those that failed in company are tried again in halves, down to a
         prompt alone: a batch may need more memory than a half of it, and a prompt that fails must
         not take others with it."""
         limits = replace(limits_of(job.cell, method.target, task), shrink=True, laws=laws)
-        answers = answer(
-            method,
-            prompts,
-            limits,
-            lambda prompt, turn: stream_name(job.cell, task, prompt, turn),
-            decode=decode,
-        )
+        answers = answer(method, prompts, limits, stream, decode=decode)
         failed = [prompt for prompt in prompts if isinstance(answers[prompt.id], FailedSample)]
         middle = -(-len(failed) // 2)
         for half in (failed[:middle], failed[middle:]) if len(prompts) > 1 else ():
             if half:
-                answers |= ask(half, decode, laws)
+                answers |= ask(half, laws)
         return answers
 
     answers: dict[str, Answer] = {}
     for laws in (True, False):
-        if some := [
+        if alike := [
             prompt for prompt in job.prompts if (job.laws is None or prompt.id in job.laws) == laws
         ]:
-            answers |= ask(
-                some, method.generate_traced if job.traced else method.generate_with_nll, laws
-            )
+            answers |= ask(alike, laws)
     for prompt in job.prompts if job.traced else ():
         turns = answers[prompt.id]
         if not isinstance(turns, FailedSample):
             done.traces[prompt.id] = []
-            for turn, trace in enumerate(one.trace for one in turns if one.trace is not None):
+            traces = [generation.trace for generation in turns if generation.trace is not None]
+            for turn, trace in enumerate(traces):
                 if trace.threshold is not None:
                     done.threshold = Threshold(**asdict(trace.threshold))
                 if trace.columns:
@@ -160,12 +152,14 @@ def _decode(job: DecodeJob, method: LoadedMethod, done: Done) -> None:
     ]
 
 
-def _stored(found: Divergence | None) -> Distortion | None:
+def _stored(divergence: Divergence | None) -> Distortion | None:
     """As the store keeps it."""
-    if found is None:
+    if divergence is None:
         return None
-    plain = asdict(found)
-    return Distortion(**plain | {"nats": found.nats if math.isfinite(found.nats) else None})
+    plain = asdict(divergence)
+    if not math.isfinite(divergence.nats):
+        plain["nats"] = None
+    return Distortion(**plain)
 
 
 def scored(prompt: Prompt, turns: Answer, task: Task, target: LanguageModel) -> Record:
@@ -173,11 +167,9 @@ def scored(prompt: Prompt, turns: Answer, task: Task, target: LanguageModel) -> 
     leaves it without a score."""
     if isinstance(turns, FailedSample):
         return turns
-    texts, unscored, whole = (
-        [turn.text for turn in turns],
-        task.unscorable() is not None,
-        total(turns),
-    )
+    texts = [turn.text for turn in turns]
+    unscored = task.unscorable() is not None
+    whole = total(turns)
     try:
         score = Score(None) if unscored else task.score(prompt, texts)
     except Exception as error:  # recorded with the prompt, and the cell goes on

@@ -64,23 +64,15 @@ def ask(judge: JudgeOptions, body: Mapping[str, Any]) -> str:
             reply = httpx.post(
                 **address(judge.base_url or "", key), json=body, timeout=judge.timeout_s
             )
-        except (
-            httpx.HTTPError,
-            httpx.InvalidURL,
-            ImportError,
-            ValueError,
-        ) as error:  # or a proxy that is none
+        # ValueError, ImportError: a proxy that is none
+        except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
             reason = _redacted(one_line(error), key)
             continue
         if reply.is_success:
             try:
                 return _content(reply.json())
-            except (
-                ValueError,
-                LookupError,
-                TypeError,
-                RecursionError,
-            ):  # proxies report faults with status 200
+            # proxies report faults with status 200
+            except (ValueError, LookupError, TypeError, RecursionError):
                 reason = f"not a chat completion: {_redacted(reply.text, key)}"
         else:
             reason = f"HTTP {reply.status_code} {_redacted(reply.text, key)}"
@@ -162,15 +154,11 @@ def _win_rate(verdicts: Sequence[JudgeVerdict]) -> dict[str, Any]:
         by_prompt[verdict.question.id].append(verdict.value)
     read = [[value for value in values if value is not None] for values in by_prompt.values()]
     both_orders = [values for values in read if len(values) == 2]
-    wins = [
-        1.0 if values == [1.0, 1.0] else 0.0 if values == [0.0, 0.0] else 0.5
-        for values in both_orders
-    ]
-    first, second = ([values[order] for values in both_orders] for order in (0, 1))
+    wins = [values[0] if values in ([1.0, 1.0], [0.0, 0.0]) else 0.5 for values in both_orders]
     return {
         "win_rate": _mean(wins),
-        "win_first": _mean(first),
-        "win_second": _mean(second),
+        "win_first": _mean([first for first, _ in both_orders]),
+        "win_second": _mean([second for _, second in both_orders]),
         "ci95": intervals.mean_interval(wins),
         "n": len(wins),
         "left_out": len(by_prompt) - len(wins),
@@ -186,13 +174,13 @@ def _score(verdicts: Sequence[JudgeVerdict]) -> dict[str, Any]:
             by_prompt[verdict.question.id].append(verdict.counted)
             by_turn[verdict.question.turn].append(verdict.counted)
             grades.append(verdict.counted)
-    prompt_means = [sum(own) / len(own) for own in by_prompt.values()]
+    prompt_means = [sum(values) / len(values) for values in by_prompt.values()]
     scores: dict[str, Any] = {
         "score": _mean(grades),
         "ci95": intervals.mean_interval(prompt_means),
         "n": len(by_prompt),
     }
-    scores |= {f"turn_{turn + 1}": _mean(own) for turn, own in sorted(by_turn.items())}
+    scores |= {f"turn_{turn + 1}": _mean(values) for turn, values in sorted(by_turn.items())}
     if any(verdict.penalised is not None for verdict in verdicts):
         read = [verdict for verdict in verdicts if verdict.value is not None]
         scores |= {
@@ -208,14 +196,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def format_judge_summary(summary: JudgeSummary) -> str:
     """`score 6.21 [5.80, 6.60], judged by NAME: 80 prompts, turn 1 6.50, turn 2 5.92`."""
-    pairwise = summary.mode == "pairwise"
-    name, form, value = (
-        ("win rate", ".1%", summary.win_rate) if pairwise else ("score", ".2f", summary.score)
-    )
-    interval = (
-        "" if summary.ci95 is None else f" [{summary.ci95[0]:{form}}, {summary.ci95[1]:{form}}]"
-    )
-    return f"{name} {'–' if value is None else f'{value:{form}}'}{interval}, {summary.told}"
+    name, form, value = "score", ".2f", summary.score
+    if summary.mode == "pairwise":
+        name, form, value = "win rate", ".1%", summary.win_rate
+    shown = "–" if value is None else f"{value:{form}}"
+    if summary.ci95 is not None:
+        low, high = summary.ci95
+        shown += f" [{low:{form}}, {high:{form}}]"
+    return f"{name} {shown}, {summary.told}"
 
 
 def judge_cells(cells: Sequence[Cell], session: Session, against: Opponent = "reference") -> int:
@@ -227,7 +215,7 @@ def judge_cells(cells: Sequence[Cell], session: Session, against: Opponent = "re
     for cell in cells:
         task, folder = cell.load_task(), session.folder(cell)
         if task.judged is None or not any(
-            isinstance(one, Compared) for one in folder.measured() or ()
+            isinstance(record, Compared) for record in folder.measured() or ()
         ):
             continue  # a cell without answers is listed among the failures
         try:
@@ -262,34 +250,25 @@ def judge_cell(
     korean = style in KOREAN if judge.language_penalty is None else judge.language_penalty
     prompts = JudgePrompts(judge.prompts or SOURCES[style])
     samples = folder.good_samples()
-    by_id = {prompt.id: prompt for prompt in task.prompts(cell.n, cell.seed)}
+    by_id = {prompt.id: prompt for prompt in cell.prompts()}
+    questions: list[Question] = []
     if mode == "single":
-        given = judge.references or shipped_references(task.path)
-        references = answers(given, "judge.references") if given else {}
-        questions = [
-            question
-            for sample in samples
-            for question in prompts.single(
-                by_id[sample.id], sample.texts, references.get(sample.id)
-            )
-        ]
+        file = judge.references or shipped_references(task.path)
+        references = answers(file, "judge.references") if file else {}
+        for sample in samples:
+            reference = references.get(sample.id)
+            questions += prompts.single(by_id[sample.id], sample.texts, reference)
     else:
         others = _other_answers(cell, session, by_id, judge.against or against)
-        questions = [
-            question
-            for sample in samples
-            for question in prompts.pairwise(by_id[sample.id], sample.texts, others[sample.id])
-        ]
+        for sample in samples:
+            questions += prompts.pairwise(by_id[sample.id], sample.texts, others[sample.id])
     verdicts = []
     for question, reply in zip(questions, _replies(questions, judge, folder), strict=True):
-        value = (
-            prompts.rating(reply) if mode == "single" else prompts.choice(reply, question.swapped)
-        )
-        verdicts.append(
-            JudgeVerdict(
-                question, value, is_penalised(question) if korean and mode == "single" else None
-            )
-        )
+        if mode == "pairwise":
+            value, penalised = prompts.choice(reply, question.swapped), None
+        else:
+            value, penalised = prompts.rating(reply), is_penalised(question) if korean else None
+        verdicts.append(JudgeVerdict(question, value, penalised))
     return judge_summary(verdicts, judge.model or "", mode)
 
 
@@ -303,28 +282,19 @@ def lacks_references(task: Task) -> bool:
 def check_references(cells: Sequence[Cell], judge: JudgeOptions) -> None:
     """Raises TaskError where the judge is to see reference answers that nobody gave, before
     anything is decoded."""
-    tasks = (
-        {(cell.task.name, cell.n): cell for cell in cells}.values()
-        if judge.references is None
-        else ()
-    )
-    for cell in tasks:
-        task = cell.load_task()
-        if not lacks_references(task):
+    if judge.references is not None:
+        return
+    for cell in {(cell.task.name, cell.n): cell for cell in cells}.values():
+        if not lacks_references(cell.load_task()):
             continue
-        if asked := next(
-            (
-                prompt
-                for prompt in task.prompts(cell.n, cell.seed)
-                if prompt.reference.get("category") in NEED_REFERENCE
-            ),
-            None,
-        ):
-            raise TaskError(
-                f"task={cell.task.name}: question {asked.id} ({asked.reference['category']}) is "
-                "judged against a reference answer; give judge.references=FILE, that of the "
-                "benchmark's repository in FastChat's answer format"
-            )
+        for prompt in cell.prompts():
+            category = prompt.reference.get("category")
+            if category in NEED_REFERENCE:
+                raise TaskError(
+                    f"task={cell.task.name}: question {prompt.id} ({category}) is judged against a "
+                    "reference answer; give judge.references=FILE, that of the benchmark's "
+                    "repository in FastChat's answer format"
+                )
 
 
 def _other_answers(
@@ -353,21 +323,21 @@ def _replies(questions: Sequence[Question], judge: JudgeOptions, folder: CellFol
     Raises TaskError, before any is asked, for one with a control token, and as `ask`."""
     if judge.control_tokens == "refuse":
         refuse_control_tokens(questions)
-    known = folder.verdicts()
+    replies = folder.verdicts()
     keys = []
     for question in questions:
         body = judge.asked(question.messages)
-        asked = json.dumps(
-            {**body, "base_url": redacted(judge.base_url or "")}, sort_keys=True, ensure_ascii=False
-        )
-        keys.append(key := hashlib.sha256(asked.encode()).hexdigest()[:16])
-        if key not in known:
-            known[key] = ask(judge, body)
+        named = {**body, "base_url": redacted(judge.base_url or "")}
+        asked = json.dumps(named, sort_keys=True, ensure_ascii=False)
+        key = hashlib.sha256(asked.encode()).hexdigest()[:16]
+        keys.append(key)
+        if key not in replies:
+            replies[key] = ask(judge, body)
             about = {
                 "id": question.id,
                 "turn": question.turn,
                 "swapped": question.swapped,
                 "judge": judge.model,
             }
-            folder.append_verdict(key, known[key], about)
-    return [known[key] for key in keys]
+            folder.append_verdict(key, replies[key], about)
+    return [replies[key] for key in keys]

@@ -39,11 +39,18 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Pair
     from bench.config.settings import Launcher, Ray, Settings, Slurm
-    from bench.run.engine import DecodingEngine, Engines
+    from bench.run.engine import DecodingEngine
 
 log = logging.getLogger(__name__)
 POLL_S = 5.0
 """Seconds between two looks for results of Slurm's tasks."""
+DIED = f"{MOST_DEATHS} processes died while working on it; is there enough memory?"
+RAY_OFF = (
+    "RAY_USAGE_STATS_ENABLED",  # no usage statistics unless the user enables them
+    "RAY_worker_niceness",  # by default Ray's workers give way to every other process
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",  # avoids a warning; Ray will make it the default
+)
+"""Variables that are 0 for Ray where the user sets none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,26 +138,19 @@ def launch(
     name, options = settings.launch.name, settings.launch.options
     if name == "local" and processes(options, cells) == 1:
         return complete_cells(cells, passes, store, engine)
-    works, left = (
-        works_of(cells, replace(passes, shared=not options.has_own_machines), store),
-        set[str](),
-    )
+    works = works_of(cells, replace(passes, shared=not options.has_own_machines), store)
+    left = set[str]()
     console().print(f"launch={name}: {len(works)} groups", highlight=False)
     with closing(LAUNCHERS[name](works, options)) as ended:
         for number, end in enumerate(ended, start=1):
-            state = (
-                f"failed: {end.failure}"
-                if end.failure
-                else "is being measured elsewhere"
-                if end.left
-                else "done"
-            )
+            state = "is being measured elsewhere" if end.left else "done"
+            left.update(end.left)
+            if end.failure:
+                state = f"failed: {end.failure}"
+                record_failure(end, passes, store)
             console().print(
                 f"{number} of {len(works)} groups: {end.work}: {state}", highlight=False
             )
-            left.update(end.left)
-            if end.failure:
-                record_failure(end, passes, store)
     return [cell for cell in cells if cell.name in left]
 
 
@@ -162,9 +162,8 @@ def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
             if not is_current(folder, cell.name in passes.traced):
                 with folder.lock():
                     folder.write_failure(ended.failure)
-        except (
-            StoreError
-        ) as error:  # a worker that is lost to the launcher and still writes, or a full disk
+        # a worker that is lost to the launcher and still writes, or a full disk
+        except StoreError as error:
             log.warning("%s: %s", ended.failure, error)
 
 
@@ -177,8 +176,8 @@ def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
                 f"engine.device={cell.engine.device}: the launcher gives each worker its GPU; give "
                 "engine.device=cuda"
             )
-    path, checkout, argv = store.root.absolute(), Path.cwd(), tuple(map(redacted_word, sys.argv))
-    works = [Work(tuple(own), passes, path, checkout, argv) for own in by_group(cells)]
+    path, argv = store.root.absolute(), tuple(map(redacted_word, sys.argv))
+    works = [Work(tuple(group), passes, path, Path.cwd(), argv) for group in by_group(cells)]
     return sorted(works, key=lambda work: -work.gpus)
 
 
@@ -189,9 +188,8 @@ def complete(work: Work, engine: DecodingEngine) -> tuple[str, ...]:
     os.chdir(work.checkout)
     sys.argv = list(work.argv)
     work.cells[0].engine.check_device()
-    return tuple(
-        cell.name for cell in complete_cells(work.cells, work.passes, Store(work.store), engine)
-    )
+    left = complete_cells(work.cells, work.passes, Store(work.store), engine)
+    return tuple(cell.name for cell in left)
 
 
 def processes(options: Launcher, cells: Sequence[Cell]) -> int:
@@ -212,34 +210,27 @@ def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None
         waiting = [work for work in works if work.gpus == gpus_each]
         count = processes(options, [cell for work in waiting for cell in work.cells])
         starts = [
-            partial(Child, "spawn", f"process {number}", own, worker)
-            for number, own in enumerate(shares(count, max(1, gpus_each)), start=1)
+            partial(Child, "spawn", f"process {number}", variables, worker)
+            for number, variables in enumerate(shares(count, max(1, gpus_each)), start=1)
         ]
 
         def next_work(before: Work | None, waiting: list[Work] = waiting) -> Work | None:
-            same = [
-                work for work in waiting if before is not None and work.pair == before.pair
-            ] or waiting
+            same = [work for work in waiting if before and work.pair == before.pair] or waiting
             return waiting.pop(waiting.index(same[0])) if same else None
 
         with ProcessPool[Work](starts, lambda work: f"resuming {work}") as pool:
             for work, left in pool.run(next_work):
                 if isinstance(left, Died):
-                    yield Ended(
-                        work,
-                        failure=(
-                            f"{MOST_DEATHS} processes died while working on it; is there enough "
-                            "memory?"
-                        ),
-                    )
+                    yield Ended(work, failure=DIED)
                 elif isinstance(left, Exception):
                     yield Ended(work, failure=str(left))
                 else:
                     yield Ended(work, left)
 
 
+@cache
 def worker() -> Callable[[Work], tuple[str, ...]]:
-    """Completes groups in a process of `launch=local`; the models of the last one stay loaded."""
+    """Completes groups in a process that goes on; the models of the last one stay loaded."""
     from bench.run.engine import Engines
 
     return partial(complete, engine=Engines())
@@ -274,8 +265,8 @@ def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, N
     jobs: dict[Any, Work] = {}
     try:
         for gpus_each in dict.fromkeys(work.gpus for work in works):
-            own = [work for work in works if work.gpus == gpus_each]
-            jobs |= dict(zip(submit(own, gpus_each, options), own, strict=True))
+            alike = [work for work in works if work.gpus == gpus_each]
+            jobs |= dict(zip(submit(alike, gpus_each, options), alike, strict=True))
         for job in as_completed(list(jobs), poll_frequency=POLL_S):
             yield outcome(job, jobs.pop(job))
     finally:
@@ -296,7 +287,6 @@ def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
             )
     started = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     executor = SlurmExecutor(options.logs / started, max_num_timeout=options.requeues)
-    threads = [f"export OMP_NUM_THREADS={options.cpus}"]
     chosen = {
         "partition": options.partition,
         "account": options.account,
@@ -311,7 +301,7 @@ def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
             job_name="leeway",
             time=options.minutes,
             cpus_per_task=options.cpus,
-            setup=[*threads, *options.setup],
+            setup=[f"export OMP_NUM_THREADS={options.cpus}", *options.setup],
             additional_parameters={"requeue": True, **options.sbatch},
             **{name: value for name, value in chosen.items() if value is not None},
         )
@@ -330,27 +320,16 @@ def outcome(job: Any, work: Work) -> Ended:
     if isinstance(error, UncompletedJobError):
         said = f"its Slurm task {job.job_id} ended without a result ({job.state.lower()})"
         return Ended(work, failure=f"{said}; log: {job.paths.stderr}")
-    trace = [
-        line
-        for line in str(error).splitlines()
-        if line and not line.startswith((" ", "-", "You can"))
-    ]
-    return Ended(
-        work, failure=f"{one_line(trace[-1])} (Slurm task {job.job_id}, log: {job.paths.stderr})"
-    )
-
-
-@cache
-def _engines() -> Engines:
-    from bench.run.engine import Engines
-
-    return Engines()
+    lines = filter(None, str(error).splitlines())
+    *_, last = (line for line in lines if not line.startswith((" ", "-", "You can")))
+    said = f"{one_line(last)} (Slurm task {job.job_id}, log: {job.paths.stderr})"
+    return Ended(work, failure=said)
 
 
 def work_of_ray(work: Work) -> tuple[str, ...]:
     """As `complete`, in a process that Ray keeps: the models of its last group stay loaded."""
     log_to_stderr()
-    return complete(work, _engines())
+    return worker()(work)
 
 
 def run_ray(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]:
@@ -358,24 +337,13 @@ def run_ray(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]
     what one needs."""
     import ray
 
-    os.environ.setdefault(
-        "RAY_USAGE_STATS_ENABLED", "0"
-    )  # no usage statistics unless the user enables them
-    os.environ.setdefault(
-        "RAY_worker_niceness", "0"
-    )  # by default Ray's workers give way to every other process
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-    )  # avoids a warning; Ray will make it the default
-    path = os.pathsep.join(
-        [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )  # the checkout
+    for variable in RAY_OFF:
+        os.environ.setdefault(variable, "0")
+    # the checkout comes first
+    path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
+    environment = {"env_vars": {"PYTHONPATH": path}}
     try:
-        ray.init(
-            options.address,
-            runtime_env={"env_vars": {"PYTHONPATH": path}},
-            logging_level=logging.WARNING,
-        )
+        ray.init(options.address, runtime_env=environment, logging_level=logging.WARNING)
     except Exception as error:  # Ray raises errors of many classes, also plain Exception
         address = options.address or "a cluster of this machine"
         raise ValueError(
@@ -391,34 +359,34 @@ def _ray_tasks(works: Sequence[Work], options: Ray) -> Iterator[Ended]:
     """At most `launch.parallel` tasks at once; without it, all wait for room on the cluster."""
     import ray
 
-    present, most = ray.cluster_resources(), max((work.gpus for work in works), default=0)
-    if options.parallel is None and (
-        present.get("CPU", 0) < options.cpus or present.get("GPU", 0) < most
-    ):
+    present = ray.cluster_resources()
+    cpus, gpus = present.get("CPU", 0), present.get("GPU", 0)
+    most = max((work.gpus for work in works), default=0)
+    if options.parallel is None and (cpus < options.cpus or gpus < most):
         raise ValueError(
             f"launch=ray: a worker needs {options.cpus:g} CPUs and {most} GPUs; the cluster has "
-            f"{present.get('CPU', 0):g} and {present.get('GPU', 0):g} in all; give "
-            "launch.parallel if it grows on demand"
+            f"{cpus:g} and {gpus:g} in all; give launch.parallel if it grows on demand"
         )
     waiting, running = list(works), dict[Any, Work]()
     while waiting or running:
         while waiting and len(running) < (options.parallel or len(works)):
             work = waiting.pop(0)
             task = ray.remote(
-                num_cpus=options.cpus, num_gpus=work.gpus, max_retries=options.restarts, max_calls=0
-            )(work_of_ray)  # 0: its process is kept, on a GPU too
+                num_cpus=options.cpus,
+                num_gpus=work.gpus,
+                max_retries=options.restarts,
+                max_calls=0,  # its process is kept, on a GPU too
+            )(work_of_ray)
             running[task.remote(work)] = work
         [reference], _ = ray.wait(list(running))
         work = running.pop(reference)
         try:
             yield Ended(work, ray.get(reference))
-        except (
-            ray.exceptions.RayTaskError
-        ) as error:  # an unwritable store, for example: the others continue
+        # an unwritable store, for example: the others continue
+        except ray.exceptions.RayTaskError as error:
             yield Ended(work, failure=format_exception(error.cause))
-        except (
-            ray.exceptions.RayError
-        ) as error:  # its process died more often than Ray repeats the task
+        # its process died more often than Ray repeats the task
+        except ray.exceptions.RayError as error:
             yield Ended(work, failure=f"launch=ray: {format_exception(error)}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import os
 import resource
 import socket
@@ -33,6 +34,11 @@ a lock when its process dies."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
+def prompts_asked(cell: Cell) -> float:
+    """How many prompts the cell asks for; infinity for all."""
+    return math.inf if cell.n is None else cell.n
+
+
 @dataclass(slots=True)
 class Claim:
     """A cell that this process may write.
@@ -51,7 +57,7 @@ class Claim:
     @property
     def cell(self) -> Cell:
         """The cell that asks for most prompts."""
-        return max(self.cells, key=lambda cell: float("inf") if cell.n is None else cell.n)
+        return max(self.cells, key=prompts_asked)
 
     @property
     def timed_prompts(self) -> int:
@@ -64,12 +70,11 @@ class Claim:
         if not self.started:
             try:
                 self.write_config()
-                prompts = len(self.cell.load_task().prompts(self.cell.n, self.cell.seed))
+                prompts = len(self.cell.prompts())
                 run = {"prompts": prompts, "timed": min(self.timed_prompts, prompts)}
                 self.folder.write_environment({**self.cell.environment(sys.argv), "run": run})
-            except (
-                Exception
-            ) as error:  # a model's file that is missing, say: only this cell cannot run
+            # a model's file that is missing, say: only this cell cannot run
+            except Exception as error:
                 self.fail(error)
                 return False
         self.started = True
@@ -82,7 +87,8 @@ class Claim:
         config = {**self.cell.record(), "baseline": self.baseline}
         if self.folder.samples():
             del config["code"]
-            config |= {"code": before["code"]} if "code" in before else {}
+            if "code" in before:
+                config["code"] = before["code"]
         self.folder.write_config(config)
 
     def score_anew(self) -> None:
@@ -127,19 +133,18 @@ def claim(
     refused: dict[str, str] = {}
     _allow_open_files()
     for group in groups:
-        wanted = [cell for cell in group if cell.name not in claims]
-        wanted.sort(key=lambda cell: float("inf") if cell.n is None else cell.n)
+        wanted = sorted((cell for cell in group if cell.name not in claims), key=prompts_asked)
         folders = {cell.name: folder_of(cell, store) for cell in wanted}  # for the largest n
         baselines = {cell.name: folder_of(cell.baseline(), store).key for cell in wanted}
-        with ExitStack() as own:
+        with ExitStack() as group_locks:
             try:
                 # every process takes them in this order
                 for _, folder in sorted(folders.items()):
-                    own.enter_context(folder.lock())
+                    group_locks.enter_context(folder.lock())
             except Locked as error:
                 refused |= dict.fromkeys((cell.name for cell in group), str(error))
                 continue
-            locks.enter_context(own.pop_all())
+            locks.enter_context(group_locks.pop_all())
         for name, folder in folders.items():
             folder.clear_failure()
             claims[name] = Claim([], folder, baselines[name])
@@ -186,7 +191,9 @@ def machine(*, alone: bool) -> Iterator[None]:
     # without O_CREAT where it exists: /tmp refuses that for another user's file
     file = os.open(path, os.O_RDONLY if path.exists() else os.O_RDONLY | os.O_CREAT, 0o644)
     try:
-        if not _taken(file, kind):
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
             log.warning(
                 "waiting for another run of Leeway on this machine, which %s (`fuser -v %s` "
                 "names it; timed=0 does not wait for decoding)",
@@ -197,11 +204,3 @@ def machine(*, alone: bool) -> Iterator[None]:
         yield
     finally:
         os.close(file)
-
-
-def _taken(file: int, kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

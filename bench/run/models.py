@@ -151,16 +151,10 @@ class ModelPool:
                 target, model = self._narrowed(target, rows), self._narrowed(draft, rows)
         elif drafter.model_role is not None:
             model = self._model(cell, drafter.model_role)
+        pruning = None if cell.pruning is None else cell.pruning.options
+        rule, sampling = cell.rule.options, cell.decoding.sampling
         return NativeMethod(
-            build_method(
-                target,
-                model,
-                drafter,
-                cell.rule.options,
-                cell.decoding.sampling,
-                cell.draft.length,
-                None if cell.pruning is None else cell.pruning.options,
-            )
+            build_method(target, model, drafter, rule, sampling, cell.draft.length, pruning)
         )
 
     def prepare(self, cells: Sequence[Cell]) -> None:
@@ -187,17 +181,16 @@ class ModelPool:
         }
         for key in set(self._language_models) - wanted:
             del self._language_models[key]
-        held = {id(model) for model in self._language_models.values()}
-        self._narrow = {key: model for key, model in self._narrow.items() if key[0] in held}
+        kept = {id(model) for model in self._language_models.values()}
+        self._narrow = {key: model for key, model in self._narrow.items() if key[0] in kept}
         for key in set(self._heads) - wanted:
             del self._heads[key]
 
     def _model(self, cell: Cell, role: str) -> LanguageModel | Head:
-        return (
-            self._language_model(cell, role)
-            if role in cell.pair.causal_roles
-            else self._head(cell, role)
-        )
+        if role in cell.pair.causal_roles:
+            return self._language_model(cell, role)
+        target = self._language_model(cell, "target")
+        return _kept(self._heads, cell, role, lambda: _load_head(cell, role, target))
 
     def _language_model(self, cell: Cell, role: str) -> LanguageModel:
         def load() -> LanguageModel:
@@ -205,10 +198,6 @@ class ModelPool:
             return load_language_model(cell.pair, cell.engine, role, target)
 
         return _kept(self._language_models, cell, role, load)
-
-    def _head(self, cell: Cell, role: str) -> Head:
-        target = self._language_model(cell, "target")
-        return _kept(self._heads, cell, role, lambda: _load_head(cell, role, target))
 
 
 @cache
@@ -242,9 +231,8 @@ def _kept(
             models[key] = load()
         except ModelError:
             raise
-        except (
-            Exception
-        ) as error:  # a torn weight file, no memory: the libraries do not name the model
+        # a torn weight file, no memory: the libraries do not name the model
+        except Exception as error:
             source = cell.pair.checkpoint(role).source
             raise ModelError(
                 f"pair.{role}={source}: cannot be loaded: {format_exception(error)}"
@@ -258,15 +246,11 @@ def _key(cell: Cell, role: str) -> Hashable:
     pair, engine = cell.pair, cell.engine
     checkpoint = pair.checkpoints.get(role)
     settings = (
-        engine.dtype,
-        engine.device,
-        engine.decoder,
-        engine.graphs,
-        engine.pack,
-        engine.parallel,
-        engine.devices,
+        (engine.dtype, engine.device, engine.decoder, engine.graphs),
+        (engine.pack, engine.parallel, engine.devices),
+        (pair.trust_remote_code, pair.chat_template, pair.thinking),
     )
-    key = checkpoint, *settings, pair.trust_remote_code, pair.chat_template, pair.thinking
+    key = checkpoint, *settings
     is_cut = role == "draft" and checkpoint is not None and ModelSource.of(checkpoint.source).is_cut
     shares = is_cut or role not in pair.causal_roles
     return (*key, role, _key(cell, "target")) if shares else key
@@ -298,9 +282,7 @@ def _seconds(most: int) -> dict[int, float]:
     """Number of threads, a power of two or `most` -> the least time of five, in seconds, to
     multiply 32 MB of weights with a few tokens. The numbers take turns; all of it takes a tenth of
     a second or so."""
-    counts = sorted(
-        {most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)}
-    )
+    counts = sorted({most, *(1 << power for power in range(most.bit_length()))})
     weights, tokens = torch.zeros(8, 1024, 1024), torch.zeros(8, 8, 1024)
     seconds = dict.fromkeys(counts, float("inf"))
     for count in counts * 5 if len(counts) > 1 else []:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from itertools import count
 from multiprocessing import connection as pipes
 from multiprocessing import get_context, parent_process
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from results.store.errors import format_exception, log_to_stderr
@@ -135,7 +134,9 @@ class ProcessPool(Generic[Task]):
         process which asks did before. Yields each task with its result; one that has failed with
         Died, or with the error of its process."""
         while True:
-            for worker in (worker for worker in self._workers if worker.task is None):
+            for worker in self._workers:
+                if worker.task is not None:
+                    continue
                 task, deaths = self._again.popleft() if self._again else (next_task(worker.last), 0)
                 if task is None:
                     break
@@ -180,7 +181,8 @@ class ProcessPool(Generic[Task]):
     def _lose(self, worker: _Worker[Task], process: Process) -> Iterator[tuple[Task, Died]]:
         """The process of a worker has died."""
         assert worker.task is not None
-        (task, deaths), death = worker.task, process.died()
+        task, deaths = worker.task
+        death = process.died()
         worker.end()
         if deaths + 1 == MOST_DEATHS:
             yield task, death
@@ -196,12 +198,7 @@ class ProcessPool(Generic[Task]):
     def __enter__(self) -> ProcessPool[Task]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -210,13 +207,15 @@ def shares(count: int, devices: int) -> list[dict[str, str]]:
     GPUs, at least `devices` to each; none where that is 0."""
     from methods.engine.device import DEFAULT_THREADS
 
-    names, threads = gpus() if devices else [], max(1, DEFAULT_THREADS // count)
+    names = gpus() if devices else []
     each = max(devices, len(names) // count)
-    dealt = [names[place * each % len(names) :][:each] if names else [] for place in range(count)]
-    return [
-        {"OMP_NUM_THREADS": str(threads)} | ({VISIBLE: ",".join(own)} if own else {})
-        for own in dealt
-    ]
+    environments = []
+    for place in range(count):
+        variables = {"OMP_NUM_THREADS": str(max(1, DEFAULT_THREADS // count))}
+        if names:
+            variables[VISIBLE] = ",".join(names[place * each % len(names) :][:each])
+        environments.append(variables)
+    return environments
 
 
 def gpus() -> list[str]:
@@ -253,10 +252,8 @@ class Child:
                 with _short_temporary_folder():
                     self._process.start()
                 break
-            except (
-                EOFError,
-                OSError,
-            ):  # the server was killed: once it has gone, a start brings it back
+            # the server was killed: once it has gone, a start brings it back
+            except (EOFError, OSError):
                 self._connection.close()
                 if attempt == MOST_STARTS:
                     raise
@@ -291,13 +288,14 @@ class Child:
 def _short_temporary_folder() -> Iterator[None]:
     """The forkserver's socket lies in the folder for temporary files, in a shorter one where TMPDIR
     is too long, as that of a cluster's job may be: the kernel takes paths of 107 bytes."""
-    given = tempfile.gettempdir()
-    if len(os.fsencode(given)) > LONGEST_FOLDER:
-        tempfile.tempdir = next((one for one in SHORT if os.access(one, os.W_OK)), given)
+    folder = tempfile.gettempdir()
+    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+        writable = (short for short in SHORT if os.access(short, os.W_OK))
+        tempfile.tempdir = next(writable, folder)
     try:
         yield
     finally:
-        tempfile.tempdir = given
+        tempfile.tempdir = folder
 
 
 def _work(connection: Connection, variables: Mapping[str, str]) -> None:
@@ -311,9 +309,8 @@ def _work(connection: Connection, variables: Mapping[str, str]) -> None:
         task = connection.recv()
         try:
             result = do(task)
-        except (
-            Exception
-        ) as error:  # a store that cannot be written, for example: of this task alone
+        # a store that cannot be written, for example: of this task alone
+        except Exception as error:
             result = WorkerError(format_exception(error))
         connection.send(result)
 

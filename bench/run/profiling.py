@@ -103,10 +103,10 @@ def profiles(
     short = replace(limits, max_new_tokens=min(limits.max_new_tokens, NEW_TOKENS))
     runs: list[list[Phases]] = [[] for _ in methods]
     for prompt in prompts:
-        for method, own in zip(methods, runs, strict=True):
+        for method, method_runs in zip(methods, runs, strict=True):
             if phases := _run(method, prompt, short, stream):
-                own.append(phases)
-    return [profile_of(own) for own in runs]
+                method_runs.append(phases)
+    return [profile_of(method_runs) for method_runs in runs]
 
 
 def _run(
@@ -114,14 +114,15 @@ def _run(
 ) -> Phases | None:
     """None for a prompt that cannot be answered, and for an engine that does not tell its
     phases."""
-    found: list[Phases | None] = []
+    phases = None
 
     def decode(requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        found.extend(method.phases(request, limits) for request in requests)
-        return [Generation() for _ in requests]
+        nonlocal phases
+        phases = method.phases(requests[0], limits)
+        return [Generation()]
 
     answer(method, [prompt], limits, stream, turns=1, decode=decode)
-    return found[0] if found else None
+    return phases
 
 
 def profile_of(runs: Sequence[Phases]) -> PhaseProfile | None:
@@ -136,13 +137,7 @@ def profile_of(runs: Sequence[Phases]) -> PhaseProfile | None:
 
 
 def _medians(run: Phases) -> dict[str, float]:
-    medians = {
-        name: statistics.median(run.times[name])
-        for name in (*PHASES, "head", "prefill")
-        if run.times[name]
-    }
-    return medians | {
-        "cycle": statistics.median(
-            map(sum, zip(*(run.times[name] for name in PHASES), strict=True))
-        )
-    }
+    cycles = map(sum, zip(*(run.times[name] for name in PHASES), strict=True))
+    seconds = {name: run.times[name] for name in (*PHASES, "head", "prefill")}
+    seconds["cycle"] = list(cycles)
+    return {name: statistics.median(times) for name, times in seconds.items() if times}

@@ -74,8 +74,8 @@ def results(
             yield job, done_here(job, engine)
         return
     starts = [
-        partial(Child, "forkserver", f"worker {number}", own, loaded_worker)
-        for number, own in enumerate(shares(count, int(devices <= {"cpu", "cuda"})), start=1)
+        partial(Child, "forkserver", f"worker {number}", variables, loaded_worker)
+        for number, variables in enumerate(shares(count, int(devices <= {"cpu", "cuda"})), start=1)
     ]
     with ProcessPool(starts, DecodeJob.again, DecodeJob.parts) as pool:
         for job, result in pool.run(lambda _: next_job()):
@@ -86,11 +86,11 @@ def _lost(job: DecodeJob, cause: str) -> Done:
     """What becomes of a job on which too many workers died. Whether models can be loaded, the
     prompts will show."""
     if not job.prompts:
-        unchecked = (
+        reason = (
             f"worker died ({cause}) while it checked the prompts of earlier samples: run the "
             "command again"
         )
-        return Done(failure=unchecked if job.answered else None)
+        return Done(failure=reason if job.answered else None)
     reason = (
         f"{MOST_DEATHS} workers died while they decoded it (the last: {cause}); is there enough "
         "memory?"
@@ -131,12 +131,12 @@ class CellWork:
     ) -> CellWork:
         """Raises StoreError."""
         traces = None if tracing == "none" else TraceFolder(claim.folder)
-        good = {sample.id: sample for sample in claim.folder.good_samples()}
+        good = claim.folder.by_id()
         covered = traces.covered() if traces is not None and tracing == "all" else set(good)
         hashes = {sample.id: sample.prompt_sha256 for sample in (*baseline, *good.values())}
         answered = tuple((prompt, hashes[prompt.id]) for prompt in prompts if prompt.id in hashes)
         work = cls(claim, prompts, good, traces, covered, [], answered)
-        work.open = [prompt for prompt in work.prompts if work.lacks(prompt)]
+        work.open = list(filter(work.lacks, prompts))
         if traces is not None and work.open:
             traces.clear_failure()
         return work
@@ -146,19 +146,18 @@ class CellWork:
         """Whose tokens' laws are compared with the target's: of the first prompts where that is
         dear, else None for all."""
         cell = self.claim.cell
-        rule, drawn = cell.rule.options, cell.drafter.options.samples(cell.decoding.sampling)
+        rule, sampling = cell.rule.options, cell.decoding.sampling
         if rule.has_own_randomness():
-            return frozenset(prompt.id for prompt in self.prompts[:AVERAGED])
-        if (
-            drawn
-            and not rule.is_lossless(cell.decoding.sampling)
+            most = AVERAGED
+        elif (
+            cell.drafter.options.samples(sampling)
+            and not rule.is_lossless(sampling)
             and type(rule).drawn_law is Rule.drawn_law
         ):
-            return frozenset(
-                prompt.id
-                for prompt in self.prompts[: max(AVERAGED, len(self.prompts) // INTEGRATED)]
-            )
-        return None
+            most = max(AVERAGED, len(self.prompts) // INTEGRATED)
+        else:
+            return None
+        return frozenset(prompt.id for prompt in self.prompts[:most])
 
     def lacks(self, prompt: Prompt) -> bool:
         """Whether the prompt is still to be decoded."""
@@ -181,7 +180,7 @@ class CellWork:
 
     def store(self, done: Done) -> None:
         """Append the records of a job and write its traces, those of good prompts."""
-        parted = None
+        parted = ""
         for record in done.records:
             before = self.good.get(record.id)
             if before is None:
@@ -189,16 +188,15 @@ class CellWork:
                 if isinstance(record, Sample):
                     self.good[record.id] = record
             elif reason := difference(record, before):
-                parted = f"{record.id}: {reason}"
+                parted = f"trace: {record.id}: {reason}"
         if self.traces is None:
             return
         if parted:
-            self.traces.write_failure(f"trace: {parted}")
+            self.traces.write_failure(parted)
         elif ids := [prompt for prompt in done.traces if prompt in self.good]:
             self.covered.update(ids)
-            self.traces.add(
-                ids, [turn for prompt in ids for turn in done.traces[prompt]], done.threshold
-            )
+            turns = [turn for prompt in ids for turn in done.traces[prompt]]
+            self.traces.add(ids, turns, done.threshold)
 
 
 def difference(record: Record, before: Sample) -> str | None:
@@ -206,15 +204,13 @@ def difference(record: Record, before: Sample) -> str | None:
     not."""
     if isinstance(record, FailedSample):
         return record.error
-    names = [name for name in SAME if getattr(record, name) != getattr(before, name)]
-    return (
-        None
-        if not names
-        else (
-            f"decoding it again differs from the sample in {names[0]}: models or kernels have "
-            "changed since; remove the cell's folder to measure it again"
-        )
-    )
+    for name in SAME:
+        if getattr(record, name) != getattr(before, name):
+            return (
+                f"decoding it again differs from the sample in {name}: models or kernels have "
+                "changed since; remove the cell's folder to measure it again"
+            )
+    return None
 
 
 class QualityPass:
@@ -237,25 +233,21 @@ class QualityPass:
         for note in dict.fromkeys(claim.cell.load_task().caution() for claim in claims.values()):
             if note is not None:
                 log.warning(note)
-        for claim in sorted(
-            claims.values(),
-            key=lambda claim: (  # cells that share models follow each other
-                pairs.index(claim.cell.pair),
-                not claim.cell.is_autoregressive,
-                claim.cell.drafter.name,
-            ),
-        ):
+
+        def order(claim: Claim) -> tuple[int, bool, str]:
+            """Cells that share models follow each other."""
+            cell = claim.cell
+            return pairs.index(cell.pair), not cell.is_autoregressive, cell.drafter.name
+
+        for claim in sorted(claims.values(), key=order):
+            cell = claim.cell
             try:
-                cell = claim.cell
-                answered = (
-                    ()
-                    if cell.is_autoregressive
-                    else folder_of(cell.baseline(), store).good_samples()
-                )
-                check_form(cell, self._prompts_of(cell))
-                self._works[cell.name] = CellWork.of(
-                    claim, self._prompts_of(cell), tracing(cell), answered
-                )
+                answered: Sequence[Sample] = ()
+                if not cell.is_autoregressive:
+                    answered = folder_of(cell.baseline(), store).good_samples()
+                prompts = self._prompts_of(cell)
+                check_form(cell, prompts)
+                self._works[cell.name] = CellWork.of(claim, prompts, tracing(cell), answered)
             # a torn samples file, prompts that cannot be read: only this cell cannot run
             except Exception as error:
                 claim.fail(error)
@@ -271,7 +263,7 @@ class QualityPass:
         """The prompts asked for; cells that share them read them once. Raises TaskError."""
         key = f"{cell.task.model_dump_json()} {cell.n} {cell.seed}"
         if key not in self._prompts:
-            self._prompts[key] = cell.load_task().prompts(cell.n, cell.seed)
+            self._prompts[key] = cell.prompts()
         return self._prompts[key]
 
     @property
@@ -283,11 +275,8 @@ class QualityPass:
         """Score the stored answers that another machine could not score, where this one can."""
         for work in self._works.values():
             task = work.claim.cell.load_task()
-            waiting = [
-                prompt
-                for prompt in work.prompts
-                if prompt.id in work.good and work.good[prompt.id].unscored
-            ]
+            unscored = {name for name, sample in work.good.items() if sample.unscored}
+            waiting = [prompt for prompt in work.prompts if prompt.id in unscored]
             if not waiting or task.unscorable() is not None:
                 continue
             try:
@@ -313,14 +302,13 @@ class QualityPass:
         faults = {}
         samples = [work.good[prompt.id] for prompt in waiting]
         with ThreadPoolExecutor(os.cpu_count()) as programs:
-            for sample, done in zip(
-                samples, programs.map(partial(scored_later, task), waiting, samples), strict=True
-            ):
-                if isinstance(done, Exception):
-                    faults[sample.id] = format_exception(done)
+            scores = programs.map(partial(scored_later, task), waiting, samples)
+            for prompt, scored in zip(waiting, scores, strict=True):
+                if isinstance(scored, Exception):
+                    faults[prompt.id] = format_exception(scored)
                     continue
-                work.claim.folder.append(done)
-                work.good[done.id] = done
+                work.claim.folder.append(scored)
+                work.good[scored.id] = scored
         return faults
 
     def run(self, workers: int, engine: DecodingEngine) -> None:
@@ -357,8 +345,8 @@ class QualityPass:
                 continue
             if work.row is None:
                 work.open.sort(key=self._length(work), reverse=True)
-                done = sum(not work.lacks(prompt) for prompt in work.prompts)
-                work.row = self._bars.row(self._names[name], len(work.prompts), done)
+                total = len(work.prompts)
+                work.row = self._bars.row(self._names[name], total, total - len(work.open))
             chunk, work.open = work.open[: self._batch], work.open[self._batch :]
             return DecodeJob(work.claim.cell, tuple(chunk), work.traces is not None, laws=work.laws)
         return None
@@ -395,11 +383,14 @@ class QualityPass:
         prompt itself."""
         baseline = self._works.get(work.claim.cell.baseline().name)
         answers = {} if baseline is None else baseline.good
+        most = work.claim.cell.max_new_tokens
 
         def length(prompt: Prompt) -> tuple[int, int]:
-            known = answers.get(prompt.id)
-            own = len(prompt.input_ids or ()) + len(prompt.text or "") + sum(map(len, prompt.turns))
-            return (work.claim.cell.max_new_tokens if known is None else len(known.output_ids)), own
+            answer = answers.get(prompt.id)
+            size = (
+                len(prompt.input_ids or ()) + len(prompt.text or "") + sum(map(len, prompt.turns))
+            )
+            return (most if answer is None else len(answer.output_ids)), size
 
         return length
 

@@ -49,13 +49,13 @@ def over_lossless(cell: Cell, store: Store, asked: float | None = None) -> dict[
     lossless = point.replace(timed=0).lossless()  # τ and NLL need no clock
     if cell.is_autoregressive or lossless.name == cell.name:
         return {}
-    own, strict = samples_of(cell.replace(timed=0), store), samples_of(lossless, store)
-    if own is None or strict is None:
+    samples = samples_of(cell.replace(timed=0), store)
+    strict = samples_of(lossless, store)
+    if samples is None or strict is None:
         return {}
     reference = RequestedCell(lossless, store).summary()
-    return gain(own, strict) | {
-        "lossless_accuracy": None if reference is None else reference.accuracy,
-    }
+    accuracy = None if reference is None else reference.accuracy
+    return gain(samples, strict) | {"lossless_accuracy": accuracy}
 
 
 def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:
@@ -85,4 +85,4 @@ def samples_of(cell: Cell, store: Store) -> dict[str, Sample] | None:
     folder = RequestedCell(cell, store)
     if len(folder.samples()) < len(folder.ids):
         return None
-    return {sample.id: sample for sample in folder.good_samples()}
+    return folder.by_id()

@@ -19,7 +19,7 @@ from results.metrics.summary import PROFILE, profiled, summarise
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
 from results.store.records import read_config
-from results.store.sample import Compared, FailedSample, JudgeSummary, Sample, compare, timing_order
+from results.store.sample import Compared, FailedSample, JudgeSummary, compare, timing_order
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ def folder_of(cell: Cell, store: Store) -> CellFolder:
     folder = store.cell(cell.name)
     try:
         before = recorded_code(folder, store)
-        if before is None and not (answered := {sample.id for sample in folder.good_samples()}):
+        if before is None and not (answered := folder.by_id().keys()):
             return folder
         code = code_of(cell)
         parts = [part for part in changed(before or {}, code) if part != SCORER]
         beside = store.cell(f"{cell.name}-{suffix(code)}")
-        if before is None and not beside.path.exists() and answered.issuperset(ids_of(cell, store)):
+        if before is None and not beside.path.exists() and answered >= set(ids_of(cell, store)):
             log.warning(
                 "%s: nobody recorded the code that gave these answers, which may not be that of "
                 "this checkout; further prompts of such a cell are decoded in a folder beside it",
@@ -94,17 +94,17 @@ def _described(part: str, cell: Cell) -> str:
 
 def ids_of(cell: Cell, store: Store) -> list[str]:
     """Ids of the prompts asked for, in the task's order. Raises StoreError."""
-    known = _IDS.setdefault(store, {})
+    ids = _IDS.setdefault(store, {})
     key = f"{cell.task.model_dump_json()} {cell.n} {cell.seed}"
-    if key not in known:
+    if key not in ids:
         try:
-            known[key] = [prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed)]
+            ids[key] = [prompt.id for prompt in cell.prompts()]
         except TaskError as error:
             raise StoreError(
                 f"{store.root}/{cell.name}: cannot list the requested prompts of "
                 f"task={cell.task.name}: {error}"
             ) from error
-    return known[key]
+    return ids[key]
 
 
 class RequestedCell(CellFolder):
@@ -123,12 +123,9 @@ class RequestedCell(CellFolder):
     def samples(self) -> list[Record]:
         """The records of the prompts asked for, sorted by id: the file holds them as they were
         finished. Raises StoreError."""
-        if not (held := super().samples()):
-            return []
-        asked = set(self.ids)
-        return sorted(
-            (record for record in held if record.id in asked), key=lambda record: record.id
-        )
+        stored = super().samples()
+        asked = set(self.ids) if stored else ()
+        return sorted((row for row in stored if row.id in asked), key=lambda row: row.id)
 
     def timed(self) -> list[Timed]:
         """The timed prompts that count: of those asked for and answered by the cell and its twin,
@@ -136,9 +133,7 @@ class RequestedCell(CellFolder):
         rows = {row.id: row for row in super().timed()}
         if not rows:
             return []
-        answered = {record.id for record in self.samples() if isinstance(record, Sample)}
-        if self.baseline is not self:
-            answered &= {sample.id for sample in self.baseline.good_samples()}
+        answered = self.by_id().keys() & self.baseline.by_id().keys()
         return [rows[name] for name in takewhile(rows.__contains__, timing_order(answered))]
 
     def compared(self) -> list[Compared | FailedSample]:
@@ -151,9 +146,8 @@ class RequestedCell(CellFolder):
         return self._beside({})
 
     def _beside(self, timed: Mapping[str, Timed]) -> list[Compared | FailedSample]:
-        return compare(
-            self.samples(), {record.id: record for record in self.baseline.samples()}, timed
-        )
+        baseline = {record.id: record for record in self.baseline.samples()}
+        return compare(self.samples(), baseline, timed)
 
     def measured(self) -> list[Compared | FailedSample] | None:
         """The prompts asked for beside their baseline; None while one of them was not answered, or
@@ -161,9 +155,8 @@ class RequestedCell(CellFolder):
         records = self.compared()
         if not records or len(records) < len(self.ids):
             return None
-        timed = sum(
-            isinstance(record, FailedSample) or record.timed is not None for record in records
-        )
+        untimed = sum(isinstance(pair, Compared) and pair.timed is None for pair in records)
+        timed = len(records) - untimed
         return records if timed >= min(self.cell.timed_prompts, len(records)) else None
 
     def summary(self) -> Summary | None:

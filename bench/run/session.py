@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,16 +18,12 @@ from rich.table import Table
 from bench.config.errors import ConfigError
 from bench.run.console import console
 from bench.run.cost_clock import PricedCell
-from bench.run.related_cells import (
-    GAINS,
-    compared_summary,
-    over_lossless,
-)
+from bench.run.related_cells import GAINS, compared_summary, over_lossless
 from bench.run.requested_cell import RequestedCell, folder_of
 from bench.run.trackers import Logbook
 from results.metrics.delta import Between, between
 from results.metrics.distortion import judged_at, spectrum
-from results.store.cells import Store
+from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError, one_line
 from results.store.files import check_writable
 from results.store.sample import FailedSample
@@ -92,13 +88,11 @@ class Session:
         """Raises StoreError for a file of these cells or of their baselines that cannot be read;
         where one of them is incomplete, for a store that cannot be written; and for the folder
         `output` of output.dir, if the command writes one. Raises ConfigError as `check_scores`."""
-        asked = {(cell.name, cell.n): cell for cell in cells}
-        both = [(cell, cell.baseline()) for cell in asked.values()]
-        folders = [folder_of(one, self.store) for cells in both for one in cells]
-        for folder in {folder.key: folder for folder in folders}.values():
+        asked = {(cell.name, cell.n): cell for cell in cells}.values()
+        for folder in self._folders([*asked, *(cell.baseline() for cell in asked)]):
             folder.check()
-        if not all(self.folder(cell).is_complete() for cell in asked.values()):
-            self.check_scores(asked.values())
+        if not all(self.folder(cell).is_complete() for cell in asked):
+            self.check_scores(asked)
             check_writable(self.store.root, "store.dir")
             self.settings.launch.options.check(self.settings.launch.name)
         if output is not None:
@@ -113,9 +107,8 @@ class Session:
         for cell in (each for asked in cells for each in (asked.baseline(), asked)):
             if fault := cell.load_task().unscorable():
                 folder = self.folder(cell)
-                stored = {sample.id for sample in folder.good_samples()}
                 answers = missing.setdefault(f"task={cell.task.name}: {fault}", set())
-                answers |= {(cell.name, prompt) for prompt in folder.ids if prompt not in stored}
+                answers |= {(cell.name, prompt) for prompt in folder.ids - folder.by_id().keys()}
         for fault, answers in missing.items():
             if len(answers) >= MANY_UNSCORED:
                 raise ConfigError(
@@ -157,12 +150,16 @@ class Session:
     def _timings(self, cells: Sequence[Cell]) -> int:
         """How many timings of prompts the cells' folders hold; a file that cannot be read has none,
         as its cell says by itself."""
-        held = 0
-        folders = [folder_of(cell, self.store) for cell in cells if cell.timed_prompts]
-        for folder in {folder.key: folder for folder in folders}.values():
+        rows = 0
+        for folder in self._folders(cell for cell in cells if cell.timed_prompts):
             with suppress(StoreError):
-                held += len(folder.timed())
-        return held
+                rows += len(folder.timed())
+        return rows
+
+    def _folders(self, cells: Iterable[Cell]) -> Collection[CellFolder]:
+        """The folders of these cells, each once."""
+        folders = (folder_of(cell, self.store) for cell in cells)
+        return {folder.key: folder for folder in folders}.values()
 
     def _begin_anew(self) -> NoReturn:
         """The next measuring session: a process of its own, some minutes later. What is timed
@@ -170,23 +167,15 @@ class Session:
         gap = self.settings.sessions_gap_s
         self.print(f"the next measuring session begins in {gap:g} s")
         time.sleep(gap)
-        os.execv(
-            sys.executable,
-            [
-                sys.executable,
-                "-m",
-                "bench",
-                *(word for word in sys.argv[1:] if word.lstrip("+-").partition("=")[0] != "fresh"),
-            ],
-        )
+        words = [word for word in sys.argv[1:] if word.lstrip("+-").partition("=")[0] != "fresh"]
+        os.execv(sys.executable, [sys.executable, "-m", "bench", *words])
 
     def folder(self, cell: Cell) -> RequestedCell:
         """The cell's folder, restricted to the prompts that the cell asks for; with `cost`, on that
         machine."""
-        cost = self.settings.cost
-        return (
-            RequestedCell(cell, self.store) if cost is None else PricedCell(cell, self.store, cost)
-        )
+        if self.settings.cost is None:
+            return RequestedCell(cell, self.store)
+        return PricedCell(cell, self.store, self.settings.cost)
 
     def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
         """The summary with what the cell gains over lossless decoding at another temperature than
@@ -252,7 +241,7 @@ class Session:
         if self.settings.trace is not True and cell.name not in traced:
             return False
         folder = self.folder(cell)
-        return not {sample.id for sample in folder.good_samples()} <= TraceFolder(folder).covered()
+        return not folder.by_id().keys() <= TraceFolder(folder).covered()
 
     def problem(self, cell: Cell) -> str | None:
         """Why the cell is incomplete, in one line; None when it is complete."""
@@ -269,18 +258,13 @@ class Session:
         columns = ("point", "τ", "acceptance", "speedup", "accuracy", "tokens/s", "n")
         table = Table(*columns, title=f"results in {self.store.root}", title_justify="left")
         summaries = [
-            (label, self.compared(cell)) for cell, label in zip(cells, labels, strict=True)
+            (label, self.compared(cell)) for label, cell in zip(labels, cells, strict=True)
         ]
         for label, summary in summaries:
             table.add_row(label, *_figures(summary))
         if any(summary is not None and summary.n for _, summary in summaries):
             self.print(table)
-        whole = [
-            (cell, label)
-            for cell, (label, summary) in zip(cells, summaries, strict=True)
-            if summary is not None
-        ]
-        for line in _clocks(whole, self.store):
+        for line in _clocks(zip(cells, summaries, strict=True), self.store):
             self.print(line, soft_wrap=True)
         status = self.print_failures(cells)
         if self.settings.summary == "json":
@@ -290,14 +274,13 @@ class Session:
     def print_failures(self, cells: Sequence[Cell], others: Mapping[str, str] | None = None) -> int:
         """Print a line on stderr for each incomplete cell and for each of `others`, name -> reason;
         1 after any."""
-        problems = {
-            cell.name: problem
-            for cell in cells
-            if (problem := status_problem(RequestedCell(cell, self.store)))
-        }
-        for cell in cells if self.settings.trace is True else ():
-            if cell.name not in problems and (reason := self.trace_failure(cell)):
-                problems[cell.name] = reason
+        problems = {}
+        for cell in cells:
+            problem = status_problem(RequestedCell(cell, self.store))
+            if problem is None and self.settings.trace is True:
+                problem = self.trace_failure(cell)
+            if problem is not None:
+                problems[cell.name] = problem
         problems |= others or {}
         for name, problem in problems.items():
             print(f"failed: {name}: {one_line(problem)}", file=sys.stderr)
@@ -307,32 +290,30 @@ class Session:
         """Print one JSON line a cell (summary=json) at the end of the standard output."""
         for cell in cells:
             summary = self.compared(cell)
-            print(
-                json.dumps(
-                    {"cell": cell.name, "error": self.problem(cell)}
-                    if summary is None
-                    else summary.plain()
-                )
-            )
+            if summary is None:
+                print(json.dumps({"cell": cell.name, "error": self.problem(cell)}))
+            else:
+                print(json.dumps(summary.plain()))
 
 
-def _clocks(cells: Sequence[tuple[Cell, str]], store: Store) -> list[str]:
-    """A line for points of one baseline that were timed in different measuring sessions."""
-    sessions: dict[str, dict[str, list[str]]] = {}
-    for cell, label in cells:
-        if began := " and ".join(
-            sorted({row.started for row in RequestedCell(cell, store).timed()})
-        ):
-            sessions.setdefault(cell.baseline().name, {}).setdefault(began, []).append(label)
-    lines = []
-    for held in sessions.values():
-        if len(held) > 1:
-            timed = "; ".join(f"{began}: {', '.join(names)}" for began, names in held.items())
-            lines.append(
+def _clocks(
+    cells: Iterable[tuple[Cell, tuple[str, Summary | None]]], store: Store
+) -> Iterator[str]:
+    """A line for measured points of one baseline that were timed in different measuring
+    sessions."""
+    baselines: dict[str, dict[str, list[str]]] = {}
+    for cell, (label, summary) in cells:
+        started = {row.started for row in RequestedCell(cell, store).timed()} if summary else ()
+        if started:
+            sessions = baselines.setdefault(cell.baseline().name, {})
+            sessions.setdefault(" and ".join(sorted(started)), []).append(label)
+    for sessions in baselines.values():
+        if len(sessions) > 1:
+            timed = "; ".join(f"{began}: {', '.join(names)}" for began, names in sessions.items())
+            yield (
                 f"warning: timed at different times, so their speeds do not compare: {timed}. "
                 "fresh=true times all anew, in one session"
             )
-    return lines
 
 
 def status_problem(folder: RequestedCell) -> str | None:

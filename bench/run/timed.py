@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING
 
 from bench.run.answer import PromptChanged, answer, check_prompts, context, limits_of, stream_name
 from bench.run.console import Bar, ProgressBars, display_names
+from bench.run.locks import prompts_asked
 from bench.run.models import use_threads
 from bench.run.profiling import PROMPTS, profiles
 from bench.run.requested_cell import PROFILE, folder_of
 from methods.batch import Generation, total
 from methods.engine.margin import mass_between, top2_margin
+from methods.sampling import Sampling
 from results.store.sample import FailedSample, FirstDifference, Timed, TimedRun, timing_order
 
 if TYPE_CHECKING:
@@ -68,12 +70,11 @@ def untimed(claim: Claim, baseline: CellFolder, sessions: int = 1) -> list[str]:
     """Ids of the prompts that the cell asks to be timed and that are not; of the prompts that both
     the cell and its baseline have answered, the first ones of `timing_order` in whole batches. Of
     several sessions, those of the next one. Raises StoreError, TaskError."""
-    cell, good = claim.cell, {sample.id for sample in claim.folder.good_samples()}
-    good &= {sample.id for sample in baseline.good_samples()}
-    ids = timing_order(
-        prompt.id for prompt in cell.load_task().prompts(cell.n, cell.seed) if prompt.id in good
-    )
-    ids, done = ids[: claim.timed_prompts], {row.id for row in claim.folder.timed()}
+    cell = claim.cell
+    good = claim.folder.by_id().keys() & baseline.by_id().keys()
+    ids = timing_order(prompt.id for prompt in cell.prompts() if prompt.id in good)
+    ids = ids[: claim.timed_prompts]
+    done = {row.id for row in claim.folder.timed()}
     batches = -(-len(ids) // cell.batch)
     ends = [-(-batches * part // sessions) * cell.batch for part in range(1, sessions + 1)]
     parts = ([prompt for prompt in ids[:end] if prompt not in done] for end in ends)
@@ -99,11 +100,13 @@ def time_group(
     try:
         engine.keep_only([claim.cell for claim in claims])
         stamp = replace(stamp, threads=use_threads(first.engine))
-        baseline, folder = engine.load(first.baseline()), folder_of(first.baseline(), store)
-        alone = [
-            claim.folder for claim in claims if claim.cell.is_autoregressive
-        ]  # of batches of another size
-        expected = {sample.id: sample for own in [*alone, folder] for sample in own.good_samples()}
+        baseline = engine.load(first.baseline())
+        folder = folder_of(first.baseline(), store)
+        expected: dict[str, Sample] = {}
+        for claim in claims:
+            if claim.cell.is_autoregressive:  # of batches of another size
+                expected |= claim.folder.by_id()
+        expected |= folder.by_id()
     except Exception as error:  # nothing of this group can run: every cell says why
         for claim in claims:
             claim.fail(error)
@@ -111,21 +114,17 @@ def time_group(
     entries = []
     for claim in claims:
         try:
-            wanted = set(
-                untimed(claim, claim.folder if claim.cell.is_autoregressive else folder, sessions)
-            )
-            method = baseline if claim.cell.is_autoregressive else engine.load(claim.cell)
-            samples = {sample.id: sample for sample in claim.folder.good_samples()}
+            is_baseline = claim.cell.is_autoregressive
+            wanted = set(untimed(claim, claim.folder if is_baseline else folder, sessions))
+            method = baseline if is_baseline else engine.load(claim.cell)
+            entries.append(MethodRun(claim, method, claim.folder.by_id(), wanted))
         except Exception as error:  # this cell alone cannot run
             claim.fail(error)
-            continue
-        entries.append(MethodRun(claim, method, samples, wanted))
     try:
         if entries:
             Rotation(entries, baseline, expected, stamp).run()
-    except (
-        Exception
-    ) as error:  # nothing that one cell did: a full disk, or a baseline that cannot be timed
+    # nothing that one cell did: a full disk, or a baseline that cannot be timed
+    except Exception as error:
         for entry in entries:
             entry.claim.fail(error)
 
@@ -141,30 +140,24 @@ class Rotation:
         stamp: Stamp,
     ) -> None:
         self.entries, self.baseline, self.expected, self.stamp = entries, baseline, expected, stamp
-        self.cell = max(
-            (entry.cell for entry in entries),
-            key=lambda cell: float("inf") if cell.n is None else cell.n,
-        )
+        self.cell = max((entry.cell for entry in entries), key=prompts_asked)
         self.task = self.cell.load_task()
         self.limits = limits_of(self.cell, baseline.target, self.task)
         wanted = {prompt for entry in entries for prompt in entry.wanted}
         timed = {row.id for entry in entries for row in entry.claim.folder.timed()}
         self.rows: dict[str, Bar] = {}
-        found = {prompt.id: prompt for prompt in self.task.prompts(self.cell.n, self.cell.seed)}
-        asked = [found[name] for name in timing_order(found)]
+        by_id = {prompt.id: prompt for prompt in self.cell.prompts()}
+        asked = [by_id[name] for name in timing_order(by_id)]
         prompts = [prompt for prompt in asked if prompt.id in wanted]
-        self.chunks = [
-            prompts[i : i + self.cell.batch] for i in range(0, len(prompts), self.cell.batch)
-        ]
+        batch = self.cell.batch
+        self.chunks = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
         self.profiled = (prompts or [prompt for prompt in asked if prompt.id in timed])[:PROMPTS]
 
     def run(self) -> None:
         if not self.profiled:
             return
-        for method in [
-            self.baseline,
-            *(entry.method for entry in self.entries),
-        ]:  # first calls allocate and compile
+        # first calls allocate and compile
+        for method in [self.baseline, *(entry.method for entry in self.entries)]:
             answer(method, [*self.chunks, self.profiled][0], self.limits, self._stream, turns=1)
         with ProgressBars("timed pass", sum(len(entry.wanted) for entry in self.entries)) as bars:
             names = display_names([entry.cell for entry in self.entries])
@@ -173,26 +166,19 @@ class Rotation:
                 for entry, name in zip(self.entries, names, strict=True)
             }
             for index, chunk in enumerate(self.chunks):
-                if entries := [
-                    entry
-                    for entry in self.entries
-                    if not entry.wanted.isdisjoint(one.id for one in chunk)
-                ]:
+                ids = {prompt.id for prompt in chunk}
+                if entries := [entry for entry in self.entries if entry.wanted & ids]:
                     order = [None, *entries]
                     self._measure(chunk, order[index % len(order) :] + order[: index % len(order)])
         self._profile()
 
     def _profile(self) -> None:
         """Record the phases of a cycle of every method on the first prompts that were timed."""
-        methods = [
-            self.baseline if entry.cell.is_autoregressive else entry.method
-            for entry in self.entries
-        ]
-        for entry, own in zip(
-            self.entries, profiles(methods, self.profiled, self.limits, self._stream), strict=True
-        ):
+        methods = [entry.method for entry in self.entries]
+        of_methods = profiles(methods, self.profiled, self.limits, self._stream)
+        for entry, profile in zip(self.entries, of_methods, strict=True):
             entry.claim.folder.write_record(
-                PROFILE, {"own": own and own.phases, "prompts": own and own.prompts}
+                PROFILE, {"own": profile and profile.phases, "prompts": profile and profile.prompts}
             )
 
     def _measure(self, chunk: list[Prompt], order: Sequence[MethodRun | None]) -> None:
@@ -209,11 +195,8 @@ class Rotation:
                 try:
                     ran[entry.cell.name] = self._ask(entry.method, entry.cell, chunk, entry.samples)
                     waiting.append(entry)
-                except (
-                    TimedPassError,
-                    NotRepeatable,
-                    PromptChanged,
-                ) as error:  # of this cell alone
+                # of this cell alone
+                except (TimedPassError, NotRepeatable, PromptChanged) as error:
                     entry.claim.fail(str(error))
                     self.entries.remove(entry)
             while base and waiting:
@@ -227,32 +210,25 @@ class Rotation:
         runs: Mapping[str, tuple[Generation, TimedRun]],
         base: Mapping[str, tuple[Generation, TimedRun]],
     ) -> None:
-        for prompt, (run, own) in runs.items():
+        batch = chunk[0].id if len(chunk) > 1 else None
+        for prompt, (generation, clocked) in runs.items():
             if prompt in entry.wanted:
-                other = None if entry.cell.is_autoregressive else base[prompt][1]
-                entry.claim.folder.append_timed(
-                    Timed(
-                        prompt,
-                        own,
-                        other,
-                        **asdict(self.stamp),
-                        batch=chunk[0].id if len(chunk) > 1 else None,
-                    )
-                )
-                self.rows[entry.cell.name].advance(1, [run], run.decode_s)
+                beside = None if entry.cell.is_autoregressive else base[prompt][1]
+                row = Timed(prompt, clocked, beside, **asdict(self.stamp), batch=batch)
+                entry.claim.folder.append_timed(row)
+                self.rows[entry.cell.name].advance(1, [generation], generation.decode_s)
 
     def _ask(
         self, method: LoadedMethod, cell: Cell, chunk: list[Prompt], expected: dict[str, Sample]
     ) -> dict[str, tuple[Generation, TimedRun]]:
         """Prompt id -> the answer and what the clock said of it, for the prompts that the quality
         pass could answer. Raises TimedPassError, NotRepeatable, PromptChanged."""
-        timed, known = {}, [prompt for prompt in chunk if prompt.id in expected]
-        check_prompts(
-            method.target,
-            [(prompt, expected[prompt.id].prompt_sha256) for prompt in known],
-        )
-        answers = answer(method, known, self.limits, self._stream)
-        for prompt in known:
+        answerable = [prompt for prompt in chunk if prompt.id in expected]
+        hashes = [expected[prompt.id].prompt_sha256 for prompt in answerable]
+        check_prompts(method.target, zip(answerable, hashes, strict=True))
+        answers = answer(method, answerable, self.limits, self._stream)
+        timed = {}
+        for prompt in answerable:
             turns = answers[prompt.id]
             if isinstance(turns, FailedSample):
                 raise TimedPassError(
@@ -263,16 +239,9 @@ class Rotation:
             difference = first_difference(
                 method, cell, prompt, whole.output_ids, expected[prompt.id]
             )
-            timed[prompt.id] = (
-                whole,
-                TimedRun(
-                    len(whole.output_ids),
-                    len(whole.committed),
-                    whole.prefill_s,
-                    whole.decode_s,
-                    difference,
-                ),
-            )
+            tokens, cycles = len(whole.output_ids), len(whole.committed)
+            clocked = TimedRun(tokens, cycles, whole.prefill_s, whole.decode_s, difference)
+            timed[prompt.id] = whole, clocked
         return timed
 
     def _stream(self, prompt: Prompt, turn: int) -> str:
@@ -295,21 +264,19 @@ def first_difference(
     if ids == sample.output_ids:
         return None
     pairs = enumerate(zip_longest(ids, sample.output_ids))
-    at, (own, other) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
-    logits, sampling = (
-        method.next_logits(before(method.target, prompt, sample, at)),
-        cell.decoding.sampling,
-    )
-    drawn = not sampling.greedy and own is not None and other is not None
-    between = mass_between(sampling.probs(logits), own, other) if drawn else None
+    at, (timed, stored) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+    logits = method.next_logits(before(method.target, prompt, sample, at))
+    sampling = cell.decoding.sampling
+    drawn = not sampling.greedy and timed is not None and stored is not None
+    between = mass_between(sampling.probs(logits), timed, stored) if drawn else None
     difference = FirstDifference(at, top2_margin(logits), between)
-    found, explained = difference.margin, NEAR_TIE
-    reason = f"the two largest logits are {found:.2g} apart"
+    distance, explained = difference.margin, NEAR_TIE
+    reason = f"the two largest logits are {distance:.2g} apart"
     if between is not None:  # a random number at a boundary between the two tokens (`mass_between`)
-        found, explained = between, NEAR_TIE / min(1.0, 2 * sampling.temperature)
-        reason = f"a probability of {found:.2g} lies between the two tokens"
+        distance, explained = between, NEAR_TIE / min(1.0, 2 * sampling.temperature)
+        reason = f"a probability of {distance:.2g} lies between the two tokens"
     if (
-        found >= explained
+        distance >= explained
         and cell.engine.dtype == "float32"
         and _is_exact(cell)
         and cell.engine.repeats(cell)
@@ -328,12 +295,7 @@ def _is_exact(cell: Cell) -> bool:
     sampling = cell.decoding.sampling
     if sampling.greedy:
         return cell.rule.name in LOSSLESS
-    return (
-        cell.is_autoregressive
-        and sampling.top_k == 0
-        and sampling.top_p == 1.0
-        and sampling.min_p == 0.0
-    )
+    return cell.is_autoregressive and sampling == Sampling(sampling.temperature)
 
 
 def before(target: LanguageModel, prompt: Prompt, sample: Sample, at: int) -> list[int]:

@@ -174,6 +174,10 @@ class CellFolder:
         """The prompts that were decoded and scored."""
         return [record for record in self.samples() if isinstance(record, Sample)]
 
+    def by_id(self) -> dict[str, Sample]:
+        """Prompt id -> sample, of the prompts that were decoded and scored."""
+        return {sample.id: sample for sample in self.good_samples()}
+
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, for other programs: nothing reads it back."""
         self._write_json("summary.json", summary)

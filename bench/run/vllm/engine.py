@@ -16,7 +16,7 @@ import torch
 
 from bench.config.engine import PYTHON
 from bench.run.pool import ProcessPool
-from bench.run.vllm.export import drafter_of, known, target_of
+from bench.run.vllm.export import drafter_of, identity, target_of
 from bench.run.vllm.server import StreamedAnswer, VllmServer
 from methods.batch import Generation
 from methods.decode import CycleOutcome, TooLong, count_cycle, emit
@@ -39,17 +39,17 @@ def speculative(cell: Cell) -> dict[str, Any] | None:
     name = cell.drafter.name
     if name == "none":
         return None
-    found = {
+    config = {
         "method": METHODS[name],
         "num_speculative_tokens": cell.drafter.options.nodes(cell.draft.length) - 1,
     }
     if name == "prompt_lookup":
-        return found | {
+        return config | {
             "prompt_lookup_min": 1,
             "prompt_lookup_max": getattr(cell.drafter.options, "max_ngram"),  # noqa: B009
         }
     drawn = cell.drafter.options.samples(cell.decoding.sampling)
-    return found | {
+    return config | {
         "model": drafter_of(cell),
         "draft_sample_method": "probabilistic" if drawn else "greedy",
     }
@@ -58,7 +58,7 @@ def speculative(cell: Cell) -> dict[str, Any] | None:
 def settings(cell: Cell) -> dict[str, Any]:
     """The options of vLLM's server for a cell. Raises ModelError."""
     engine, pair = cell.engine, cell.pair
-    found = {
+    options = {
         "model": target_of(pair.target),
         "dtype": engine.dtype,
         "seed": 0,
@@ -71,13 +71,13 @@ def settings(cell: Cell) -> dict[str, Any]:
         "enforce_eager": engine.graphs != "on",
         "distributed_executor_backend": "uni" if engine.devices == 1 else "mp",
     }
-    if pair.target.revision is not None and found["model"] == pair.target.source:
-        found["revision"] = pair.target.revision
+    if pair.target.revision is not None and options["model"] == pair.target.source:
+        options["revision"] = pair.target.revision
     if engine.device.startswith("cuda"):
-        found["gpu_memory_utilization"] = engine.memory
+        options["gpu_memory_utilization"] = engine.memory
     if (spec := speculative(cell)) is not None:
-        found["speculative_config"] = spec
-    return found
+        options["speculative_config"] = spec
+    return options
 
 
 def variables(cell: Cell) -> dict[str, str]:
@@ -106,8 +106,8 @@ class Loaded:
             VllmServer,
             variables(cell),
             settings(cell),
-            known(cell, "target"),
-            None if role is None else known(cell, role),
+            identity(cell, "target"),
+            None if role is None else identity(cell, role),
         )
         self._pool: ProcessPool[dict[str, Any]] = ProcessPool([start], _again)
         self._pool.start()
@@ -121,11 +121,9 @@ class Loaded:
 
 
 def _again(call: Mapping[str, Any]) -> str:
-    return (
-        f"answering its {len(call['requests'])} prompts again"
-        if "requests" in call
-        else "starting it again"
-    )
+    if "requests" in call:
+        return f"answering its {len(call['requests'])} prompts again"
+    return "starting it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,20 +162,22 @@ class VllmMethod:
     @property
     def _rule(self) -> list[Any]:
         """As `RuleWorker.leeway_use` takes it."""
-        rule, sampling = self.cell.rule, self.cell.decoding.sampling
-        return [
-            rule.name,
-            rule.options.model_dump(mode="json"),
-            {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p},
-        ]
+        rule = self.cell.rule
+        return [rule.name, rule.options.model_dump(mode="json"), self._sampling]
 
-    def _answers(self, requests: Sequence[Request], limits: Limits, nll: bool) -> list[Generation]:
-        """The batch's answers. Raises ModelError, Died."""
+    @property
+    def _sampling(self) -> dict[str, Any]:
         sampling = self.cell.decoding.sampling
-        params = {
+        return {
             "temperature": sampling.temperature,
             "top_k": sampling.top_k,
             "top_p": sampling.top_p,
+        }
+
+    def _answers(self, requests: Sequence[Request], limits: Limits, nll: bool) -> list[Generation]:
+        """The batch's answers. Raises ModelError, Died."""
+        params = {
+            **self._sampling,
             "max_tokens": limits.max_new_tokens,
             "stop_token_ids": sorted(limits.eos_ids),
             "ignore_eos": True,
@@ -187,20 +187,15 @@ class VllmMethod:
             "logprobs": 0 if nll else None,
         }
         plain = [{"ids": request.input_ids, "key": request.key} for request in requests]
-        found = self.loaded.call("generate", requests=plain, params=params, rule=self._rule)
-        first, last = (
-            max(answer.first_s for answer in found),
-            max(answer.last_s for answer in found),
-        )
-        generations = [
-            self._generation(request, answer, limits, nll)
-            for request, answer in zip(requests, found, strict=True)
-        ]
-        for generation in generations:
-            generation.prefill_s, generation.decode_s = (
-                first / len(found),
-                (last - first) / len(found),
-            )
+        answers = self.loaded.call("generate", requests=plain, params=params, rule=self._rule)
+        first = max(answer.first_s for answer in answers)
+        last = max(answer.last_s for answer in answers)
+        generations = []
+        for request, answer in zip(requests, answers, strict=True):
+            generation = self._generation(request, answer, limits, nll)
+            generation.prefill_s = first / len(answers)
+            generation.decode_s = (last - first) / len(answers)
+            generations.append(generation)
         return generations
 
     def _generation(
@@ -234,7 +229,7 @@ class Vllm:
         return VllmMethod(cell, self._engines[key], self._text(cell))
 
     def keep_only(self, cells: Sequence[Cell]) -> None:
-        wanted = {_key(one) for cell in cells for one in (cell, cell.baseline())}
+        wanted = {_key(cell) for cell in [*cells, *(cell.baseline() for cell in cells)]}
         for key in set(self._engines) - wanted:
             self._engines.pop(key).close()
 

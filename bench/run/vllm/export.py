@@ -27,12 +27,13 @@ FORMAT = 2
 
 def target_of(checkpoint: Checkpoint) -> str:
     """Folder or hub name of a causal LM. Raises ModelError for a shape without weights."""
-    if ModelSource.of(checkpoint.source).is_random:
+    source = ModelSource.of(checkpoint.source)
+    if source.is_random:
         raise ModelError(
             f"{checkpoint.source}: a shape without weights, which engine=vllm cannot load; give a "
             "checkpoint"
         )
-    if ModelSource.of(checkpoint.source).is_gguf:
+    if source.is_gguf:
         return str(gguf.converted(gguf.file_of(checkpoint.source, checkpoint.revision)))
     return checkpoint.source
 
@@ -79,10 +80,8 @@ def _eagle3(cell: Cell, folder: Path) -> None:
     from methods.heads.eagle3_config import AUX_LAYERS
     from methods.heads.head import load_eagle3
 
-    checkpoint, engine = (
-        cell.pair.checkpoint("eagle3"),
-        cell.engine.model_copy(update={"device": "cpu"}),
-    )
+    checkpoint = cell.pair.checkpoint("eagle3")
+    engine = cell.engine.model_copy(update={"device": "cpu"})
     target = load_language_model(cell.pair, engine, "target")
     head = load_eagle3(checkpoint.source, target, revision=checkpoint.revision, dtype=engine.dtype)
     config = read(checkpoint.source, checkpoint.revision).config
@@ -96,14 +95,10 @@ def _cut(cell: Cell, folder: Path) -> None:
     """A cut of its target as a model of its own."""
     from bench.run.models import load_language_model
 
-    model = load_language_model(
-        cell.pair, cell.engine.model_copy(update={"device": "cpu"}), "draft"
-    )
-    _write(
-        folder,
-        model.model.config.to_dict() | {"architectures": [type(model.model).__name__]},
-        model.model.state_dict(),
-    )
+    engine = cell.engine.model_copy(update={"device": "cpu"})
+    model = load_language_model(cell.pair, engine, "draft")
+    config = model.model.config.to_dict() | {"architectures": [type(model.model).__name__]}
+    _write(folder, config, model.model.state_dict())
     model.tokenizer.save_pretrained(folder)
 
 
@@ -112,22 +107,16 @@ def _medusa(checkpoint: Checkpoint, folder: Path) -> None:
     from methods.heads.checkpoint import read
     from methods.heads.medusa import FILES, heads_alone
 
-    found = heads_alone(read(checkpoint.source, checkpoint.revision, FILES))
-    heads = {int(name.split(".")[0]) for name in found.tensors}
-    config = {key: value for key, value in found.config.items() if not key.startswith("medusa_num")}
-    layers = int(found.config.get("medusa_num_layers", 1))
-    _write(
-        folder,
-        config
-        | {
-            "model_type": "medusa",
-            "architectures": ["MedusaModel"],
-            "num_heads": len(heads),
-            "num_hidden_layers": layers,
-            "medusa_fc_bias": True,
-        },
-        found.tensors,
-    )
+    heads = heads_alone(read(checkpoint.source, checkpoint.revision, FILES))
+    config = {key: value for key, value in heads.config.items() if not key.startswith("medusa_num")}
+    config |= {
+        "model_type": "medusa",
+        "architectures": ["MedusaModel"],
+        "num_heads": len({name.partition(".")[0] for name in heads.tensors}),
+        "num_hidden_layers": int(heads.config.get("medusa_num_layers", 1)),
+        "medusa_fc_bias": True,
+    }
+    _write(folder, config, heads.tensors)
 
 
 def _write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -139,7 +128,7 @@ def _write(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> 
     )
 
 
-def known(cell: Cell, role: str) -> list[str]:
+def identity(cell: Cell, role: str) -> list[str]:
     """Source and fingerprint of a model, as files of rules name it."""
     checkpoint = cell.pair.checkpoint(role)
     return [checkpoint.source, fingerprint(checkpoint.source, checkpoint.revision)]

@@ -195,25 +195,21 @@ class Rules:
                 name: request for name, request in self._served.items() if name in states
             }
         unfinished = self.runner.discard_request_mask.np
-        found = [
+        requests = [
             None if unfinished[place] else self._of(name, states[name])
             for place, name in enumerate(names)
         ]
-        return found if any(request is not None for request in found) else None
+        return requests if any(requests) else None
 
     def hidden(self, rows: int) -> Tensor | None:
         """[rows, H] final-norm states of the last forward, where the rule reads them."""
-        return (
-            self._last_hidden
-            if self._last_hidden is not None and len(self._last_hidden) == rows
-            else None
-        )
+        states = self._last_hidden
+        return states if states is not None and len(states) == rows else None
 
     def hidden_hook(self, _: Any, args: tuple[Any, ...]) -> None:
         """A forward pre-hook of the target's logits processor: its rows are those of the logits."""
-        self._last_hidden = (
-            args[1] if self.setting is not None and self.setting.rule.needs_hidden() else None
-        )
+        reads = self.setting is not None and self.setting.rule.needs_hidden()
+        self._last_hidden = args[1] if reads else None
 
     def _of(self, name: str, state: Any) -> Served:
         if name not in self._served:
@@ -245,15 +241,9 @@ class PlainSampler(Sampler):
                 logits, sampling_metadata, predict_bonus_token, logprobs_mode_override
             )
         self.rules.last_logits = logits[-1]
-        tokens = self.rules.verifier.step(
-            served,
-            Rows(
-                logits,
-                logits.new_zeros(len(logits), dtype=torch.long),
-                range(len(logits)),
-                [0] * len(served),
-            ),
-        )
+        no_draft = logits.new_zeros(len(logits), dtype=torch.long)
+        rows = Rows(logits, no_draft, range(len(logits)), [0] * len(served))
+        tokens = self.rules.verifier.step(served, rows)
         number, logprobs = sampling_metadata.max_num_logprobs, None
         if number is not None:
             logprobs = self.gather_logprobs(
@@ -282,10 +272,8 @@ class ChainSampler(RejectionSampler):
         tokens = self.rules.verifier.step(served, self._rows(metadata, draft_probs, logits))
         logprobs = None
         if (number := sampling_metadata.max_num_logprobs) is not None:
-            target, bonus = (
-                logits[index].float()
-                for index in (metadata.target_logits_indices, metadata.bonus_logits_indices)
-            )
+            target = logits[metadata.target_logits_indices].float()
+            bonus = logits[metadata.bonus_logits_indices].float()
             logprobs = self._get_logprobs_tensors(
                 number, metadata, logits, target, bonus, tokens.int()
             )
@@ -298,13 +286,9 @@ class ChainSampler(RejectionSampler):
         drawn_at = metadata.target_logits_indices.long()
         tokens[drawn_at + 1] = metadata.draft_token_ids.long()
         starts = [0, *accumulate(count + 1 for count in metadata.num_draft_tokens[:-1])]
-        q = (
-            None
-            if draft_probs is None
-            else torch.ones(len(logits), draft_probs.shape[-1], device=logits.device).index_copy(
-                0, drawn_at, draft_probs.float()
-            )
-        )
-        return Rows(
-            logits, tokens, starts, metadata.num_draft_tokens, q, self.rules.hidden(len(logits))
-        )
+        q = None
+        if draft_probs is not None:
+            q = torch.ones(len(logits), draft_probs.shape[-1], device=logits.device)
+            q[drawn_at] = draft_probs.float()
+        hidden = self.rules.hidden(len(logits))
+        return Rows(logits, tokens, starts, metadata.num_draft_tokens, q, hidden)

@@ -40,10 +40,9 @@ class RuleScheduler(Scheduler):
         self._drafts = {request.request_id: request.spec_token_ids for request in self.running}
         output = super().schedule(throttle_prefills)
         for name in self._kept.keys() & output.scheduled_spec_decode_tokens.keys():
-            draft, places = self._kept.pop(name), len(output.scheduled_spec_decode_tokens[name])
-            output.scheduled_spec_decode_tokens[name] = (draft + [-1] * places)[
-                :places
-            ]  # vLLM pads a resumed one
+            places = len(output.scheduled_spec_decode_tokens[name])
+            padded = self._kept.pop(name) + [-1] * places  # vLLM pads a resumed one
+            output.scheduled_spec_decode_tokens[name] = padded[:places]
         return output
 
     def _preempt_request(

@@ -147,9 +147,8 @@ class VllmServer:
         except subprocess.TimeoutExpired:  # its engine has died, not the server itself
             code = -signal.SIGKILL
         cause = f"signal {-code}" if code < 0 else f"exit status {code}"
-        said = (
-            f": {hinted(errors[-1])}" if (errors := self._errors()) else "; is there enough memory?"
-        )
+        errors = self._errors()
+        said = f": {hinted(errors[-1])}" if errors else "; is there enough memory?"
         return Died(f"engine=vllm: its process {self._process.pid} ended ({cause}){said}", cause)
 
     def end(self) -> None:
@@ -209,10 +208,10 @@ class VllmServer:
             await ready.wait()
         (await client.post("/resume")).raise_for_status()
         clock.set_result(time.perf_counter())
-        found = await answering
+        outcomes = await answering
         taken = await self._extension(client, "leeway_take")
         answers: list[StreamedAnswer] = []
-        for request, answer in zip(requests, found, strict=True):
+        for request, answer in zip(requests, outcomes, strict=True):
             if isinstance(answer, BaseException):
                 raise answer
             answers.append(replace(answer, cycles=taken.get(request["key"], [])))
@@ -226,8 +225,8 @@ class VllmServer:
         handed_in: asyncio.Event,
         clock: asyncio.Future[float],
     ) -> StreamedAnswer:
-        own = {**params, "extra_args": {"leeway_key": request["key"]}}
-        body = {"token_ids": request["ids"], "sampling_params": own, "stream": True}
+        keyed = {**params, "extra_args": {"leeway_key": request["key"]}}
+        body = {"token_ids": request["ids"], "sampling_params": keyed, "stream": True}
         try:
             async with client.stream("POST", "/inference/v1/generate", json=body) as reply:
                 handed_in.set()
@@ -241,16 +240,15 @@ class VllmServer:
         self, client: httpx.AsyncClient, ids: list[int], rule: Sequence[Any]
     ) -> list[float]:
         """The target's raw logits behind these tokens."""
-        await self._generate(
-            client, [{"ids": ids, "key": ""}], {"max_tokens": 1, "temperature": 0.0}, rule
-        )
+        params = {"max_tokens": 1, "temperature": 0.0}
+        await self._generate(client, [{"ids": ids, "key": ""}], params, rule)
         logits: list[float] = await self._extension(client, "leeway_next_logits")
         return logits
 
     def _errors(self) -> list[str]:
         """What the log says went wrong, the last of it last."""
-        found = CAUSE.findall(Path(self._log.name).read_text(errors="replace"))
-        return [line[:500] for line in found if not any(one in line for one in CONSEQUENCES)]
+        lines = CAUSE.findall(Path(self._log.name).read_text(errors="replace"))
+        return [line[:500] for line in lines if not any(name in line for name in CONSEQUENCES)]
 
 
 async def _read(reply: httpx.Response, clock: asyncio.Future[float]) -> StreamedAnswer:
@@ -275,14 +273,13 @@ async def _read(reply: httpx.Response, clock: asyncio.Future[float]) -> Streamed
 
 def flags(settings: Mapping[str, Any]) -> list[str]:
     """Options as vLLM's command line reads them; those that are False are left out."""
-    found = []
+    words = []
     for name, value in settings.items():
         if value is not False:
-            found.append(f"--{name.replace('_', '-')}")
-            found += (
-                [] if value is True else [value if isinstance(value, str) else json.dumps(value)]
-            )
-    return found
+            words.append(f"--{name.replace('_', '-')}")
+            if value is not True:
+                words.append(value if isinstance(value, str) else json.dumps(value))
+    return words
 
 
 def hinted(cause: str) -> str:
@@ -298,6 +295,5 @@ def hinted(cause: str) -> str:
 def message(reply: Any) -> str:
     """The first line of an error that vLLM's server answers with."""
     error = reply.get("error", reply)
-    return str(error.get("message", error) if isinstance(error, dict) else error).splitlines()[0][
-        :500
-    ]
+    said = error.get("message", error) if isinstance(error, dict) else error
+    return str(said).splitlines()[0][:500]
