@@ -81,9 +81,8 @@ def audit_cells(folders: Sequence[RequestedCell], pool: ModelPool) -> None:
                 )
         except StoreError as error:
             log.warning("%s", error)
-        except (
-            Exception
-        ) as error:  # affects this cell only; its table shows that it was not audited
+        # affects this cell only; its table shows that it was not audited
+        except Exception as error:
             log.error("%s: not audited: %s", folder.key, format_exception(error))
 
 
@@ -101,13 +100,11 @@ def coverage(
         "coverage_emb": (sum(js > emb for js, emb, _ in divergent), differing),
         "coverage_logit": (sum(js > logit for js, _, logit in divergent), differing),
     }
-    found: dict[str, Any] = {"accepted": accepted, "differing": differing}
-    for name, (faults, of) in shares.items():
-        found |= {
-            name: 1 - faults / of if of else None,
-            f"{name}_ci95": proportion_interval(of - faults, of),
-        }
-    return found
+    audit: dict[str, Any] = {"accepted": accepted, "differing": differing}
+    for name, (faults, tokens) in shares.items():
+        audit[name] = 1 - faults / tokens if tokens else None
+        audit[f"{name}_ci95"] = proportion_interval(tokens - faults, tokens)
+    return audit
 
 
 def divergences(
@@ -116,21 +113,17 @@ def divergences(
     """(JS, U_emb, U_logit) of each accepted draft token that is not the target's argmax, answer by
     answer."""
     target = pool.load(cell).method.target
-    prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
-    found: list[tuple[float, float, float]] = []
+    prompts = {prompt.id: prompt for prompt in cell.prompts()}
+    bounded: list[tuple[float, float, float]] = []
     for sample in samples:
-        for ids, answer, path in _turns(
-            target, prompts[sample.id], sample, frame[frame["prompt"] == sample.id]
-        ):
+        trace = frame[frame["prompt"] == sample.id]
+        for ids, answer, path in _turns(target, prompts[sample.id], sample, trace):
             chosen = path[path["clause"].isin(KEPT) & (path["token"] != path["top1"])]
-            argmax: dict[int, int] = dict(
-                zip(chosen.index.tolist(), chosen["top1"].tolist(), strict=True)
-            )
+            argmax = dict(zip(chosen.index.tolist(), chosen["top1"].tolist(), strict=True))
             js = next_step_js(target, ids, answer, argmax, TOP)
-            found += [
-                (js[at], float(chosen["u_emb"][at]), float(chosen["u_logit"][at])) for at in argmax
-            ]
-    return found
+            bounds = zip(chosen["u_emb"].tolist(), chosen["u_logit"].tolist(), strict=True)
+            bounded += [(js[at], *both) for at, both in zip(argmax, bounds, strict=True)]
+    return bounded
 
 
 def _turns(
@@ -143,11 +136,17 @@ def _turns(
     start = 0
     for turn, tokens in enumerate(sample.turn_tokens):
         answer = sample.output_ids[start : start + tokens]
-        emitted = frame[(frame["turn"] == turn) & frame["clause"].isin(EMITTED)]
-        path = emitted.sort_values(["cycle", "depth"], kind="stable").head(tokens - 1)
-        path.index = pd.RangeIndex(1, len(path) + 1)  # the first token comes from the prefill
+        path = emitted(frame[frame["turn"] == turn], tokens)
+        path.index = pd.RangeIndex(1, len(path) + 1)
         yield context(target, prompt, sample.texts[:turn]), answer, path
         start += tokens
+
+
+def emitted(frame: pd.DataFrame, tokens: int) -> pd.DataFrame:
+    """Of the trace of a turn of so many tokens, its tokens in order, without the first one: that
+    comes from the prefill."""
+    path = frame[frame["clause"].isin(EMITTED)].sort_values(["cycle", "depth"], kind="stable")
+    return path.head(tokens - 1)
 
 
 def compare_meanings(plan: Plan, session: Session) -> int:
@@ -185,13 +184,11 @@ def compare_paths(cells: Sequence[Cell], session: Session, models: MeaningModels
         about = models.about(cell) | {"cells": list(texts), "prompts": len(common)}
         if (folder.record(AGREEMENT) or {}).get("about") == about:
             continue
-        own = [texts[cell.name][prompt] for prompt in common]
+        answers = {name: [by_id[prompt] for prompt in common] for name, by_id in texts.items()}
         values = {
             measure: {
-                name: models.score(
-                    measure, "entailment", own, [of_cell[prompt] for prompt in common]
-                )
-                for name, of_cell in texts.items()
+                name: models.score(measure, "entailment", answers[cell.name], others)
+                for name, others in answers.items()
             }
             for measure in about["models"]
         }
@@ -208,14 +205,14 @@ class Fork:
              is forced.
     key      name of the random stream.
     room     tokens left until the answer's length limit.
-    own      the answer's own tokens from the fork on.
+    rest     the answer's own tokens from the fork on.
     """
 
     series: str
     start: tuple[int, ...]
     key: str
     room: int
-    own: tuple[int, ...]
+    rest: tuple[int, ...]
 
 
 def continue_rejected(cells: Sequence[Cell], session: Session, models: MeaningModels) -> None:
@@ -231,30 +228,19 @@ def continue_rejected(cells: Sequence[Cell], session: Session, models: MeaningMo
         return
     pool.keep_only([cell])
     method, frame = pool.load(cell).method, traces.frame(COLUMNS)
-    prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
-    forks = [
-        fork
-        for sample in folder.good_samples()
-        for fork in forks_of(
-            cell,
-            method,
-            prompts[sample.id],
-            sample,
-            frame[frame["prompt"] == sample.id],
-            models.options.positions,
-        )
-    ]
+    prompts = {prompt.id: prompt for prompt in cell.prompts()}
+    forks: list[Fork] = []
+    for sample in folder.good_samples():
+        trace, prompt = frame[frame["prompt"] == sample.id], prompts[sample.id]
+        forks += forks_of(cell, method, prompt, sample, trace, models.options.positions)
     continued = continuations(cell, method, forks)
-    own = [method.target.decode(list(fork.own)) for fork in forks]
+    rests = [method.target.decode(list(fork.rest)) for fork in forks]
     values: dict[str, dict[str, list[float]]] = {}
     for measure in about["models"]:
-        scores = models.score(measure, "contradiction", own, continued) if forks else []
-        values[measure] = {
-            series: [
-                score for fork, score in zip(forks, scores, strict=True) if fork.series == series
-            ]
-            for series in (REJECTED, AGAIN)
-        }
+        scores = models.score(measure, "contradiction", rests, continued) if forks else []
+        values[measure] = {REJECTED: [], AGAIN: []}
+        for fork, score in zip(forks, scores, strict=True):
+            values[measure][fork.series].append(score)
     with folder.lock(wait=True):
         folder.write_record(AGREEMENT, {"about": about, "values": values})
 
@@ -265,67 +251,43 @@ def forks_of(
     """The forks of one answer: at `positions` evenly spread places of each turn where tokens were
     rejected, one for each rejected token and one for the emitted token. `frame`: the trace of the
     prompt."""
-    task, start = cell.load_task(), 0
+    task, read = cell.load_task(), 0
     for turn, tokens in enumerate(sample.turn_tokens):
-        answer, start = sample.output_ids[start : start + tokens], start + tokens
+        answer = sample.output_ids[read : read + tokens]
+        read += tokens
         ids = context(method.target, prompt, sample.texts[:turn])
         stream = stream_name(cell, task, prompt, turn)
         rejected = rejections(frame[frame["turn"] == turn], tokens)
-        chosen = (
-            np.linspace(0, len(rejected) - 1, min(positions, len(rejected))).round().astype(int)
-        )
-        for at in np.array(sorted(rejected), int)[chosen].tolist():
-            seeds = [
-                (AGAIN, answer[at]),
-                *((REJECTED, token) for token in rejected[at] if token != answer[at]),
-            ]
-            for series, token in seeds:
-                yield Fork(
-                    series,
-                    (*ids, *answer[:at], token),
-                    f"{stream}/{at}/{token}",
-                    cell.max_new_tokens - at - 1,
-                    tuple(answer[at:]),
-                )
+        places = np.linspace(0, len(rejected) - 1, min(positions, len(rejected))).round()
+        for at in np.array(sorted(rejected), int)[places.astype(int)].tolist():
+            others = [token for token in rejected[at] if token != answer[at]]
+            for series, token in [(AGAIN, answer[at]), *((REJECTED, token) for token in others)]:
+                start = (*ids, *answer[:at], token)
+                room = cell.max_new_tokens - at - 1
+                yield Fork(series, start, f"{stream}/{at}/{token}", room, tuple(answer[at:]))
 
 
 def rejections(frame: pd.DataFrame, tokens: int) -> dict[int, list[int]]:
     """Position in an answer of so many tokens -> the draft tokens that were rejected there.
-    `frame`: the trace of the turn; position 0 comes from the prefill."""
-    path = (
-        frame[frame["clause"].isin(EMITTED)]
-        .sort_values(["cycle", "depth"], kind="stable")
-        .head(tokens - 1)
-    )
-    places = {
-        place: at
-        for at, place in enumerate(zip(path["cycle"], path["depth"], strict=True), start=1)
-    }
-    found: dict[int, list[int]] = {}
-    rejected = frame[frame["clause"] == Clause.REJECTED]
-    for cycle, depth, token in zip(
-        rejected["cycle"], rejected["depth"], rejected["token"], strict=True
-    ):
-        if (cycle, depth) in places:  # not beyond the end of the answer
-            found.setdefault(places[cycle, depth], []).append(int(token))
-    return found
+    `frame`: the trace of the turn."""
+    path = emitted(frame, tokens)[["cycle", "depth"]].itertuples(index=False, name=None)
+    positions = {place: position for position, place in enumerate(path, start=1)}
+    rejected: dict[int, list[int]] = {}
+    columns = ["cycle", "depth", "token"]
+    rows = frame[frame["clause"] == Clause.REJECTED][columns]
+    for *place, token in rows.itertuples(index=False, name=None):
+        if (position := positions.get(tuple(place))) is not None:  # not beyond the answer's end
+            rejected.setdefault(position, []).append(int(token))
+    return rejected
 
 
 def continuations(cell: Cell, method: Method, forks: Sequence[Fork]) -> list[str]:
     """The text that each fork leads to, the forced token included."""
-    limits, texts = limits_of(cell, method.target, cell.load_task()), []
-    for batch in (forks[i : i + BATCH] for i in range(0, len(forks), BATCH)):
-        open_forks = [
-            fork for fork in batch if fork.room > 0 and fork.start[-1] not in limits.eos_ids
-        ]
-        runs = (
-            generate(method, [Request(list(fork.start), fork.key) for fork in open_forks], limits)
-            if open_forks
-            else []
-        )
-        ends = {fork: run.output_ids for fork, run in zip(open_forks, runs, strict=True)}
-        texts += [
-            method.target.decode([fork.start[-1], *ends.get(fork, [])[: max(fork.room, 0)]])
-            for fork in batch
-        ]
-    return texts
+    limits = limits_of(cell, method.target, cell.load_task())
+    open_forks = [fork for fork in forks if fork.room > 0 and fork.start[-1] not in limits.eos_ids]
+    ends: dict[Fork, list[int]] = {}
+    for i in range(0, len(open_forks), BATCH):
+        batch = open_forks[i : i + BATCH]
+        runs = generate(method, [Request(list(fork.start), fork.key) for fork in batch], limits)
+        ends |= {fork: run.output_ids[: fork.room] for fork, run in zip(batch, runs, strict=True)}
+    return [method.target.decode([fork.start[-1], *ends.get(fork, [])]) for fork in forks]

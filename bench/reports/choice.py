@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bench.run.related_cells import repeats_of
 from methods.sampling import Sampling
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from results.reports.choice import Choice
     from results.reports.grid import Grid
     from results.reports.spec import Coords
-    from results.store.sample import FailedSample
+    from results.store.sample import FailedSample, Sample
 
 CONTROLS = {"random", "tilted"}
 """Rules that are shown beside those that are compared."""
@@ -55,20 +55,15 @@ def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcom
         coords: ChosenRow(spec, choice, settings, plan.cells, grid, session)
         for coords, settings in points.items()
     }
+    outcomes = {}
     for coords, row in rows.items():
-        entries = spec.chosen().entries(coords).values()
-        row.asked = next(
-            (entry.judged_at for entry in entries if entry.judged_at is not None), None
-        )
-    found = {}
-    for coords, row in rows.items():
-        is_frontier = any(entry.frontier for entry in spec.chosen().entries(coords).values())
+        row.asked = spec.chosen().judged_at(coords)
+        is_frontier = spec.chosen().is_frontier(coords)
         label = choice.lossless if is_frontier else compared_with(choice, row)
         best = rows.get(reference(spec, coords, label))
-        found[coords] = row.outcome(
-            best, frontier_of(spec, choice, coords, rows) if choice.frontier else []
-        )
-    return found
+        frontier = frontier_of(spec, choice, coords, rows) if choice.frontier else []
+        outcomes[coords] = row.outcome(best, frontier)
+    return outcomes
 
 
 def frontier_of(
@@ -77,22 +72,19 @@ def frontier_of(
     """The lossless rows, one at each temperature, that of the temperature asked for first; empty
     where one is missing or was not measured."""
     labels = [entry.label for axis in spec.axes.values() for entry in axis if entry.frontier]
-    found = [
-        rows.get(reference(spec, coords, label))
-        for label in (choice.lossless, *dict.fromkeys(labels))
-    ]
-    known = [row for row in found if row is not None and row.measured]
-    return known if len(known) == len(found) else []
+    labels = [choice.lossless, *dict.fromkeys(labels)]
+    lossless = [rows.get(reference(spec, coords, label)) for label in labels]
+    measured = [row for row in lossless if row is not None and row.measured]
+    return measured if len(measured) == len(labels) else []
 
 
 def split(spec: TableSpec, choice: Choice, coords: Coords) -> tuple[Coords, str]:
     """The coordinates of a point's row, and its setting in words: `block, K = 10`; "" where there
     is none."""
     labels = spec.labels(coords)
+    row = tuple(label for axis, label in labels.items() if axis not in choice.axes)
     setting = [labels[axis] for axis in choice.axes if labels[axis] != AS_GIVEN]
-    return tuple(label for axis, label in labels.items() if axis not in choice.axes), ", ".join(
-        setting
-    )
+    return row, ", ".join(setting)
 
 
 def compared_with(choice: Choice, row: ChosenRow) -> str:
@@ -105,9 +97,14 @@ def reference(spec: TableSpec, coords: Coords, label: str) -> Coords:
     label."""
     axes = spec.chosen().axes
     return tuple(
-        label if axis in spec.rows and any(entry.label == label for entry in axes[axis]) else own
-        for axis, own in zip(axes, coords, strict=True)
+        label if axis in spec.rows and any(entry.label == label for entry in axes[axis]) else before
+        for axis, before in zip(axes, coords, strict=True)
     )
+
+
+def drafting(cell: Cell, target: Decoding) -> str:
+    """Name of the lossless cell of one decoding that drafts as this one does."""
+    return cell.replace(timed=0, repeat=0, decoding=target).lossless().unread_name
 
 
 @dataclass
@@ -177,10 +174,7 @@ class ChosenRow:
 
     def drafts(self, target: Decoding) -> set[str]:
         """Names of the cells that draft as the settings of this row do, all of one decoding."""
-        return {
-            cell.replace(timed=0, repeat=0, decoding=target).lossless().unread_name
-            for cell in self.measured.values()
-        }
+        return {drafting(cell, target) for cell in self.measured.values()}
 
     def lossless(self, target: Decoding, beside: ChosenRow) -> list[Lossless]:
         """The settings of this lossless row, their distance that from the target of another one;
@@ -189,17 +183,13 @@ class ChosenRow:
             name: [record for record in records if isinstance(record, Compared)]
             for name, records in self.records.items()
         }
-        distance = self.distance(target, [pair for held in pairs.values() for pair in held])
+        distance = self.distance(target, [pair for of_cell in pairs.values() for pair in of_cell])
         if distance is None:
             return []
         drafts = beside.drafts(target)
         return [
             Lossless(
-                name,
-                self.temperature,
-                pairs[name],
-                distance,
-                cell.replace(timed=0, repeat=0, decoding=target).lossless().unread_name in drafts,
+                name, self.temperature, pairs[name], distance, drafting(cell, target) in drafts
             )
             for name, cell in self.measured.items()
         ]
@@ -214,14 +204,15 @@ class ChosenRow:
     def variation(self, target: Decoding, pairs: Sequence[Compared]) -> dict[str, Sums]:
         """TV of these prompts of the row from the target so decoded, and the mass outside where
         that is truncated."""
-        whole = target.sampling == Sampling(target.temperature)
+        is_whole = target.sampling == Sampling(target.temperature)
+        measures: dict[str, Literal["tv", "tv_at_1", "outside"]] = {}
         if all(cell.decoding == target for cell in self.measured.values()):
-            return {"equal_d_tv": variation(pairs, "tv")} | (
-                {} if whole else {"equal_d_outside": variation(pairs, "outside")}
-            )
-        return (
-            {"equal_d_tv": variation(pairs, "tv_at_1")} if whole and target.temperature == 1 else {}
-        )
+            measures["equal_d_tv"] = "tv"
+            if not is_whole:
+                measures["equal_d_outside"] = "outside"
+        elif is_whole and target.temperature == 1:
+            measures["equal_d_tv"] = "tv_at_1"
+        return {name: variation(pairs, measure) for name, measure in measures.items()}
 
     def outcome(self, best: ChosenRow | None, frontier: Sequence[ChosenRow]) -> Outcome:
         """The row beside the one that it is compared with, and beside the frontier."""
@@ -252,13 +243,13 @@ class ChosenRow:
         if target.sampling.greedy:
             target = target.model_copy(update={"temperature": JUDGED_AT})
         lines = frontier or ([best] if self.is_greedy and best.is_greedy else [])
-        own = replace(row, distortion=self.distance(target, row.pairs))
+        row = replace(row, distortion=self.distance(target, row.pairs))
         compared = [line.lossless(target, self) for line in lines]
         values: dict[str, Any] = dict(self.variation(target, row.pairs))
         if all(compared):
             lossless = [setting for settings in compared for setting in settings]
             between, control = self.session.between, self.is_control
-            values |= beside_lossless(own, self.temperature, lossless, between, control)
+            values |= beside_lossless(row, self.temperature, lossless, between, control)
         if self.is_lossless and self.asked is None:
             values.pop("judged", None)  # there is nothing to decide
         return values
@@ -288,34 +279,24 @@ class ChosenRow:
             tokens = {pair.id: len(pair.sample.output_ids) for pair in row.pairs}
             temperature = next(iter(cells.values())).decoding.temperature
             summary = summary.with_values(**trace_metrics(traces, tokens, temperature))
-        known = [
-            held
-            for name in cells
-            if (held := self.grid[self.settings[name]].conditions) is not None
-        ]
-        conditions = (
-            None
-            if not known
-            else replace(
-                known[0],
-                sessions=tuple(sorted({session for held in known for session in held.sessions})),
-                cell=" + ".join(dict.fromkeys(held.cell for held in known)),
-            )
-        )
+        of_cells = [self.grid[self.settings[name]].conditions for name in cells]
+        stated = [conditions for conditions in of_cells if conditions is not None]
+        if not stated:
+            return Outcome.measured(summary)
+        sessions = {session for conditions in stated for session in conditions.sessions}
+        names = dict.fromkeys(conditions.cell for conditions in stated)
+        conditions = replace(stated[0], sessions=tuple(sorted(sessions)), cell=" + ".join(names))
         return Outcome.measured(summary, conditions=conditions)
 
     def _diversity(self, chosen: Sequence[Chosen]) -> dict[str, Any]:
         """What the repeats show that all cells of the row have."""
         repeats = [repeats_of(self.measured[fold.setting], self.session.store) for fold in chosen]
-        return diversity(
-            [
-                sample
-                for fold, runs in zip(chosen, repeats, strict=True)
-                for run in runs[: min(map(len, repeats))]
-                for sample in run
-                if sample.id in fold.reported
-            ]
-        )
+        fewest = min(map(len, repeats))
+        samples: list[Sample] = []
+        for fold, runs in zip(chosen, repeats, strict=True):
+            for run in runs[:fewest]:
+                samples += [sample for sample in run if sample.id in fold.reported]
+        return diversity(samples)
 
     def _notes(self, chosen: Sequence[Chosen]) -> tuple[str, ...]:
         """Which setting the row shows, chosen on how many prompts."""
@@ -323,24 +304,15 @@ class ChosenRow:
             return ()
         tried, missing = len(self.settings), len(self.settings) - len(self.measured)
         lacking = f"; {missing} of them not measured" if missing else ""
-        if len(chosen) > 1 and len({fold.setting for fold in chosen}) == 1:
+        taken = list(dict.fromkeys(fold.setting for fold in chosen))
+        if len(chosen) > 1 and len(taken) == 1:
             sizes = " and ".join(str(fold.selection) for fold in chosen)
-            return (
-                Note(
-                    f"{chosen[0].setting}: of {tried} settings, by either half of the prompts "
-                    f"({sizes}){lacking}",
-                    TAKEN,
-                    chosen[0].setting,
-                ),
-            )
-        parts = [
-            f"{fold.setting}, on {len(fold.reported)} prompts, selected by {fold.selection} others"
-            for fold in chosen
-        ]
-        return (
-            Note(
-                f"{'; '.join(parts)}; of {tried} settings{lacking}",
-                TAKEN,
-                " or ".join(fold.setting for fold in chosen),
-            ),
-        )
+            text = f"{taken[0]}: of {tried} settings, by either half of the prompts ({sizes})"
+        else:
+            parts = [
+                f"{fold.setting}, on {len(fold.reported)} prompts, selected by {fold.selection} "
+                "others"
+                for fold in chosen
+            ]
+            text = f"{'; '.join(parts)}; of {tried} settings"
+        return (Note(text + lacking, TAKEN, " or ".join(taken)),)

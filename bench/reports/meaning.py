@@ -28,13 +28,14 @@ IN_FLOAT32 = {"dtype": "float32"}
 
 def lacking_package(measures: Iterable[str]) -> str:
     """Why these measures cannot be computed here; empty where they can."""
-    missing = [name for name in measures if find_spec(PACKAGES[name]) is None]
-    if not missing:
-        return ""
-    return (
-        f"similarity.{missing[0]}: needs the package {PACKAGES[missing[0]].replace('_', '-')}: "
-        "pip install -e .[similarity]"
-    )
+    for name in measures:
+        package = PACKAGES[name]
+        if find_spec(package) is None:
+            return (
+                f"similarity.{name}: needs the package {package.replace('_', '-')}: "
+                "pip install -e .[similarity]"
+            )
+    return ""
 
 
 class MeaningModels:
@@ -60,12 +61,10 @@ class MeaningModels:
 
     def about(self, cell: Cell) -> dict[str, Any]:
         """What decides the numbers of a record, beside the answers: prompts and models."""
-        of_bertscore = (
-            {"bertscore_layer": self.options.bertscore_layer}
-            if "bertscore" in self.measures
-            else {}
-        )
-        return {"asked": cell.n, "models": self.options.models(self.measures), **of_bertscore}
+        about = {"asked": cell.n, "models": self.options.models(self.measures)}
+        if "bertscore" in self.measures:
+            about["bertscore_layer"] = self.options.bertscore_layer
+        return about
 
     def _load(self, measure: str) -> Any:
         """Raises ModelError, one line."""
@@ -75,9 +74,9 @@ class MeaningModels:
                 return bert_scorer(source, self.options.bertscore_layer, self.device)
             from sentence_transformers import CrossEncoder, SentenceTransformer
 
-            kind: Callable[..., Any] = (
-                SentenceTransformer if measure == "sentence" else CrossEncoder
-            )
+            kind: Callable[..., Any] = CrossEncoder
+            if measure == "sentence":
+                kind = SentenceTransformer
             return kind(source, device=self.device, model_kwargs=IN_FLOAT32)
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise ModelError(
@@ -139,10 +138,7 @@ def bert_scores(scorer: Any, candidates: Sequence[str], references: Sequence[str
     """F1 of each pair. A text without words, which the package cannot read, is like another one
     only."""
     pairs = list(zip(candidates, references, strict=True))
-    scores = [float(not one.strip() and not other.strip()) for one, other in pairs]
-    readable = [i for i, (one, other) in enumerate(pairs) if one.strip() and other.strip()]
-    if readable:
-        _, _, f1 = scorer.score(*zip(*(pairs[i] for i in readable), strict=True))
-        for place, value in zip(readable, f1.tolist(), strict=True):
-            scores[place] = value
-    return scores
+    readable = [pair for pair in pairs if all(text.strip() for text in pair)]
+    f1: list[float] = scorer.score(*zip(*readable, strict=True))[2].tolist() if readable else []
+    scores = dict(zip(readable, f1, strict=True))
+    return [scores.get(pair, float(not any(text.strip() for text in pair))) for pair in pairs]

@@ -36,25 +36,23 @@ class PairSelection:
     def from_overrides(cls, overrides: Sequence[str]) -> PairSelection:
         """From `pair=NAME`, or `pairs=[NAME,NAME]`, and `scale=NAME`. Raises ValueError for an
         unknown scale, and for pairs that are no list of names or are given twice."""
-        given = {key_of(line): line.partition("=")[2] for line in overrides}
-        scale = next((one for one in SCALES if one == given.get("scale", "embedded")), None)
+        values = values_of(overrides)
+        name = values.get("scale", "embedded")
+        scale = next((scale for scale in SCALES if scale == name), None)
         if scale is None:
-            raise ValueError(f"scale={given['scale']}: unknown; one of {', '.join(SCALES)}")
-        if "pairs" not in given:
-            return cls((given["pair"],) if "pair" in given else (), scale)
-        if "pair" in given:
-            raise ValueError(f"pair={given['pair']} pairs={given['pairs']}: give one of the two")
+            raise ValueError(f"scale={name}: unknown; one of {', '.join(SCALES)}")
+        pair, text = values.get("pair"), values.get("pairs")
+        if text is None:
+            return cls(() if pair is None else (pair,), scale)
+        if pair is not None:
+            raise ValueError(f"pair={pair} pairs={text}: give one of the two")
         try:
-            pairs = user_yaml.parse(given["pairs"])
+            pairs = user_yaml.parse(text)
         except ValueError as error:
-            raise ValueError(f"pairs={given['pairs'][:60]}: {error}") from error
-        if (
-            not isinstance(pairs, list)
-            or not pairs
-            or not all(isinstance(pair, str) for pair in pairs)
-        ):
+            raise ValueError(f"pairs={text[:60]}: {error}") from error
+        if not isinstance(pairs, list) or {type(pair) for pair in pairs} != {str}:
             raise ValueError(
-                f"pairs={given['pairs']}: must be a list of names: pairs=[vicuna_13b,llama31_8b]"
+                f"pairs={text}: must be a list of names: pairs=[vicuna_13b,llama31_8b]"
             )
         return cls(tuple(dict.fromkeys(pairs)), scale)
 
@@ -66,6 +64,11 @@ class PairSelection:
 def of_points(overrides: Sequence[str]) -> list[str]:
     """The overrides without those that only choose the scale."""
     return [line for line in overrides if key_of(line) not in LAYOUT]
+
+
+def values_of(overrides: Sequence[str]) -> dict[str, str]:
+    """Key -> its value, as text."""
+    return {key_of(line): line.partition("=")[2] for line in overrides}
 
 
 def made_by(*overrides: str) -> str:
@@ -82,22 +85,21 @@ def with_rule(
 ) -> TableSpec | FigureSpec:
     """The report with the rule that `overrides` name and its settings; unchanged without one. An
     option that they set is not swept. Raises ValueError where the swept option has to be named."""
-    given = {key_of(line): line.partition("=")[2] for line in overrides}
-    sweep = getattr(spec, "sweep", None)
-    if sweep is None or "rule" not in given:
+    keys = values_of(overrides)
+    rule, sweep = keys.get("rule"), getattr(spec, "sweep", None)
+    if sweep is None or rule is None:
         return spec
-    hydra.check_option("rule", given["rule"])
-    if any(key.startswith("rule.") for key in given) and not sweep.option:
-        option, values = "", ()
-    else:
-        option, values = sweep.threshold(hydra.section("rule", given["rule"]))
-    for key in [f"rule.{option}={value:g}" for value in sweep.values] if option else ():
-        refused = hydra.candidate([f"rule={given['rule']}", key]).refused
+    hydra.check_option("rule", rule)
+    option, values = "", ()
+    if sweep.option or not any(key.startswith("rule.") for key in keys):
+        option, values = sweep.threshold(hydra.section("rule", rule))
+    for value in sweep.values if option else ():
+        refused = hydra.candidate([f"rule={rule}", f"rule.{option}={value:g}"]).refused
         if refused.startswith(f"rule.{option}="):
             raise ValueError(refused.replace(f"rule.{option}", "report.sweep.values", 1))
-    axes = named(swept(spec.axes, sweep.rows, option, values), given["rule"])
-    name, title = f"{spec.name}_{given['rule']}", spec.title.replace(RULE, given["rule"])
-    return spec.model_copy(update={"axes": axes, "name": name, "title": title})
+    axes = named(swept(spec.axes, sweep.rows, option, values), rule)
+    title = spec.title.replace(RULE, rule)
+    return spec.model_copy(update={"axes": axes, "name": f"{spec.name}_{rule}", "title": title})
 
 
 def lacking_rule(spec: ReportSpec, overrides: Sequence[str]) -> str:

@@ -72,54 +72,39 @@ class Plan:
 
     def all_cells(self) -> list[Cell]:
         """The cells of all points, with their repeats, of which only the samples are needed."""
-        repeated = [cell for coords, cell in self.cells.items() if not self.is_frontier(coords)]
         repeats = [
             cell.replace(repeat=cell.repeat + i, timed=0)
             for i in range(1, self.spec.repeats)
-            for cell in repeated
+            for cell in self.repeated()
         ]
         return [*self.cells.values(), *repeats]
 
+    def repeated(self) -> list[Cell]:
+        """The cells but those that others are only compared with."""
+        return [cell for coords, cell in self.cells.items() if not self.spec.is_frontier(coords)]
+
     def traced(self) -> set[str]:
         """Names of the cells that the report reads traces of."""
-        return {
-            cell.name
-            for coords, cell in self.cells.items()
-            if self.spec.trace and not self.is_frontier(coords)
-        }
-
-    def is_frontier(self, coords: Coords) -> bool:
-        return any(entry.frontier for entry in self.spec.entries(coords).values())
+        return {cell.name for cell in self.repeated()} if self.spec.trace else set()
 
     def grid(self, session: Session) -> dict[Coords, Outcome]:
         """What the store holds for each point; where rows choose among settings, also for each row,
         at its coordinates without those of the settings."""
         measured = {
-            coords: outcome(cell, session, self.spec, asked_of(self.spec, coords))
+            coords: outcome(cell, session, self.spec, self.spec.judged_at(coords))
             for coords, cell in self.cells.items()
         }
         for coords in self.notes.keys() & measured.keys():
-            measured[coords] = replace(
-                measured[coords], notes=(*measured[coords].notes, self.notes[coords])
-            )
+            notes = (*measured[coords].notes, self.notes[coords])
+            measured[coords] = replace(measured[coords], notes=notes)
         if of_meanings(self.spec):
             names = {cell.name: " / ".join(coords) for coords, cell in self.cells.items()}
-            measured = {
-                coords: replace(
-                    held,
-                    agreement=named(
-                        (session.folder(self.cells[coords]).record(AGREEMENT) or {}).get(
-                            "values", {}
-                        ),
-                        names,
-                    ),
-                )
-                for coords, held in measured.items()
-            }
-        measured |= {
-            coords: Outcome.missing(reason)
-            for coords, reason in (self.refused | self.absent).items()
-        }
+            for coords, cell in self.cells.items():
+                record = session.folder(cell).record(AGREEMENT) or {"values": {}}
+                agreement = named(record["values"], names)
+                measured[coords] = replace(measured[coords], agreement=agreement)
+        for coords, reason in (self.refused | self.absent).items():
+            measured[coords] = Outcome.missing(reason)
         return measured | chosen_rows(self, measured, session)
 
 
@@ -152,38 +137,32 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
             update={"name": f"{spec.name}_{name}", "title": f"{spec.title}, modelled for {name}"}
         )
     overrides = [line for line in overrides if line != cost]
-    plan, untimed = (
-        Plan(spec, {}, {}),
-        [] if TIMED & set(spec.metrics()) and cost is None else ["timed=0"],
-    )
+    untimed = [] if TIMED & set(spec.metrics()) and cost is None else ["timed=0"]
+    plan = Plan(spec, {}, {})
     for point in spec.points():
-        no_cell = next(
-            (entry.no_cell for entry in spec.entries(point.coords).values() if entry.no_cell), ""
-        )
-        if reason := no_cell or lacking:
-            plan.absent[point.coords] = reason
+        coords = point.coords
+        without_cell = [entry.no_cell for entry in spec.entries(coords).values() if entry.no_cell]
+        if reason := next(iter(without_cell), lacking):
+            plan.absent[coords] = reason
             continue
-        entries = {key_of(line) for line in point.fixed} - {"pair"}
-        own = [line for line in overrides if taken_by(entries, key_of(line), spec)]
-        lines, step, note = tuned(hydra, [*untimed, *point.overrides, *own])
+        fixed = {key_of(line) for line in point.fixed} - {"pair"}
+        free = [line for line in overrides if taken_by(fixed, key_of(line), spec)]
+        lines, step, note = tuned(hydra, [*untimed, *point.overrides, *free])
         if step is not None:
-            plan.steps[point.coords], plan.refused[point.coords] = (
-                step,
-                f"needs {step.file}: {step}",
-            )
+            plan.steps[coords] = step
+            plan.refused[coords] = f"needs {step.file}: {step}"
             continue
         if note:
-            plan.notes[point.coords] = note
-        found, step = with_files(hydra, lines, hydra.candidate(lines))
+            plan.notes[coords] = note
+        candidate, step = with_files(hydra, lines, hydra.candidate(lines))
         if step is not None:
-            plan.steps[point.coords] = step
-        if found.cell is not None:
-            plan.cells[point.coords] = found.cell
+            plan.steps[coords] = step
+        if candidate.cell is not None:
+            plan.cells[coords] = candidate.cell
+        elif candidate.absent:
+            plan.absent[coords] = candidate.absent
         else:
-            reasons, reason = (
-                (plan.absent, found.absent) if found.absent else (plan.refused, found.refused)
-            )
-            reasons[point.coords] = reason
+            plan.refused[coords] = candidate.refused
     return plan
 
 
@@ -199,8 +178,8 @@ def lacking_models(spec: ReportSpec, hydra: Composer, overrides: Sequence[str]) 
     figure = of_meanings(spec)
     if figure is None:
         return ""
-    if given := hydra.settings(overrides).similarity.models(figure.meanings):
-        return lacking_package(given)
+    if models := hydra.settings(overrides).similarity.models(figure.meanings):
+        return lacking_package(models)
     wanted = " or ".join(f"similarity.{name}=MODEL" for name in figure.meanings)
     return f"needs a model of meaning: {wanted}, a folder or a hub name org/model"
 
@@ -219,27 +198,16 @@ def named(
 def check_overrides(spec: ReportSpec, overrides: Sequence[str]) -> None:
     """Raises ValueError for an override of a key that an axis of the report sets, except those of
     the pair, and of the rule where a row takes it."""
-    axis_keys = {
-        key_of(line)
-        for entries in spec.axes.values()
-        for entry in entries
-        for line in entry.overrides
-    }
-    axis_keys -= {"rule"} if takes_rule(spec) else set()
+    entries = [entry for axis in spec.axes.values() for entry in axis]
+    axis_keys = {key_of(line) for entry in entries for line in entry.overrides}
+    if takes_rule(spec):
+        axis_keys.discard("rule")
     for line in overrides:
         if key_of(line) in axis_keys and key_of(line).partition(".")[0] != "pair":
             raise ValueError(
                 f"{line}: an axis of report={spec.name}, which sets it itself; change "
                 f"conf/report/{spec.name}.yaml, or run a cell without report="
             )
-
-
-def asked_of(spec: ReportSpec, coords: Coords) -> float | None:
-    """The temperature that the row is judged at in place of its own."""
-    return next(
-        (entry.judged_at for entry in spec.entries(coords).values() if entry.judged_at is not None),
-        None,
-    )
 
 
 def outcome(
@@ -261,23 +229,20 @@ def outcome(
                 for name, value in (folder.record(COVERAGE) or {}).items()
                 if name.removesuffix("_ci95") in METRICS
             }
-            summary = summary.with_values(
-                **trace_metrics([traces], tokens, cell.decoding.temperature), **audited
-            )
+            traced = trace_metrics([traces], tokens, cell.decoding.temperature)
+            summary = summary.with_values(**traced, **audited)
         if summary.judge is not None:
             summary = summary.with_values(**summary.judge.metrics())
         conditions = conditions_of(cell, summary, folder)
         if session.settings.cost is not None:
             conditions = replace(conditions, machine=stated(session.settings.cost), sessions=())
-        held = Outcome.measured(
+        measured = Outcome.measured(
             summary, traces if spec.trace else None, conditions, unjudged(cell, spec, session)
         )
         pass_at = getattr(cell.task.options, "pass_at", 1)
-        return (
-            replace(held, notes=coinciding([pair.sample for pair in pairs], pass_at))
-            if pass_at > 1
-            else held
-        )
+        if pass_at == 1:
+            return measured
+        return replace(measured, notes=coinciding([pair.sample for pair in pairs], pass_at))
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")
@@ -286,14 +251,12 @@ def outcome(
 def coinciding(samples: Sequence[Sample], pass_at: int) -> tuple[str, ...]:
     """A note where answers to one problem are the same text: their pass@k is near their pass@1. A
     rule that draws few random numbers repeats itself."""
-    texts: dict[str, list[tuple[str, ...]]] = {}
-    for sample in samples:
-        texts.setdefault(sample.item, []).append(tuple(sample.texts))
-    distinct, answers = sum(len(set(of)) for of in texts.values()), len(samples)
-    if distinct == answers:
+    distinct = len({(sample.item, *sample.texts) for sample in samples})
+    if distinct == len(samples):
         return ()
+    problems = len({sample.item for sample in samples})
     return (
-        f"pass@{pass_at} of {answers} answers to {len(texts)} problems, of which {distinct} are "
+        f"pass@{pass_at} of {len(samples)} answers to {problems} problems, of which {distinct} are "
         "distinct",
     )
 
@@ -319,14 +282,13 @@ def conditions_of(cell: Cell, summary: Summary, folder: RequestedCell) -> Condit
         TimingSession(row.started, row.host, row.boot, row.shared, row.threads or 0)
         for row in folder.timed()
     }
-    on = machine(environment, (session.threads for session in sessions))
     return Conditions(
         pair=cell.pair.name,
         temperature=cell.decoding.temperature,
         seed=cell.seed,
         repeats=summary.repeats,
         theta=getattr(cell.rule.options, "theta", None),
-        machine=on,
+        machine=machine(environment, (session.threads for session in sessions)),
         date=str(environment.get("since", ""))[:10],
         lock=environment.get("lock"),
         baseline=f"{folder.baseline.key} in batches of {cell.batch}",

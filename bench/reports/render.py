@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.config.errors import ConfigError
 from bench.run.console import display_names
+from bench.run.locks import prompts_asked
 from bench.run.requested_cell import folder_of
 from results.reports.answers import Group, Viewed
 from results.reports.axes import AS_GIVEN
@@ -88,13 +89,9 @@ def row_names(plans: Iterable[Plan]) -> dict[str, str]:
     names = {}
     for plan in plans:
         spec = plan.spec
-        shown = [
-            axis
-            for axis in spec.axes
-            if isinstance(spec, TableSpec)
-            and axis not in spec.columns
-            and len(labels_of(spec.axes[axis])) > 1
-        ]
+        columns = spec.columns if isinstance(spec, TableSpec) else spec.axes
+        rows = [axis for axis in spec.axes if axis not in columns]
+        shown = [axis for axis in rows if len(labels_of(spec.axes[axis])) > 1]
         for coords, cell in plan.cells.items():
             labels = spec.labels(coords)
             names[cell.name] = ", ".join(labels[axis] for axis in shown if labels[axis] != AS_GIVEN)
@@ -124,19 +121,13 @@ def keep_reports(
             f"- [{item.spec.title}]({name}.{shown}): [numbers]({numbers}), "
             f"[environment]({name}.environment.json), `{item.command}`"
         )
-        record = json.dumps(
-            {"command": item.command, **measured_on(of_name[name], session)},
-            indent=1,
-            ensure_ascii=False,
-        )
+        environment = {"command": item.command, **measured_on(of_name[name], session)}
+        record = json.dumps(environment, indent=1, ensure_ascii=False)
         replace_text(folder / f"{name}.environment.json", f"{record}\n")
-    replace_text(
-        listing,
-        "\n".join(["# Tables and figures", "", *(lines[name] for name in sorted(lines)), ""]),
-    )
-    session.print(
-        f"kept in {folder}: {', '.join(item.spec.name for item in items)}", soft_wrap=True
-    )
+    listed = [line for _, line in sorted(lines.items())]
+    replace_text(listing, "\n".join(["# Tables and figures", "", *listed, ""]))
+    names = ", ".join(item.spec.name for item in items)
+    session.print(f"kept in {folder}: {names}", soft_wrap=True)
 
 
 def keep(path: Path, folder: Path) -> Path:
@@ -144,9 +135,8 @@ def keep(path: Path, folder: Path) -> Path:
     plain, packed = folder / path.name, folder / f"{path.name}.gz"
     if path.suffix == ".csv" and path.stat().st_size > LARGE:
         with replacing(packed) as temporary:
-            temporary.write_bytes(
-                gzip.compress(path.read_bytes(), mtime=0)
-            )  # the same bytes whenever it is written
+            # mtime=0: the same bytes whenever it is written
+            temporary.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
         plain.unlink(missing_ok=True)
         return packed
     copy_file(path, plain)
@@ -157,21 +147,17 @@ def keep(path: Path, folder: Path) -> Path:
 def kept_lines(folder: Path) -> dict[str, str]:
     """Name of a kept report -> its line of TABLES.md."""
     listing = folder / "TABLES.md"
-    lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
-    return {
-        found[1]: line
-        for line in lines
-        if (found := re.search(r"\[numbers\]\((\w+)\.csv(\.gz)?\)", line))
-    }
+    text = listing.read_text(encoding="utf-8") if listing.exists() else ""
+    lines = re.finditer(r"^.*\[numbers\]\((\w+)\.csv(\.gz)?\).*$", text, re.MULTILINE)
+    return {line[1]: line[0] for line in lines}
 
 
 def draw(spec: TableSpec | FigureSpec, grid: Grid, folder: Path) -> list[Path]:
     """Write one report's files into `folder` and return their paths."""
     if isinstance(spec, TableSpec):
         return render_table(spec, grid, folder)
-    from plots.render import (
-        render,
-    )  # matplotlib, which a dry run or a refused command should not cost
+    # matplotlib, which a dry run or a refused command should not cost
+    from plots.render import render
 
     return render(spec, grid, folder)
 
@@ -181,25 +167,17 @@ def measured_on(plan: Plan, session: Session) -> dict[str, Any]:
     `machines`, every processor, torch, commit and digest of the code that decoded or timed one of
     its cells, with the number of cells; and `clock`, in milliseconds, what a token of plain
     decoding took in each measuring session."""
-    cells = {
-        each.name: each for cell in plan.cells.values() for each in (cell, cell.baseline())
-    }.values()
-    used, clock = Counter[str](), dict[str, dict[str, list[float]]]()
-    for cell in cells:
+    both = [each for cell in plan.cells.values() for each in (cell, cell.baseline())]
+    used = Counter[str]()
+    clock: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for cell in {cell.name: cell for cell in both}.values():
         folder = session.folder(cell)
-        found = folder.environment() or {"earlier": []}
-        used.update(
-            {
-                json.dumps(_machine(record))
-                for record in (found, *found["earlier"])
-                if "cpu" in record
-            }
-        )
-        if cell.is_autoregressive:
-            for row in folder.timed():
-                clock.setdefault(f"{cell.pair.name}, {cell.task.name}", {}).setdefault(
-                    row.started, []
-                ).append(1000 * row.own.decode_s / max(1, row.own.tokens))
+        latest = folder.environment() or {"earlier": []}
+        records = [record for record in (latest, *latest["earlier"]) if "cpu" in record]
+        used.update({json.dumps(_machine(record)) for record in records})
+        for row in folder.timed() if cell.is_autoregressive else ():
+            token_ms = 1000 * row.own.decode_s / max(1, row.own.tokens)
+            clock[f"{cell.pair.name}, {cell.task.name}"][row.started].append(token_ms)
     return {
         **latest_environment(map(session.folder, plan.cells.values())),
         "machines": [
@@ -253,21 +231,17 @@ class Stored:
 def groups_of(cells: Collection[Cell], store: Store, names: Mapping[str, str]) -> list[Group]:
     """The groups of these cells and of their baselines; `names`: what a report calls cells. Raises
     StoreError."""
-    baselines = {cell.name: cell if cell.is_autoregressive else cell.baseline() for cell in cells}
-    folders = {cell.name: folder_of(cell, store) for cell in (*baselines.values(), *cells)}
-    both = [
-        Stored(
-            each,
-            folders[each.name].key,
-            folders[baseline.name].key,
-            (folders[each.name].config() or {}).get("task_contents"),
-        )
-        for cell in cells
-        for baseline in [baselines[cell.name]]
-        for each in (baseline, cell)
-    ]
-    known = {folders[name].key: shown for name, shown in names.items() if name in folders}
-    return groups_of_stored(both, store, known)
+    stored, shown = [], {}
+    for cell in cells:
+        baseline = cell if cell.is_autoregressive else cell.baseline()
+        key = folder_of(baseline, store).key
+        for each in (baseline, cell):
+            folder = folder_of(each, store)
+            contents = (folder.config() or {}).get("task_contents")
+            stored.append(Stored(each, folder.key, key, contents))
+            if each.name in names:
+                shown[folder.key] = names[each.name]
+    return groups_of_stored(stored, store, shown)
 
 
 def stored_cells(store: Store) -> list[Stored]:
@@ -287,14 +261,8 @@ def stored_cells(store: Store) -> list[Stored]:
         except (ConfigError, StoreError) as error:
             log.warning("%s is not shown: %s", folder.path, error)
             continue
-        cells.append(
-            Stored(
-                cell,
-                folder.key,
-                str(config.get("baseline", folder.key)),
-                config.get("task_contents"),
-            )
-        )
+        baseline = str(config.get("baseline", folder.key))
+        cells.append(Stored(cell, folder.key, baseline, config.get("task_contents")))
     return cells
 
 
@@ -321,10 +289,9 @@ def _group(members: Sequence[Stored], store: Store, names: Mapping[str, str]) ->
             sample for sample in folder.good_samples() if sample.id in prompts or not prompts
         ]
         if samples:
-            known = names.get(stored.key) or name.removeprefix(f"{cell.task.name} ")
-            viewed.append(
-                Viewed(stored.key, known, cell.is_autoregressive, samples, TraceFolder(folder))
-            )
+            label = names.get(stored.key) or name.removeprefix(f"{cell.task.name} ")
+            traces = TraceFolder(folder)
+            viewed.append(Viewed(stored.key, label, cell.is_autoregressive, samples, traces))
     texts = first.texts
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     decoding = first.decoding
@@ -346,19 +313,15 @@ def _has_changed(stored: Stored) -> bool:
     """Whether the files of the cell's task are known to be others than when it was measured."""
     try:
         return stored.contents not in (None, stored.cell.task_contents())
-    except (
-        ConfigError,
-        TaskError,
-    ):  # a file that was moved: the answers are shown without their prompts
+    # a file that was moved: the answers are shown without their prompts
+    except (ConfigError, TaskError):
         return False
 
 
 def _prompts(cells: Sequence[Cell]) -> list[Prompt]:
     """The prompts that any of the cells asks for; none where the task cannot give them any more."""
-    numbers = [cell.n for cell in cells]
-    most = None if None in numbers else max(number for number in numbers if number is not None)
     try:
-        return cells[0].load_task().prompts(most, cells[0].seed)
+        return max(cells, key=prompts_asked).prompts()
     except TaskError:  # a file that was moved: the answers are shown without their prompts
         return []
 
@@ -369,13 +332,8 @@ def _messages(prompt: Prompt, texts: Texts | None) -> Messages:
     if prompt.text is not None:
         return [("", prompt.text)]
     if prompt.input_ids is not None:
-        return [
-            (
-                "",
-                " ".join(map(str, prompt.input_ids))
-                if texts is None
-                else "".join(texts(prompt.input_ids)),
-            )
-        ]
+        if texts is None:
+            return [("", " ".join(map(str, prompt.input_ids)))]
+        return [("", "".join(texts(prompt.input_ids)))]
     system = [("system", redacted(prompt.system))] if prompt.system is not None else []
     return [*system, *prompt.prefix, *(("user", turn) for turn in prompt.turns)]

@@ -70,17 +70,15 @@ class ReportRequest:
         changes = tuple(
             line for line in command.overrides if key_of(line).lstrip("+").startswith("report.")
         )
-        request = cls(
-            command.reports,
-            changes,
-            tuple(line for line in command.overrides if line not in changes),
-        )
-        if len(request.reports) > 1 and (groups := {ALL, EVERY, LIST} & set(request.reports)):
+        overrides = tuple(line for line in command.overrides if line not in changes)
+        request = cls(command.reports, changes, overrides)
+        groups = sorted({ALL, EVERY, LIST} & set(request.reports))
+        if len(request.reports) > 1 and groups:
             raise ValueError(
-                f"{request}: {sorted(groups)[0]} cannot be combined with other reports; give it "
+                f"{request}: {groups[0]} cannot be combined with other reports; give it "
                 "alone, or only names of reports"
             )
-        if changes and (len(request.reports) > 1 or request.reports[0] in (ALL, EVERY, LIST)):
+        if changes and (len(request.reports) > 1 or groups):
             raise ValueError(
                 f"{changes[0]}: changes one report, {request} names several; give "
                 "report=NAME (report=list shows all)"
@@ -88,11 +86,8 @@ class ReportRequest:
         return request
 
     def __str__(self) -> str:
-        return (
-            f"report={self.reports[0]}"
-            if len(self.reports) == 1
-            else f"report=[{','.join(self.reports)}]"
-        )
+        names = ",".join(self.reports)
+        return f"report={names}" if len(self.reports) == 1 else f"report=[{names}]"
 
     def asks(self, *names: str) -> bool:
         """Whether one of these names is among those given."""
@@ -105,8 +100,8 @@ class ReportRequest:
     def command(self, report: str) -> str:
         """The command that makes this one report, without what changes no number of it: where files
         are, that it was timed anew, how many prompts were decoded together."""
-        own = (line for line in self.overrides if key_of(line) not in NO_NUMBER)
-        return made_by(f"report={report}", *self.changes, *own)
+        lines = (line for line in self.overrides if key_of(line) not in NO_NUMBER)
+        return made_by(f"report={report}", *self.changes, *lines)
 
 
 def run_reports(command: Command, hydra: Composer) -> int:
@@ -124,9 +119,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
         show_reports(reports.values(), request.overrides, session)
         return 0
     plans = plans_of(reports, hydra, request)
-    if session.settings.cost is None and not request.asks(
-        ALL, EVERY
-    ):  # a profile prices every prompt
+    # a profile prices every prompt
+    if session.settings.cost is None and not request.asks(ALL, EVERY):
         check_selection(plans.values())
     if cells := [cell for plan in plans.values() for cell in plan.cells.values()]:
         check_clock(session.settings, cells)
@@ -138,11 +132,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
             runnable(plans, request, session)
         show_cells(list(plans.values()), session)
         return 0
-    from bench.reports.render import (
-        keep_reports,
-        log_items,
-        render_plans,
-    )  # pandas, which a dry run should not cost
+    # pandas, which a dry run should not cost
+    from bench.reports.render import keep_reports, log_items, render_plans
 
     steps = [step for plan in plans.values() for step in plan.steps.values()]
     if steps:  # they decode
@@ -154,12 +145,12 @@ def run_reports(command: Command, hydra: Composer) -> int:
     session.check([cell for plan in plans.values() for cell in plan.all_cells()], "report")
     if (archive := session.settings.output.archive) is not None:
         check_writable(archive, "output.archive")
-    announce(list(plans.values()), session)
-    judged = run_plans(list(plans.values()), session)
+    runnable_plans = list(plans.values())
+    announce(runnable_plans, session)
+    judged = run_plans(runnable_plans, session)
     if drawn := {name: plan for name, plan in plans.items() if not awaits_clock(plan, session)}:
-        items = render_plans(
-            list(drawn.values()), [request.command(name) for name in drawn], folder, session
-        )
+        commands = [request.command(name) for name in drawn]
+        items = render_plans(list(drawn.values()), commands, folder, session)
         log_items(items, session)
         print_verdicts(items, session)
         if archive is not None:
@@ -170,7 +161,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
             "timed=0 times its prompts and draws it",
             soft_wrap=True,
         )
-    return max(judged, print_status(list(plans.values()), session))
+    return max(judged, print_status(runnable_plans, session))
 
 
 def plans_of(
@@ -219,14 +210,10 @@ def runnable(
     Raises ValueError, with the reason of the first refusal, if there is none."""
     if not any(plan.cells for plan in plans.values()):
         refusals = (reason for plan in plans.values() for reason in plan.refused.values())
-        edition = (
-            " ".join(line for line in request.overrides if key_of(line) in ("pair", *LAYOUT))
-            or "scale=embedded"
-        )
-        absent = next(
-            (reason for plan in plans.values() for reason in plan.absent.values()),
-            f"no requested report supports {edition}; see report=list",
-        )
+        absences = (reason for plan in plans.values() for reason in plan.absent.values())
+        chosen = " ".join(line for line in request.overrides if key_of(line) in ("pair", *LAYOUT))
+        edition = chosen or "scale=embedded"
+        absent = next(absences, f"no requested report supports {edition}; see report=list")
         raise ValueError(next(refusals, f"{request}: no cell can run: {absent}"))
     for name, plan in plans.items():
         if not plan.cells:
@@ -240,10 +227,7 @@ def fewest_timed(plan: Plan) -> int | None:
     cells times; else None."""
     if getattr(plan.spec, "choice", None) is None:
         return None
-    return min(
-        (cell.timed for cell in plan.cells.values() if cell.timed is not None),
-        default=None,
-    )
+    return min((cell.timed for cell in plan.cells.values()), default=None)
 
 
 def awaits_clock(plan: Plan, session: Session) -> bool:
@@ -266,36 +250,37 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
     """Measure, trace and audit the cells of these reports where that is missing, add the metrics
     that compare cells, compare meanings, and let an LLM judge those whose grades are shown. Returns
     1 where one of the last two failed, else 0."""
-    from bench.reports.audits import (
-        audit,
-        compare_meanings,
-    )  # torch, which a refused command should not cost
+    # torch, which a refused command should not cost
+    from bench.reports.audits import audit, compare_meanings
 
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
     if session.settings.judge.base_url is not None:
-        check_references(
-            [cell for plan in plans if needs_judge(plan.spec) for cell in plan.cells.values()],
-            session.settings.judge,
-        )
+        judged = [cell for plan in plans if needs_judge(plan.spec) for cell in plan.cells.values()]
+        check_references(judged, session.settings.judge)
     for plan in plans:
         session.logbook.group(plan.spec.name, plan.all_cells())
     traced = {name for plan in plans for name in plan.traced()}
-    session.complete(
-        distinct_cells(plans), traced, shown_names(plans), max(plan.spec.sessions for plan in plans)
-    )
+    shown = {
+        name
+        for plan in plans
+        for cell in plan.cells.values()
+        for name in (cell.name, cell.baseline().name)
+    }
+    sessions = max(plan.spec.sessions for plan in plans)
+    session.complete(distinct_cells(plans), traced, shown, sessions)
     audit(plans, session)
     status = max((compare_meanings(plan, session) for plan in plans), default=0)
     if session.settings.judge.base_url is None:
         return status
     for against in sorted({plan.spec.against for plan in plans}):
-        judged = {
+        by_name = {
             cell.name: cell
             for plan in plans
             if plan.spec.against == against and needs_judge(plan.spec)
             for cell in plan.cells.values()
         }
-        status = max(status, judge_cells(list(judged.values()), session, against))
+        status = max(status, judge_cells(list(by_name.values()), session, against))
     return status
 
 
@@ -303,8 +288,9 @@ def print_verdicts(items: Sequence[Item], session: Session) -> None:
     """Print what the tables say of the rule that the command names."""
     for item in items:
         if isinstance(item.spec, TableSpec) and takes_rule(item.spec):
-            for finding in (finding for table in item.tables for finding in table.findings):
-                session.print(f"- {finding}", markup=False, soft_wrap=True)
+            for table in item.tables:
+                for finding in table.findings:
+                    session.print(f"- {finding}", markup=False, soft_wrap=True)
 
 
 def print_status(plans: Sequence[Plan], session: Session) -> int:
@@ -328,16 +314,6 @@ def distinct_cells(plans: Sequence[Plan]) -> list[Cell]:
     return list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())
 
 
-def shown_names(plans: Sequence[Plan]) -> set[str]:
-    """Names of the cells whose answers the page shows: those of its reports and their baselines."""
-    return {
-        each.name
-        for plan in plans
-        for cell in plan.cells.values()
-        for each in (cell, cell.baseline())
-    }
-
-
 def show_cells(plans: Sequence[Plan], session: Session) -> None:
     """Print what the reports would run: their points, those that wait for a file too, and the cells
     that these are compared with."""
@@ -350,17 +326,14 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
         }
         points = {coords: (cell, "") for coords, cell in plan.cells.items()} | waiting
         for coords, (cell, awaits) in points.items():
-            planned.append(
-                PlannedCell(
-                    cell,
-                    plan.spec.trace and not plan.is_frontier(coords),
-                    label=" / ".join(coords),
-                    awaits=awaits,
-                )
-            )
+            traced = plan.spec.trace and not plan.spec.is_frontier(coords)
+            point = PlannedCell(cell, traced, label=" / ".join(coords), awaits=awaits)
+            planned.append(point)
         beside = [*plan.all_cells(), *(cell.baseline() for cell, _ in points.values())]
         planned += [PlannedCell(cell) for cell in beside]
-    once = {one.cell.unread_name: one for one in reversed(planned)}
+    once: dict[str, PlannedCell] = {}
+    for point in planned:
+        once.setdefault(point.cell.unread_name, point)
     left_out = Counter(
         reason
         for plan in plans
@@ -371,12 +344,8 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
         f"{reason} ({count} point{'s' * (count > 1)} left out)"
         for reason, count in left_out.items()
     ]
-    show_plan(
-        [one for one in planned if one is once[one.cell.unread_name]],
-        session,
-        needs,
-        max((plan.spec.sessions for plan in plans), default=1),
-    )
+    sessions = max((plan.spec.sessions for plan in plans), default=1)
+    show_plan(list(once.values()), session, needs, sessions)
 
 
 def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session: Session) -> None:
@@ -404,9 +373,7 @@ def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session
 def announce(plans: Sequence[Plan], session: Session) -> None:
     """Print how many cells of these reports are missing, and about how long they take where that is
     known."""
-    cells = {
-        (cell.name, cell.n, cell.timed): cell for plan in plans for cell in plan.all_cells()
-    }.values()
+    cells = distinct_cells(plans)
     traced = {name for plan in plans for name in plan.traced()}
     if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
         points = [
@@ -426,14 +393,13 @@ def announce(plans: Sequence[Plan], session: Session) -> None:
 def reachable(plans: Mapping[str, Plan]) -> dict[str, Plan]:
     """The plans, with the cells whose models are neither here nor on a hub that answers among those
     `absent`."""
-    found = {}
+    within = {}
     for name, plan in plans.items():
-        faults = {
-            coords: fault for coords, cell in plan.cells.items() if (fault := out_of_reach(cell))
-        }
-        cells = {coords: cell for coords, cell in plan.cells.items() if coords not in faults}
-        found[name] = replace(plan, cells=cells, absent=plan.absent | faults)
-    return found
+        faults = {coords: out_of_reach(cell) for coords, cell in plan.cells.items()}
+        cells = {coords: cell for coords, cell in plan.cells.items() if not faults[coords]}
+        absent = {coords: fault for coords, fault in faults.items() if fault}
+        within[name] = replace(plan, cells=cells, absent=plan.absent | absent)
+    return within
 
 
 def out_of_reach(cell: Cell) -> str:
@@ -441,11 +407,9 @@ def out_of_reach(cell: Cell) -> str:
     can."""
     for role in cell.roles:
         checkpoint = cell.pair.checkpoint(role)
-        folder = (
-            ""
-            if ModelSource.of(checkpoint.source).is_gguf
-            else config_folder(checkpoint.source, checkpoint.revision)
-        )
+        if ModelSource.of(checkpoint.source).is_gguf:
+            continue
+        folder = config_folder(checkpoint.source, checkpoint.revision)
         if isinstance(folder, str) and folder:
             return f"pair.{role}={checkpoint.source}: {folder}"
     return ""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from bench.config.command import key_of
 from bench.config.paths import TINY
+from bench.reports.overrides import values_of
 from results.reports.spec import OWN_MODELS
 
 if TYPE_CHECKING:
@@ -85,90 +86,76 @@ class Step:
 
 
 def with_files(
-    hydra: Composer, overrides: Sequence[str], found: Candidate
+    hydra: Composer, overrides: Sequence[str], candidate: Candidate
 ) -> tuple[Candidate, Step | None]:
     """A point that lacks a file of its pair, composed with the file that a step has made; or the
     step that makes it. A file that no step makes is absent. Models of the user's own get no step: a
     file says on which models it was measured, its name does not."""
-    if found.lacks and found.lacks not in KINDS:
-        return replace(found, refused="", absent=found.refused), None
-    kind = KINDS.get(found.lacks)
+    lacks = candidate.lacks
+    if lacks and lacks not in KINDS:
+        return replace(candidate, refused="", absent=candidate.refused), None
+    kind = KINDS.get(lacks)
     if kind is None or (pair := hydra.pair(overrides).name) == OWN_MODELS:
-        return found, None
+        return candidate, None
     task = hydra.point(overrides).config["task"]["name"]
-    own_file = f"{pair}_{task}" if task in kind.of_task else pair
-    file = (hydra.settings(overrides).output.dir / kind.file.format(own_file)).absolute()
+    name = f"{pair}_{task}" if task in kind.of_task else pair
+    file = (hydra.settings(overrides).output.dir / kind.file.format(name)).absolute()
     if file.is_file():
-        return hydra.candidate([*overrides, f"pair.{found.lacks}={file}"]), None
-    given = {
-        key_of(line): line
-        for line in overrides
-        if key_of(line).partition(".")[0] in ("pair", "engine")
-    }
-    own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
-    options = kind.of_task.get(task, kind.overrides)
-    planned = hydra.candidate([*overrides, f"pair.{found.lacks}={TINY / found.lacks}.json"]).cell
-    return found, Step(
-        (
-            *kind.command.split(),
-            *own,
-            *given.values(),
-            *options,
-            f"out={file}",
-            f"work={file.with_suffix('')}",
-        ),
-        file,
-        planned,
-    )
+        return hydra.candidate([*overrides, f"pair.{lacks}={file}"]), None
+    lines = [*within(overrides, "pair", "engine"), *kind.of_task.get(task, kind.overrides)]
+    planned = hydra.candidate([*overrides, f"pair.{lacks}={TINY / lacks}.json"]).cell
+    return candidate, step_of(kind.command, lines, file, planned, hydra)
+
+
+def within(overrides: Iterable[str], *sections: str) -> list[str]:
+    """The overrides in these sections, the last one of each key."""
+    by_key = {key_of(line): line for line in overrides}
+    return [line for key, line in by_key.items() if key.partition(".")[0] in sections]
+
+
+def step_of(
+    command: str, lines: Iterable[str], file: Path, planned: Cell | None, hydra: Composer
+) -> Step:
+    """The step whose command makes the file."""
+    folder = [] if hydra.config_dir is None else ["--config-dir", hydra.config_dir]
+    paths = f"out={file}", f"work={file.with_suffix('')}"
+    return Step((*command.split(), *folder, *lines, *paths), file, planned)
 
 
 def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | None, str]:
     """The overrides with the numbers that stand for `TUNED`, measured for their pair and task, and
     a note that names them; or the step that measures them. Autoregressive decoding needs none.
     Raises ValueError for a damaged file."""
-    given = {key_of(line): line for line in overrides}
-    asked = {
-        key: value for key, line in given.items() if (value := line.partition("=")[2]) in TUNED
-    }
-    plain = [line for key, line in given.items() if key not in asked]
-    if not asked or "method=ar" in given.values():
+    lines = {key_of(line): line for line in overrides}
+    values = values_of(overrides)
+    asked = {key: value for key, value in values.items() if value in TUNED}
+    plain = [line for key, line in lines.items() if key not in asked]
+    if not asked or values.get("method") == "ar":
         return plain, None, ""
     point = hydra.point([*plain, "draft.length=10"])
-    pair, task, n = (point.config["pair"]["name"], point.config["task"]["name"], point.config["n"])
-    file = (hydra.settings(plain).output.dir / "thresholds" / f"{pair}_{task}.json").absolute()
+    name = f"{point.config['pair']['name']}_{point.config['task']['name']}.json"
+    file = (hydra.settings(plain).output.dir / "thresholds" / name).absolute()
     if file.is_file():
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-            numbers = {"length": found["length"], **found["levels"]}
+            written = json.loads(file.read_text(encoding="utf-8"))
+            numbers = {"length": written["length"], **written["levels"]}
             chosen = {key: numbers[TUNED[value]] for key, value in asked.items()}
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise ValueError(
                 f"{file}: is not what models.train thresholds writes; remove it to measure anew"
             ) from error
         note = ", ".join(f"{key.rpartition('.')[2]} {number:g}" for key, number in chosen.items())
-        return (
-            [*plain, *(f"{key}={number}" for key, number in chosen.items())],
-            None,
-            f"chosen on its prompts: {note}",
-        )
-    own = () if hydra.config_dir is None else ("--config-dir", hydra.config_dir)
+        numbered = [f"{key}={number}" for key, number in chosen.items()]
+        return [*plain, *numbered], None, f"chosen on its prompts: {note}"
     kept = [
         line
-        for key, line in given.items()
-        if key.partition(".")[0] in ("pair", "engine", "task", "seed")
-        and key not in ("task.samples", "task.pass_at")
+        for line in within(overrides, "pair", "engine", "task", "seed")
+        if key_of(line) not in ("task.samples", "task.pass_at")
     ]
-    few = () if n is None else (f"prompts={min(FEW, n)}", f"scored={n}")
-    argv = (
-        "models.train",
-        "thresholds",
-        *own,
-        *kept,
-        *few,
-        f"out={file}",
-        f"work={file.with_suffix('')}",
-    )
-    return plain, Step(argv, file, hydra.candidate([*plain, "draft.length=10"]).cell), ""
+    if (n := point.config["n"]) is not None:
+        kept += [f"prompts={min(FEW, n)}", f"scored={n}"]
+    planned = hydra.candidate([*plain, "draft.length=10"]).cell
+    return plain, step_of("models.train thresholds", kept, file, planned, hydra), ""
 
 
 def run_module(argv: Sequence[str]) -> int:

@@ -186,6 +186,15 @@ class ReportSpec(Frozen):
             for name, axis in self.axes.items()
         }
 
+    def is_frontier(self, coords: Coords) -> bool:
+        """Whether the row is one that others are only compared with."""
+        return any(entry.frontier for entry in self.entries(coords).values())
+
+    def judged_at(self, coords: Coords) -> float | None:
+        """The temperature that the row is judged at in place of its own."""
+        temperatures = (entry.judged_at for entry in self.entries(coords).values())
+        return next((each for each in temperatures if each is not None), None)
+
     def _check_layout(self, used: list[str]) -> None:
         """Raises ValueError unless the layout uses each axis once."""
         if sorted(used) != sorted(self.axes):
