@@ -56,7 +56,8 @@ def runs(client: Path) -> dict[str, tuple[Any, dict[str, Any]]]:
     read = {}
     for file in client.glob("wandb/offline-run-*/*.wandb"):
         logged = list(map(Record.FromString, records(file.read_bytes())))
-        [run] = [record.run for record in logged if record.WhichOneof("record_type") == "run"]
+        told = [record.run for record in logged if record.WhichOneof("record_type") == "run"]
+        run = told[-1]  # the client tells it again as it learns more
         items = [item for record in logged for item in record.summary.update]
         read[run.run_id] = (
             run,
