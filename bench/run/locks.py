@@ -175,7 +175,7 @@ class Stamp:
     def now(cls, shared: bool) -> Stamp:
         boot = BOOT.read_text().strip() if BOOT.exists() else ""
         return cls(
-            socket.gethostname(), boot, datetime.now(UTC).isoformat(timespec="seconds"), shared
+            socket.gethostname(), boot, datetime.now(UTC).isoformat(timespec="milliseconds"), shared
         )
 
 

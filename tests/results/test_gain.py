@@ -25,9 +25,9 @@ def judged(ratio: float, error: float = 0.01, beyond: float = 0.0, n: int = 64) 
     [
         (judged(1.1), "gain"),
         (judged(1.0166), "gain"),
-        (judged(1.016), "no gain"),
+        (judged(1.016), "no gain above 5%"),
         (judged(1.04), "gain"),
-        (judged(0.9), "no gain"),
+        (judged(0.9), "no gain above 5%"),
         (judged(1.03, 0.02), "undecided"),
         (judged(1.1, 0.1), "undecided"),
         (judged(2.0, beyond=0.96), "beyond greedy"),
