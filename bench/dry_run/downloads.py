@@ -1,5 +1,5 @@
-"""What a hub checkpoint would bring to this machine: asked, not fetched, but for its
-config.json."""
+"""How many bytes a model of the hub would download; of its files only config.json is
+fetched."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from methods.engine.source import ModelSource
 from results.store.errors import one_line
 
 WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin",), ("medusa_lm_head.pt",))
-"""The first kind of which a repository has any is what is loaded."""
+"""Kinds of weight files; the first kind that a repository has is the one that is loaded."""
 BESIDE = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
 TIMEOUT = 5.0
 UNREACHED: list[str] = []
-"""The hub, once it did not answer: it is not asked again."""
+"""Holds the hub's address once it did not answer, so that it is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)

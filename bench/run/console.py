@@ -30,8 +30,8 @@ EVERY_S = 10.0
 
 
 class Printing(RenderHook):
-    """Writes out what a text would steer the terminal with: prompts, answers and names come from
-    others."""
+    """Shows the control characters of a text instead of sending them to the terminal: prompts,
+    answers and names come from others."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_Printable(renderable) for renderable in renderables]

@@ -57,7 +57,7 @@ class DecodeJob:
     laws: frozenset[str] | None = None
 
     def again(self) -> str:
-        """What is done when its worker has died."""
+        """A message: what is tried again after its worker has died."""
         if not self.prompts:
             return f"loading the models of {self.cell.name} again"
         return f"decoding its {len(self.prompts)} prompts of {self.cell.name} again"
@@ -87,8 +87,8 @@ class Done:
 
 
 def loaded_worker() -> Callable[[DecodeJob], Done]:
-    """Does jobs in a worker, on models that it keeps loaded."""
-    # torch was imported before the worker was forked
+    """What a worker calls for each job; it keeps its models loaded."""
+    # torch was imported before the worker was forked, and so read OMP_NUM_THREADS too early
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     return partial(done_here, engine=Engines())
 

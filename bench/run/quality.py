@@ -83,8 +83,8 @@ def results(
 
 
 def _lost(job: DecodeJob, cause: str) -> Done:
-    """What becomes of a job on which too many workers died. Whether models can be loaded, the
-    prompts will show."""
+    """What becomes of a job on which too many workers died. A job without prompts fails nothing: if
+    the models cannot be loaded, the jobs with prompts will say so."""
     if not job.prompts:
         reason = (
             f"worker died ({cause}) while it checked the prompts of earlier samples: run the "

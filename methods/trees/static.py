@@ -175,8 +175,8 @@ def parse(name: str, text: str) -> StaticTree:
         or not all(isinstance(value, str) for value in content.values())
     ):
         raise TreeError(
-            f"{name}: give exactly the keys source (text) and paths (text, one line per depth: 0 "
-            "1 0.0)"
+            f"{name}: give exactly the keys source (text) and paths (text, one line per depth: "
+            "0 1 0.0)"
         )
     paths = []
     for word in content["paths"].split():

@@ -1,8 +1,8 @@
 """`engine.name=vllm`: vLLM as an engine of the runner, with this project's rules in it
 (docs/serving.md).
 
-Each (pair, drafter, K) has a server of its own; rules and decoding settings change from call to
-call."""
+Cells with the same pair, drafter, draft length K, engine settings and way of drawing drafts share
+a server; the rule and all other decoding settings change from call to call."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def settings(cell: Cell) -> dict[str, Any]:
 
 
 def variables(cell: Cell) -> dict[str, str]:
-    """Environment variables of the engine's process: threads, and on a CPU the room for keys and
-    values in GiB."""
+    """Environment variables of the engine's process: on CUDA the GPUs it may use, on a CPU its
+    threads and the room for keys and values in GiB."""
     kind, _, index = cell.engine.device.partition(":")
     if kind == "cuda":
         return {"CUDA_VISIBLE_DEVICES": index} if index else {}
@@ -234,7 +234,7 @@ class Vllm:
             self._engines.pop(key).close()
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Nothing: one process decodes, whatever shares it."""
+        """Nothing to prepare: a server starts with its first cell."""
 
     def _text(self, cell: Cell) -> LanguageModel:
         pair, key = cell.pair, cell.pair.model_dump_json()
