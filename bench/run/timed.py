@@ -3,8 +3,8 @@ beside one baseline.
 
 For each prompt (or batch of prompts) the autoregressive baseline and every cell that still lacks
 the prompt run once, in an order that rotates from prompt to prompt: drift of the machine hits all
-of them alike. A row holds its own times and those of the baseline that ran with it. It is written to
-disk as soon as both have run, before the next method starts. Its tokens must be those of the
+of them alike. A row holds its own times and those of the baseline that ran with it. It is written
+to disk as soon as both have run, before the next method starts. Its tokens must be those of the
 quality pass, but for rounding (`first_difference`).
 
 With several sessions a process times the next part of the prompts and ends (`bench.run.session`):
