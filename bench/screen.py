@@ -107,7 +107,7 @@ def combinations(rule: str, values: Mapping[str, Sequence[Any]]) -> Iterator[Set
     swept = [name for name, tried in values.items() if len(tried) > 1]
     for combination in product(*values.values()):
         chosen = dict(zip(values, combination, strict=True))
-        label = ", ".join(f"{name}={chosen[name]:g}" for name in swept)
+        label = ", ".join(f"{name}={chosen[name]}" for name in swept)
         overrides = [f"rule.{name}={value}" for name, value in chosen.items()]
         yield Setting(rule, label, (f"rule={rule}", *overrides))
 
@@ -368,7 +368,7 @@ def line_of(
         "prompts": len(result.rows),
         "speed_modelled": speeds.get(result.setting),
     }
-    if not len(result.rows):
+    if result.left_out or not len(result.rows):
         return line
     line["cycles"] = int(result.rows[:, 2].sum())
     line |= stated("tau", result.rows, accept_length)

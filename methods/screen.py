@@ -9,13 +9,13 @@ In each cycle the target has verified one draft. For a rule, in that draft:
     nats      sum of reach_i KL(R_i || p_i), R_i the rule's law in the context of node i
 
 A node counts where a token can still be emitted behind it: nothing counts behind an end token or
-behind the last token that the answer may have. Decisions are exact, nothing is drawn, and all rules
-see the same drafts, so that differences between rules are paired. What is missing is that a rule
-also changes the text that is drafted next.
+behind the last token that the answer may have. Decisions are probabilities, not draws, and all
+rules see the same drafts, so that differences between rules are paired. What is missing is that a
+rule also changes the text that is drafted next.
 
-A rule with randomness of its own, and one that looks along the path or has no law of a context
-(`Rule.has_law`), is averaged over draws of its numbers. Where no law is known, nats are
-known only of a lossless rule, by its theorem: 0."""
+Two kinds of rules are averaged over draws of their numbers: those with randomness of their own, and
+those that look along the path or have no law of a context (`Rule.has_law`). Where no law is known,
+nats are known only of a lossless rule, by its theorem: 0."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ from methods.decode import Limits, Observer, Request, generate
 from methods.distortion import (
     CLOSE,
     averaged,
-    bisected,
-    bracket,
     compared,
     keep_probability,
     sampled_law,
+    threshold_of,
     tree_law,
     with_u,
 )
@@ -131,10 +130,7 @@ def _drawn_keep_probability(rule: Rule, v: Verification) -> Tensor:
         return rule.decide(with_u(v, u)).accept
 
     guess = (v.p_token / v.q_token.clamp(min=1e-30)).clamp(max=1.0)
-    kept, unknown = bracket(probe, v.u, guess)
-    if unknown.any():
-        kept = torch.where(unknown, bisected(probe, v.u), kept)
-    return kept * v.draft.valid
+    return threshold_of(probe, v.u, guess) * v.draft.valid
 
 
 def _kept_share(rule: Rule, v: Verification, u: Tensor) -> Tensor:
@@ -178,13 +174,9 @@ class Host(Lossless):
     """The lossless rule, for a decode whose drafts carry all that the screened rules read."""
 
     hidden: bool = False
-    q: bool = False
 
     def needs_hidden(self) -> bool:
         return self.hidden
-
-    def needs_q(self, sampling: object) -> bool:
-        return self.q
 
 
 def host(lossless: Method, rules: Sequence[Method]) -> Method:
