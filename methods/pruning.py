@@ -36,9 +36,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from methods.distributions import entropy
 from methods.drafters.base import Proposer, TokenRows
 from methods.options import StrictOptions
-from methods.rules.arc import entropy
 from methods.rules.base import DraftCapabilities
 from methods.trees.draft import Draft
 

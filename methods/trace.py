@@ -42,10 +42,10 @@ from torch import Tensor
 
 from methods.batch import Generation
 from methods.decode import Limits, Observer, Request
+from methods.distributions import divergences
 from methods.likelihood import watched
 from methods.method import Method
 from methods.rules.base import Relation, Rule
-from methods.rules.fsd import divergences
 from methods.rules.verification import NamedTensors, Verification
 from methods.rules.walk import Clause, Decision, Walk, clauses
 

@@ -45,6 +45,7 @@ import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor
 
+from methods.distributions import entropy
 from methods.options import StrictOptions
 from methods.rules._files import FileMissing, check_model, made_by, read_json
 from methods.rules.base import (
@@ -65,12 +66,6 @@ VACUOUS = math.log(2.0)
 """Nats; no Jensen-Shannon divergence is larger."""
 EPSILON = 1e-10
 """Probabilities are clamped from below at this before their logarithm is taken."""
-
-
-def entropy(p: Tensor) -> Tensor:
-    """Entropy over ln V of distributions [..., V] -> [...] in [0, 1]."""
-    nats: Tensor = torch.special.entr(p).sum(-1)
-    return nats / math.log(p.shape[-1])
 
 
 class Bucket(StrictOptions):

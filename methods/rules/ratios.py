@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from methods.distributions import divergence
 from methods.rules.base import Sampling, ThresholdView, Verification
-from methods.rules.fsd import divergence
 from methods.rules.lossless import DrawnRule, WarmThreshold, draft_p, without_draft
 
 

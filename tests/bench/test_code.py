@@ -13,6 +13,7 @@ import pytest
 
 from bench.config import code
 from bench.config.code import SAME, changed, of_classes, shipped
+from methods import registry
 
 RULE = '''"""A rule."""
 from __future__ import annotations
@@ -128,6 +129,22 @@ def test_what_the_shipped_parts_rest_on() -> None:
     loop = {str(file.relative_to(code.PROJECT)) for file in code._loop("native")}
     assert {"methods/decode.py", "methods/engine/decoder.py", "methods/sampling.py"} <= loop
     assert not loop & {"methods/rules/mars.py", "methods/rules/lossless.py"}
+
+
+def test_an_edited_rule_is_not_another_loop() -> None:
+    """The loop takes names from the files of those rules and drafters alone that it rests on."""
+    imported = {
+        path
+        for file in code._loop("native")
+        for node in code._imports(file)
+        for path in code._imported(node, file)
+    }
+    options = [code._file_of(option) for option in registry.classes("rules").values()]
+    options += [code._file_of(option) for option in registry.classes("drafters").values()]
+    assert {path.name for path in imported.intersection(options)} == {
+        "lossless.py",
+        "lookup.py",
+    }  # of plain decoding
 
 
 def test_code_that_is_known_to_give_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,18 +23,23 @@ from results.store.merge import difference
 DECODE = """
 import sys
 from bench.__main__ import main
-for part in sys.argv[3:]:
+stores, prompts, *parts = sys.argv[1:]  # a command changes sys.argv
+files = {
+    "arc": ["rule.constants=${pair.arc}"],
+    "autojudge": ["rule.classifier=${pair.autojudge}"],
+}
+for part in parts:
     folder, name = part.split("/")
     chosen = {
-        "rules": [f"rule={name}", "drafter=model", "task=mini_chat"],
+        "rules": [f"rule={name}", "drafter=model", "task=mini_chat", *files.get(name, [])],
         "drafters": ["rule=lossless", f"drafter={name}", "task=mini_chat"],
         "scorers": ["-m", "rule=lossless", "task=glob(mini_*)"],
     }[folder]
     for temperature in (0, 1):
         main([
-            *chosen, f"decoding.temperature={temperature}", "pair=tiny", "n=8", "timed=0", "workers=1",
-            "decoding.max_new_tokens=64", f"store.dir={sys.argv[1]}/{part}",
-            f"output.dir={sys.argv[1]}/out",
+            *chosen, f"decoding.temperature={temperature}", "pair=tiny", f"n={prompts}",
+            "timed=0", "workers=1", "decoding.max_new_tokens=64",
+            f"store.dir={stores}/{part}", f"output.dir={stores}/out",
         ])
 """
 
@@ -60,51 +65,59 @@ def is_same(before: Store, after: Store) -> bool:
     )
 
 
-def equal(since: str, folder: Path) -> list[list[str]]:
-    """[earlier digest, later digest] of what moved since the commit and gives the same answers."""
-    trees = {"before": folder / "tree", "after": PROJECT}
-    subprocess.run(
-        ["git", "-C", str(PROJECT), "worktree", "add", "--detach", str(trees["before"]), since],
-        check=True,
+def compare(
+    before: Path, after: Path, folder: Path, prompts: int = 8
+) -> tuple[dict[str, bool], list[list[str]]]:
+    """Decode with two trees of the project what moved between them; the stores lie in `folder`.
+
+    Returns whether each part gave the same answers, and [earlier digest, later digest] of the code
+    that moved of which all did."""
+    trees = {"before": before, "after": after}
+    earlier, later = (
+        dict(json.loads(told(tree, "-m", "bench.config.code"))) for tree in trees.values()
     )
-    try:
-        before, after = (
-            dict(json.loads(told(tree, "-m", "bench.config.code"))) for tree in trees.values()
-        )
-        moved = {part for part in before.keys() & after.keys() if before[part] != after[part]}
-        parts = [part for part in after if not part.startswith("loop/")]
-        tried = [part for part in parts if part in moved or "loop/native" in moved]
-        tried = [part for part in tried if not part.startswith("scorers/") or "Mini" in part]
-        for name, tree in trees.items():
-            told(tree, "-c", DECODE, str(folder / name), *tried)
-    finally:
-        subprocess.run(
-            ["git", "-C", str(PROJECT), "worktree", "remove", "--force", str(trees["before"])],
-            check=True,
-        )
-    stores = [[Store(folder / name / part) for name in trees] for part in tried]
-    same = {part: is_same(*both) for part, both in zip(tried, stores, strict=True)}
-    same["loop/native"] = all(
-        same[part] for part in tried if Store(folder / "before" / part).cells()
-    )
-    print(
-        *(f"{part}: {'same' if yes else 'other or not decoded'}" for part, yes in same.items()),
-        sep="\n",
-    )
-    pairs = {(before[part], after[part]) for part in moved}
-    return sorted(
+    moved = {part for part in earlier.keys() & later.keys() if earlier[part] != later[part]}
+    tried = [
+        part
+        for part in later
+        if not part.startswith("loop/")
+        and (part in moved or "loop/native" in moved)
+        and (not part.startswith("scorers/") or "Mini" in part)
+    ]
+    for name, tree in trees.items():
+        told(tree, "-c", DECODE, str(folder / name), str(prompts), *tried)
+    stores = {part: [Store(folder / name / part) for name in trees] for part in tried}
+    same = {part: is_same(*both) for part, both in stores.items()}
+    if "loop/native" in moved:
+        same["loop/native"] = all(same[part] for part in tried if stores[part][0].cells())
+    pairs = {(earlier[part], later[part]) for part in moved}
+    equal = [
         [*pair]
         for pair in pairs
-        if all(same.get(part) for part in moved if (before[part], after[part]) == pair)
-    )
+        if all(same.get(part) for part in moved if (earlier[part], later[part]) == pair)
+    ]
+    return same, sorted(equal)
 
 
-def main(since: str) -> None:
+def since_commit(commit: str, folder: Path) -> tuple[dict[str, bool], list[list[str]]]:
+    """`compare` a commit's tree and the checkout."""
+    before = folder / "tree"
+    git = ["git", "-C", str(PROJECT), "worktree"]
+    subprocess.run([*git, "add", "--detach", str(before), commit], check=True)
+    try:
+        return compare(before, PROJECT, folder)
+    finally:
+        subprocess.run([*git, "remove", "--force", str(before)], check=True)
+
+
+def main(commit: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = equal(since, Path(folder))
+        same, equal = since_commit(commit, Path(folder))
+    for part, is_equal in same.items():
+        print(f"{part}: {'same' if is_equal else 'other or not decoded'}")
     known = json.loads(SAME.read_text(encoding="utf-8"))
-    later = {pair[1] for pair in known}
-    pairs = [*known, *(pair for pair in found if pair[1] not in later)]
+    recorded = {pair[1] for pair in known}
+    pairs = [*known, *(pair for pair in equal if pair[1] not in recorded)]
     lines = ",\n".join(json.dumps(pair) for pair in pairs)
     SAME.write_text(f"[\n{lines}\n]\n" if pairs else "[]\n", encoding="utf-8")
 

@@ -12,10 +12,11 @@ import torch
 from scipy import stats
 
 from methods import registry
+from methods.distributions import Divergence, divergence, divergences
 from methods.rules import fsd
 from methods.rules.base import Rule
 from methods.rules.dropmatch import words
-from methods.rules.fsd import Divergence, Fsd, divergence, divergences
+from methods.rules.fsd import Fsd
 from methods.rules.lossless import Lossless, Random
 from methods.rules.mars import Mars
 from methods.rules.verification import Verification

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from methods import registry
+from methods.distributions import divergence
 from methods.rules import whole
 from methods.rules.base import Rule
-from methods.rules.fsd import Fsd, divergence, smooth
+from methods.rules.fsd import Fsd, smooth
 from methods.rules.lossless import Greedy, Lossless
 from methods.rules.mars import Mars
 from methods.rules.verification import State, Verification

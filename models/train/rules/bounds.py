@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from methods.distributions import entropy
 from methods.divergence import js_after
 from methods.engine.language_model import LanguageModel
-from methods.rules.arc import EPSILON, Bucket, entropy
+from methods.rules.arc import EPSILON, Bucket
 from methods.sampling import Sampling
 
 Alternative = Literal["runner_up", "uniform"]
