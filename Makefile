@@ -55,7 +55,7 @@ measured: $(READY)  ## measure the reports of results/measured/embedded_cpu: fir
 pictures: $(READY)  ## draw the pictures of results/measured again from their CSV files
 	$(RUN) -m tests.helpers.pictures
 
-pages: $(READY)  ## fill README.md and docs/findings.md from docs/templates and the CSV files of results/measured
+pages: $(READY)  ## fill README.md, docs/findings.md and docs/papers.md from docs/templates, results/measured and conf
 	$(RUN) -m tests.helpers.pages
 
 plots: $(READY)  ## write the figure of MARS alone: accuracy and speedup against its threshold

@@ -78,11 +78,13 @@ def run_points(command: Command) -> int:
             session,
         )
         return 0
+    from bench.dry_run.fit import check_fit
     from bench.reports.sweep import plan_of_sweep, render_sweep
     from bench.run.judging import judge_cells
 
     plan = plan_of_sweep(command) if command.sweep is not None else None
     session.check(cells, "sweep" if plan else None)
+    check_fit(cells, settings.machine)
     if plan:
         session.logbook.group(plan.spec.name, cells)
     session.complete(cells)

@@ -82,7 +82,9 @@ class ComposedPoint:
 
         cell = Cell.parsed(self.config)
         launch = self.config.get("launch") or {}
-        if launch.get("name", "local") == "local":  # the others run on other machines
+        is_plan = self.config.get("dry_run") and cell.engine.parallel == "tensor"
+        # the others run on other machines, and what torchrun would start is not started yet
+        if launch.get("name", "local") == "local" and not is_plan:
             cell.engine.check_device()
         cell.check()
         return cell

@@ -228,6 +228,7 @@ class Settings(Section):
     score: Literal["now", "later"]
     workers: int | None = Field(ge=1)
     quality_batch: int = Field(ge=1)
+    machine: str | None = Field(None, pattern=r"^[1-9]\d*x\d+(\.\d+)?$")
     dry_run: bool
     rehearse: bool = False
     verbose: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,12 +26,14 @@ BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
 class ModelSize(BaseModel):
-    """Parameters; those that a token reads (None: all); keys and values that the cache holds for a
-    token (None: not known). Whether the hub gives it only to who was granted access."""
+    """Parameters; those that a token reads (None: all); those of embedding and LM head, which
+    tensor parallelism does not divide; keys and values that the cache holds for a token (None: not
+    known). Whether the hub gives it only to who was granted access."""
 
     parameters: int
     kv: int | None
     active: int | None = None
+    whole: int = 0
     gated: bool = False
 
 
@@ -69,11 +71,13 @@ def known_model(source: str) -> ModelSize | None:
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """Role -> bytes of its weights, and of a cache of `rows` rows of `slots` tokens; None where
-    they are not known. What a forward holds for a moment comes on top."""
+    they are not known. `whole`: bytes of the target's weights that tensor parallelism does not
+    divide. What a forward holds for a moment comes on top."""
 
     parts: dict[str, tuple[int | None, int | None]]
     rows: int
     slots: int
+    whole: int = 0
 
     @property
     def total(self) -> int:
@@ -82,6 +86,14 @@ class MemoryNeed:
     @property
     def is_whole(self) -> bool:
         return all(None not in part for part in self.parts.values())
+
+    def with_rows(self, rows: int) -> MemoryNeed:
+        """What another number of rows needs."""
+        parts = {
+            role: (weights, cache and cache // self.rows * rows)
+            for role, (weights, cache) in self.parts.items()
+        }
+        return replace(self, parts=parts, rows=rows)
 
 
 def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> MemoryNeed:
@@ -95,6 +107,7 @@ def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Me
     if layers is not None:
         drafter.check_target(SimpleNamespace(source=cell.pair.target.source, layers=layers))
     parts: dict[str, tuple[int | None, int | None]] = {}
+    whole = 0
     for role, checkpoint in cell.checkpoints.items():
         model = known_model(checkpoint.source)
         if model is None and folders:
@@ -102,7 +115,8 @@ def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Me
         parts[role] = (None, None)
         if model is not None:
             parts[role] = (size * model.parameters, model.kv and size * model.kv * slots * rows)
-    return MemoryNeed(parts, rows, slots)
+            whole += size * model.whole * (role == "target")
+    return MemoryNeed(parts, rows, slots, whole)
 
 
 @cache
@@ -124,7 +138,9 @@ def model_in(folder: Path) -> ModelSize | None:
     groups = config.get("num_key_value_heads") or heads
     layers = config.get("num_hidden_layers")
     kv = 2 * layers * groups * width if width and groups and layers else None
-    return ModelSize(parameters=sum(metadata.parameter_count.values()), kv=kv)
+    tables = 1 if config.get("tie_word_embeddings") else 2
+    whole = tables * config.get("vocab_size", 0) * (hidden or 0)
+    return ModelSize(parameters=sum(metadata.parameter_count.values()), kv=kv, whole=whole)
 
 
 _COUNTED: dict[tuple[str, int | None], tuple[int | None, int | None]] = {}

@@ -22,6 +22,7 @@ from bench.dry_run.estimate import (
     memory_of,
     prompts_and_answers,
 )
+from bench.dry_run.fit import machine_of, misfit, most_rows, on_fullest
 from bench.run.console import counted
 from bench.run.judging import lacks_references
 from methods.engine.families import check_generation_config
@@ -32,6 +33,7 @@ from results.store.files import check_creatable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.config.settings import Settings
     from bench.run.session import CellState, Session
 
 MOST_SHOWN = 40
@@ -60,6 +62,23 @@ class Looked:
     @property
     def bytes(self) -> int:
         return 0 if self.memory is None else self.memory.total
+
+    @property
+    def need(self) -> MemoryNeed:
+        assert self.memory is not None, "a cell of models of which nothing is known"
+        return self.memory
+
+    @property
+    def part(self) -> float:
+        """Bytes on the fullest of its GPUs."""
+        return 0.0 if self.memory is None else on_fullest(self.memory, self.cell)
+
+    @property
+    def a_gpu(self) -> str:
+        """`part` in words."""
+        if not self.bytes:
+            return "–"
+        return size(int(self.part)) if self.need.is_whole else f"at least {size(int(self.part))}"
 
     @property
     def total(self) -> str:
@@ -164,11 +183,39 @@ def _show_totals(looked: Sequence[Looked], session: Session, sessions: int) -> N
             f"{apart(sessions, session.settings.sessions_gap_s)}",
             soft_wrap=True,
         )
-    largest = max(looked, key=lambda each: each.bytes)
+    largest = max(looked, key=lambda each: each.part)
     if largest.bytes:
         pair, devices = largest.cell.pair.name, largest.cell.engine.devices
-        gpus = f" on {devices} GPUs" if devices > 1 else ""
+        gpus = f" on {devices} GPUs, {largest.a_gpu} on the fullest," if devices > 1 else ""
         session.print(f"memory: {largest.total}{gpus} at most ({pair} {largest.cell.label})")
+    for line in fitting(looked, session.settings):
+        session.print(line, markup=False, soft_wrap=True)
+
+
+def fitting(looked: Sequence[Looked], settings: Settings) -> list[str]:
+    """What does not fit the machine, a line for each pair and division of its target; or that all
+    fits. Nothing where the machine's GPUs are not known."""
+    machine = machine_of(settings.machine, [each.cell for each in looked])
+    if machine is None:
+        return []
+    groups: dict[tuple[object, ...], list[Looked]] = {}
+    for each in looked:
+        if each.memory is not None and each.bytes:
+            engine = each.cell.engine
+            key = each.cell.pair.name, engine.parallel, engine.devices, engine.dtype
+            groups.setdefault(key, []).append(each)
+    lines = []
+    for group in groups.values():
+        largest = max(group, key=lambda each: each.part)
+        cell, need = largest.cell, largest.need
+        where = f"{machine.name}: {cell.pair.name}, {counted(len(group), 'cell')}: "
+        if fault := misfit(cell, need.with_rows(max(1, cell.batch)), machine):
+            lines.append(f"{where}does not fit: {fault}")
+        elif (rows := most_rows(cell, need, machine)) < need.rows:
+            divided = cell.engine.parallel == "tensor"
+            then = f"give quality_batch={rows}" if divided else "a run halves a batch until it fits"
+            lines.append(f"{where}of {need.rows} prompts together {rows} fit; {then}")
+    return lines or [f"{machine.name}: all fits"]
 
 
 def _show_pairs(looked: Sequence[Looked], session: Session) -> None:
@@ -184,6 +231,7 @@ def _show_pairs(looked: Sequence[Looked], session: Session) -> None:
         "complete",
         "memory",
         "GPUs",
+        "a GPU",
         "time",
         title="by pair; verbose=true lists every point",
         title_justify="left",
@@ -195,6 +243,7 @@ def _show_pairs(looked: Sequence[Looked], session: Session) -> None:
             str(sum(each.is_complete for each in cells)),
             max(cells, key=lambda each: each.bytes).total,
             str(max(each.cell.engine.devices for each in cells)),
+            max(cells, key=lambda each: each.part).a_gpu,
             duration(each.missing for each in cells if not each.is_complete) or "–",
         )
     session.print(table)
@@ -205,7 +254,14 @@ def _show_needs(planned: Sequence[PlannedCell], needs: Sequence[str], session: S
     makes first."""
     cells = [point.cell for point in planned]
     steps = Counter(point.awaits for point in planned if point.awaits)
+    started = {
+        cell.engine.devices: f"torchrun --nproc-per-node {cell.engine.devices} -m bench …, which "
+        "starts a process on each GPU of engine.parallel=tensor (docs/scale.md)"
+        for cell in cells
+        if cell.engine.parallel == "tensor"
+    }
     lines = [
+        *started.values(),
         *needs,
         *(f"{command} (for {count} cells)" for command, count in steps.items()),
         *_models(cells),

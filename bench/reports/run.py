@@ -15,6 +15,7 @@ from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
 from bench.dry_run.estimate import PlannedCell, apart, duration
+from bench.dry_run.fit import check_fit
 from bench.dry_run.plan import show_plan
 from bench.reports.overrides import LAYOUT, PairSelection, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
@@ -142,7 +143,9 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if run_steps(steps, session):
         plans = plans_of(reports, hydra, request)
     plans = runnable(reachable(plans), request, session)
-    session.check([cell for plan in plans.values() for cell in plan.all_cells()], "report")
+    cells = [cell for plan in plans.values() for cell in plan.all_cells()]
+    session.check(cells, "report")
+    check_fit(cells, session.settings.machine)
     if (archive := session.settings.output.archive) is not None:
         check_writable(archive, "output.archive")
     runnable_plans = list(plans.values())

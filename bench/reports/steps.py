@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,6 +66,9 @@ TUNED: Mapping[str, str] = {
 }
 """Value of an override in a report -> which of the numbers that `models.train thresholds` chooses
 it stands for."""
+TENSOR = "engine.parallel=tensor"
+TORCHRUN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+"""Variables of a process that torchrun has started, which no step is."""
 FEW = 32
 """Prompts that choose the draft length and the first threshold, at most."""
 
@@ -118,6 +122,8 @@ def step_of(
 ) -> Step:
     """The step whose command makes the file."""
     folder = [] if hydra.config_dir is None else ["--config-dir", hydra.config_dir]
+    # one process, whatever torchrun has started
+    lines = ["engine.parallel=layers" if line == TENSOR else line for line in lines]
     paths = f"out={file}", f"work={file.with_suffix('')}"
     return Step((*command.split(), *folder, *lines, *paths), file, planned)
 
@@ -160,7 +166,8 @@ def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | 
 
 def run_module(argv: Sequence[str]) -> int:
     """The exit status of `python -m ARGV`, which prints to this terminal."""
-    return subprocess.run([sys.executable, "-m", *argv], check=False).returncode
+    own = {key: value for key, value in os.environ.items() if key not in TORCHRUN}
+    return subprocess.run([sys.executable, "-m", *argv], env=own, check=False).returncode
 
 
 def run_steps(steps: Iterable[Step], session: Session) -> bool:

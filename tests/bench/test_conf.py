@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import defaultdict
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,8 +19,7 @@ from bench.config.help import TEXT
 from bench.config.paths import CONF, PROJECT
 from bench.config.schema import ALL_TIMED, Pair
 from bench.config.settings import Settings
-from bench.reports.overrides import PairSelection
-from bench.reports.plan import plan_of, uncollected
+from bench.reports.plan import plan_of
 from bench.reports.run import ALL, EVERY, LIST, load_report
 from bench.reports.steps import KINDS
 from bench.reports.sweep import plan_of_sweep
@@ -270,48 +267,6 @@ def test_a_classifier_that_people_label_is_left_out(hydra) -> None:
 
 
 PAGE = (PROJECT / "docs" / "papers.md").read_text(encoding="utf-8")
-ABSENT = object()
-
-
-def presets() -> dict[str, list[tuple[str, Any, str]]]:
-    """Report -> (key, value, label of the points that have it, or empty for all)."""
-    listed = defaultdict(list)
-    for line in PAGE.splitlines():
-        reports, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-        if not line.startswith("|") or reports in ("report", ":--"):
-            continue
-        assert reports and len(cells) == 4 and all(cells), line
-        for preset in cells[2].split("; "):
-            key, value, _, label = re.fullmatch(r"`([\w.]+)=([^`]+)`( at (.+))?", preset).groups()
-            for report in reports.split(", "):
-                listed[report].append((key, yaml.safe_load(value), label or ""))
-    return listed
-
-
-def value_at(config: dict[str, Any], key: str) -> Any:
-    for part in key.split("."):
-        if part not in config:
-            return ABSENT
-        config = config[part]
-    return config.removeprefix(f"{PROJECT}/") if isinstance(config, str) else config
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("report", sorted(presets()))
-def test_presets_are_those_of_the_page(report: str, hydra: Any) -> None:
-    given = parse_report(hydra.section("report", report))
-    spec = PairSelection.from_overrides(["scale=paper"]).edition(given)
-    with uncollected():
-        configs = {
-            point.coords: hydra.point(point.overrides).config
-            for point in spec.points()
-            if not any(entry.no_cell for entry in spec.entries(point.coords).values())
-        }
-    for key, value, label in presets()[report]:
-        labelled = [configs[coords] for coords in configs if not label or label in coords]
-        values = [value_at(config, key) for config in labelled]
-        values = [found for found in values if found is not ABSENT]
-        assert values and all(other == value for other in values), (key, value, label)
 
 
 def test_the_page_names_how_files_are_made() -> None:

@@ -68,7 +68,7 @@ def editions(hydra: Composer, name: str) -> Iterator[str]:
                 else f"scale={scale}"
             )
             rule = ["rule=mars"] if takes_rule(report) else []
-            plan = plan_of(report, hydra, [chosen, *rule, "engine.device=cpu"])
+            plan = plan_of(report, hydra, [chosen, *rule, "engine.device=cpu", "dry_run=true"])
             yield (
                 f"report={name} {chosen} "
                 f"{digest([said(point, plan) for point in plan.spec.points()])}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import yaml
 from bench.__main__ import main
 from bench.config.cell import Cell
 from bench.config.compose import composer
+from bench.config.errors import ConfigError
 from bench.config.paths import CONF
 from bench.dry_run.downloads import chosen, config_folder, listing
 from bench.dry_run.estimate import (
@@ -24,6 +26,7 @@ from bench.dry_run.estimate import (
     prompts_and_answers,
     seconds,
 )
+from bench.dry_run.fit import ROOM, Machine, check_fit, misfit, most_rows, on_fullest
 from methods.engine.loading import load_model, nbytes
 
 
@@ -182,3 +185,82 @@ def test_sizes_of_the_papers_pairs_are_known() -> None:
     assert sources - known_sizes().models.keys() == {"nvidia/Qwen3-235B-A22B-Eagle3"}, (
         "its shape is not known here"
     )
+
+
+def on_gpus(*lines: str) -> Cell:
+    """A cell as a launcher composes it for machines with GPUs."""
+    return cell_of("engine.device=cuda launch=slurm dry_run=true", *lines)
+
+
+def test_a_gpus_part_of_a_divided_target() -> None:
+    """Llama-3.1-70B on four GPUs, by hand: 2 bytes of 70.55e9 parameters, of which tensor
+    parallelism leaves the 2 × 128,256 × 8,192 of embedding and LM head whole; the draft model's
+    8.03e9 lie on the first GPU; caches of 160 and 64 KiB a token."""
+    of_four = (
+        "pair=llama31_8b_70b method=sps engine.devices=4 decoding.max_new_tokens=512 task=gsm8k"
+    )
+    divided, layered = (on_gpus(of_four, f"engine.parallel={how}") for how in ("tensor", "layers"))
+    tokens = 1024 + 512 + 6 + 1
+    draft = 2 * 8030261248 + 2 * 65536 * tokens
+    whole = 2 * 2 * 128256 * 8192
+    rest = 2 * 70553706496 - whole + 2 * 163840 * tokens
+    need = memory_of(divided, 1, {})
+    assert on_fullest(need, divided) == pytest.approx(whole + rest / 4 + draft)
+    assert on_fullest(memory_of(layered, 1, {}), layered) == pytest.approx(
+        (whole + rest) / 4 + draft
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "machine", "fault"),
+    [
+        ("pair=llama31_8b_70b engine.parallel=tensor", "8x80", ""),
+        ("pair=llama31_8b_70b engine.parallel=tensor", "1x80", "has 1; no number of its GPUs"),
+        (
+            "pair=llama31_8b_70b engine.parallel=tensor engine.devices=2",
+            "8x80",
+            "on one GPU, and machine=8x80 has 80.0 GB; give engine.parallel=tensor engine.devices=4",
+        ),
+        ("pair=qwen3_4b_32b", "1x80", ""),
+        ("pair=qwen3_4b_32b", "2x48", "give engine.parallel=layers engine.devices=2"),
+    ],
+)
+def test_what_fits_a_machine(lines: str, machine: str, fault: str) -> None:
+    cell = on_gpus(lines, "method=sps task=gsm8k")
+    found = misfit(cell, memory_of(cell, 1, {}), Machine.of(machine))
+    assert fault in found and bool(found) == bool(fault)
+    with pytest.raises(ConfigError, match=re.escape(fault)) if fault else nullcontext():
+        check_fit([cell], machine)
+
+
+def test_how_many_prompts_fit_together() -> None:
+    """At the number that is said they do, with one more they do not."""
+    cell = on_gpus("pair=qwen3_4b_32b method=sps task=gsm8k")
+    need, room = memory_of(cell, 64, {}), ROOM * 100e9
+    rows = most_rows(cell, need, Machine.of("1x100"))
+    assert 1 < rows < need.rows
+    assert (
+        on_fullest(need.with_rows(rows), cell) <= room < on_fullest(need.with_rows(rows + 1), cell)
+    )
+
+
+def test_a_plan_names_gpus_and_a_run_refuses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DropMatch's Table 6 on the paper's pairs, eight GPUs of 80 GB and one."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    words = ["report=dropmatch_table6", "scale=paper", "dry_run=true", f"output.dir={tmp_path}"]
+    assert main([*words, "machine=8x80"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "on 4 GPUs, 86.1 GB on the fullest" in text
+    assert "machine=8x80: llama31_8b_70b, 20 cells: of 64 prompts together 43 fit" in text
+    assert "torchrun --nproc-per-node 4 -m bench" in text
+    assert main([*words, "machine=1x80"]) == 0
+    text = capsys.readouterr().out
+    assert "llama31_8b_70b, 20 cells: does not fit: engine.devices=4" in text
+    assert "give engine.parallel=none engine.devices=1" in text
+    tiny = ["pair=tiny", "method=ar", "n=1", "timed=0", f"output.dir={tmp_path}"]
+    assert main([*tiny, "machine=1x0.001"]) == 2
+    assert main([*tiny, "machine=80"]) == 2
+    assert main([*tiny, "machine=1x1", "engine.device=cpu"]) == 0

@@ -1,9 +1,11 @@
-"""README.md and docs/findings.md, filled from the committed CSV files (`make pages`).
+"""README.md and docs/findings.md, filled from the committed CSV files, and docs/papers.md, filled from
+conf/ (`make pages`).
 
 docs/templates/NAME.j2 is a page with its numbers left out. In it
 `{{ number("embedded_cpu/gains", "MARS sampling; chat", "tau_gain") }}` names a file of
 results/measured, labels of the row and a metric. A fourth value, "value", leaves out the interval,
-"±" shortens it, "n" gives the number of prompts, and "verdict" what the report's judge says."""
+"±" shortens it, "n" gives the number of prompts, and "verdict" what the report's judge says.
+`{{ settings("MARS") }}` is the table of a paper (`paper_settings.py`)."""
 
 from __future__ import annotations
 
@@ -19,10 +21,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bench.config.paths import PROJECT
 from results.metrics.catalog import metric
 from results.reports.columns import Column
+from tests.helpers.paper_settings import settings
 
 MEASURED = PROJECT / "results" / "measured"
 TEMPLATES = PROJECT / "docs" / "templates"
-PAGES = {"README.md.j2": PROJECT / "README.md", "findings.md.j2": PROJECT / "docs" / "findings.md"}
+PAGES = {
+    "README.md.j2": PROJECT / "README.md",
+    "findings.md.j2": PROJECT / "docs" / "findings.md",
+    "papers.md.j2": PROJECT / "docs" / "papers.md",
+}
 """Template -> the page that it makes."""
 
 
@@ -34,7 +41,7 @@ def filled(template: str) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    return jinja.get_template(template).render(number=number)
+    return jinja.get_template(template).render(number=number, settings=settings)
 
 
 def number(file: str, labels: str, name: str, form: str = "") -> str:

@@ -1,4 +1,4 @@
-"""README and findings are their templates, filled from the committed CSV files."""
+"""README, findings and papers are their templates, filled from the committed CSV files and conf/."""
 
 import json
 import tarfile
