@@ -96,7 +96,7 @@ def check_keys(architecture: str, keys: Keys) -> None:
     wrong = []
     for key, value in keys.items():
         name = key.removeprefix(f"{architecture}.")
-        if not (name in read or DESCRIBES.fullmatch(key) or _checked(architecture, name, keys)):
+        if not (name in read or DESCRIBES.fullmatch(key) or _is_neutral(architecture, name, keys)):
             wrong.append(f"{key}={value!r:.40}")
     wrong += [f"end token {token!r}" for token in end_tokens(keys) if not isinstance(token, int)]
     if wrong:
@@ -105,8 +105,15 @@ def check_keys(architecture: str, keys: Keys) -> None:
     rope(architecture, keys, None)
 
 
-def _checked(architecture: str, name: str, keys: Keys) -> bool:
+def _is_neutral(architecture: str, name: str, keys: Keys) -> bool:
     """Whether the key has the value with which it does nothing, in this file."""
+    try:
+        return _has_neutral_value(architecture, name, keys)
+    except TypeError:  # a text where a number is due, or the like
+        return False
+
+
+def _has_neutral_value(architecture: str, name: str, keys: Keys) -> bool:
 
     def of(other: str, default: Any = None) -> Any:
         return keys.get(f"{architecture}.{other}", default)

@@ -269,3 +269,27 @@ def test_without_prompts_it_says_what_to_bring(command) -> None:
     assert "task.path" in command("report=workload dry_run=true scale=paper").out
     [line] = command("report=workload", status=2).err.splitlines()
     assert "task.path" in line
+
+
+def test_it_says_when_a_file_passes_the_chat_template_by(
+    command, tmp_path: Path, pair_folder: Path, caplog
+) -> None:
+    """Only a target with a template, and only texts: messages go through it."""
+    target = tmp_path / "target"
+    shutil.copytree(pair_folder / "target", target)
+    file = tmp_path / "prompts.jsonl"
+    said = {}
+    for template in ("", "{% for m in messages %}{{ m['content'] }}{% endfor %}"):
+        if template:
+            (target / "chat_template.jinja").write_text(template)
+        for row in ({"prompt": "Tom has"}, {"messages": [{"role": "user", "content": "Tom has"}]}):
+            file.write_text(json.dumps({"id": str(len(said)), **row}))
+            caplog.clear()
+            command(f"method=ar task=prompts task.path={file} pair.target={target} n=1")
+            said[bool(template), *row] = "without the chat template" in caplog.text
+    assert said == {
+        (False, "prompt"): False,
+        (False, "messages"): False,
+        (True, "prompt"): True,
+        (True, "messages"): False,
+    }
