@@ -65,6 +65,7 @@ Several points: -m with values separated by commas, or a named sweep.
 A report: the points of a table or figure; what is missing is run. Its page is
 outputs/report/index.html.
   python -m bench report=list
+  python -m bench report=contradictions
   python -m bench report=mars_table1 n=20
   python -m bench report=mars_table1 pairs=[vicuna_13b,llama31_8b] n=80
   python -m bench report=[controls,mars_table1] pair=smollm2

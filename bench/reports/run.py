@@ -24,6 +24,7 @@ from bench.run.judging import check_references, judge_cells
 from bench.run.session import Session
 from methods.engine.source import ModelSource
 from results.reports.axes import pairs_of
+from results.reports.contradictions import contradictions, summary
 from results.reports.spec import AnyReport, TableSpec, parse_report, report_keys
 from results.store.files import check_creatable, check_writable
 
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from results.reports.page import Item
     from results.reports.spec import FigureSpec
 
-ALL, EVERY, LIST = "all", "every", "list"
-"""In place of a report's name: those that `make tables` runs, those on request too, or a list of
-them."""
+ALL, EVERY, LIST, CONTRADICTIONS = "all", "every", "list", "contradictions"
+"""In place of a report's name: those that `make tables` runs, those on request too, a list of them,
+or what the papers say against themselves."""
 NO_NUMBER = {
     "fresh",
     "output.archive",
@@ -73,7 +74,7 @@ class ReportRequest:
         )
         overrides = tuple(line for line in command.overrides if line not in changes)
         request = cls(command.reports, changes, overrides)
-        groups = sorted({ALL, EVERY, LIST} & set(request.reports))
+        groups = sorted({ALL, EVERY, LIST, CONTRADICTIONS} & set(request.reports))
         if len(request.reports) > 1 and groups:
             raise ValueError(
                 f"{request}: {groups[0]} cannot be combined with other reports; give it "
@@ -113,6 +114,9 @@ def run_reports(command: Command, hydra: Composer) -> int:
     itself. Returns the exit status: 0, or 1 if a cell failed. Raises ValueError if the command
     cannot run."""
     request = ReportRequest.from_command(command)
+    if request.asks(CONTRADICTIONS):
+        show_contradictions()
+        return 0
     session = Session(hydra.settings(request.overrides))
     folder = session.settings.output.dir / "report"
     reports = load_reports(request, hydra)
@@ -178,7 +182,7 @@ def load_reports(request: ReportRequest, hydra: Composer) -> dict[str, AnyReport
     """The requested reports by name, those that have the scale or the pairs. Raises ValueError for
     an unknown or a malformed report."""
     for name in request.reports:
-        hydra.check_option("report", name, ALL, EVERY, LIST)
+        hydra.check_option("report", name, ALL, EVERY, LIST, CONTRADICTIONS)
     selection, reports = PairSelection.from_overrides(request.overrides), {}
     for pair in selection.pairs:
         hydra.check_option("pair", pair)
@@ -349,6 +353,14 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
     ]
     sessions = max((plan.spec.sessions for plan in plans), default=1)
     show_plan(list(once.values()), session, needs, sessions)
+
+
+def show_contradictions() -> None:
+    """Print what the papers' numbers and texts say against each other."""
+    found = contradictions()
+    for number, each in enumerate(found, start=1):
+        print(each.text(number))
+    print(summary(found))
 
 
 def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session: Session) -> None:

@@ -2,9 +2,9 @@
 
 One CSV file per table has the columns pair, row, column, value_name, value; `value` keeps the
 printed digits. A sixth column, `bold`, is there where the paper's text shows what it prints bold.
-doubts.csv has a line for each number that contradicts another printed one, notes.yaml the claims of
-the text that the numbers contradict. All were checked against the papers' text; a test holds their
-digest."""
+doubts.csv has a line for each number that contradicts another printed one, kinds.yaml what follows
+from each kind of these lines, notes.yaml the claims of the text that the numbers contradict. All
+were checked against the papers' text; a test holds their digest."""
 
 from __future__ import annotations
 

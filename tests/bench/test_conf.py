@@ -20,7 +20,7 @@ from bench.config.paths import CONF, PROJECT
 from bench.config.schema import ALL_TIMED, Pair
 from bench.config.settings import Settings
 from bench.reports.plan import plan_of
-from bench.reports.run import ALL, EVERY, LIST, load_report
+from bench.reports.run import ALL, CONTRADICTIONS, EVERY, LIST, load_report
 from bench.reports.steps import KINDS
 from bench.reports.sweep import plan_of_sweep
 from methods import registry
@@ -75,7 +75,7 @@ def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: l
         words = [word for word in words if not word.startswith("pair=")] + pair
     command = hydra.command(words)
     if command.reports:  # their points: test_digests.py
-        assert set(command.reports) <= {*hydra.options("report"), ALL, EVERY, LIST}
+        assert set(command.reports) <= {*hydra.options("report"), ALL, CONTRADICTIONS, EVERY, LIST}
         return
     for point in command.points:
         Settings.from_config(point.config)
