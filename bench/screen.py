@@ -22,7 +22,7 @@ from bench.config.compose import Composer, composer
 from bench.config.environment import code_digest
 from bench.config.errors import ConfigError
 from bench.config.help import answered
-from bench.config.paths import portable
+from bench.config.paths import PROJECT, portable
 from bench.config.section import check_known, parse
 from bench.run.console import console
 from methods import registry
@@ -62,6 +62,8 @@ COLUMNS = (
     "distortion_decoded",
     "prompts",
     "cycles",
+    "cpu_seconds",
+    "no_distortion",
     "left_out",
 )
 
@@ -96,6 +98,8 @@ def listed(options: Screening) -> Iterator[Setting]:
     """The settings of the rules that are asked for; lossless decoding and the limit always come
     first. Raises ConfigError for an unknown rule."""
     asked = options.settings if options.rules is None else options.rules
+    if not asked:  # to record only
+        return
     for rule in asked:
         check_known("rules", rule, options.settings)
     for rule in dict.fromkeys((LOSSLESS, LIMIT, *asked)):
@@ -151,12 +155,16 @@ class Result:
 
     rows      [prompts, 5] float64: expected tokens, expected nats, cycles, emitted tokens of the
               lossless answer, and those of its first tokens that the prefill gave.
-    left_out  why it was not screened, or has no distortion; empty where it was.
+    left_out  why it was not screened; empty where it was.
+    no_law    why it has no distortion; empty where it has.
+    seconds   of CPU that the rule took.
     """
 
     setting: Setting
     rows: Floats
     left_out: str = ""
+    no_law: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -167,18 +175,24 @@ class Found:
     emitted  tokens that each emitted.
     rows     of each setting and request: expected tokens, expected nats, cycles.
     refused  why a setting was not screened, or why its numbers are not known.
+    no_law   why a setting has no distortion.
+    seconds  of CPU that the rule of a setting took.
     failed   a line for each prompt that failed.
     generations  of the lossless decode, of each request; none of a replay.
     cells    the cell of each setting; none of a replay.
+    source   where the contexts of a replay came from.
     """
 
     answers: list[str] = field(default_factory=list)
     emitted: list[int] = field(default_factory=list)
     rows: dict[Setting, list[Floats]] = field(default_factory=dict)
     refused: dict[Setting, str] = field(default_factory=dict)
+    no_law: dict[Setting, str] = field(default_factory=dict)
+    seconds: dict[Setting, float] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     generations: list[Generation] = field(default_factory=list)
     cells: dict[Setting, Cell] = field(default_factory=dict)
+    source: str = ""
 
     def add(
         self, answers: Sequence[str], emitted: Sequence[int], screens: Mapping[Setting, Screened]
@@ -188,8 +202,21 @@ class Found:
         self.emitted += emitted
         for setting, screen in screens.items():
             self.rows.setdefault(setting, []).extend(screen.rows.numpy())
+            self.seconds[setting] = self.seconds.get(setting, 0.0) + screen.seconds
             if screen.unknown:
                 self.refused[setting] = screen.unknown
+            if screen.no_law:
+                self.no_law[setting] = screen.no_law
+
+    def drop(self, answer: str) -> None:
+        """Forget a prompt that failed in one of its turns."""
+        stays = [place for place, name in enumerate(self.answers) if name != answer]
+        self.answers = [self.answers[place] for place in stays]
+        self.emitted = [self.emitted[place] for place in stays]
+        self.generations = [self.generations[place] for place in stays]
+        self.rows = {
+            setting: [rows[place] for place in stays] for setting, rows in self.rows.items()
+        }
 
     def result(self, setting: Setting) -> Result:
         """The setting's sums, a row for each prompt."""
@@ -199,7 +226,8 @@ class Found:
             first = 1.0
             sums[answer] = sums.get(answer, np.zeros(5)) + np.array([*row, emitted, first])
         rows = np.array(list(sums.values())) if sums else np.empty((0, 5))
-        return Result(setting, rows, self.refused.get(setting, ""))
+        refused, no_law = self.refused.get(setting, ""), self.no_law.get(setting, "")
+        return Result(setting, rows, refused, no_law, self.seconds.get(setting, 0.0))
 
 
 def decoded(rest: Sequence[str], settings: Sequence[Setting], options: Screening) -> Found:
@@ -226,12 +254,15 @@ def decoded(rest: Sequence[str], settings: Sequence[Setting], options: Screening
     rules = {setting: method.rule for setting, method in methods.items()}
     recorder = None if options.record is None else Recorder(options.top)
 
+    prompts = task.prompts(cell.n, cell.seed)
+    places = {stream_name(cell, task, prompt, 0): place for place, prompt in enumerate(prompts)}
+    failed: dict[int, str] = {}
+
     def generate(requests: Sequence[Request], limits: Limits) -> list[Generation]:
         answers = [request.key.rpartition("/")[0] for request in requests]
         watching = [] if recorder is None else [recorder]
         if recorder is not None:
-            known = list(dict.fromkeys([*found.answers, *answers]))
-            recorder.begin(requests, [known.index(name) for name in answers])
+            recorder.begin(requests, [places[f"{name}/0"] for name in answers])
         generations, screens = screened(hosting, rules, requests, limits, watching)
         if recorder is not None:
             recorder.end(generations)
@@ -243,15 +274,17 @@ def decoded(rest: Sequence[str], settings: Sequence[Setting], options: Screening
     def stream(prompt: Prompt, turn: int) -> str:
         return stream_name(cell, task, prompt, turn)
 
-    prompts = task.prompts(cell.n, cell.seed)
     for start in range(0, len(prompts), options.batch):
         some = prompts[start : start + options.batch]
         answers = answer(NativeMethod(hosting), some, limits, stream, decode=generate)
-        for name, given in answers.items():
+        for place, (name, given) in enumerate(answers.items(), start):
             if isinstance(given, FailedSample):
-                found.failed.append(f"{name}: {given.error}")
+                failed[place] = f"{name}: {given.error}"
+                found.drop(stream_name(cell, task, prompts[place], 0).rpartition("/")[0])
+    found.failed = list(failed.values())
     if recorder is not None and options.record is not None:
-        recorder.write(options.record, hosting.sampling, limits, **said_of(cell, lossless))
+        said = said_of(cell, lossless)
+        recorder.write(options.record, hosting.sampling, limits, failed, **said)
     return found
 
 
@@ -268,6 +301,12 @@ def said_of(cell: Cell, method: Method) -> dict[str, Any]:
     }
 
 
+def shipped_or_own(contexts: Path) -> Path:
+    """The file, or that of a pair which comes with this project: `smollm2`."""
+    shipped = PROJECT / "models" / contexts / "contexts.safetensors"
+    return shipped if not contexts.suffix and shipped.is_file() else contexts
+
+
 def replayed(
     file: Path, hydra: Composer, rest: Sequence[str], settings: Sequence[Setting]
 ) -> Found:
@@ -277,6 +316,7 @@ def replayed(
 
     contexts, found = Contexts(file), Found()
     said = contexts.description
+    found.source = contexts.origin
     drafts = DraftCapabilities(
         "recorded", contexts.has_q, said.sampled, chain=said.chain, distinct=not said.replacement
     )
@@ -365,7 +405,9 @@ def line_of(
         "rule": result.setting.rule,
         "setting": result.setting.label,
         "left_out": result.left_out,
+        "no_distortion": result.no_law,
         "prompts": len(result.rows),
+        "cpu_seconds": round(result.seconds, 2) if len(result.rows) else None,
         "speed_modelled": speeds.get(result.setting),
     }
     if result.left_out or not len(result.rows):
@@ -442,10 +484,12 @@ def printed(frame: pd.DataFrame) -> None:
             *(number(row[name], further[name][1]) for name in shown),
         )
     console().print(table)
-    left_out = frame[frame["left_out"] != ""]
-    for (rule, reason), rows in left_out.groupby(["rule", "left_out"], sort=False):
-        settings = f" ({len(rows)} settings)" if len(rows) > 1 else ""
-        console().print(f"- {rule}{settings}: {reason}", highlight=False, soft_wrap=True)
+    for column, words in (("left_out", ""), ("no_distortion", "no D, ")):
+        reasons = frame[frame[column] != ""]
+        for (rule, reason), rows in reasons.groupby(["rule", column], sort=False):
+            settings = f" ({len(rows)} settings)" if len(rows) > 1 else ""
+            line = f"- {rule}{settings}: {words}{reason}"
+            console().print(line, highlight=False, soft_wrap=True)
 
 
 def number(value: float, form: str) -> str:
@@ -484,14 +528,18 @@ def _screened(
     settings = list(named(hydra, given, options) if names_rule else listed(options))
     cost, folder = hydra.settings(rest).cost, hydra.settings(rest).output.dir
     check_writable(folder, "output.dir")
+    if not settings and (options.record is None or options.check):
+        raise ConfigError("rules: empty, which only record=FILE alone is for; give names, or null")
     if options.contexts is None:
         found = decoded(rest, settings, options)
     elif options.record is None and cost is None:
-        found = replayed(options.contexts, hydra, rest, settings)
+        found = replayed(shipped_or_own(options.contexts), hydra, rest, settings)
     else:
         raise ConfigError(
             "contexts: replaces the decode, of which record= and cost= are; give one of them"
         )
+    if not settings:
+        return pd.DataFrame(columns=COLUMNS), found, folder
     results = [found.result(setting) for setting in settings]
     frame = table_of(results, {} if cost is None else speeds(found, cost))
     if options.check:
@@ -521,11 +569,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         began = time.process_time()
         frame, found, folder = screen(given)
-        printed(frame)
+        if len(frame):
+            printed(frame)
+            written = f"; written: {folder / 'screen.csv'}, screen.png"
+        else:
+            written = ", recorded"
+        if found.source:
+            console().print(f"contexts: {found.source}", highlight=False, soft_wrap=True)
         console().print(
             f"{len(set(found.answers))} prompts, {len(found.rows)} settings, "
-            f"{time.process_time() - began:.0f} CPU seconds, loading included; written: "
-            f"{folder / 'screen.csv'}, screen.png",
+            f"{time.process_time() - began:.0f} CPU seconds, loading included{written}",
             soft_wrap=True,
         )
         for line in found.failed:

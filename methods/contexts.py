@@ -20,7 +20,7 @@ Hidden states are not kept: rules that read them cannot be replayed."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -34,6 +34,8 @@ from torch import Tensor
 
 from methods.batch import Generation
 from methods.decode import Limits, Observer, Request
+from methods.distortion import with_u
+from methods.kept import OTHERS, PARTS, Logits, Narrow
 from methods.rules.base import Rule
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, Walk
@@ -44,6 +46,9 @@ from methods.trees.draft import Draft
 FORMAT = 1
 REPLAYED_BYTES = 1 << 28
 """Of the logits that are put before the rules at once, at most."""
+CPU = torch.device("cpu")
+TRIED = 4
+"""Cycles in which a rule is tried on both forms of the logits."""
 
 
 class ContextsError(ValueError):
@@ -78,71 +83,10 @@ class Description(BaseModel):
     code: str
 
 
-@dataclass(slots=True)
-class Logits:
-    """Logits [C, N, V] of contexts, or what is kept of them.
-
-    largest  [C, N] float32
-    values   [C, N, k] float16: z - largest of the tokens `ids`; with top = 0 [C, N, V] float32 raw
-    ids      [C, N, k] integers; empty with top = 0
-    child    [C, N] float32: the raw logit of each node's own token at its parent
-    rest     [C, N] float32: log of the mass of all other tokens, exp(z - largest) summed
-    """
-
-    largest: Tensor
-    values: Tensor
-    ids: Tensor
-    child: Tensor
-    rest: Tensor
-
-    @classmethod
-    def of(cls, logits: Tensor, v: Verification, top: int) -> Logits:
-        """Keep the `top` largest of `logits` [B, N, V]."""
-        z = logits.nan_to_num(0.0)
-        child = v.of_token(z)
-        largest = z.amax(-1)
-        if not top or top >= z.shape[-1]:
-            empty = torch.zeros(*z.shape[:2], 0, dtype=torch.int32)
-            rest = torch.full_like(largest, -torch.inf)
-            return cls(largest, z.float(), empty, child, rest)
-        values, ids = z.topk(top, -1)
-        mass = (z - largest[..., None]).double().exp()
-        mass.scatter_(-1, ids, 0.0)
-        rows = torch.arange(len(z), device=z.device)[:, None].expand_as(v.parent)
-        is_child = v.draft.valid & (v.draft.depth > 0)
-        mass[rows[is_child], v.parent[is_child], v.draft.tokens[is_child]] = 0.0
-        rest = mass.sum(-1).log().float()
-        return cls(largest, (values - largest[..., None]).half(), ids, child, rest)
-
-    def dense(self, draft: Draft, vocab: int) -> Tensor:
-        """[B, N, V] float32."""
-        if not self.ids.shape[-1]:
-            return self.values.float()
-        shape = (*self.largest.shape, vocab)
-        placed = torch.zeros(shape, dtype=torch.bool)
-        placed.scatter_(-1, self.ids.long(), True)
-        rows, nodes = (draft.valid & (draft.depth > 0)).nonzero(as_tuple=True)
-        parents, tokens = draft.parents[rows, nodes], draft.tokens[rows, nodes]
-        placed[rows, parents, tokens] = True
-        others = (~placed).sum(-1).clamp(min=1)
-        level = self.largest + self.rest - others.log()
-        z = level[..., None].expand(shape).clone()
-        z.scatter_(-1, self.ids.long(), self.largest[..., None] + self.values.float())
-        z[rows, parents, tokens] = self.child[rows, nodes]
-        return z
-
-    def __getitem__(self, places: Tensor) -> Logits:
-        return Logits(
-            *(part[places] for part in (self.largest, self.values, self.ids, self.child, self.rest))
-        )
-
-
-PARTS = ("largest", "values", "ids", "child", "rest")
-
-
 @dataclass
 class Recorder(Observer):
-    """Keeps what rules see of some decodes; `begin` before each, `end` behind it.
+    """Keeps what rules see of some decodes; `begin` before each, `end` behind it. A decode that is
+    begun and does not end is forgotten.
 
     top  logits kept in each context; 0: all.
     """
@@ -152,23 +96,23 @@ class Recorder(Observer):
     _prompts: list[list[int]] = field(default_factory=list)
     _answers: list[int] = field(default_factory=list)
     _emitted: list[int] = field(default_factory=list)
-    _steps: list[int] = field(default_factory=list)
-    _before: int = 0
+    _asked: list[int] = field(default_factory=list)
+    _now: dict[str, list[Tensor]] = field(default_factory=dict)
+    _texts: list[list[int]] = field(default_factory=list)
     _requests: Sequence[Request] = ()
+    _steps: list[int] = field(default_factory=list)
     _sampled: bool = False
     _replacement: bool = True
     _chain: bool = True
 
     def begin(self, requests: Sequence[Request], answers: Sequence[int]) -> None:
         """The next decode is that of these requests, each a turn of one of `answers`."""
-        self._before = len(self._prompts)
-        self._requests = requests
-        self._answers += answers
-        self._steps += [0] * len(requests)
+        self._requests, self._asked = requests, list(answers)
+        self._now, self._texts, self._steps = {}, [], [0] * len(requests)
 
     def on_first(self, logits: Tensor, token: Tensor) -> None:
         for request, first in zip(self._requests, token.tolist(), strict=True):
-            self._prompts.append([*request.input_ids, first])
+            self._texts.append([*request.input_ids, first])
 
     def on_cycle(
         self,
@@ -179,7 +123,6 @@ class Recorder(Observer):
         u: Tensor,
         requests: Sequence[int],
     ) -> None:
-        places = [self._before + request for request in requests]
         self._sampled, self._chain = v.draft.sampled, v.draft.chain
         self._replacement = v.draft.replacement
         kept = {
@@ -188,39 +131,60 @@ class Recorder(Observer):
             "valid": v.draft.valid,
             "kept": path.kept,
             "drawn": token,
-            "request": torch.tensor(places),
-            "step": torch.tensor([self._steps[place] for place in places]),
+            "request": torch.tensor(requests),
+            "step": torch.tensor([self._steps[request] for request in requests]),
         }
         kept |= _prefixed("target", Logits.of(v.logits, v, self.top))
         if v.draft.logits is not None and v.draft.q is not None:
             kept["q"] = v.draft.q
             kept |= _prefixed("draft", Logits.of(v.draft.logits, v, self.top))
         for name, values in kept.items():
-            self._cycles.setdefault(name, []).append(values.cpu())
-        for place in places:
-            self._steps[place] += 1
+            self._now.setdefault(name, []).append(values.cpu())
+        for request in requests:
+            self._steps[request] += 1
 
     def end(self, generations: Sequence[Generation]) -> None:
         """The decode has ended with these generations."""
+        tensors = {name: torch.cat(parts) for name, parts in self._now.items()}
+        if tensors:
+            ends = torch.tensor([len(generation.committed) for generation in generations])
+            alive = tensors["step"] < ends[tensors["request"]]  # cycles behind an end are none
+            tensors["request"] = tensors["request"] + len(self._prompts)
+            for name, values in tensors.items():
+                self._cycles.setdefault(name, []).append(values[alive])
+        self._prompts += self._texts
+        self._answers += self._asked
         self._emitted += [len(generation.output_ids) for generation in generations]
-        for place, generation in enumerate(generations):
-            self._steps[self._before + place] = len(generation.committed)
 
-    def write(self, file: Path, sampling: Sampling, limits: Limits, **said: Any) -> None:
-        """Write the file; `said`: the parts of the description that only the caller knows."""
+    def write(
+        self,
+        file: Path,
+        sampling: Sampling,
+        limits: Limits,
+        without: Collection[int] = (),
+        **said: Any,
+    ) -> None:
+        """Write the file without some answers; `said`: the parts of the description that only the
+        caller knows. Raises ContextsError where nothing was decoded."""
+        if not self._cycles:
+            raise ContextsError(f"{file}: not written: no cycle was decoded")
+        places = [place for place, answer in enumerate(self._answers) if answer not in without]
+        renamed = torch.full((len(self._answers),), -1)
+        renamed[places] = torch.arange(len(places))
         tensors = {name: torch.cat(parts) for name, parts in self._cycles.items()}
-        ends = torch.tensor(self._steps)
-        alive = tensors["step"] < ends[tensors["request"]]  # cycles behind an end are no cycles
-        tensors = {name: values[alive] for name, values in tensors.items()}
+        tensors["request"] = renamed[tensors["request"]]
+        stays = tensors["request"] >= 0
+        tensors = {name: values[stays] for name, values in tensors.items()}
+        prompts = [self._prompts[place] for place in places]
         vocab = said["vocab"]
         for name in ("target.ids", "draft.ids"):
             if name in tensors:
                 tensors[name] = _small(tensors[name], vocab)
         tensors |= {
-            "prompt_ids": torch.tensor([token for ids in self._prompts for token in ids]).int(),
-            "prompt_ends": torch.tensor([len(ids) for ids in self._prompts]).cumsum(0),
-            "answer": torch.tensor(self._answers),
-            "emitted": torch.tensor(self._emitted),
+            "prompt_ids": torch.tensor([token for ids in prompts for token in ids]).int(),
+            "prompt_ends": torch.tensor([len(ids) for ids in prompts]).cumsum(0),
+            "answer": torch.tensor([self._answers[place] for place in places]),
+            "emitted": torch.tensor([self._emitted[place] for place in places]),
         }
         tensors["tokens"] = tensors["tokens"].int()
         tensors["parents"] = tensors["parents"].to(torch.int16)
@@ -262,7 +226,7 @@ class Stub:
 
     @property
     def device(self) -> torch.device:
-        return torch.device("cpu")
+        return CPU
 
     def __getattr__(self, name: str) -> Any:
         raise ContextsError(
@@ -299,6 +263,18 @@ class Contexts:
                 f"{file}: format {self.description.format}; this version reads {FORMAT}"
             )
         self._check()
+
+    @property
+    def origin(self) -> str:
+        """What was decoded, for people."""
+        said, (cycles, nodes) = self.description, self._tensors["tokens"].shape
+        shape = f"chains of {nodes - 1}" if said.chain else f"trees of {nodes - 1}"
+        kept = f"{said.top} largest logits" if said.top else "all logits"
+        return (
+            f"{said.target}, drafted by {said.draft or 'no model'}, {shape}, task {said.task}, "
+            f"temperature {self.sampling.temperature:g}, {cycles} cycles, {kept}, code "
+            f"{said.code.removeprefix('sha256:')[:12]}"
+        )
 
     @property
     def sampling(self) -> Sampling:
@@ -346,49 +322,106 @@ class Contexts:
 
     def screened(self, rules: dict[Name, Rule]) -> dict[Name, Screened]:
         """What each bound rule does in each request, as `methods.screen.screened`."""
-        screen = Screen(rules, self.requests, self.limits, torch.device("cpu"))
+        screen = Screen(rules, self.requests, self.limits, CPU)
         firsts = torch.tensor([ids[-1] for ids in self._texts()])
         screen.on_first(torch.empty(0), firsts)
-        for places in self._batches():
-            v, path, token, requests = self._cycle(places)
-            nothing = torch.zeros(len(places))
-            screen.on_cycle(v, Decision(v.draft.valid), path, token, nothing, requests)
+        steps = self._steps()
+        counted = torch.zeros_like(self._tensors["valid"])
+        for places in steps:
+            draft, requests = self._draft(places), self._tensors["request"][places].long()
+            counted[places] = screen.counted(draft, requests)
+            path, token = self._path(places, draft), self._tensors["drawn"][places].long()
+            screen.advance(draft, path, token, counted[places], requests)
+        whole = self._needing_whole(rules)
+        by_step = {name for name in rules if screen.states[name]}
+        together = [torch.arange(len(counted))]
+        for is_whole, names in ((False, set(rules) - whole), (True, whole)):
+            for order, some in ((steps, names & by_step), (together, names - by_step)):
+                for places in self._pieces(order, is_whole) if some else ():
+                    v, path = self._cycle(places, is_whole)
+                    token = self._tensors["drawn"][places].long()
+                    requests = self._tensors["request"][places].long()
+                    for name in some:
+                        screen.put(name, v, counted[places], path, token, requests)
         count = torch.bincount(self._tensors["request"].long(), minlength=len(self.answers))
         return screen.of(count.tolist())
+
+    def _needing_whole(self, rules: dict[Name, Rule]) -> set[Name]:
+        """The rules that decide otherwise in the narrow form than in the whole one, in some cycles:
+        those that look at particular tokens, or at the entropy of the tail. With all logits on file
+        there is no narrow form."""
+        top, cycles = self.description.top, len(self._tensors["step"])
+        if not top or 3 * top + OTHERS > self.description.vocab:
+            return set(rules)
+        places = torch.linspace(0, cycles - 1, min(cycles, TRIED)).long()
+        texts = self._texts()
+        rows = [texts[request] for request in self._tensors["request"][places].tolist()]
+        forms = [self._cycle(places, whole)[0] for whole in (False, True)]
+        tested = forms[0].draft.valid & (forms[0].draft.depth > 0)
+        needing = set()
+        for name, rule in rules.items():
+            accepted = []
+            for form in forms:
+                seen = with_u(form, form.u)
+                seen.state, seen.notes, seen.by_draft = rule.start(rows, CPU), {}, {}
+                try:
+                    accepted.append(rule.decide(seen).accept[tested])
+                except (IndexError, RuntimeError):  # it has a table of the vocabulary
+                    accepted.append(torch.full_like(tested[tested], len(accepted)))
+            if not torch.equal(*accepted):
+                needing.add(name)
+        return needing
 
     def _texts(self) -> list[list[int]]:
         ids, ends = self._tensors["prompt_ids"].tolist(), self._tensors["prompt_ends"].tolist()
         return [ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def _batches(self) -> Iterator[Tensor]:
-        """The places of cycles that are put before the rules together: one of each request, in the
-        order of their steps."""
-        step, nodes = self._tensors["step"], self._tensors["tokens"].shape[1]
-        rows = max(1, REPLAYED_BYTES // (4 * nodes * self.description.vocab))
-        for number in range(int(step.max()) + 1 if len(step) else 0):
-            yield from (step == number).nonzero()[:, 0].split(rows)
+    def _steps(self) -> list[Tensor]:
+        """The places of the first cycles of all requests, of the second ones, …"""
+        step = self._tensors["step"]
+        last = int(step.max()) + 1 if len(step) else 0
+        return [(step == number).nonzero()[:, 0] for number in range(last)]
 
-    def _cycle(self, places: Tensor) -> tuple[Verification, Walk, Tensor, list[int]]:
-        held = self._tensors
+    def _pieces(self, order: Sequence[Tensor], whole: bool) -> Iterator[Tensor]:
+        """The places, as many at once as fit."""
+        nodes = self._tensors["tokens"].shape[1]
+        # of the narrow form, every token is compared with every other
+        size = 4 * self.description.vocab if whole else 2 * (2 * self.description.top + nodes) ** 2
+        rows = max(1, REPLAYED_BYTES // (nodes * size))
+        for places in order:
+            yield from places.split(rows)
+
+    def _draft(self, places: Tensor) -> Draft:
+        """The drafts of some cycles, without logits."""
+        held, said = self._tensors, self.description
         tokens, valid = held["tokens"][places].long(), held["valid"][places]
         q = held["q"][places] if self.has_q else None
-        if self.description.chain:
-            draft = Draft.of_chain(tokens, valid=valid, sampled=self.description.sampled, q=q)
+        if said.chain:
+            draft = Draft.of_chain(tokens, valid=valid, sampled=said.sampled, q=q)
         else:
             parents = held["parents"][places].long()
-            sampled = self.description.sampled
-            draft = Draft.of_parents(tokens, parents, valid=valid, sampled=sampled, q=q)
-            draft.replacement = self.description.replacement
-        vocab = self.description.vocab
-        logits = self._logits("target", places).dense(_explicit(draft), vocab)
-        if self.has_q:
-            draft.logits = self._logits("draft", places).dense(_explicit(draft), vocab)
-        u = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0))
-        kept = held["kept"][places]
-        depth = draft.depth.expand_as(tokens)
-        path = Walk(kept, torch.where(kept, depth, -1).argmax(1), kept.sum(1) - 1)
-        v = Verification(draft, logits, self.sampling, u)
-        return v, path, held["drawn"][places].long(), held["request"][places].tolist()
+            draft = Draft.of_parents(tokens, parents, valid=valid, sampled=said.sampled, q=q)
+            draft.replacement = said.replacement
+        return _explicit(draft)
+
+    def _path(self, places: Tensor, draft: Draft) -> Walk:
+        kept = self._tensors["kept"][places]
+        return Walk(kept, torch.where(kept, draft.depth, -1).argmax(1), kept.sum(1) - 1)
+
+    def _cycle(self, places: Tensor, whole: bool) -> tuple[Verification, Walk]:
+        """Some cycles with the logits in the whole or the narrow form, and the paths kept."""
+        draft, vocab = self._draft(places), self.description.vocab
+        path = self._path(places, draft)
+        target = self._logits("target", places)
+        other = self._logits("draft", places) if self.has_q else None
+        if whole:
+            logits = target.dense(draft, vocab)
+            draft.logits = None if other is None else other.dense(draft, vocab)
+        else:
+            narrow = Narrow.of(draft, target, other, vocab)
+            logits, draft.logits, draft.tokens = narrow.target, narrow.draft, narrow.tokens
+        u = torch.rand(draft.tokens.shape, generator=torch.Generator().manual_seed(0))
+        return Verification(draft, logits, self.sampling, u), path
 
     def _logits(self, prefix: str, places: Tensor) -> Logits:
         parts = [self._tensors[f"{prefix}.{name}"] for name in PARTS]

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ from methods.method import Method
 from methods.rules.base import Rule
 from methods.rules.lossless import sibling_mass
 from methods.rules.verification import Verification
-from methods.rules.walk import Decision, Walk
+from methods.rules.walk import Decision, Walk, walk
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
@@ -117,25 +118,21 @@ class LawRecorder(Observer):
     ) -> tuple[Tensor, Tensor | None]:
         """R [M, V] float64 in the contexts (rows, nodes), both [M], and the correction [M] of its
         entropy."""
-        sampled = v.draft.sampled and not v.sampling.greedy and v.draft.nodes > 1
-        if not self._rule.has_law() or (
-            sampled and (self._rule.has_own_randomness() or not v.draft.chain)
-        ):
+        basis = basis_of(self._rule, v)
+        if basis == "theorem":
             self._basis = "theorem"
             if not self._rule.is_lossless(v.sampling):
                 self._unknown |= set(owners.tolist())
             return _normal(v.p[rows, nodes].double()), None
-        if self._rule.has_own_randomness():
+        if basis == "draws":
             u = torch.rand((DRAWS, *v.u.shape), generator=self._random).to(v.u)
-            return averaged(self._rule, v, u, rows, nodes)
-        if sampled:
-            return sampled_law(self._rule, v, rows, nodes), None
+            return Draws(self._rule, v, u).law(rows, nodes)
         kept = keep_probability(self._rule, v)
-        tested = v.draft.valid & (v.draft.depth > 0) & ((v.u - kept).abs() > 2 * CLOSE)
-        strange = (tested & ((v.u < kept) != decision.accept)).any(1)
+        strange = hides_randomness(v, kept, decision.accept)
         self._unknown |= set(owners[strange[rows]].tolist())
-        earlier = torch.where(v.earlier_siblings, 1 - kept[:, None, :], 1.0).prod(-1)
-        return tree_law(self._rule, v, rows, nodes, kept * earlier), None
+        if is_drawn(v):
+            return sampled_law(self._rule, v, rows, nodes), None
+        return tree_law(self._rule, v, rows, nodes, first_kept(v, kept)), None
 
     def _add(
         self,
@@ -198,16 +195,56 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
     return torch.cat([torch.stack([nats, tv, js, outside, entropy, logit, at_1], -1), log_mass], -1)
 
 
+def is_drawn(v: Verification) -> bool:
+    """Whether the candidates were drawn from the draft's distribution."""
+    return v.draft.sampled and not v.sampling.greedy and v.draft.nodes > 1
+
+
+def basis_of(rule: Rule, v: Verification) -> Literal["law", "draws", "theorem"]:
+    """How R is known in this draft: computed, averaged over draws, or, if at all, by the theorem
+    that the rule is lossless."""
+    if not rule.has_law():
+        return "theorem"
+    if is_drawn(v) and (rule.has_own_randomness() or not v.draft.chain):
+        return "theorem"
+    return "draws" if rule.has_own_randomness() else "law"
+
+
+def why_no_law(rule: Rule, v: Verification) -> str:
+    """Why R is not known of a rule that is not lossless."""
+    if not rule.has_law():
+        return "a decision depends on more than its context"
+    if rule.has_own_randomness():
+        return "it has randomness of its own, and candidates were drawn"
+    return "the law on trees of drawn candidates is not computed"
+
+
+def hides_randomness(v: Verification, kept: Tensor, accept: Tensor) -> Tensor:
+    """[B] bool: the rule decided `accept` [B, N] otherwise than by the thresholds `kept` [B, N] on
+    the nodes' own numbers, although it declares no randomness of its own."""
+    tested = v.draft.valid & (v.draft.depth > 0) & ((v.u - kept).abs() > 2 * CLOSE)
+    return (tested & ((v.u < kept) != accept)).any(1)
+
+
 def keep_probability(rule: Rule, v: Verification) -> Tensor:
-    """[B, N] float64: the probability over its own number that a deterministic candidate is kept if
-    it is tested."""
+    """[B, N] float64: the probability over its own number that a candidate, as it was drafted, is
+    kept if it is tested."""
     if v.draft.nodes == 1:
         return torch.zeros_like(v.u, dtype=torch.float64)
     guess = None
-    if not v.sampling.greedy:
+    if is_drawn(v):
+        guess = (v.p_token / v.q_token.clamp(min=1e-30)).clamp(max=1.0)
+    elif not v.sampling.greedy:
         p_token, earlier = sibling_mass(v)
         guess = (p_token / (1.0 - earlier).clamp(min=1e-30)).clamp(max=1.0)
     return threshold_of(lambda u: rule.decide(with_u(v, u)).accept, v.u, guess)
+
+
+def first_kept(v: Verification, kept: Tensor) -> Tensor:
+    """[B, N] float64: the probability that each node is the first of its siblings to be kept, in
+    its context."""
+    earlier = torch.where(v.earlier_siblings, 1 - kept[:, None, :], 1.0).prod(-1)
+    return kept * earlier * v.draft.valid
 
 
 def tree_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor, first: Tensor) -> Tensor:
@@ -242,31 +279,39 @@ def emitted(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Tensor:
     return law.div_(law.sum(-1, keepdim=True))
 
 
-def averaged(
-    rule: Rule, v: Verification, u: Tensor, rows: Tensor, nodes: Tensor
-) -> tuple[Tensor, Tensor]:
-    """R [M, V] of a rule with randomness of its own, the mean over the draws `u` [D, B, N], and by
-    how much the entropy of such a mean is too low, [M]: (outcomes - 1)/(2 D), an outcome being the
-    child that is kept, or none."""
-    law, seen = None, torch.zeros(v.u.shape, dtype=torch.bool, device=v.u.device)
-    ended = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
-    for numbers in u:
-        drawn = with_u(v, numbers)
-        accept = rule.decide(drawn).accept & v.draft.valid & (v.draft.depth > 0)
-        first = accept & ~(v.earlier_siblings & accept[:, None, :]).any(-1)
-        seen |= first
-        kept_one = torch.zeros(v.u.shape, device=v.u.device).scatter_add(1, v.parent, first.float())
-        ended |= kept_one[rows, nodes] == 0
-        drawn_law = tree_law(rule, drawn, rows, nodes, first.double())
-        law = drawn_law if law is None else law + drawn_law
-    assert law is not None
-    kinds = (
-        torch.zeros(v.u.shape, device=v.u.device).scatter_add(1, v.parent, seen.float())[
-            rows, nodes
-        ]
-        + ended
-    )
-    return law / len(u), (kinds - 1).clamp(min=0).double() / (2 * len(u))
+class Draws:
+    """What a rule with randomness of its own does in draws `u` [D, B, N] of the nodes' numbers.
+
+    kept  [B, N] float64: the share of the draws in which each node is on the kept path."""
+
+    def __init__(self, rule: Rule, v: Verification, u: Tensor) -> None:
+        self._rule, self._draws = rule, [with_u(v, numbers) for numbers in u]
+        self.kept = torch.zeros(v.u.shape, dtype=torch.float64, device=v.u.device)
+        self._first: list[Tensor] = []
+        for drawn in self._draws:
+            decision = rule.decide(drawn)
+            self.kept += walk(drawn, decision).kept
+            accept = decision.accept & v.draft.valid & (v.draft.depth > 0)
+            self._first.append(accept & ~(v.earlier_siblings & accept[:, None, :]).any(-1))
+        self.kept /= len(u)
+
+    def law(self, rows: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """R [M, V] in the contexts (rows, nodes), both [M], the mean over the draws, and by how
+        much the entropy of such a mean is too low, [M]: (outcomes - 1)/(2 D), an outcome being the
+        child that is kept, or none."""
+        v, draws = self._draws[0], len(self._draws)
+        count = torch.stack(self._first).sum(0)
+        if type(self._rule).emit is Rule.emit:  # the target's p, whatever was drawn
+            law = tree_law(self._rule, v, rows, nodes, count.double() / draws)
+        else:
+            law = _laws(v, rows)
+            for drawn, first in zip(self._draws, self._first, strict=True):
+                law += tree_law(self._rule, drawn, rows, nodes, first.double())
+            law /= draws
+        of_context = torch.zeros_like(count).scatter_add(1, v.parent, count)
+        outcomes = torch.zeros_like(count).scatter_add(1, v.parent, (count > 0).long())
+        outcomes = (outcomes + (of_context < draws))[rows, nodes]
+        return law, (outcomes - 1).clamp(min=0).double() / (2 * draws)
 
 
 def sampled_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Tensor:
@@ -420,6 +465,7 @@ def with_u(v: Verification, u: Tensor) -> Verification:
     """The same draft, tested with other numbers [B, N]; what was computed of it is shared."""
     seen = Verification(v.draft, v.logits, v.sampling, u, v.hidden_or_none, v.state)
     seen.__dict__.update({name: x for name, x in v.__dict__.items() if name not in seen.__dict__})
+    seen.by_draft = v.by_draft
     return seen
 
 

@@ -19,6 +19,7 @@ nats are known only of a lossless rule, by its theorem: 0."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -29,20 +30,24 @@ from torch import Tensor
 from methods.batch import Generation
 from methods.decode import Limits, Observer, Request, generate
 from methods.distortion import (
-    CLOSE,
-    averaged,
+    Draws,
+    basis_of,
     compared,
+    first_kept,
+    hides_randomness,
+    is_drawn,
     keep_probability,
     sampled_law,
-    threshold_of,
     tree_law,
+    why_no_law,
     with_u,
 )
 from methods.method import Method
 from methods.rules.base import Rule
 from methods.rules.lossless import Lossless
 from methods.rules.verification import State, Verification
-from methods.rules.walk import Decision, Walk, walk
+from methods.rules.walk import Decision, Walk
+from methods.trees.draft import Draft
 
 Name = TypeVar("Name", bound=Hashable)
 """What tells the settings of rules apart."""
@@ -62,58 +67,40 @@ class Expected:
 
     tokens  [B] float64: expected tokens, the one behind the kept path included.
     nats    [B] float64: expected sum of KL(R || p) over their contexts; None where no law is known.
+    hidden  [B] bool: the rule decided by randomness that it does not declare.
     """
 
     tokens: Tensor
     nats: Tensor | None
+    hidden: Tensor
 
 
 def expected(rule: Rule, v: Verification, counted: Tensor, random: torch.Generator) -> Expected:
     """What the rule does with this draft. `counted` [B, N] bool: a token can be emitted behind the
     node."""
-    lossless = rule.is_lossless(v.sampling)
-    if not has_known_law(rule, v) or (lossless and rule.has_own_randomness()):
-        u = torch.rand((FEW, *v.u.shape), generator=random).to(v.u)
-        tokens = (_kept_share(rule, v, u) * counted).sum(1)
-        return Expected(tokens, torch.zeros_like(tokens) if lossless else None)
-    if rule.has_own_randomness():
-        u = torch.rand((DRAWS, *v.u.shape), generator=random).to(v.u)
-        reach = _kept_share(rule, v, u[:FEW]) * counted
-
-        def law(rows: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor | None]:
-            return averaged(rule, v, u, rows, nodes)
-
-        return _weighed(v, reach, law)
-    if is_drawn(v):
-        reach = _along_path(v, _drawn_keep_probability(rule, v)) * counted
-        return _weighed(v, reach, lambda rows, nodes: (sampled_law(rule, v, rows, nodes), None))
+    decision = rule.decide(v)  # it may note what it needs to emit
+    nothing = torch.zeros(len(v.u), dtype=torch.bool, device=v.u.device)
+    basis, lossless = basis_of(rule, v), rule.is_lossless(v.sampling)
+    if basis == "theorem" or (lossless and rule.has_own_randomness()):
+        tokens = (_draws(rule, v, FEW, random).kept * counted).sum(1)
+        return Expected(tokens, torch.zeros_like(tokens) if lossless else None, nothing)
+    if basis == "draws":
+        draws = _draws(rule, v, DRAWS, random)
+        return _weighed(v, draws.kept * counted, draws.law, nothing)
     kept = keep_probability(rule, v)
-    first = kept * torch.where(v.earlier_siblings, 1 - kept[:, None, :], 1.0).prod(-1)
-    first = first * v.draft.valid
-    reach = _along_path(v, first) * counted
-    return _weighed(v, reach, lambda rows, nodes: (tree_law(rule, v, rows, nodes, first), None))
+    hidden = hides_randomness(v, kept, decision.accept)
+    first = first_kept(v, kept)
+
+    def law(rows: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor | None]:
+        if is_drawn(v):
+            return sampled_law(rule, v, rows, nodes), None
+        return tree_law(rule, v, rows, nodes, first), None
+
+    return _weighed(v, _along_path(v, first) * counted, law, hidden)
 
 
-def is_drawn(v: Verification) -> bool:
-    """Whether the candidates were drawn from the draft's distribution."""
-    return v.draft.sampled and not v.sampling.greedy and v.draft.nodes > 1
-
-
-def has_known_law(rule: Rule, v: Verification) -> bool:
-    """Whether `methods.distortion` can compute the rule's law in each context of this draft."""
-    if is_drawn(v) and (rule.has_own_randomness() or not v.draft.chain):
-        return False
-    return rule.has_law()
-
-
-def hides_randomness(rule: Rule, v: Verification) -> bool:
-    """Whether the rule decides otherwise than by thresholds on the nodes' own numbers, although it
-    declares no randomness of its own: its accept length and law are then not known."""
-    if not has_known_law(rule, v) or rule.has_own_randomness():
-        return False
-    kept = _drawn_keep_probability(rule, v) if is_drawn(v) else keep_probability(rule, v)
-    tested = v.draft.valid & (v.draft.depth > 0) & ((v.u - kept).abs() > 2 * CLOSE)
-    return bool((tested & ((v.u < kept) != rule.decide(v).accept)).any())
+def _draws(rule: Rule, v: Verification, number: int, random: torch.Generator) -> Draws:
+    return Draws(rule, v, torch.rand((number, *v.u.shape), generator=random).to(v.u))
 
 
 def _along_path(v: Verification, first: Tensor) -> Tensor:
@@ -122,28 +109,7 @@ def _along_path(v: Verification, first: Tensor) -> Tensor:
     return torch.where(v.draft.ancestors, of_node[:, None, :], 1.0).prod(-1) * v.draft.valid
 
 
-def _drawn_keep_probability(rule: Rule, v: Verification) -> Tensor:
-    """[B, N] float64: the probability over its own number that a candidate drawn from q, as it was
-    drawn, is kept if it is tested."""
-
-    def probe(u: Tensor) -> Tensor:
-        return rule.decide(with_u(v, u)).accept
-
-    guess = (v.p_token / v.q_token.clamp(min=1e-30)).clamp(max=1.0)
-    return threshold_of(probe, v.u, guess) * v.draft.valid
-
-
-def _kept_share(rule: Rule, v: Verification, u: Tensor) -> Tensor:
-    """[B, N] float64: the share of the draws `u` [D, B, N] in which each node is kept."""
-    total = torch.zeros(v.u.shape, dtype=torch.float64, device=v.u.device)
-    for numbers in u:
-        drawn = with_u(v, numbers)
-        drawn.notes = {}
-        total += walk(drawn, rule.decide(drawn)).kept
-    return total / len(u)
-
-
-def _weighed(v: Verification, reach: Tensor, law: LawOf) -> Expected:
+def _weighed(v: Verification, reach: Tensor, law: LawOf, hidden: Tensor) -> Expected:
     """Sum KL(R || p) over the contexts, each weighted by `reach` [B, N], in pieces that fit the
     memory."""
     nats = torch.zeros(len(reach), dtype=torch.float64, device=reach.device)
@@ -155,7 +121,7 @@ def _weighed(v: Verification, reach: Tensor, law: LawOf) -> Expected:
         if correction is not None and not v.sampling.greedy:
             lost = lost - correction
         nats.index_add_(0, some, reach[some, places] * lost)
-    return Expected(reach.sum(1), nats)
+    return Expected(reach.sum(1), nats, hidden)
 
 
 @dataclass(slots=True)
@@ -164,10 +130,14 @@ class Screened:
 
     rows     [answers, 3] float64: expected tokens, expected nats (NaN where not known), cycles.
     unknown  why its numbers are not known; empty where they are.
+    no_law   why its nats are not known; empty where they are.
+    seconds  of CPU that the rule took.
     """
 
     rows: Tensor
     unknown: str = ""
+    no_law: str = ""
+    seconds: float = 0.0
 
 
 class Host(Lossless):
@@ -223,15 +193,17 @@ class Screen(Observer, Generic[Name]):
     limits: Limits
     device: torch.device
     unknown: dict[Name, str] = field(default_factory=dict)
+    no_law: dict[Name, str] = field(default_factory=dict)
+    states: dict[Name, State] = field(default_factory=dict)
     _left: Tensor = field(init=False)
     _ends: Tensor = field(init=False)
-    _states: dict[Name, State] = field(default_factory=dict)
-    _owners: list[Tensor] = field(default_factory=list)
     _values: dict[Name, list[Tensor]] = field(init=False)
+    _seconds: dict[Name, float] = field(init=False)
     _random: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         self._values = {name: [] for name in self.rules}
+        self._seconds = dict.fromkeys(self.rules, 0.0)
         self._ends = torch.tensor(sorted(self.limits.eos_ids), device=self.device)
         self._random = torch.Generator().manual_seed(0)
 
@@ -242,7 +214,7 @@ class Screen(Observer, Generic[Name]):
             [*request.input_ids, first]
             for request, first in zip(self.requests, token.tolist(), strict=True)
         ]
-        self._states = {name: rule.start(texts, self.device) for name, rule in self.rules.items()}
+        self.states = {name: rule.start(texts, self.device) for name, rule in self.rules.items()}
 
     def on_cycle(
         self,
@@ -254,52 +226,75 @@ class Screen(Observer, Generic[Name]):
         requests: Sequence[int],
     ) -> None:
         places = torch.tensor(requests, device=self.device)
-        counted = self._counted(v, places)
-        self._owners.append(places)
-        for name, rule in self.rules.items():
-            state = {key: values[places] for key, values in self._states[name].items()}
-            seen = with_u(v, v.u)
-            seen.state, seen.notes = state, {}
-            rule.decide(seen)  # what it notes for `emit`
-            if name not in self.unknown and not self._owners[1:] and hides_randomness(rule, seen):
-                self.unknown[name] = "it decides by randomness that it does not declare"
+        counted = self.counted(v.draft, places)
+        for name in self.rules:
+            self.put(name, v, counted, path, token, places)
+        self.advance(v.draft, path, token, counted, places)
+
+    def put(
+        self,
+        name: Name,
+        v: Verification,
+        counted: Tensor,
+        path: Walk,
+        token: Tensor,
+        places: Tensor,
+    ) -> None:
+        """Put the cycles `v` of the requests `places` [B] before one rule. `counted` [B, N]: a
+        token can be emitted behind the node; `path` and `token` [B] came of it."""
+        if name in self.unknown:
+            return
+        began, rule = time.process_time(), self.rules[name]
+        seen = with_u(v, v.u)
+        seen.state = {key: values[places] for key, values in self.states[name].items()}
+        seen.notes, seen.by_draft = {}, {}
+        try:
             found = expected(rule, seen, counted, self._random)
-            nats = torch.full_like(found.tokens, torch.nan) if found.nats is None else found.nats
-            self._values[name].append(torch.stack([found.tokens, nats], 1).cpu())
-            for key, values in rule.next_state(seen, path, token).items():
-                self._states[name][key][places] = values
-        self._advance(v, path, token, counted, places)
+        except Exception as error:  # whatever a rule of somebody's raises
+            self.unknown[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return
+        if (found.hidden & counted[:, 0]).any():
+            self.unknown[name] = "it decides by randomness that it does not declare"
+            return
+        nats = found.nats
+        if nats is None:
+            self.no_law[name] = why_no_law(rule, seen)
+            nats = torch.full_like(found.tokens, torch.nan)
+        self._values[name].append(torch.stack([places, found.tokens, nats], 1).cpu())
+        for key, values in rule.next_state(seen, path, token).items():
+            self.states[name][key][places] = values
+        self._seconds[name] += time.process_time() - began
 
     def of(self, cycles: Sequence[int]) -> dict[Name, Screened]:
         """What each rule does in each request, which took so many `cycles`; what comes behind its
         end is left out."""
-        owners = torch.cat(self._owners).cpu() if self._owners else torch.zeros(0).long()
         found = {}
         for name, values in self._values.items():
-            table = torch.cat(values) if values else torch.zeros(0, 2, dtype=torch.float64)
-            rows = [
-                torch.cat([table[owners == request][:count].sum(0), table.new_tensor([count])])
-                for request, count in enumerate(cycles)
-            ]
-            found[name] = Screened(torch.stack(rows), self.unknown.get(name, ""))
+            if why := self.unknown.get(name):
+                rows = [torch.full((3,), torch.nan, dtype=torch.float64)] * len(cycles)
+                found[name] = Screened(torch.stack(rows), why, "", self._seconds[name])
+                continue
+            table = torch.cat(values) if values else torch.zeros(0, 3, dtype=torch.float64)
+            rows = []
+            for request, count in enumerate(cycles):
+                sums = table[table[:, 0] == request][:count, 1:].sum(0)
+                rows.append(torch.cat([sums, table.new_tensor([count])]))
+            no_law = self.no_law.get(name, "")
+            found[name] = Screened(torch.stack(rows), "", no_law, self._seconds[name])
         return found
 
-    def _counted(self, v: Verification, places: Tensor) -> Tensor:
+    def counted(self, draft: Draft, places: Tensor) -> Tensor:
         """[B, N] bool: a token can be emitted behind the node."""
-        ends = torch.isin(v.draft.tokens, self._ends) & (v.draft.depth > 0)
-        behind_end = (v.draft.ancestors & ends[:, None, :]).any(-1)
-        room = v.draft.depth < self._left[places][:, None]
-        return room & ~behind_end & v.draft.valid
+        ends = torch.isin(draft.tokens, self._ends) & (draft.depth > 0)
+        behind_end = (draft.ancestors & ends[:, None, :]).any(-1)
+        room = draft.depth < self._left[places][:, None]
+        return room & ~behind_end & draft.valid
 
-    def _advance(
-        self, v: Verification, path: Walk, token: Tensor, counted: Tensor, places: Tensor
+    def advance(
+        self, draft: Draft, path: Walk, token: Tensor, counted: Tensor, places: Tensor
     ) -> None:
         """Take what the lossless decode emitted off the tokens that each answer has left."""
-        contexts = path.kept & counted
-        left = self._left[places] - contexts.sum(1)
-        drafted_end = (path.kept & torch.isin(v.draft.tokens, self._ends)).logical_and(
-            v.draft.depth > 0
-        )
-        drawn_end = torch.isin(token, self._ends)
-        ended = drafted_end.any(1) | drawn_end
+        left = self._left[places] - (path.kept & counted).sum(1)
+        is_end = torch.isin(draft.tokens, self._ends) & (draft.depth > 0)
+        ended = (path.kept & is_end).any(1) | torch.isin(token, self._ends)
         self._left[places] = torch.where(ended, 0, left.clamp(min=0))

@@ -242,6 +242,9 @@ class CoarseGrained(Rule):
     def has_own_randomness(self) -> bool:
         return self.token == "redraw"
 
+    def is_lossless(self, sampling: Sampling) -> bool:
+        return self.token == "redraw"
+
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         groups, tests, p = self.token_groups, self._tests(v), v.p_at(node)
         weight = v.at(tests.left, node)
@@ -266,6 +269,9 @@ class CoarseGrained(Rule):
         return (v.u >= tests.token) & (v.u < tests.group)
 
     def _tests(self, v: Verification) -> _Tests:
+        return v.once(self, "tests", lambda: self._tested(v))
+
+    def _tested(self, v: Verification) -> _Tests:
         """One round per sibling rank: every context carries its remaining P, every node is judged
         in its own round."""
         groups, draft = self.token_groups, v.draft

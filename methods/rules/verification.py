@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
 NamedTensors = dict[str, Tensor]
+T = TypeVar("T")
 State = NamedTensors
 """What a rule knows of each request beyond the current draft: name -> [B, ...] on the device."""
 
@@ -27,6 +30,8 @@ class Verification:
     hidden    [B, N, H] final-norm hidden states, only for rules with `needs_hidden`.
     state     the rule's state of each request before this draft; empty for a rule without one.
     notes     what a rule computes to decide and needs again to emit.
+    by_draft  the same, where it does not depend on `u` (see `once`); shared with verifications of
+              the same draft that have other numbers.
 
     "Per context" means a value at the node after which something is predicted, "per node" one about
     the node's own token, which was predicted in the context of its parent. The root's per-node
@@ -49,6 +54,15 @@ class Verification:
         self.hidden_or_none = hidden
         self.state: State = {} if state is None else state
         self.notes: NamedTensors = {}
+        self.by_draft: dict[tuple[int, str], Any] = {}
+
+    def once(self, rule: object, name: str, compute: Callable[[], T]) -> T:
+        """What `compute` gives for this rule, computed once for the draft: it may not read `u`."""
+        key = id(rule), name
+        if key not in self.by_draft:
+            self.by_draft[key] = compute()
+        value: T = self.by_draft[key]
+        return value
 
     # --- moving between contexts and nodes
 

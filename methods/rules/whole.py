@@ -361,8 +361,9 @@ class Tilted(WarmRule):
 
     def warm_test(self, v: Verification, lossless: Tensor) -> Tensor:
         if v.draft.sampled:
-            return v.u * v.q_token < v.of_token(tilted(v.p, v.q, self.lam))
-        share = shares(v, self.lam)
+            mass = v.once(self, "mass", lambda: v.of_token(tilted(v.p, v.q, self.lam)))
+            return v.u * v.q_token < mass
+        share = v.once(self, "share", lambda: shares(v, self.lam))
         earlier = (v.earlier_siblings.double() @ share[..., None])[..., 0]
         return v.u.double() * (1.0 - earlier).clamp(min=0.0) < share
 
