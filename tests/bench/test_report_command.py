@@ -277,19 +277,16 @@ def test_it_says_when_a_file_passes_the_chat_template_by(
     """Only a target with a template, and only texts: messages go through it."""
     target = tmp_path / "target"
     shutil.copytree(pair_folder / "target", target)
+    template = target / "chat_template.jinja"
     file = tmp_path / "prompts.jsonl"
-    said = {}
-    for template in ("", "{% for m in messages %}{{ m['content'] }}{% endfor %}"):
-        if template:
-            (target / "chat_template.jinja").write_text(template)
-        for row in ({"prompt": "Tom has"}, {"messages": [{"role": "user", "content": "Tom has"}]}):
-            file.write_text(json.dumps({"id": str(len(said)), **row}))
-            caplog.clear()
-            command(f"method=ar task=prompts task.path={file} pair.target={target} n=1")
-            said[bool(template), *row] = "without the chat template" in caplog.text
-    assert said == {
-        (False, "prompt"): False,
-        (False, "messages"): False,
-        (True, "prompt"): True,
-        (True, "messages"): False,
-    }
+
+    def says(**row: object) -> bool:
+        file.write_text(json.dumps({"id": "1", **row}))
+        caplog.clear()
+        command(f"method=ar task=prompts task.path={file} pair.target={target} n=1")
+        return "without the chat template" in caplog.text
+
+    assert says(prompt="Tom has")
+    assert not says(messages=[{"role": "user", "content": "Tom has"}])
+    template.unlink()
+    assert not says(prompt="Tom has")
