@@ -702,8 +702,8 @@ _EQUAL_D = (
         "plain decoding, that distorts no more. Modelled: cycles of all prompts at the time of a "
         "cycle of the timed ones. Interval: Student's t on the logarithm, with the error of a "
         "bootstrap over prompts of both passes that redoes the choice, and that of the measuring "
-        "sessions. Gain: above 1; no gain above 5%: below 1.05; both one-sided at 5%, Holm over "
-        "the rules of a table. Beyond greedy: further from the target than greedy decoding.",
+        "sessions. Gain: above 1; no gain above 5%: below 1.05; both one-sided at 5%, corrected "
+        "for as many rules as the longest report compares.",
         estimator=LOG_SESSIONS,
         clock="needed",
         decides=True,

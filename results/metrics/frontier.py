@@ -21,7 +21,7 @@ from results.metrics.delta import Between, Estimate, estimate, ratio
 from results.metrics.distortion import nats, spectrum, to_temperature
 from results.metrics.intervals import SEED
 from results.metrics.tau_gain import Counts, Floats, interval, resampled
-from results.metrics.verdict import Answered, Judged
+from results.metrics.verdict import NOTHING, Answered, Judged
 from results.store.sample import Compared, is_rated
 
 FRONTIER_RESAMPLES = 4000
@@ -191,7 +191,7 @@ def beside_lossless(
         equal_d_answer, equal_d_length, equal_d_temperature
                                of that fastest setting: the same of an answer, which has plain
                                decoding's length; own tokens ÷ its; its temperature
-        judged                 what the verdict needs (`results.metrics.verdict.verdicts`)
+        judged                 what the verdict needs (`Judged.verdict`)
 
     temperature   at which the row decodes. At 0 greedy decoding distorts no more than the row: it
                   takes the likeliest token in every context.
@@ -355,9 +355,9 @@ def _fastest(
 
 
 def _beyond(distortion: Floats, choices: Sequence[_Choice]) -> Floats:
-    """1 where the row is further from the target than greedy decoding; 0 without that."""
-    greedy = [choice.distortion for choice in choices if choice.temperature == 0]
-    return (distortion > greedy[0]).astype(float) if greedy else np.zeros(len(distortion))
+    """1 where the row distorts over 5% more than every choice."""
+    most = np.max([choice.distortion for choice in choices], 0)
+    return np.asarray(distortion > NOTHING * most, float)
 
 
 def _drawn(distortion: Estimate, number: int, rng: np.random.Generator) -> Floats:

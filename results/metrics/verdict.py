@@ -5,9 +5,9 @@ others."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from results.metrics import intervals
 from results.metrics.adds import scores
@@ -19,45 +19,53 @@ from results.metrics.tau_gain import gain
 from results.store.sample import Compared, FailedSample, is_rated
 
 ALPHA = 0.05
-"""Of the tests of one table, each kind together."""
+"""Of a table's wrong gains, and of its wrong "no gain", together."""
+FAMILY = 25
+"""Rows of rules in the longest report with verdicts, report=controls_chains. Every setting of a
+rule is judged as one of so many (Bonferroni), so that its verdict does not depend on the rows that
+stand beside it."""
+LEVEL = ALPHA / FAMILY
+"""Of the one-sided tests of one setting."""
 NOTHING = 1.05
 """A ratio of speeds that is shown to be below this is no gain above 5%."""
 MOST = 100_000
 """More prompts than these are not asked for."""
-Kind = Literal["gain", "no gain above 5%", "beyond greedy", "undecided"]
-Name = TypeVar("Name", bound=Hashable)
+Kind = Literal["gain", "no gain above 5%", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A decision.
 
-    kind     in words; those of `verdicts`.
+    kind     in words; those of `Judged.verdict`.
     needed   undecided: about how many prompts, timed in proportion, would decide at this ratio and
              spread; None where none of up to 100,000 would.
+    far      undecided, however many prompts: no lossless setting distorts as much.
     """
 
     kind: Kind
     needed: int | None = None
+    far: bool = False
 
     @property
     def text(self) -> str:
         """`no gain above 5%`; `undecided, n ≈ 1,200`."""
         if self.kind != "undecided":
             return self.kind
+        if self.far:
+            return "undecided, since no lossless setting distorts as much"
         return f"undecided, n ≈ {self.needed:,}" if self.needed else f"undecided, n > {MOST:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What the verdict on a row needs.
+    """What the verdict on a setting needs.
 
     speed       by the token, over that of the fastest lossless setting that distorts no more.
-    beyond      share of the resamples in which the row is further from the target than greedy
-                decoding.
+    beyond      share of the resamples in which the row distorts over 5% more than every lossless
+                setting: at temperature 1 mostly, more than greedy decoding.
     n           prompts.
-    is_control  the row is no rule: it is judged as one more rule would be, and takes no part in the
-                correction of the others.
+    is_control  the row is no rule: it is judged as one, and is not counted among them.
     between     what differs between measuring sessions, which is in the error of `speed`; None: not
                 known.
     sessions    in which the row, and what it is compared with, were timed.
@@ -71,59 +79,39 @@ class Judged:
     sessions: int = 1
 
     @property
-    def is_beyond(self) -> bool:
-        return self.beyond >= 1 - ALPHA
+    def verdict(self) -> Verdict:
+        """The verdict on this setting, in whatever table it stands.
 
+        gain              faster, and some lossless setting distorts as much
+        no gain above 5%  the ratio of speeds is below 1.05
+        undecided         anything else. What distorts more than every lossless setting, and is
+                          faster, is compared with nothing like it: blind acceptance of half of the
+                          draft would be a gain there.
 
-def verdicts(rows: Mapping[Name, Judged]) -> dict[Name, Verdict]:
-    """The verdict on each row of one table.
+        Both tests are one-sided at `LEVEL`."""
+        far = self.beyond >= 1 - ALPHA
+        if not far and self.speed.p_above(1.0) <= LEVEL:
+            return Verdict("gain")
+        if self.speed.p_below(NOTHING) <= LEVEL:
+            return Verdict("no gain above 5%")
+        return Verdict("undecided", None if far else self._needed(), far)
 
-    gain              faster
-    no gain above 5%  the ratio of speeds is below 1.05
-    beyond greedy     neither is shown or it is faster, but it is further from the target than
-                      greedy decoding: no lossless setting distorts as much
-    undecided         anything else
-
-    Both tests are one-sided at 5%, each corrected by Holm's method over the rows of rules; for a
-    gain over those that may be one."""
-    rules = {name: row for name, row in rows.items() if not row.is_control}
-    found: dict[Name, Verdict] = {}
-    for name, row in rows.items():
-        family = list(rules.values()) if name in rules else [*rules.values(), row]
-        near = [other for other in family if not other.is_beyond]
-        if _corrected(row, family, lambda speed: speed.p_below(NOTHING)) <= ALPHA:
-            found[name] = Verdict("no gain above 5%")
-        elif row.is_beyond:
-            found[name] = Verdict("beyond greedy")
-        else:
-            found[name] = Verdict("undecided", _needed(row, len(near)))
-        if not row.is_beyond and _corrected(row, near, lambda speed: speed.p_above(1.0)) <= ALPHA:
-            found[name] = Verdict("gain")
-    return found
-
-
-def _corrected(row: Judged, family: Sequence[Judged], p_of: Callable[[Estimate], float]) -> float:
-    """Holm's p-value of the row in its family."""
-    place = next(i for i, other in enumerate(family) if other is row)
-    return float(intervals.holm([p_of(other.speed) for other in family])[place])
-
-
-def _needed(row: Judged, rows: int) -> int | None:
-    """The prompts at which the error, which shrinks with their root, would decide either way at
-    this ratio. What differs between sessions does not shrink with the prompts; without more
-    sessions it bounds what can be decided."""
-    if not row.speed.error:
-        return None
-    fixed = 0.0 if row.between is None else row.between.of_ratio(row.sessions)
-    own = max(row.speed.error**2 - fixed, 0.0)
-    quantile = intervals.NORMAL.inv_cdf(1 - ALPHA / rows)
-    needed = []
-    for room in (row.speed.at, math.log(NOTHING) - row.speed.at):
-        left = (room / quantile) ** 2 - fixed
-        if room > 0 and left > 0:
-            needed.append(row.n * own / left)
-    least = min(needed, default=math.inf)
-    return max(math.ceil(least), row.n + 1) if least < MOST else None
+    def _needed(self) -> int | None:
+        """The prompts at which the error, which shrinks with their root, would decide either way at
+        this ratio. What differs between sessions does not shrink with the prompts; without more
+        sessions it bounds what can be decided."""
+        if not self.speed.error:
+            return None
+        fixed = 0.0 if self.between is None else self.between.of_ratio(self.sessions)
+        own = max(self.speed.error**2 - fixed, 0.0)
+        quantile = intervals.NORMAL.inv_cdf(1 - LEVEL)
+        needed = []
+        for room in (self.speed.at, math.log(NOTHING) - self.speed.at):
+            left = (room / quantile) ** 2 - fixed
+            if room > 0 and left > 0:
+                needed.append(self.n * own / left)
+        least = min(needed, default=math.inf)
+        return max(math.ceil(least), self.n + 1) if least < MOST else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +187,13 @@ def _common(own: Answered, best: Answered) -> tuple[Answered, Answered]:
 def findings(cells: Sequence[tuple[str, Summary]]) -> list[str]:
     """A sentence on each row that was judged; with several rules, one on all of them comes
     first."""
-    judged = {name: summary.judged for name, summary in cells if summary.judged is not None}
-    decided = verdicts(judged)
+    judged = [(name, summary) for name, summary in cells if summary.judged is not None]
     sentences = [
-        f"{name}: {decided[name].text}. {_beside(summary)}."
-        for name, summary in cells
-        if name in decided
+        f"{name}: {summary.judged.verdict.text}. {_beside(summary)}." for name, summary in judged
     ]
-    rules = {name: verdict for name, verdict in decided.items() if not judged[name].is_control}
+    rules = {
+        name: summary.judged.verdict for name, summary in judged if not summary.judged.is_control
+    }
     return sentences if len(rules) < 2 else [_on_all(rules), *sentences]
 
 

@@ -7,7 +7,6 @@ from results.metrics.adds import CENSORED_ABOVE, censoring
 from results.metrics.catalog import METRICS
 from results.metrics.delta import LEAST_FREEDOM
 from results.metrics.summary import Summary
-from results.metrics.verdict import verdicts
 from results.reports.columns import Column
 from results.reports.grid import (
     Conditions,
@@ -56,13 +55,6 @@ class Annotator:
     """
 
     def __init__(self, spec: TableSpec, grid: Grid) -> None:
-        self.decided = {
-            name: one
-            for rows in rivals(spec, grid).values()
-            for name, one in verdicts(
-                {coords: summary.judged for coords, summary in rows.items() if summary.judged}
-            ).items()
-        }
         self.sessions = sorted({session for one in conditions(grid) for session in one.sessions})
         self.drifts = drifts(
             [
@@ -72,9 +64,10 @@ class Annotator:
             ]
         )
 
-    def verdict(self, column: Column, coords: Coords) -> str:
+    def verdict(self, column: Column, summary: Summary | None) -> str:
         """In words; empty for metrics that decide nothing."""
-        return self.decided[coords].text if column.metric.decides and coords in self.decided else ""
+        judged = summary.judged if summary is not None and column.metric.decides else None
+        return "" if judged is None else judged.verdict.text
 
     def notes(self, column: Column, result: Outcome) -> list[str]:
         """The footnotes of a measured number."""

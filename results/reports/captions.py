@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from results.metrics.catalog import CLOCKED
+from results.metrics.verdict import FAMILY
 from results.reports.grid import Grid, conditions, outcome, sizes, stated, unmeasured
 from results.reports.spec import ReportSpec, TableSpec
 
@@ -17,9 +18,10 @@ BOLD = (
 )
 GAIN = (
     "gain: faster by the token than the fastest lossless setting that distorts no more; no gain "
-    "above 5%: less than 1.05 times as fast (each one-sided at 5%, Holm over the rules of a task "
-    "and temperature; controls are judged as one more rule); beyond greedy: further from the "
-    "target than greedy decoding"
+    "above 5%: less than 1.05 times as fast. Each is one-sided at 5%, corrected for "
+    f"{FAMILY} settings of rules whatever the table shows; controls are judged as rules are. What "
+    "distorts over 5% more than every lossless setting, greedy decoding among them, is no gain, "
+    "however fast"
 )
 
 SELECTION = (

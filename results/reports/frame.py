@@ -413,7 +413,7 @@ class _Layout:
         _put(line, value, interval, made)
         line["marks"] = tuple(self._note(text) for text in notes)
         if value is not None:
-            line["verdict"] = self.annotator.verdict(column, coords)
+            line["verdict"] = self.annotator.verdict(column, summary)
             line["marks"] += tuple(self._note(text) for text in self.annotator.notes(column, held))
 
     def _means(self, header: str, coords: Coords, cells: Sequence[Line]) -> list[Line]:

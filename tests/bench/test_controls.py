@@ -116,3 +116,15 @@ def test_controls_are_judged_as_rules_are(command, tmp_path) -> None:
     assert cells.loc[("EAGLE-3", "equal_d_tv"), "value"] < 1e-5
     assert "equal_d_outside" not in set(table["value_name"]), "no target is truncated"
     assert cells.loc[("control: top-p 0.8", "tau_gain"), "value"] is not None
+    judged = ("random, 50%", "equal_d_speed"), ["value", "ci_low", "ci_high", "verdict"]
+    many = cells.loc[judged]
+    shorter = [
+        line for line in REPORT.splitlines() if "top-p" not in line and "EAGLE-3," not in line
+    ]
+    file.write_text("\n".join(shorter))
+    command(f"--config-dir {tmp_path / 'conf'}", words)
+    table = pd.read_csv(next(tmp_path.rglob("controlled.csv")), low_memory=False)
+    few = table.set_index(["Rule", "value_name"]).loc[judged]
+    assert len(table) < len(cells) and few.to_dict() == many.to_dict(), (
+        "the verdict does not depend on the rows beside it"
+    )
