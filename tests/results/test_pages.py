@@ -100,11 +100,11 @@ def test_what_findings_say_of_whole_answers_of_smollm2() -> None:
         ("eagle3", "lossless", None, "exact"),
     )
     assert (
-        "MARS as released commits {} tokens a cycle in the first 64 tokens and {} after them, "
+        "MARS as released commits {} tokens per cycle in the first 64 tokens and {} after them, "
         "EAGLE-3 {} and {}."
     ).format(*tau[released], *tau[exact]) in said
     assert (
-        "speculative sampling with a draft model, {} and {}".format(
+        "speculative sampling with a draft model gains too, {} and {}".format(
             *tau["model", "lossless", None, "exact"]
         )
         in said
@@ -112,7 +112,7 @@ def test_what_findings_say_of_whole_answers_of_smollm2() -> None:
     lossless = [packed[of] for of in packed if of[1] == "lossless" and of[3] == "exact"]
     assert packed[released] == packed["eagle3", "lossless", None, "draft"]
     assert (
-        f"MARS as released and of the shortcut to {packed[released]}% of their bytes, those of "
+        f"MARS as released and of the shortcut compress to {packed[released]}% of their size (zlib), those of "
         f"Algorithm 1 to {packed['eagle3', 'mars', 'algorithm1', 'exact']}%, those of the "
         f"lossless methods to {min(lossless)} to {max(lossless)}%"
     ) in said
