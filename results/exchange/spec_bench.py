@@ -4,9 +4,17 @@
      "decoding_steps": [40], "new_tokens": [131], "wall_time": [2.9],
      "accept_lengths": [3, 4, …]}]}
 
-`accept_lengths` are the tokens committed in each cycle, of all turns in one list; `wall_time`
-covers the prefill. Source: hemingkx/Spec-Bench, evaluation/eval.py and evaluation/speed.py
-(commits 70f8b28, 132ba4c)."""
+`accept_lengths` are the tokens committed in each cycle, of all turns in one list. `wall_time` is
+one number for all turns: the prefill and decoding of the timed run. If that run decoded other
+tokens than the quality pass, `new_tokens` is its count. The token drawn from the prefill belongs
+to no cycle: the sum of `accept_lengths` is `new_tokens` less one per turn; EAGLE counts it in the
+first cycle.
+
+Spec-Bench's `speed.py` prints other speedups for the same files: it counts the baseline's tokens
+again, from texts that were stripped and cut at the first stop token, and averages tokens ÷ seconds
+over questions instead of pooling them. Its mean accepted tokens are tau here.
+
+Source: hemingkx/Spec-Bench, evaluation/eval.py and evaluation/speed.py (commits 70f8b28, 132ba4c)."""
 
 from __future__ import annotations
 
