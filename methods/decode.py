@@ -18,7 +18,7 @@ from torch import Tensor
 from methods.batch import Batch, Generation
 from methods.drafters.base import TokenRows
 from methods.engine.cache import SlotCache
-from methods.engine.device import now
+from methods.engine.device import now, padded
 from methods.method import Method
 from methods.prompt_rng import PromptRng
 from methods.rules.base import Rule
@@ -131,7 +131,9 @@ def generate(
         with probe("draft"):  # a tree of candidates behind each row's last token
             draft = proposer.propose(batch.rows, for_draft)
         with probe("verify"):  # one forward of the target over all of them
-            v, features, extra_argmax = verify(method, draft, cache, for_tests, wanted, batch.state)
+            v, features, extra_argmax = verify(
+                method, draft, cache, for_tests, wanted, batch.state, batch.rows
+            )
         with probe("accept"):  # the rule keeps a path; a correction or bonus token follows it
             decision, path, token, batch.state = accept(
                 method.rule, v, for_bonus, None if observers else cache.graphs
@@ -166,6 +168,9 @@ def _prefill(
     """The target's output for the prompts, with the features `wanted`, and the first tokens [B],
     drawn from it."""
     first = method.target.prefill(rows, cache, features=wanted)
+    if method.sampling.penalises:
+        earlier = padded(rows, first.logits.device)[:, None]
+        first = replace(first, logits=method.sampling.penalised(first.logits, earlier))
     token = draw(method.sampling.probs(first.logits[:, 0]), rng.cycle()[:, -1])
     for observer in observers:
         observer.on_first(first.logits[:, 0], token)
@@ -179,15 +184,18 @@ def verify(
     u: Tensor,
     features: tuple[int, ...] = (),
     state: State | None = None,
+    rows: TokenRows | None = None,
 ) -> tuple[Verification, Tensor | None, Tensor | None]:
     """One target forward over all nodes of the draft: what the rule sees, its `state` of the
     requests included, and where the drafter wants them the features [B, N, F*H] and the target's
-    argmax behind each extra node [B, E]."""
+    argmax behind each extra node [B, E]. `rows`: the tokens so far, for a repetition penalty."""
     tree = {} if draft.chain else {"ancestors": draft.ancestors, "depth": draft.depth}
     out = method.target.forward(
         draft.tokens, cache, hidden=method.rule.needs_hidden(), features=features, **tree
     )
     logits, hidden, extra_argmax = out.logits, out.hidden, None
+    if method.sampling.penalises:
+        logits = method.sampling.penalised(logits, behind_nodes(rows or [], draft))
     if draft.extra_nodes:
         draft = draft.candidates()
         extra_argmax = logits[:, draft.nodes :].argmax(-1)
@@ -195,6 +203,15 @@ def verify(
         hidden = None if hidden is None else hidden[:, : draft.nodes]
     v = Verification(draft, logits, method.sampling, u[:, : draft.nodes], hidden, state)
     return v, out.features, extra_argmax
+
+
+def behind_nodes(rows: TokenRows, draft: Draft) -> Tensor:
+    """[B, N, n] the tokens in the context of each node: those of its row and of its path, some of
+    them several times."""
+    tokens = draft.tokens
+    path = torch.where(draft.ancestors, tokens[:, None], tokens[:, :1, None])
+    row = padded(rows, tokens.device)[:, None].expand(-1, tokens.shape[1], -1)
+    return torch.cat([row, path], -1)
 
 
 def accept(rule: Rule, v: Verification, u: Tensor, graphs: Graphs | None = None) -> Settled:

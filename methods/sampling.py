@@ -21,16 +21,31 @@ class Sampling:
     transformers.
 
     min_p   tokens of less than this share of the largest probability are left out (Nguyen et al.
-            2024, arXiv:2407.01082); 0 = none."""
+            2024, arXiv:2407.01082); 0 = none.
+    repetition_penalty  what `penalised` weakens the logits of earlier tokens by (Keskar et al.
+            2019, arXiv:1909.05858); 1 = nothing. It belongs to the model: all other methods of this
+            class take logits to which it was applied."""
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    @property
+    def penalises(self) -> bool:
+        return self.repetition_penalty != 1.0
 
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
+
+    def penalised(self, logits: Tensor, earlier: Tensor) -> Tensor:
+        """Logits [..., V] behind the tokens `earlier` [..., n], as transformers penalises them: a
+        positive logit of a token among these is divided by the penalty, a negative one times it.
+        Tokens may stand there several times."""
+        at, penalty = logits.gather(-1, earlier), self.repetition_penalty
+        return logits.scatter(-1, earlier, (at * penalty).where(at < 0, at / penalty))
 
     def process(self, logits: Tensor) -> Tensor:
         """Processed logits, same shape [..., V] float32; filtered tokens are -inf. Undefined for

@@ -134,6 +134,7 @@ class Cell(Section):
         except ValueError as error:
             raise ConfigError(one_line(error)) from error
         check_for_vllm(self)
+        self._check_penalty()
         for role in self.roles:
             self.pair.check(role)
         sources = {role: checkpoint.source for role, checkpoint in self.checkpoints.items()}
@@ -141,7 +142,8 @@ class Cell(Section):
             for source in sources.values():
                 check_objects(source)
             if not self.pair.ignore_generation_config:
-                check_generation_config(sources["target"])
+                penalty = self.decoding.repetition_penalty
+                check_generation_config(sources["target"], penalty=penalty)
             self._check_division()
             sizes = {role: declared_size(source) for role, source in sources.items()}
         except ModelError as error:
@@ -159,6 +161,23 @@ class Cell(Section):
             raise ConfigError(
                 f"{name[:60]}…: the names of pair, method and task are {len(name)} characters "
                 f"together; at most {LONGEST_LABEL} name a folder"
+            )
+
+    def _check_penalty(self) -> None:
+        """Raises ConfigError for a repetition penalty that a method would not apply."""
+        penalty, drafter = self.decoding.repetition_penalty, self.drafter.options
+        if penalty == 1.0:
+            return
+        chains = self.drafter.name == "model" and drafter.is_chain()
+        if not (chains or self.is_autoregressive) or self.rule.options.needs_hidden():
+            raise ConfigError(
+                f"decoding.repetition_penalty={penalty:g}: is applied by drafter=none and by "
+                "chains of drafter=model, under rules that read no hidden states; give "
+                "decoding.repetition_penalty=1"
+            )
+        if self.engine.name == "vllm" or self.pruning is not None:
+            raise ConfigError(
+                f"decoding.repetition_penalty={penalty:g}: needs engine=native and pruning=none"
             )
 
     def _check_division(self) -> None:

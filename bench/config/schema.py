@@ -214,6 +214,8 @@ class Decoding(Section):
                     all.
     top_k           keeps so many tokens; 0 keeps all.
     min_p           keeps tokens of at least this share of the largest probability; 0 keeps all.
+    repetition_penalty  weakens the logits of tokens of the prompt and of the answer so far, the
+                    draft model's too; 1 does nothing.
     max_new_tokens  the most tokens of a turn; None takes the task's own limit.
     """
 
@@ -222,6 +224,7 @@ class Decoding(Section):
     top_k: int = Field(ge=0, le=LARGEST_TOP_K)
     # the identity of a cell that does not use it lacks it
     min_p: float = Field(0.0, ge=0, lt=1, exclude_if=lambda share: not share)
+    repetition_penalty: float = Field(1.0, gt=0, le=10, exclude_if=lambda penalty: penalty == 1)
     max_new_tokens: int | None = Field(ge=1, le=MOST_NEW_TOKENS)
 
     @field_validator("temperature")
@@ -235,7 +238,9 @@ class Decoding(Section):
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
+        return Sampling(
+            self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty
+        )
 
 
 class DraftLength(Section):

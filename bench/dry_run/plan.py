@@ -141,7 +141,12 @@ def look(planned: PlannedCell, session: Session) -> Looked:
         folders[role] = folder
     try:
         if not cell.pair.ignore_generation_config:
-            check_generation_config(cell.pair.target.source, cell.pair.target.revision, fetch=True)
+            check_generation_config(
+                cell.pair.target.source,
+                cell.pair.target.revision,
+                fetch=True,
+                penalty=cell.decoding.repetition_penalty,
+            )
         memory = memory_of(cell, batch, folders)
         weights = [
             file.stat().st_size

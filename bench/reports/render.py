@@ -301,6 +301,11 @@ def _group(members: Sequence[Stored], store: Store, names: Mapping[str, str]) ->
         *([f"top-p {decoding.top_p:g}"] if decoding.top_p < 1 else []),
         *([f"top-k {decoding.top_k}"] if decoding.top_k else []),
         *([f"min-p {decoding.min_p:g}"] if decoding.min_p else []),
+        *(
+            [f"repetition penalty {decoding.repetition_penalty:g}"]
+            if decoding.repetition_penalty != 1
+            else []
+        ),
         f"seed {first.seed}",
         f"≤ {first.max_new_tokens} tokens",
         *(["texts only: its tokenizer is not on this machine"] if texts is None else []),

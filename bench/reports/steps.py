@@ -158,6 +158,8 @@ def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | 
         for line in within(overrides, "pair", "engine", "task", "seed")
         if key_of(line) not in ("task.samples", "task.pass_at")
     ]
+    if (penalty := point.config["decoding"]["repetition_penalty"]) != 1:
+        kept.append(f"repetition_penalty={penalty:g}")
     if (n := point.config["n"]) is not None:
         kept += [f"prompts={min(FEW, n)}", f"scored={n}"]
     planned = hydra.candidate([*plain, "draft.length=10"]).cell

@@ -51,14 +51,19 @@ Loaded = TypeVar("Loaded")
 
 
 def load_language_model(
-    pair: Pair, engine: EngineOptions, role: str, target: LanguageModel | None = None
+    pair: Pair,
+    engine: EngineOptions,
+    role: str,
+    target: LanguageModel | None = None,
+    penalty: float = 1.0,
 ) -> LanguageModel:
     """A causal LM of a pair; `role` is target or draft. `target`: the pair's, where it is loaded
-    already; a draft that is a cut shares its weights. Raises ValueError, ModelError."""
+    already; a draft that is a cut shares its weights. `penalty`: the repetition penalty that is
+    applied. Raises ValueError, ModelError."""
     pair.check(role)
     checkpoint = pair.checkpoint(role)
     if role == "target" and not pair.ignore_generation_config:
-        check_generation_config(checkpoint.source, checkpoint.revision, fetch=True)
+        check_generation_config(checkpoint.source, checkpoint.revision, fetch=True, penalty=penalty)
     if role == "draft" and ModelSource.of(checkpoint.source).is_cut:
         cut = load_cut(checkpoint.source, target or load_language_model(pair, engine, "target"))
         probe.check(cut)
@@ -107,7 +112,10 @@ class NativeMethod:
         return generate_traced(self.method, requests, limits)
 
     def next_logits(self, ids: Sequence[int]) -> Tensor:
-        return next_logits(self.target, ids)
+        logits, sampling = next_logits(self.target, ids), self.method.sampling
+        if not sampling.penalises:
+            return logits
+        return sampling.penalised(logits, torch.tensor(ids, device=logits.device))
 
     def phases(self, request: Request, limits: Limits) -> Phases:
         device = self.target.device
@@ -195,7 +203,8 @@ class ModelPool:
     def _language_model(self, cell: Cell, role: str) -> LanguageModel:
         def load() -> LanguageModel:
             target = None if role == "target" else self._language_model(cell, "target")
-            return load_language_model(cell.pair, cell.engine, role, target)
+            penalty = cell.decoding.repetition_penalty
+            return load_language_model(cell.pair, cell.engine, role, target, penalty)
 
         return _kept(self._language_models, cell, role, load)
 

@@ -75,6 +75,7 @@ def judged_point(cell: Cell, temperature: float) -> Cell:
     """The cell as which a control is presented: the first repeat at this temperature, not
     truncated."""
     whole = {"temperature": temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
+    whole["repetition_penalty"] = 1.0
     return cell.replace(decoding=cell.decoding.model_copy(update=whole), repeat=0)
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
 from methods.drafters.base import Branches, Drafter, DraftSettings, Layered, Proposer, TokenRows
-from methods.engine.device import upload
+from methods.engine.device import padded, upload
 from methods.sampling import Sampling, draw
 from methods.trees.draft import Draft
 from methods.trees.shaped import ShapedTree
@@ -122,6 +122,7 @@ class ChainProposer(Proposer):
         valid = [torch.ones_like(root, dtype=torch.bool)]
         for step in range(settings.length):
             logits = self._read(path[-1][:, None] if step else tokens, hidden)
+            logits = self.penalised(logits, path)
             probs = settings.sampling.probs(logits) if self.sampled else None
             token = logits.argmax(-1) if probs is None else draw(probs, u[:, step])
             if settings.needs_q:
@@ -135,7 +136,9 @@ class ChainProposer(Proposer):
                     break
         reads_last = settings.needs_hidden or settings.bonus_q
         contexts.append(
-            self._read(path[-1][:, None], hidden) if reads_last else torch.zeros_like(contexts[0])
+            self.penalised(self._read(path[-1][:, None], hidden), path)
+            if reads_last
+            else torch.zeros_like(contexts[0])
         )
         draft = Draft.of_chain(
             torch.stack(path, 1),
@@ -147,6 +150,11 @@ class ChainProposer(Proposer):
         if settings.needs_q:
             draft.q, draft.logits = torch.stack(own_q, 1), torch.stack(contexts, 1)
         return draft
+
+    def penalised(self, logits: Tensor, path: list[Tensor]) -> Tensor:
+        """The logits [B, V] behind the row and the drafted `path` of tokens [B]; as they are for
+        drafters that take no repetition penalty."""
+        return logits
 
     def _read(self, tokens: Tensor, hidden: list[Tensor]) -> Tensor:
         """Feed `tokens` [B, n]; returns the logits [B, V] after the last and appends its state to
@@ -175,7 +183,15 @@ class _Chain(ChainProposer):
     def propose(self, rows: TokenRows, u: Tensor) -> Draft:
         """Feed the tokens committed since the last draft, an accepted last draft token too, then
         draft token by token."""
+        if self.settings.sampling.penalises:
+            self.earlier = padded(rows, self.model.device)
         return self.draft(self.cache.unread(rows), u)
+
+    def penalised(self, logits: Tensor, path: list[Tensor]) -> Tensor:
+        sampling = self.settings.sampling
+        if not sampling.penalises:
+            return logits
+        return sampling.penalised(logits, torch.cat([self.earlier, torch.stack(path, 1)], 1))
 
 
 class TreeProposer(Proposer):

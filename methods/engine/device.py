@@ -25,6 +25,12 @@ def upload(numbers: Sequence[int] | Sequence[Sequence[int]], device: torch.devic
     return send(torch.tensor(numbers, dtype=torch.int64), device)
 
 
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """[B, n] the tokens of each row on the device; of a shorter one its last again."""
+    longest = max(map(len, rows))
+    return upload([[*row, *[row[-1]] * (longest - len(row))] for row in rows], device)
+
+
 def send(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host on the device. A GPU receives it from pinned memory: the host goes
     on."""

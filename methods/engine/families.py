@@ -120,10 +120,10 @@ def unapplied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_generation_config(
-    source: str, revision: str | None = None, *, fetch: bool = False
+    source: str, revision: str | None = None, *, fetch: bool = False, penalty: float = 1.0
 ) -> None:
     """Raises ModelError, one line, where a checkpoint asks for what is not applied. A name on the
-    hub is asked with `fetch` alone."""
+    hub is asked with `fetch` alone. `penalty`: the repetition penalty that is applied."""
     file = ModelSource.of(source).folder / FILE
     if not file.is_file():
         if (
@@ -144,9 +144,17 @@ def check_generation_config(
         if cached is None:
             return
         file = Path(cached)
-    if asked := unapplied(read_json(file)):
+    asked = unapplied(read_json(file))
+    if asked.get("repetition_penalty") == penalty:
+        del asked["repetition_penalty"]
+    if asked:
         named = ", ".join(f"{key}={value!r:.60}" for key, value in asked.items())
+        how = (
+            f"decoding.repetition_penalty={asked['repetition_penalty']} applies it, and "
+            if list(asked) == ["repetition_penalty"]
+            else ""
+        )
         raise ModelError(
-            f"{source}: its {FILE} asks for {named}, which no method here applies; "
-            "pair.ignore_generation_config=true decodes without"
+            f"{source}: its {FILE} asks for {named}, which is not applied; "
+            f"{how}pair.ignore_generation_config=true decodes without"
         )

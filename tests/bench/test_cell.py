@@ -250,7 +250,11 @@ def test_committed_cells_are_found_again_whatever_option_was_added(
 
 @pytest.mark.parametrize(
     ("section", "option", "default", "other"),
-    [("decoding", "min_p", 0.0, 0.1), ("drafter", "stop_below", 0.0, 0.5)],
+    [
+        ("decoding", "min_p", 0.0, 0.1),
+        ("decoding", "repetition_penalty", 1.0, 1.05),
+        ("drafter", "stop_below", 0.0, 0.5),
+    ],
 )
 def test_an_added_option_counts_where_it_is_set(
     committed: dict[str, dict[str, Any]], section: str, option: str, default: Any, other: Any
@@ -335,9 +339,17 @@ def test_a_penalty_is_refused_before_anything_runs(cell_of, penalised: Path) -> 
     with pytest.raises(ConfigError) as error:
         cell_of(f"method=ar pair.target={penalised}")
     assert str(error.value) == (
-        f"{penalised}: its generation_config.json asks for repetition_penalty=1.5, which no "
-        "method here applies; pair.ignore_generation_config=true decodes without"
+        f"{penalised}: its generation_config.json asks for repetition_penalty=1.5, which is "
+        "not applied; decoding.repetition_penalty=1.5 applies it, and "
+        "pair.ignore_generation_config=true decodes without"
     )
+
+
+def test_what_is_applied_is_not_refused(cell_of, penalised: Path) -> None:
+    asked = cell_of(f"method=sps pair.target={penalised} decoding.repetition_penalty=1.5")
+    assert asked.decoding.sampling.penalises and asked.baseline().decoding.sampling.penalises
+    with pytest.raises(ConfigError, match=r"asks for repetition_penalty=1\.5"):
+        cell_of(f"method=sps pair.target={penalised} decoding.repetition_penalty=1.1")
 
 
 def test_it_can_be_ignored_and_changes_no_name(cell_of, penalised: Path) -> None:

@@ -53,6 +53,7 @@ class Thresholds(PairOptions):
     temperature: float = Field(gt=0)
     top_p: float = Field(gt=0, le=1)
     top_k: int = Field(ge=0)
+    repetition_penalty: float = Field(1.0, gt=0, le=10, exclude_if=lambda penalty: penalty == 1)
     max_new_tokens: PositiveInt | None
     batch: PositiveInt
     seed: int
@@ -74,7 +75,12 @@ class Trials:
                 for model in (target, draft)
             )
         self.target, self.draft = target, draft
-        self.sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
+        self.sampling = Sampling(
+            settings.temperature,
+            settings.top_k,
+            settings.top_p,
+            repetition_penalty=settings.repetition_penalty,
+        )
         self.greedy = ModelDrafter.model_validate({"sample": False})
         limit = settings.max_new_tokens or settings.task.options.max_new_tokens
         think_end = think_end_of(settings.task.options, target)
@@ -86,7 +92,16 @@ class Trials:
             "task": settings.task.model_dump(mode="json"),
             "dtype": settings.engine.dtype,
             "limit": limit,
-            **settings.model_dump(include={"trials", "temperature", "top_p", "top_k", "seed"}),
+            **settings.model_dump(
+                include={
+                    "trials",
+                    "temperature",
+                    "top_p",
+                    "top_k",
+                    "repetition_penalty",
+                    "seed",
+                }
+            ),
         }
 
     def drafting(self, rule: Rule, length: int) -> Method:
