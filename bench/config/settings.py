@@ -226,6 +226,7 @@ class Settings(Section):
     summary: Literal["table", "json"]
     trace: Literal[True, False, "auto"]
     score: Literal["now", "later"]
+    steps: Literal["now", "later"] = "later"
     workers: int | None = Field(ge=1)
     quality_batch: int = Field(ge=1)
     machine: str | None = Field(None, pattern=r"^[1-9]\d*x\d+(\.\d+)?$")

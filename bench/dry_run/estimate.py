@@ -172,6 +172,7 @@ class PlannedCell(NamedTuple):
     answered  how many of its prompts have an answer in the store.
     label     of its point; empty for a cell that others are compared with.
     awaits    the command that makes a file which the cell stands without; empty for most.
+    step_time how long that takes, in words.
     """
 
     cell: Cell
@@ -179,6 +180,7 @@ class PlannedCell(NamedTuple):
     answered: int = 0
     label: str = ""
     awaits: str = ""
+    step_time: str = ""
 
 
 def answer_tokens(cell: Cell) -> int:
@@ -230,10 +232,27 @@ def seconds(points: Iterable[PlannedCell]) -> dict[str, float]:
     return total
 
 
+def step_duration(cell: Cell, answers: tuple[int, int]) -> str:
+    """How long it takes to decode so many answers like the cell's in the quality pass, the fewest
+    and the most, in words; empty where a size is not known."""
+    size = target_size(cell)
+    if size is None or not answers[0]:
+        return ""
+    rate = min(known_sizes().rates, key=lambda rate: abs(math.log(rate.parameters / size)))
+    devices = 1 if cell.engine.parallel == "tensor" else cell.engine.devices
+    each = answer_tokens(cell) / rate.answers * devices * size / rate.parameters
+    least, most = (in_words({rate.unit: number * each}) for number in answers)
+    return f"{least} to {most}" if answers[1] else f"{least} or more"
+
+
 def duration(points: Iterable[PlannedCell]) -> str:
     """`12 min of one core`, `5.9 GPU h`, both, or nothing where no size is known."""
-    total = seconds(points)
-    parts = []
+    return in_words(seconds(points))
+
+
+def in_words(total: Mapping[str, float]) -> str:
+    """Seconds of core and of GPU in words."""
+    total, parts = {"core": 0.0, "GPU": 0.0, **total}, []
     if total["core"]:
         parts.append(f"{max(1, round(total['core'] / 60))} min of one core")
     if total["GPU"]:

@@ -259,6 +259,7 @@ def _show_needs(planned: Sequence[PlannedCell], needs: Sequence[str], session: S
     makes first."""
     cells = [point.cell for point in planned]
     steps = Counter(point.awaits for point in planned if point.awaits)
+    took = {point.awaits: point.step_time for point in planned if point.awaits}
     started = {
         cell.engine.devices: f"torchrun --nproc-per-node {cell.engine.devices} -m bench …, which "
         "starts a process on each GPU of engine.parallel=tensor (docs/scale.md)"
@@ -268,7 +269,11 @@ def _show_needs(planned: Sequence[PlannedCell], needs: Sequence[str], session: S
     lines = [
         *started.values(),
         *needs,
-        *(f"{command} (for {count} cells)" for command, count in steps.items()),
+        *(
+            f"{command} (for {count} cells{f', about {took[command]}' if took[command] else ''}; "
+            "steps=now runs it)"
+            for command, count in steps.items()
+        ),
         *_models(cells),
     ]
     options = [cell.task.options.model_dump() for cell in cells]

@@ -150,7 +150,7 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
         lines, step, note = tuned(hydra, [*untimed, *point.overrides, *free])
         if step is not None:
             plan.steps[coords] = step
-            plan.refused[coords] = f"needs {step.file}: {step}"
+            plan.refused[coords] = f"needs {step.file}: steps=now first runs {step}"
             continue
         if note:
             plan.notes[coords] = note

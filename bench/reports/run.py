@@ -14,7 +14,7 @@ from bench.config.command import check_clock, key_of
 from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
-from bench.dry_run.estimate import PlannedCell, apart, duration
+from bench.dry_run.estimate import PlannedCell, apart, duration, step_duration
 from bench.dry_run.fit import check_fit
 from bench.dry_run.plan import show_plan
 from bench.reports.overrides import LAYOUT, PairSelection, made_by, takes_rule
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.command import Command
     from bench.config.compose import Composer
+    from bench.reports.steps import Step
     from results.reports.page import Item
     from results.reports.spec import FigureSpec
 
@@ -140,11 +141,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     # pandas, which a dry run should not cost
     from bench.reports.render import keep_reports, log_items, render_plans
 
-    steps = [step for plan in plans.values() for step in plan.steps.values()]
-    if steps:  # they decode
-        within = reachable(plans).values()
-        session.check_scores([cell for plan in within for cell in plan.all_cells()])
-    if run_steps(steps, session):
+    if run_steps(asked_steps(plans, session), session):
         plans = plans_of(reports, hydra, request)
     plans = runnable(reachable(plans), request, session)
     cells = [cell for plan in plans.values() for cell in plan.all_cells()]
@@ -169,6 +166,21 @@ def run_reports(command: Command, hydra: Composer) -> int:
             soft_wrap=True,
         )
     return max(judged, print_status(runnable_plans, session))
+
+
+def asked_steps(plans: Mapping[str, Plan], session: Session) -> list[Step]:
+    """The commands that run first; with steps=later none, and a line names each. Raises ConfigError
+    where their answers cannot be scored."""
+    steps = list(dict.fromkeys(step for plan in plans.values() for step in plan.steps.values()))
+    if session.settings.steps == "later":
+        for step in steps:
+            line = f"left out: cells that need {step.file}; steps=now first runs {step}"
+            session.print(line, markup=False, soft_wrap=True)
+        return []
+    if steps:  # they decode
+        within = reachable(plans).values()
+        session.check_scores([cell for plan in within for cell in plan.all_cells()])
+    return steps
 
 
 def plans_of(
@@ -327,20 +339,21 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
     planned: list[PlannedCell] = []
     for plan in plans:
         waiting = {
-            coords: (step.planned, str(step))
+            coords: (step.planned, str(step), step_duration(step.planned, step.answers))
             for coords, step in plan.steps.items()
             if step.planned is not None
         }
-        points = {coords: (cell, "") for coords, cell in plan.cells.items()} | waiting
-        for coords, (cell, awaits) in points.items():
+        points = {coords: (cell, "", "") for coords, cell in plan.cells.items()} | waiting
+        for coords, (cell, awaits, took) in points.items():
             traced = plan.spec.trace and not plan.spec.is_frontier(coords)
-            point = PlannedCell(cell, traced, label=" / ".join(coords), awaits=awaits)
+            label = " / ".join(coords)
+            point = PlannedCell(cell, traced, label=label, awaits=awaits, step_time=took)
             planned.append(point)
-        beside = [*plan.all_cells(), *(cell.baseline() for cell, _ in points.values())]
+        beside = [*plan.all_cells(), *(cell.baseline() for cell, *_ in points.values())]
         planned += [PlannedCell(cell) for cell in beside]
-    once: dict[str, PlannedCell] = {}
+    once: dict[tuple[str, str], PlannedCell] = {}
     for point in planned:
-        once.setdefault(point.cell.unread_name, point)
+        once.setdefault((point.cell.unread_name, point.cell.pair.target.source), point)
     left_out = Counter(
         reason
         for plan in plans

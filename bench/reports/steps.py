@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bench.config.command import key_of
 from bench.config.paths import TINY
+from bench.dry_run.estimate import prompts_and_answers
 from bench.reports.overrides import values_of
 from results.reports.spec import OWN_MODELS
 
@@ -42,7 +43,14 @@ class Kind:
     overrides: tuple[str, ...] = ()
     of_task: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def answers(self, task: str) -> int:
+        """The fewest answers that it decodes for cells of this task."""
+        lines = values_of(self.of_task.get(task, self.overrides))
+        return int(lines.get("prompts", CALIBRATED))
 
+
+CALIBRATED = 200
+"""Prompts of `models.train calibrate` by default."""
 KINDS: Mapping[str, Kind] = {
     "arc": Kind(
         "models.train calibrate",
@@ -58,6 +66,13 @@ KINDS: Mapping[str, Kind] = {
 }
 """pair.KEY -> how its file is made. Judge decoding's classifier needs labels made by people."""
 
+STAND_INS: Mapping[str, str] = {
+    "tuned": "10",
+    "tuned_low": "0.2",
+    "tuned_medium": "0.4",
+    "tuned_high": "0.6",
+}
+"""Numbers with which a point is planned before its own are chosen."""
 TUNED: Mapping[str, str] = {
     "tuned": "length",
     "tuned_low": "Low",
@@ -69,6 +84,8 @@ it stands for."""
 TENSOR = "engine.parallel=tensor"
 TORCHRUN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 """Variables of a process that torchrun has started, which no step is."""
+TRIALS = 3
+"""Answers to each prompt by which FSD's numbers are chosen."""
 FEW = 32
 """Prompts that choose the draft length and the first threshold, at most."""
 
@@ -77,13 +94,16 @@ FEW = 32
 class Step:
     """A command that makes a missing file; an interrupted one resumes.
 
-    planned  the cell that waits for it, composed with the embedded pair's file: its settings and
-             sizes, not its name.
+    planned  the cell that waits for it, composed with the embedded pair's file or numbers that
+             stand for those that are chosen: its settings and sizes, not its name.
+    answers  the fewest and the most answers of the target that it decodes; 0 where the most is not
+             known.
     """
 
     argv: tuple[str, ...]
     file: Path
     planned: Cell | None = field(default=None, compare=False)
+    answers: tuple[int, int] = field(default=(0, 0), compare=False)
 
     def __str__(self) -> str:
         return " ".join(["python", "-m", *self.argv])
@@ -108,7 +128,8 @@ def with_files(
         return hydra.candidate([*overrides, f"pair.{lacks}={file}"]), None
     lines = [*within(overrides, "pair", "engine"), *kind.of_task.get(task, kind.overrides)]
     planned = hydra.candidate([*overrides, f"pair.{lacks}={TINY / lacks}.json"]).cell
-    return candidate, step_of(kind.command, lines, file, planned, hydra)
+    answers = kind.answers(task), 0
+    return candidate, step_of(kind.command, lines, file, planned, hydra, answers)
 
 
 def within(overrides: Iterable[str], *sections: str) -> list[str]:
@@ -118,14 +139,19 @@ def within(overrides: Iterable[str], *sections: str) -> list[str]:
 
 
 def step_of(
-    command: str, lines: Iterable[str], file: Path, planned: Cell | None, hydra: Composer
+    command: str,
+    lines: Iterable[str],
+    file: Path,
+    planned: Cell | None,
+    hydra: Composer,
+    answers: tuple[int, int],
 ) -> Step:
     """The step whose command makes the file."""
     folder = [] if hydra.config_dir is None else ["--config-dir", hydra.config_dir]
     # one process, whatever torchrun has started
     lines = ["engine.parallel=layers" if line == TENSOR else line for line in lines]
     paths = f"out={file}", f"work={file.with_suffix('')}"
-    return Step((*command.split(), *folder, *lines, *paths), file, planned)
+    return Step((*command.split(), *folder, *lines, *paths), file, planned, answers)
 
 
 def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | None, str]:
@@ -152,7 +178,7 @@ def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | 
             ) from error
         note = ", ".join(f"{key.rpartition('.')[2]} {number:g}" for key, number in chosen.items())
         numbered = [f"{key}={number}" for key, number in chosen.items()]
-        return [*plain, *numbered], None, f"chosen on its prompts: {note}"
+        return [*plain, *numbered], None, f"tuned on its prompts (Appendix D): {note}"
     kept = [
         line
         for line in within(overrides, "pair", "engine", "task", "seed")
@@ -162,8 +188,25 @@ def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | 
         kept.append(f"repetition_penalty={penalty:g}")
     if (n := point.config["n"]) is not None:
         kept += [f"prompts={min(FEW, n)}", f"scored={n}"]
-    planned = hydra.candidate([*plain, "draft.length=10"]).cell
-    return plain, step_of("models.train thresholds", kept, file, planned, hydra), ""
+    stand_ins = [f"{key}={STAND_INS[value]}" for key, value in asked.items()]
+    planned = hydra.candidate([*plain, *stand_ins]).cell
+    answers = (0, 0) if planned is None else tuning_answers(planned, n)
+    return plain, step_of("models.train thresholds", kept, file, planned, hydra, answers), ""
+
+
+def tuning_answers(planned: Cell, n: int | None) -> tuple[int, int]:
+    """The fewest and the most answers of the target and of the draft model that `models.train
+    thresholds` decodes by its defaults: `FEW` prompts at each draft length and threshold, all with
+    each model alone and at three thresholds at least."""
+    rows = n if n is not None else prompts_and_answers(planned)[0]
+    samples = getattr(planned.task.options, "samples", 1)
+    prompts = (rows or 0) // (1 if n is not None else samples)
+    few, lengths, thresholds = min(FEW, prompts), 4, 10
+    least, most = (
+        TRIALS * (few * (lengths + thresholds) + prompts * (2 + scored))
+        for scored in (3, thresholds)
+    )
+    return least, most
 
 
 def run_module(argv: Sequence[str]) -> int:

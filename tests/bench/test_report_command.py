@@ -206,7 +206,7 @@ def test_constants_are_measured_before_a_report_that_needs_them(
         own_conf, TABLE | {"axes": TASKS | {"Method": [ALONE, entry("ARC", "method=arc")]}}
     )
     words = f"-cd {own_conf} report=own_table pair=own n=1 decoding.max_new_tokens=4"
-    step = r"python -m models.train calibrate .* pair=own .*\(for 2 cells\)"
+    step = r"python -m models.train calibrate .* pair=own .*\(for 2 cells, about .*steps=now"
     assert re.search(step, command(words, "dry_run=true").out)
     ran = []
 
@@ -217,7 +217,9 @@ def test_constants_are_measured_before_a_report_that_needs_them(
         return 0
 
     monkeypatch.setattr("bench.reports.steps.run_module", calibrate)
-    command(words)
+    asked = command(words, status=1)
+    assert "steps=now first runs python -m models.train calibrate" in asked.out and not ran
+    command(words, "steps=now")
     result = command(words)
     [[module, name, *overrides]] = ran
     assert (module, name) == ("models.train", "calibrate") and "pair=own" in overrides

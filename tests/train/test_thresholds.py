@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from bench.__main__ import main as main_of_bench
 from bench.config.compose import composer
 from bench.reports.plan import plan_of
 from bench.reports.run import load_report
@@ -71,7 +73,34 @@ def test_reports_take_the_chosen_numbers_and_make_them_first(tmp_path: Path) -> 
         found[f"FSD ({level})"].rule.options.threshold for level in ("Low", "Med.", "High")
     ] == [0.3, 0.5, 0.9]
     [note] = {note for coords, note in after.notes.items() if coords[1:] == ("FSD (High)", "CSQA")}
-    assert note == "chosen on its prompts: length 20, threshold 0.9"
+    assert note == "tuned on its prompts (Appendix D): length 20, threshold 0.9"
+
+
+def test_the_plan_has_the_levels_and_what_tuning_takes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """By hand, for 200 prompts: 32 at four lengths and ten thresholds, 200 by each model alone and
+    at three to ten thresholds, all three times."""
+    words = ["report=fsd_table2", "scale=paper", "pair=qwen25_7b_32b", "n=200", "dry_run=true"]
+    with composer() as hydra:
+        plan = plan_of(
+            load_report("fsd_table2", hydra), hydra, [*words[1:], f"output.dir={tmp_path}"]
+        )
+    steps = {step.file.name: step for step in plan.steps.values()}
+    step = steps["qwen25_7b_32b_csqa_fsd.json"]
+    assert step.answers == (3 * (32 * 14 + 200 * 5), 3 * (32 * 14 + 200 * 12))
+    levels = {
+        step.planned.rule.options.threshold
+        for coords, step in plan.steps.items()
+        if coords[1].startswith("FSD (") and coords[2] == "CSQA"
+    }
+    assert levels == {0.2, 0.4, 0.6}
+    assert main_of_bench([*words, f"output.dir={tmp_path}"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("28 points") and "repetition_penalty=1.05" in text
+    assert re.search(
+        r"task=csqa_fsd .*? \(for 5 cells, about [\d.]+ GPU h to [\d.]+ GPU h; steps=now", text
+    )
 
 
 @pytest.mark.parametrize(
