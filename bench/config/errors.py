@@ -13,7 +13,6 @@ WORDS = {
     "Input should be": "must be",
     "String should match pattern": "must match",
     "Path does not point to a file": "no such file",
-    "Input is not a valid path for <class 'pathlib.Path'>": "must be a path",
     "greater than or equal to": "≥",
     "less than or equal to": "≤",
     "greater than": ">",
@@ -107,7 +106,9 @@ def _complaint(item: Any, location: Sequence[str], section: str, allowed: Iterab
         )
     if item["type"] == "missing":
         return f"{key}: missing; give {key}=VALUE"
-    text = item["msg"].removeprefix("Value error, ")
+    # pydantic's own words name a class of pathlib, which moved in Python 3.13
+    text = "must be a path" if item["type"] == "path_type" else item["msg"]
+    text = text.removeprefix("Value error, ")
     for words, sign in WORDS.items():
         text = text.replace(words, sign)
     if not location:

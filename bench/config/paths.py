@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,21 @@ CONF = PROJECT / "conf"
 MODELS = PROJECT / "models"
 TINY = MODELS / "tiny"
 """The embedded pair."""
+
+
+LONGEST_SOCKET_FOLDER = 40
+"""Bytes of a folder in which other programs can make sockets: the kernel takes paths of 107 bytes,
+and Ray's begin with 62 of its own."""
+SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+
+
+def socket_folder() -> str:
+    """The folder for temporary files, or a shorter one where TMPDIR is too long for sockets, as
+    that of a cluster's job may be."""
+    folder = tempfile.gettempdir()
+    if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER:
+        return folder
+    return next((short for short in SHORT_FOLDERS if os.access(short, os.W_OK)), folder)
 
 
 def portable(plain: Any) -> Any:

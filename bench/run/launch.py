@@ -21,6 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.config.paths import socket_folder
 from bench.run.complete import Passes, complete_cells, forget_times, is_current, title
 from bench.run.console import console
 from bench.run.locks import by_group
@@ -343,7 +344,13 @@ def run_ray(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]
     path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
     environment = {"env_vars": {"PYTHONPATH": path}}
     try:
-        ray.init(options.address, runtime_env=environment, logging_level=logging.WARNING)
+        ray.init(
+            options.address,
+            runtime_env=environment,
+            logging_level=logging.WARNING,
+            # a cluster that runs already has its folder
+            _temp_dir=None if options.address else f"{socket_folder()}/ray",
+        )
     except Exception as error:  # Ray raises errors of many classes, also plain Exception
         address = options.address or "a cluster of this machine"
         raise ValueError(

@@ -23,6 +23,7 @@ from multiprocessing import connection as pipes
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
+from bench.config.paths import socket_folder
 from results.store.errors import format_exception, log_to_stderr
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ PRELOADED = [
 """Imported once, before processes are forked from the server: they start in a moment and share the
 code's memory."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-LONGEST_FOLDER, SHORT = 70, ("/tmp", "/var/tmp", "/dev/shm")
-"""Bytes of a folder in which multiprocessing can make its sockets; folders in place of a longer
-one."""
 Task = TypeVar("Task")
 
 
@@ -249,7 +247,7 @@ class Child:
             self._connection, other = context.Pipe()
             self._process = context.Process(target=_work, args=(other, dict(variables)), name=name)
             try:
-                with _short_temporary_folder():
+                with _sockets_in_a_short_folder():
                     self._process.start()
                 break
             # the server was killed: once it has gone, a start brings it back
@@ -285,13 +283,10 @@ class Child:
 
 
 @contextmanager
-def _short_temporary_folder() -> Iterator[None]:
-    """The forkserver's socket lies in the folder for temporary files, in a shorter one where TMPDIR
-    is too long, as that of a cluster's job may be: the kernel takes paths of 107 bytes."""
+def _sockets_in_a_short_folder() -> Iterator[None]:
+    """The forkserver's socket lies in the folder for temporary files."""
     folder = tempfile.gettempdir()
-    if len(os.fsencode(folder)) > LONGEST_FOLDER:
-        writable = (short for short in SHORT if os.access(short, os.W_OK))
-        tempfile.tempdir = next(writable, folder)
+    tempfile.tempdir = socket_folder()
     try:
         yield
     finally:

@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bench.config.paths import socket_folder
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -134,8 +136,13 @@ class Page:
 
 
 @contextmanager
-def page(profile: Path) -> Iterator[Page]:
-    """A tab of a browser of its own, which ends with the block. `profile`: an empty folder."""
+def page() -> Iterator[Page]:
+    """A tab of a browser of its own, which ends with the block."""
+    with tempfile.TemporaryDirectory(dir=socket_folder(), ignore_cleanup_errors=True) as profile:
+        yield from _page(profile)
+
+
+def _page(profile: str) -> Iterator[Page]:
     (its_in, into), (out, its_out) = os.pipe(), os.pipe()
 
     def wire() -> None:  # the browser reads descriptor 3 and writes 4
@@ -146,6 +153,7 @@ def page(profile: Path) -> Iterator[Page]:
 
     process = subprocess.Popen(
         [chromium(), *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+        env={**os.environ, "TMPDIR": socket_folder()},
         preexec_fn=wire,
         close_fds=False,
         stdin=subprocess.DEVNULL,

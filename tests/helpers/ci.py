@@ -19,6 +19,7 @@ MISSING = {
     "no LaTeX": "the tables' LaTeX: apt install texlive-latex-recommended",
     "no scheduler": "launch=slurm",
     "no weights of ": "a real model: any command with pair=smollm2 fetches it",
+    "no git": "the changes that the guides make: apt install git",
     "no browser": "the page in a browser: apt install chromium",
     "no .venv-vllm": "engine=vllm: make vllm",
     "no packages of [similarity]": "models of meaning: pip install -e .[similarity]",

@@ -23,7 +23,7 @@ def test_answers_token_by_token(tmp_path: Path, width: int) -> None:
     page = write_index(
         tmp_path / "page", [Item(spec, full_grid(spec))], {"argv": ["bench"]}, groups=groups
     )
-    with browser.page(tmp_path / "profile") as tab:
+    with browser.page() as tab:
         tab.look(width=width)
         tab.open(page.as_uri())
         tab.wait("document.querySelector('#answers').dataset.ready === '0 0 2'")
@@ -65,7 +65,7 @@ def test_folds_are_open_on_paper(tmp_path: Path) -> None:
         table_spec(),
         "document.querySelector('#metrics dl').checkVisibility({contentVisibilityAuto: true})",
     )
-    with browser.page(tmp_path / "profile") as tab:
+    with browser.page() as tab:
         tab.open(write_index(tmp_path / "page", [Item(spec, full_grid(spec))], {}).as_uri())
         assert not tab.run(seen)
         tab.look(media="print")

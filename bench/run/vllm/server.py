@@ -24,6 +24,7 @@ from typing import Any
 import httpx
 
 from bench.config.engine import PROJECT, PYTHON
+from bench.config.paths import socket_folder
 from bench.run.pool import Died
 from methods.engine.source import ModelError
 
@@ -84,7 +85,7 @@ class VllmServer:
     ) -> None:
         """`settings`: vLLM's options; `target`, `draft`: source and fingerprint, as files of rules
         name them."""
-        self._folder = tempfile.TemporaryDirectory(prefix="leeway-vllm-")
+        self._folder = tempfile.TemporaryDirectory(prefix="leeway-vllm-", dir=socket_folder())
         self._socket, self._task = f"{self._folder.name}/socket", dict[str, Any]()
         self._log = (Path(self._folder.name) / "log").open("w+")
         self._process = subprocess.Popen(
