@@ -31,7 +31,7 @@ setup: $(READY)  ## create .venv with every dependency at its locked version
 
 vllm: $(VLLM_READY)  ## create .venv-vllm, with vLLM for a CPU, for engine=vllm (docs/serving.md)
 
-demo: $(READY)  ## an answer of the embedded pair, each token coloured
+demo: $(READY)  ## one prompt, answered losslessly and by MARS: right or wrong, cycles, why each token was kept
 	$(RUN) -m bench.demo
 
 tables: $(READY)  ## write each paper's main tables, MARS' Figure 4 and the controls to outputs/report/ (resumable); WITH='pair=…'
@@ -122,10 +122,12 @@ clean:  ## remove what runs have written (not the environment, not the models)
 # The lock holds all but torch, whose build (and so its hash) depends on the machine: TORCH='torch==2.13.0+cpu' chooses one.
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"Python {v[0]}.{v[1]} found; Leeway needs 3.11 to 3.13: make PYTHON=python3.12")'
+	@echo 'installing about 2.6 GB of Python packages, torch among them, into $(VENV): some minutes, once'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes --no-deps --requirement requirements.lock
 	$(PIP) '$(TORCH)'
 	$(PIP) --no-deps --no-build-isolation --editable .
+	@echo 'installed; now: make demo, make tables, or source $(VENV)/bin/activate and python -m bench'
 	touch $(READY)
 
 # On a machine with a GPU: make vllm VLLM='vllm==0.32.0', which is not locked and was not run here.

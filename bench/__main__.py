@@ -31,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.argv[1:] = words  # what environment.json and the pages record as the command
 
     def body() -> int:
-        if answered("config", words, own_help=True):
+        # a command without words would decode two hundred prompts, unasked
+        if answered("config", words or ["--help"], own_help=True):
             return 0
         with composer(words) as hydra:
             return run(hydra.command(words), hydra)

@@ -232,6 +232,8 @@ class Composer:
         for key, override in by_key.items():
             if not self._chooses(override):
                 is_added = override.is_add() or override.is_force_add()
+                if not is_added and key.partition(".")[0] not in config:
+                    raise ConfigError(self._unknown(key, config))
                 put(config, key.split("."), override.value(), force=is_added)
         follow_length(config, by_key)
         try:
@@ -332,6 +334,23 @@ class Composer:
             if not isinstance(option, str | list):
                 raise ConfigError(unknown_key(line, self._lines_of(group), what="names no choice"))
         return parsed
+
+    def _unknown(self, key: str, config: Data) -> str:
+        """What to say of a key that neither the configuration nor a group of conf/ has."""
+        groups = {
+            path.name for folder in self._folders for path in folder.iterdir() if path.is_dir()
+        }
+        options = {group: self._options_of(group) for group in OPTIONAL}
+        keys = [*leaves(config), *leaves(options)]
+        return unknown_key(key, {*config, *groups - {*NO_GROUPS}}, elsewhere=keys)
+
+    def _options_of(self, group: str) -> Data:
+        """The options that the YAMLs of a group have, all together."""
+        options: Data = {}
+        for name in self.options(group):
+            with suppress(ConfigError):
+                merge(options, self._read(f"{group}/{name}")[0])
+        return options
 
     def _lines_of(self, group: str) -> list[str]:
         return [f"{group}={name}" for name in self.options(group)]
@@ -488,6 +507,15 @@ def _has(config: Data, key: str) -> bool:
             return False
         section = section[name]
     return True
+
+
+def leaves(section: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The full keys of all values in the sections of a configuration."""
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{above}{key}.")
+        elif above:
+            yield f"{above}{key}"
 
 
 def merge(into: Data, values: Mapping[str, Any]) -> Data:

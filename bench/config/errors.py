@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -28,8 +28,14 @@ WORDS = {
 }
 RENAMED = {"output.keep": "output.archive"}
 """Old key -> its name."""
-NEAREST = 3
-"""Names that an error proposes where it does not give all."""
+LISTED = 10
+"""Names that an error gives at most."""
+
+
+LEAST = 2
+"""Letters of a name that others may hold by chance."""
+SURE = 0.8
+"""Likeness of two names that only a slip of the hand parts: `mars_fig4` and `mars_fgi4`."""
 
 
 class ConfigError(ValueError):
@@ -41,18 +47,63 @@ class NotHere(ConfigError):
     file. A report leaves such points out and goes on."""
 
 
-def unknown_key(key: str, allowed: Iterable[str], *, what: str = "unknown key") -> str:
-    """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`. All keys are
-    given in full; of names that a choice lists, as report=list does, only the nearest."""
+def unknown_key(
+    key: str,
+    allowed: Iterable[str],
+    *,
+    what: str = "unknown key",
+    elsewhere: Iterable[str] = (),
+) -> str:
+    """`rule.thetta: unknown key; did you mean rule.theta? Allowed: rule.indicator, …`: all names
+    where they are few, else the nearest. `elsewhere`: full keys of other sections, one of which
+    may end in this name, as rule.theta does for theta."""
     if key in RENAMED:
         return f"{key}: is now {RENAMED[key]}"
-    tails = {re.split("[.=]", full)[-1]: full for full in sorted(allowed)}
-    near = [tails[tail] for tail in get_close_matches(re.split("[.=]", key)[-1], tails, n=NEAREST)]
-    if "=" in key and (listing := tails.get("list")):
-        hint = f"; did you mean {' or '.join(near)}? " if near else "; "
-        return f"{key}: {what}{hint}{listing} shows all"
-    hint = f"; did you mean {near[0]}? Allowed: " if near else "; allowed: "
-    return f"{key}: {what}{hint}{', '.join(tails.values()) or 'none'}"
+    name, names = _tail(key), {_tail(full): full for full in sorted(allowed)}
+    near = nearest(name, names)
+    shallow_last = sorted(elsewhere, key=lambda full: (full.count("."), full), reverse=True)
+    others = {_tail(full): full for full in shallow_last}
+    if name in others:
+        best = others[name]
+    elif near:
+        best = names[near[0]]
+    else:
+        best = next((others[other] for other in nearest(name, others)), "")
+    if len(names) <= LISTED:
+        more = f"allowed: {', '.join(names.values()) or 'none'}"
+    else:
+        shown = ", ".join(other for other in near if names[other] != best)
+        more = "; ".join(filter(None, [shown and f"near: {shown}", _where(key, names)]))
+    if not best:
+        return f"{key}: {what}; {more}"
+    more = more.replace("allowed:", "Allowed:", 1).replace("near:", "Near:", 1)
+    return f"{key}: {what}; did you mean {best}? {more}"
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The names most like this one, at most LISTED: first those that begin with it, in order, then
+    those that hold it, then those that differ in few letters."""
+    known = sorted(names)
+    begin = [other for other in known if name and other.startswith(name)]
+    hold = [other for other in known if len(name) > LEAST and name in other]
+    alike = get_close_matches(name, known, n=LISTED)
+    if alike and SequenceMatcher(None, alike[0], name).ratio() > SURE:
+        begin.insert(0, alike[0])
+    return list(dict.fromkeys([*begin, *hold, *alike]))[:LISTED]
+
+
+def _tail(key: str) -> str:
+    return re.split("[.=]", key)[-1]
+
+
+def _where(key: str, names: Mapping[str, str]) -> str:
+    """Where all names are listed."""
+    section, dot, _ = key.partition(".")
+    if "list" in names:
+        return f"{names['list']} shows all"
+    if dot and "=" not in section:
+        return f"conf/{section} explains all"
+    return "`python -m bench --help` lists all"
 
 
 def format_validation(

@@ -16,6 +16,7 @@ from results.store.errors import one_line
 
 ASKING = (
     "--help",
+    "--help-all",
     "-h",
     "--hydra-help",
     "--shell-completion",
@@ -53,11 +54,10 @@ CONTINUED = re.compile(r"(?<=\S)\n {12,}# +")
 """Where a comment behind a value goes on below it."""
 WIDTH = 120
 TEXT = """\
-python -m bench [KEY=VALUE ...] [-m]     measure one point of the experiment space, or several
+python -m bench KEY=VALUE ... [-m]     measure one point, several points, or a report
 
 One point: which models, what is drafted, what of it is kept, on which prompts.
   python -m bench pair=tiny method=mars task=mini_gsm n=20 rule.theta=0.9
-  python -m bench drafter=model rule=fsd rule.threshold=0.4 task=mini_gsm n=20
   python -m bench pair=local pair.target=DIR pair.draft=DIR task=prompts task.path=FILE.jsonl
 Several points: -m with values separated by commas, or a named sweep.
   python -m bench -m method=ar,sps,mars task=mini_gsm,mini_code n=50
@@ -65,38 +65,59 @@ Several points: -m with values separated by commas, or a named sweep.
 A report: the points of a table or figure; what is missing is run. Its page is
 outputs/report/index.html.
   python -m bench report=list
-  python -m bench report=contradictions
   python -m bench report=mars_table1 n=20
-  python -m bench report=mars_table1 pairs=[vicuna_13b,llama31_8b] n=80
   python -m bench report=[controls,mars_table1] pair=smollm2
-  python -m bench report=all
-  python -m bench report=every
+Does my rule keep more tokens, and how far does it move the text?
+  python -m bench.screen rule=FILE.py:CLASS
 
 """
-KEYS = (
-    "Keys, with their defaults (options drafter.KEY=, rule.KEY=, task.KEY=: see "
-    "conf/rule/NAME.yaml and its like)"
+FIRST = {
+    "What": ("pair", "method", "drafter", "rule", "task", "decoding.temperature", "draft.length"),
+    "How much": ("n", "timed", "sessions"),
+    "Where": ("engine.device", "output.dir", "tracker", "launch"),
+    "Before it runs": ("dry_run",),
+}
+"""Group -> the keys that --help shows; --help-all shows all."""
+MEANINGS = {
+    "pair": "the models: the measured target, and what drafts for it",
+    "method": "a named drafter and rule, such as mars",
+    "drafter": "how drafts are proposed",
+    "rule": "which draft tokens are accepted",
+    "task": "the prompts, and how answers are scored",
+    "tracker": "where results are also logged: none, wandb",
+    "launch": "where groups of cells run: local, slurm, ray",
+}
+"""Key of a group of conf/ -> what it chooses."""
+OPTIONS = (
+    "Options of a drafter, rule or task: drafter.KEY=, rule.KEY=, task.KEY=; conf/rule/NAME.yaml "
+    "and its like list them.\nAll keys: python -m bench --help-all"
 )
 STORE = """
-A cell is a folder in the store, named by the hash of all that decides its tokens. Re-running a
-command resumes where it stopped; a larger n extends the cell. Relative paths start at the checkout,
-or in the folder of a command that is given outside of it.
+The same command resumes where it stopped; a larger n extends what is there. Relative paths start at
+the checkout, or in the folder of a command that is given outside of it.
 Exit status: 0 all done, 1 a cell failed (the last lines name it), 2 the command is wrong.
-Hydra's own flags: --hydra-help; --config-dir DIR: a folder of your own with further YAMLs;
---version.
-What a configuration looks like: --cfg job.
+--config-dir DIR: a folder of your own with further YAMLs; --version; --cfg job: a configuration.
 
 Choices
 """
 
 
-def help_text() -> str:
-    """The command contract: examples, keys, and the choices that conf/ holds."""
-    keys = [
-        line
+def help_text(every: bool = False) -> str:
+    """The command contract: examples, the first keys or `every` one, and the choices of conf/."""
+    lines = {
+        line.split("=")[0].strip(): line
         for prefix, file in SECTIONS.items()
         for line in key_lines(prefix, CONF / f"{file}.yaml")
-    ]
+    }
+    lines |= {key: _line(key, _default(key), meaning) for key, meaning in MEANINGS.items()}
+    if every:
+        keys = ["Keys, with their defaults", *lines.values()]
+    else:
+        keys = [
+            line
+            for title, names in FIRST.items()
+            for line in (title, *(lines[name] for name in names))
+        ]
     choices = []
     for group in GROUPS:
         names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
@@ -105,7 +126,20 @@ def help_text() -> str:
                 ", ".join(names), WIDTH, initial_indent=f"  {group:<9}", subsequent_indent=" " * 11
             )
         )
-    return TEXT + "\n".join([KEYS, *keys, STORE]) + "\n".join(choices)
+    return TEXT + "\n".join([*keys, "", OPTIONS, STORE]) + "\n".join(choices)
+
+
+def _default(group: str) -> str:
+    """The option of a group that a command has which names none."""
+    listed = re.search(rf"- {group}: (\S+)", (CONF / "config.yaml").read_text(encoding="utf-8"))
+    assert listed is not None
+    return listed[1]
+
+
+def _line(key: str, default: str, meaning: str) -> str:
+    option = f"  {key}={default}"
+    wide = fill(meaning, WIDTH, initial_indent=f"{option:<42} ", subsequent_indent=" " * 43)
+    return wide or option
 
 
 def key_lines(prefix: str, file: Path) -> Iterator[str]:
@@ -119,16 +153,7 @@ def key_lines(prefix: str, file: Path) -> Iterator[str]:
         depth = outer + len(indent) // 2
         parents = [*parents[:depth], key]
         if value and not set(parents[outer:]) & set(NOT_KEYS):
-            option = f"  {'.'.join(parents)}={'' if value == '???' else value}"
-            yield (
-                fill(
-                    meaning or "",
-                    WIDTH,
-                    initial_indent=f"{option:<42} ",
-                    subsequent_indent=" " * 43,
-                )
-                or option
-            )
+            yield _line(".".join(parents), "" if value == "???" else value, meaning or "")
 
 
 def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
@@ -136,8 +161,8 @@ def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
     the options of `python -m bench` for --help where `own_help`, else what Hydra answers. Raises
     ConfigError."""
     asked = [word for word in argv if key_of(word) in ASKING]
-    if own_help and {"--help", "-h"} & set(asked):
-        print(help_text())
+    if own_help and {"--help", "--help-all", "-h"} & set(asked):
+        print(help_text(every="--help-all" in asked))
     elif asked:
         from hydra import main as hydra_main
         from omegaconf import OmegaConf

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tasks.base import Prompt
 
 log = logging.getLogger(__name__)
+KEEPING = ("lossless", "greedy", "block", "traversal")
+"""Rules that keep the target's text."""
 KEPT = (".md", ".csv", ".tex", ".png")
 """Endings of the files that `output.archive` keeps; PDF, SVG and HTML are made from the store
 again."""
@@ -78,7 +80,8 @@ def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session:
     """Write the page of these plans, with what was drawn of them, <folder>/index.html. Returns its
     path."""
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
-    groups = groups_of(cells.values(), session.store, row_names(plans))
+    papers = {plan.spec.name.partition("_")[0] for plan in plans}
+    groups = groups_of(cells.values(), session.store, row_names(plans), papers)
     return write_index(
         folder, items, latest_environment(map(session.folder, cells.values())), groups=groups
     )
@@ -228,9 +231,14 @@ class Stored:
     contents: str | None
 
 
-def groups_of(cells: Collection[Cell], store: Store, names: Mapping[str, str]) -> list[Group]:
-    """The groups of these cells and of their baselines; `names`: what a report calls cells. Raises
-    StoreError."""
+def groups_of(
+    cells: Collection[Cell],
+    store: Store,
+    names: Mapping[str, str],
+    rules: Collection[str] = (),
+) -> list[Group]:
+    """The groups of these cells and of their baselines; `names`: what a report calls cells;
+    `rules`: those that the answers open on. Raises StoreError."""
     stored, shown = [], {}
     for cell in cells:
         baseline = cell if cell.is_autoregressive else cell.baseline()
@@ -241,7 +249,7 @@ def groups_of(cells: Collection[Cell], store: Store, names: Mapping[str, str]) -
             stored.append(Stored(each, folder.key, key, contents))
             if each.name in names:
                 shown[folder.key] = names[each.name]
-    return groups_of_stored(stored, store, shown)
+    return groups_of_stored(stored, store, shown, rules)
 
 
 def stored_cells(store: Store) -> list[Stored]:
@@ -267,22 +275,27 @@ def stored_cells(store: Store) -> list[Stored]:
 
 
 def groups_of_stored(
-    cells: Iterable[Stored], store: Store, names: Mapping[str, str] = MappingProxyType({})
+    cells: Iterable[Stored],
+    store: Store,
+    names: Mapping[str, str] = MappingProxyType({}),
+    rules: Collection[str] = (),
 ) -> list[Group]:
     """The cells that have answers, by their baseline, which stands first. Raises StoreError."""
     groups: dict[str, dict[str, Stored]] = {}
     for stored in sorted(cells, key=lambda stored: not stored.cell.is_autoregressive):
         groups.setdefault(stored.baseline, {}).setdefault(stored.key, stored)
-    made = [_group(list(members.values()), store, names) for members in groups.values()]
+    made = [_group(list(members.values()), store, names, rules) for members in groups.values()]
     return [group for group in made if group.cells]
 
 
-def _group(members: Sequence[Stored], store: Store, names: Mapping[str, str]) -> Group:
+def _group(
+    members: Sequence[Stored], store: Store, names: Mapping[str, str], rules: Collection[str]
+) -> Group:
     cells = [member.cell for member in members]
     first = cells[0]
     changed = any(_has_changed(member) for member in members)
     prompts = {} if changed else {prompt.id: prompt for prompt in _prompts(cells)}
-    viewed = []
+    viewed, answered = [], []
     for stored, name in zip(members, display_names(cells), strict=True):
         cell, folder = stored.cell, store.cell(stored.key)
         samples = [
@@ -292,6 +305,7 @@ def _group(members: Sequence[Stored], store: Store, names: Mapping[str, str]) ->
             label = names.get(stored.key) or name.removeprefix(f"{cell.task.name} ")
             traces = TraceFolder(folder)
             viewed.append(Viewed(stored.key, label, cell.is_autoregressive, samples, traces))
+            answered.append(cell)
     texts = first.texts
     messages = {name: _messages(prompt, texts) for name, prompt in prompts.items()}
     decoding = first.decoding
@@ -311,7 +325,21 @@ def _group(members: Sequence[Stored], store: Store, names: Mapping[str, str]) ->
         *(["texts only: its tokenizer is not on this machine"] if texts is None else []),
         *([WITHOUT[changed]] if not prompts else []),
     ]
-    return Group(first.task.name, ", ".join(about), viewed, messages, texts)
+    opens = opening(answered, rules)
+    return Group(first.task.name, ", ".join(about), viewed, messages, texts, opens)
+
+
+def opening(cells: Sequence[Cell], rules: Collection[str]) -> tuple[int, int]:
+    """The two cells whose answers a page opens on: lossless decoding, and the first of `rules`, or
+    of all rules that may change the text, on the same drafter where one is there."""
+    drafted = [at for at, cell in enumerate(cells) if not cell.is_autoregressive]
+    changing = [at for at in drafted if cells[at].rule.name not in KEEPING]
+    asked = [at for at in changing if cells[at].rule.name in rules]
+    right = (asked or changing or drafted or [len(cells) - 1])[0]
+    lossless = [at for at in drafted if cells[at].rule.name in KEEPING and at != right]
+    beside = [at for at in lossless if cells[at].drafter.name == cells[right].drafter.name]
+    left = (beside or lossless or [0])[0]
+    return left, right
 
 
 def _has_changed(stored: Stored) -> bool:

@@ -14,7 +14,8 @@ Spec-Bench's `speed.py` prints other speedups for the same files: it counts the 
 again, from texts that were stripped and cut at the first stop token, and averages tokens ÷ seconds
 over questions instead of pooling them. Its mean accepted tokens are tau here.
 
-Source: hemingkx/Spec-Bench, evaluation/eval.py and evaluation/speed.py (commits 70f8b28, 132ba4c)."""
+Source: hemingkx/Spec-Bench, evaluation/eval.py and evaluation/speed.py (commits 70f8b28,
+132ba4c)."""
 
 from __future__ import annotations
 

@@ -87,6 +87,7 @@ class Group:
     cells    the cells
     prompts  prompt id -> its messages
     texts    splits token ids into their texts; None where no tokenizer is at hand
+    opens    the two cells that are shown first; None: the first and the last
     """
 
     task: str
@@ -94,6 +95,7 @@ class Group:
     cells: Sequence[Viewed]
     prompts: Mapping[str, Messages]
     texts: Texts | None = None
+    opens: tuple[int, int] | None = None
 
     @property
     def ids(self) -> list[str]:
@@ -107,7 +109,8 @@ class Group:
 def parts_of(groups: Sequence[Group]) -> Iterator[tuple[str, Any]]:
     """(name, data) of each part of a page:
 
-    index   the groups: title, [key, name, threshold] of each cell, [id, messages] of each prompt
+    index   the groups: title, [key, name, threshold] of each cell, the two that are shown first,
+            [id, messages] of each prompt
     KEY     of each cell: its answer to each of these prompts, or null
     """
     shown = [(group, group.ids[:SHOWN]) for group in groups]
@@ -119,6 +122,7 @@ def parts_of(groups: Sequence[Group]) -> Iterator[tuple[str, Any]]:
                 "cells": [
                     [cell.key, printable(cell.name), _threshold(cell)] for cell in group.cells
                 ],
+                "opens": group.opens or (0, len(group.cells) - 1),
                 "prompts": [
                     [
                         printable(name),

@@ -30,6 +30,12 @@ from results.store.errors import printable
 LARGE = 1_000_000
 """Bytes of a file, or of a drawing as SVG, that the page does not hold; a larger drawing is shown
 as PNG."""
+OUTSIDE = re.compile(r"(?<![\w/.~:])/(?:[^\s/'\",]+/)+(?=[^\s/'\",])")
+"""The folders of an absolute path, which tell who ran a command."""
+ABSENT = ("accelerator",)
+"""Parts of an environment that a machine may be without."""
+FOUND = 4
+"""Sentences of what a report found that stand above its table; all stand below it."""
 OFFERED = (".md", ".tex", ".csv", ".pdf")
 """Endings of the files of a report that travel with the page."""
 
@@ -53,6 +59,15 @@ class Item:
     def tables(self) -> list[Table]:
         """The tables of the report; none of a figure."""
         return lay_out_all(self.spec, self.grid) if isinstance(self.spec, TableSpec) else []
+
+    @property
+    def found(self) -> list[str]:
+        """What the tables say of the rules that they judge, all rules together first."""
+        return [line for table in self.tables for line in table.findings[:FOUND]][:FOUND]
+
+    @property
+    def shown_command(self) -> str:
+        return without_folders(self.command or f"python -m bench report={self.spec.name}")
 
     @property
     def content(self) -> Markup:
@@ -144,6 +159,11 @@ def write_index(
     return path
 
 
+def without_folders(text: str) -> str:
+    """A text with … in place of the folders of its absolute paths."""
+    return OUTSIDE.sub("…/", text)
+
+
 def packed(data: Any) -> str:
     """Plain data as JSON, compressed, in base64: what no browser takes for markup."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
@@ -197,4 +217,5 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
         elif isinstance(value, list | tuple):
             yield f"{prefix}{name}", " ".join(map(str, value)) or "none"
         else:
-            yield f"{prefix}{name}", "unknown" if value is None else str(value)
+            absent = "none" if name in ABSENT else "unknown"
+            yield f"{prefix}{name}", absent if value is None else without_folders(str(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.demo import STYLES, answer, coloured
+from bench.demo import STYLES, Shown, answer, legend, marked
 from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.method import build_method
@@ -31,14 +31,25 @@ def test_the_answer_is_that_of_the_decode(new: int) -> None:
     assert clauses.count("relaxed") == plain.relaxed
 
 
+CLAUSES = [Clause.DRAWN, Clause.STRICT, Clause.RELAXED, Clause.DRAWN]
+
+
 def test_tokens_are_coloured_by_their_clause() -> None:
-    clauses = [Clause.DRAWN, Clause.STRICT, Clause.RELAXED, Clause.DRAWN]
-    text = coloured(list(enumerate(clauses)), "abcd".__getitem__)
-    answered, legend = text.plain.split("\n\n")
-    assert answered == "abcd" and [line.split()[0] for line in legend.splitlines()] == [
-        "1",
-        "0",
-        "1",
-        "2",
-    ]
-    assert [span.style for span in text.spans[:4]] == [STYLES[clause][0] for clause in clauses]
+    text = marked(list(enumerate(CLAUSES)), "abcd".__getitem__, is_plain=False)
+    assert text.plain == "abcd"
+    assert [span.style for span in text.spans] == [STYLES[clause][0] for clause in CLAUSES]
+
+
+def test_without_colours_marks_say_the_same() -> None:
+    text = marked(list(enumerate(CLAUSES)), "abcd".__getitem__, is_plain=True)
+    assert text.plain == "<a>b[c]<d>"
+
+
+def test_two_answers_are_compared() -> None:
+    mars = Shown("MARS", list(enumerate(CLAUSES)), 2, False, "16")
+    lossless = Shown("lossless", [(0, Clause.DRAWN), (1, Clause.STRICT)], 1, True, "4")
+    assert mars.heading() == "MARS: WRONG (16), 4 tokens in 2 cycles: 1.5 per cycle"
+    assert lossless.heading().startswith("lossless: right (4), 2 tokens in 1 cycles")
+    names, *lines = legend([lossless, mars], is_plain=True).plain.splitlines()
+    assert names.split() == ["lossless", "MARS"]
+    assert [line.split()[:2] for line in lines] == [["1", "1"], ["0", "0"], ["0", "1"], ["1", "2"]]

@@ -63,10 +63,20 @@ def test_rows_differ_and_name_every_file() -> None:
 def test_help_needs_nothing(command) -> None:
     result = command("--help")
     assert not result.err
-    for word in ("pair.target=", "rule.theta", "summary=", "+sweep=", "report=", "mars_released"):
+    for word in ("pair.target=", "rule.theta", "timed=12", "+sweep=", "report=", "mars_released"):
         assert word in result.out
+    assert sum(line.startswith("  ") and "=" in line[:40] for line in result.out.splitlines()) < 35
+    result = command("--help-all")
     for option in ("decoding.top_p=1.0", "engine.device=auto", "judge.retries=3", "pair.nodes=60"):
         assert option in result.out, "keys and defaults are those of conf/"
+
+
+def test_a_command_without_words_explains_itself(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench"])
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("python -m bench KEY=VALUE")
 
 
 def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:

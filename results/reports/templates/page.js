@@ -63,7 +63,9 @@
       }
     }
     text.dir = "auto";
-    return make("article", "", make("h4", "", name), make("p", "line", answer.line), text, line);
+    const untraced = answer.turns.some(turn => turn.k?.includes("k"))
+      ? [make("p", "line", "decoded without a trace: add trace=true to see which test kept a token")] : [];
+    return make("article", "", make("h4", "", name), make("p", "line", answer.line), ...untraced, text, line);
   }
 
   function fill(prompt, messages, cells, answers) {
@@ -94,8 +96,9 @@
 
   function choose() {
     const names = index[groups.value].cells.map(([, name]) => name);
-    options(left, names, 0);
-    options(right, names, names.length - 1);
+    const [one, other] = index[groups.value].opens;
+    options(left, names, one);
+    options(right, names, other);
     return show();
   }
 
