@@ -35,7 +35,8 @@ SUFFIXES = tuple(sorted([*READERS, ".jsonl.gz", ".json.gz"]))
 
 class RowSource(StrictModel):
     """Where rows come from: `path`, a local file or a folder with a file for each split, or else
-    `files`, a URL or files of the hub's repository `hub`, or else that repository's own split."""
+    `files`, a URL or files of the hub's repository `hub`, or else that repository's own split.
+    `hub` may be a folder with a mirror of the repository."""
 
     path: LocalFile | None = None
     hub: str | None = None
@@ -122,6 +123,8 @@ class RowSource(StrictModel):
         if self.files is not None:
             kind = "" if (self.hub or "").startswith("spaces/") else "datasets/"
             root = "" if self.hub is None else f"hf://{kind}{self.hub}/"
+            if self.hub is not None and Path(self.hub).is_dir():
+                root = f"{self.hub}/"
             files = [self.files] if isinstance(self.files, str) else self.files
             reader = READERS.get(Path(files[0]).suffix, "json")
             where = {"path": reader, "data_files": {self.split: [root + file for file in files]}}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -18,7 +19,7 @@ from bench.dry_run.estimate import PlannedCell, apart, duration, step_duration
 from bench.dry_run.fit import check_fit
 from bench.dry_run.plan import show_plan
 from bench.reports.overrides import LAYOUT, PairSelection, made_by, takes_rule
-from bench.reports.plan import Plan, needs_judge, plan_of, uncollected
+from bench.reports.plan import Plan, needs_judge, of_meanings, plan_of, uncollected
 from bench.reports.steps import run_steps
 from bench.run.judging import check_references, judge_cells
 from bench.run.session import Session
@@ -92,6 +93,16 @@ class ReportRequest:
         names = ",".join(self.reports)
         return f"report={names}" if len(self.reports) == 1 else f"report=[{names}]"
 
+    def with_models(self, reports: Iterable[AnyReport]) -> ReportRequest:
+        """With the papers' models of meaning where a report compares meanings at their scale, and
+        the command gives none."""
+        keys = {key_of(line).partition(".")[0] for line in self.overrides}
+        if "scale=paper" not in self.overrides or "similarity" in keys:
+            return self
+        if not any(map(of_meanings, reports)):
+            return self
+        return replace(self, overrides=(*self.overrides, "similarity=papers"))
+
     def asks(self, *names: str) -> bool:
         """Whether one of these names is among those given."""
         return bool(set(names) & set(self.reports))
@@ -118,9 +129,10 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if request.asks(CONTRADICTIONS):
         show_contradictions()
         return 0
+    reports = load_reports(request, hydra)
+    request = request.with_models(reports.values())
     session = Session(hydra.settings(request.overrides))
     folder = session.settings.output.dir / "report"
-    reports = load_reports(request, hydra)
     if request.asks(LIST):
         show_reports(reports.values(), request.overrides, session)
         return 0
@@ -364,6 +376,13 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
         f"{reason} ({count} point{'s' * (count > 1)} left out)"
         for reason, count in left_out.items()
     ]
+    for figure in filter(None, (of_meanings(plan.spec) for plan in plans)):
+        models = session.settings.similarity.models(figure.meanings)
+        needs += [
+            f"model {source}: of meaning (similarity.{name})"
+            for name, source in models.items()
+            if not Path(source).is_dir()
+        ]
     sessions = max((plan.spec.sessions for plan in plans), default=1)
     show_plan(list(once.values()), session, needs, sessions)
 

@@ -12,7 +12,7 @@ from bench.__main__ import main
 from bench.config.paths import CONF
 from methods.engine.loading import load_model
 from tests.helpers.ci import needs_similarity
-from tests.helpers.rehearsal.models import HUB, checkpoint
+from tests.helpers.rehearsal.models import HUB, checkpoint, of_model
 from tests.helpers.rehearsal.stand_ins import NOTE, TITLE, stand_ins
 from tests.helpers.rehearsal.whole import rehearsed
 
@@ -44,7 +44,7 @@ def hub(tmp_path_factory):
     ],
 )
 def test_each_family_loads_from_files_of_its_form(hub, name):
-    template = None if HUB["models"][name] != "vicuna" else CONF / "chat" / "vicuna.jinja"
+    template = None if of_model(name)[0] != "vicuna" else CONF / "chat" / "vicuna.jinja"
     model = load_model(str(checkpoint(hub, name)), chat_template=template)
     text = "Two boxes hold 12 pens.\n 안녕"
     ids = model.tokenizer.encode(text, add_special_tokens=False)

@@ -292,3 +292,15 @@ def test_it_says_when_a_file_passes_the_chat_template_by(
     assert not says(messages=[{"role": "user", "content": "Tom has"}])
     template.unlink()
     assert not says(prompt="Tom has")
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_papers_models_of_meaning(command) -> None:
+    """At their scale, unless the command names others."""
+    named = "model sentence-transformers/all-mpnet-base-v2: of meaning (similarity.sentence)"
+    for report in ("arc_fig2", "dropmatch_fig3"):
+        words = f"report={report} scale=paper dry_run=true"
+        result = command(words)
+        assert named in result.out and "needs a model of meaning" not in result.out
+        own = command(f"{words} similarity.entailment=org/own").out
+        assert named not in own and "model org/own: of meaning (similarity.entailment)" in own

@@ -20,6 +20,8 @@ ROWS = PROJECT / "docs" / "templates" / "papers.yaml"
 HEADER = "| report | setting | paper | preset | why |\n|:--|:--|:--|:--|:--|\n"
 ENTRY = re.compile(r"(?P<shows>shows )?(?P<key>[\w.]+)(?: at (?P<label>.+))?")
 ABSENT = object()
+MEANINGS = "similarity=papers"
+"""What scale=paper adds to reports that compare meanings."""
 Labels = Mapping[str, str]
 """Axis -> label of a point."""
 
@@ -32,7 +34,7 @@ def edition(report: str) -> tuple[Any, list[tuple[Labels, dict[str, Any]]]]:
         given = parse_report(hydra.section("report", report))
         spec = PairSelection.from_overrides(["scale=paper"]).edition(given)
         points = [
-            (spec.labels(point.coords), hydra.point(point.overrides).config)
+            (spec.labels(point.coords), hydra.point([*point.overrides, MEANINGS]).config)
             for point in spec.points()
             if not _has_no_cell(spec, point.coords)
         ]

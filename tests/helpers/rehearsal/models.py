@@ -57,6 +57,8 @@ SIZES: dict[str, Any] = {
 }
 """Of every model and head. Prompts are long, so that attention and their number of tokens decide
 what a rehearsal costs. EAGLE-3 reads the states behind layers 2, 2 and 1 of four."""
+SHARDS = 3
+"""Files of weights of a large model."""
 SPREAD, NOISE = 0.35, 0.02
 """Of the weights of a family, and of what a model adds to them: a draft model agrees with its
 target now and then."""
@@ -72,8 +74,9 @@ def checkpoint(root: Path, name: str) -> Path:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     seed = int(sha256(name.encode()).hexdigest()[:8], 16)
-    if (family := HUB["models"].get(name)) is not None:
-        _save_model(folder, family, seed)
+    if name in HUB["models"]:
+        family, padded = of_model(name)
+        _save_model(folder, family, padded, SHARDS if name not in HUB["single"] else 1, seed)
     elif (head := HUB["heads"].get(name)) is not None:
         _save_head(folder, head, seed)
     else:
@@ -84,14 +87,23 @@ def checkpoint(root: Path, name: str) -> Path:
     return folder
 
 
-def _save_model(folder: Path, family: str, seed: int) -> None:
+def of_model(name: str) -> tuple[str, int]:
+    """The family of a model of hub.yaml, and its rows of padding."""
+    entry = HUB["models"][name]
+    if isinstance(entry, str):
+        return entry, 0
+    return entry["family"], entry["padded"]
+
+
+def _save_model(folder: Path, family: str, padded: int, shards: int, seed: int) -> None:
     form = HUB["families"][family]
     tokenizer = _tokenizer(family)
     special = {
         kind: tokenizer.convert_tokens_to_ids(text) for kind, text in form["special"].items()
     }
     ids = {f"{kind}_token_id": number for kind, number in special.items() if kind != "unk"}
-    raw = SIZES | {"tie_word_embeddings": False} | form["config"] | ids
+    sizes = SIZES | {"vocab_size": VOCAB + padded}
+    raw = sizes | {"tie_word_embeddings": False} | form["config"] | ids
     _write(folder / "config.json", raw)
     _write(
         folder / "generation_config.json",
@@ -111,6 +123,7 @@ def _save_model(folder: Path, family: str, seed: int) -> None:
     _save(
         folder / form.get("weights", "model.safetensors"),
         {name: tensor for name, tensor in model.state_dict().items() if name not in tied},
+        shards,
     )
     if form.get("proto"):
         _save_proto(folder, form)
@@ -136,7 +149,7 @@ def _save_head(folder: Path, head: dict[str, Any], seed: int) -> None:
             head["kind"],
             raw,
             seed,
-            own_embedding=head["kind"] == "eagle",
+            own_embedding=head.get("own_embedding", head["kind"] == "eagle"),
             layers=SIZES["num_hidden_layers"],
         )
     _save(
@@ -166,7 +179,9 @@ def random_head(
     module = Eagle3Head(
         head_config(raw, num_hidden_layers=form.layers),
         form,
+        target_size=raw.get("target_hidden_size"),
         draft_vocab=raw.get("draft_vocab_size"),
+        own_embedding=own_embedding,
     )
     torch.manual_seed(seed)
     if module.d2t is not None:
@@ -188,8 +203,22 @@ def _random(module: Any, seed: int, spread: float = SPREAD) -> Any:
     return module
 
 
-def _save(file: Path, tensors: dict[str, Tensor]) -> None:
+def _save(file: Path, tensors: dict[str, Tensor], shards: int = 1) -> None:
+    """One file, or several with an index beside them, as large models have them."""
     kept = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    if shards > 1:
+        names = list(kept)
+        parts = {
+            f"{file.stem}-{number + 1:05}-of-{shards:05}{file.suffix}": names[number::shards]
+            for number in range(shards)
+        }
+        for part, its in parts.items():
+            _save(file.with_name(part), {name: kept[name] for name in its})
+        place = {name: part for part, its in parts.items() for name in its}
+        total = sum(tensor.nbytes for tensor in kept.values())
+        index = {"metadata": {"total_size": total}, "weight_map": place}
+        _write(file.with_name(f"{file.name}.index.json"), index)
+        return
     if file.suffix == ".safetensors":
         save_file(kept, file, {"format": "pt"})
     else:

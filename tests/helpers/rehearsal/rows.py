@@ -243,6 +243,34 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
 """Task -> five rows."""
 
 
+def write_mirror(folder: Path, task: Mapping[str, Any]) -> None:
+    """A mirror of the repository that a task reads, with rows of its own, in the hub's layout: the
+    files that the task names, or Parquet in two parts for each split, which README.md lists for the
+    subset."""
+    rows = ROWS[task["name"]]
+    files = task["files"]
+    if files is not None:
+        names = [files] if isinstance(files, str) else list(files)
+        for number, name in enumerate(names):
+            own = rows[number :: len(names)]
+            lines = "".join(json.dumps(row) + "\n" for row in own)
+            text = json.dumps(own) if name.endswith(".json") else lines
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        return
+    from datasets import Dataset
+
+    subset, split = task["subset"] or "default", task["split"]
+    (folder / subset).mkdir(parents=True, exist_ok=True)
+    typed = Dataset.from_list(list(rows))
+    for number in range(2):
+        name = f"{split}-{number:05}-of-00002.parquet"
+        typed.shard(2, number, contiguous=True).to_parquet(folder / subset / name)
+    listed = [{"split": split, "path": f"{subset}/{split}-*.parquet"}]
+    card = json.dumps({"configs": [{"config_name": subset, "data_files": listed}]})
+    (folder / "README.md").write_text(f"---\n{card}\n---\n", encoding="utf-8")
+
+
 def write_rows(folder: Path, name: str, rows: Iterable[Mapping[str, Any]] | None = None) -> Path:
     """The rows (a task's own when None) as a JSONL file."""
     path = folder / f"{name}.jsonl"

@@ -2,13 +2,14 @@
 
 Every model of the hub is replaced by a tiny one of its architecture, head format, tokenizer kind
 and chat template (models.py, hub.yaml), data of the hub by a few rows (rows.py), the judge by a
-server on this machine; two prompts of which one is timed, answers of six tokens."""
+server on this machine; two prompts of which one is timed, answers of six tokens. Numbers are
+bfloat16 where the paper's have 16 bits; the first batch of several prompts does not fit."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,23 +18,30 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import datasets
+import torch
+
 from bench.config.command import key_of
 from bench.config.compose import Composer
 from bench.config.schema import ROLES
 from bench.run.locks import LOCK
+from bench.run.models import NativeMethod
+from methods.batch import Generation
+from methods.decode import Limits, Request
 from methods.engine.source import ModelSource
 from results.store.files import held, replace_text
 from tasks import judge_prompts
 from tasks.judge_prompts import MT_BENCH
 from tasks.sources import text_digest
 from tests.helpers.rehearsal.models import HERE, checkpoint, save_sentence_model
-from tests.helpers.rehearsal.rows import write_rows
+from tests.helpers.rehearsal.rows import ROWS, write_mirror
 
 if TYPE_CHECKING:
     from bench.config.compose import ComposedPoint
     from bench.reports.steps import Step
 
 PROMPTS, TIMED, TOKENS = 2, 1, 6
+DTYPE = "bfloat16"
 TITLE = "REHEARSAL, random models"
 NOTE = (
     f"A rehearsal: models with random weights, {PROMPTS} prompts, answers of at most {TOKENS} "
@@ -73,11 +81,31 @@ def stand_ins(folder: Path, config_dir: str | None = None) -> Iterator[Rehearsal
         with (
             patch.dict(judge_prompts.SOURCES, prompts),
             patch.dict(os.environ, {LOCK: str(folder / f"lock_{os.getpid()}")}),
+            patch.object(datasets.config, "HF_DATASETS_CACHE", folder / "datasets"),
+            patch.object(NativeMethod, "generate_with_nll", cramped("generate_with_nll")),
+            patch.object(NativeMethod, "generate_traced", cramped("generate_traced")),
         ):
             yield Rehearsal(config_dir, folder, f"http://127.0.0.1:{server.server_port}/v1")
     finally:
         server.shutdown()
         server.server_close()
+
+
+def cramped(name: str) -> Callable[..., list[Generation]]:
+    """A method of `NativeMethod`, on a device whose memory the first batch of several prompts does
+    not fit."""
+    real, met = getattr(NativeMethod, name), list[int]()
+
+    def generate(
+        method: NativeMethod, requests: Sequence[Request], limits: Limits
+    ) -> list[Generation]:
+        if len(requests) > 1 and not met:
+            met.append(len(requests))
+            raise torch.OutOfMemoryError("CUDA out of memory (a rehearsal)")
+        answers: list[Generation] = real(method, requests, limits)
+        return answers
+
+    return generate
 
 
 class Rehearsal(Composer):
@@ -96,7 +124,9 @@ class Rehearsal(Composer):
                 f"{role}_revision": None,
             }
         self._reduce_task(config["task"])
-        config["engine"] |= {"dtype": "float32", "parallel": "none", "devices": 1, "threads": 1}
+        halves = {"float16": DTYPE, "bfloat16": DTYPE}  # a CPU is slow in float16
+        config["engine"] |= {"parallel": "none", "devices": 1, "threads": 1}
+        config["engine"]["dtype"] = halves.get(config["engine"]["dtype"], config["engine"]["dtype"])
         config["decoding"]["max_new_tokens"] = TOKENS
         config["n"] = min(config["n"] or PROMPTS, PROMPTS)
         config["timed"] = 0 if config["timed"] == 0 else TIMED
@@ -135,7 +165,7 @@ class Rehearsal(Composer):
             if pair[role]
         }
         given |= {
-            "engine.dtype": "engine.dtype=float32",
+            "engine.dtype": f"engine.dtype={DTYPE}",
             "engine.parallel": "engine.parallel=none",
             "engine.devices": "engine.devices=1",
             "task.path": f"task.path={task['path']}",
@@ -159,23 +189,24 @@ class Rehearsal(Composer):
             return str(checkpoint(self.folder / "models", source))
 
     def _reduce_task(self, task: dict[str, Any]) -> None:
-        """A few rows in the hub's format, where the task's rows are not shipped; listed ones are
-        theirs."""
+        """A mirror of the hub's repository with a few rows, where the task's rows are not shipped,
+        so that they are read as those of the hub; listed ones are theirs."""
         if task.get("path") is not None or not (task.get("hub") or task.get("files")):
             return
-        folder = self.folder / "data"
-        file = folder / f"{task['name']}.jsonl"
-        with making(folder):
-            if not file.is_file():
-                write_rows(folder, task["name"])
-        task["path"] = str(file)
+        mirror = self.folder / "hub" / task["name"]
+        if task["hub"] is None:  # a URL
+            task["files"] = Path(task["files"]).name
+        with making(mirror):
+            if not (mirror / "done").is_file():
+                write_mirror(mirror, task)
+                (mirror / "done").touch()
+        task["hub"], task["revision"] = str(mirror), None
         if task.get("ids") is not None:
-            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
             names = [
                 text_digest(next(value for value in row.values() if isinstance(value, str)))
-                for row in rows
+                for row in ROWS[task["name"]]
             ]
-            task["ids"] = str(file.with_suffix(".txt"))
+            task["ids"] = str(self.folder / "hub" / f"{task['name']}.txt")
             replace_text(Path(task["ids"]), "\n".join(names))
 
     def _meaning(self, name: str, labels: tuple[str, ...]) -> str:
