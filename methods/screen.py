@@ -13,15 +13,17 @@ behind the last token that the answer may have. Decisions are probabilities, not
 rules see the same drafts, so that differences between rules are paired. What is missing is that a
 rule also changes the text that is drafted next.
 
-Two kinds of rules are averaged over draws of their numbers: those with randomness of their own, and
-those that look along the path or have no law of a context (`Rule.has_law`). Where no law is known,
-nats are known only of a lossless rule, by its theorem: 0."""
+Block verification keeps a prefix with P_i (`methods.rules.whole.Block`), the mean over what may be
+drawn behind it. Two kinds of rules are averaged over draws of their numbers: those with randomness
+of their own, and those that look along the path or have no law of a context (`Rule.has_law`). Where
+no law is known, nats are known only of a lossless rule, by its theorem: 0."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Generic, TypeVar
 
 import torch
@@ -47,6 +49,7 @@ from methods.rules.base import Rule
 from methods.rules.lossless import Lossless
 from methods.rules.verification import State, Verification
 from methods.rules.walk import Decision, Walk
+from methods.rules.whole import Block, prefix_ratio, tilted
 from methods.trees.draft import Draft
 
 Name = TypeVar("Name", bound=Hashable)
@@ -80,7 +83,13 @@ def expected(rule: Rule, v: Verification, counted: Tensor, random: torch.Generat
     node."""
     decision = rule.decide(v)  # it may note what it needs to emit
     nothing = torch.zeros(len(v.u), dtype=torch.bool, device=v.u.device)
-    basis, lossless = basis_of(rule, v), rule.is_lossless(v.sampling)
+    lossless, whole = rule.is_lossless(v.sampling), prefixes(rule, v)
+    if whole is not None and lossless:
+        tokens = (whole * counted).sum(1)
+        return Expected(tokens, torch.zeros_like(tokens), nothing)
+    if whole is not None:
+        return _weighed(v, whole * counted, partial(_drawn_law, rule, v), nothing)
+    basis = basis_of(rule, v)
     if basis == "theorem" or (lossless and rule.has_own_randomness()):
         tokens = (_draws(rule, v, FEW, random).kept * counted).sum(1)
         return Expected(tokens, torch.zeros_like(tokens) if lossless else None, nothing)
@@ -97,6 +106,20 @@ def expected(rule: Rule, v: Verification, counted: Tensor, random: torch.Generat
         return tree_law(rule, v, rows, nodes, first), None
 
     return _weighed(v, _along_path(v, first) * counted, law, hidden)
+
+
+def prefixes(rule: Rule, v: Verification) -> Tensor | None:
+    """[B, N] float64: the probability that block verification keeps the prefix up to each node,
+    over its numbers and over what q may draw behind that node: P_i, by its theorem, so that a mean
+    over drafts has less noise than over numbers alone. None for every other rule."""
+    if not isinstance(rule, Block) or not is_drawn(v):
+        return None
+    law = tilted(v.p, v.q, rule.lam) if rule.towards == "tilted" else None
+    return prefix_ratio(v, law).double() * v.draft.valid
+
+
+def _drawn_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> tuple[Tensor, None]:
+    return sampled_law(rule, v, rows, nodes), None
 
 
 def _draws(rule: Rule, v: Verification, number: int, random: torch.Generator) -> Draws:

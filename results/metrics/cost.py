@@ -124,12 +124,31 @@ class Costs(Frozen):
     """What depends on the method, in seconds.
 
     drafts  drafter (or `DRAWN`) -> batch -> its cost.
-    accept  rule -> decision, walk and correction token, and what its drafts cost more than
-            those of the lossless rule.
+    accept  rule (or `DRAWN`) -> decision, walk and correction token, and what its drafts cost more
+            than those of the lossless rule; or the rule that it is priced as, since it was not
+            measured.
     """
 
     drafts: dict[str, dict[Batch, Drafting]]
-    accept: dict[str, Linear]
+    accept: dict[str, Linear | str]
+
+    @model_validator(mode="after")
+    def _priced(self) -> Costs:
+        for rule, other in self.priced_as.items():
+            if not isinstance(self.accept.get(other), Linear):
+                raise ValueError(f"accept.{rule}: {other} has no price here")
+        return self
+
+    @property
+    def priced_as(self) -> dict[str, str]:
+        """Rule -> the rule that it is priced as."""
+        return {rule: cost for rule, cost in self.accept.items() if isinstance(cost, str)}
+
+    def accepting(self, rule: str, drawn: bool) -> Linear | None:
+        """What a rule's decision costs on tokens that were `drawn`, or on others; None where it has
+        no price."""
+        cost = self.accept.get(rule + DRAWN * drawn, self.accept.get(rule))
+        return self.accepting(cost, drawn=False) if isinstance(cost, str) else cost
 
 
 class Profile(Frozen):
@@ -176,6 +195,8 @@ class Profile(Frozen):
         for kind in ("sampled", "greedy"):
             costs = getattr(self, kind) or Costs(drafts={}, accept={})
             for rule, accept in costs.accept.items():
+                if isinstance(accept, str):
+                    continue
                 parts[f"{kind}.accept.{rule}.cycle"] = accept.cycle
                 parts[f"{kind}.accept.{rule}.node"] = accept.node
             for drafter, batches in costs.drafts.items():
@@ -227,15 +248,15 @@ class Profile(Frozen):
             )
         return found[batch]
 
-    def accepting(self, rule: str, greedy: bool) -> Linear:
+    def accepting(self, rule: str, greedy: bool, drawn: bool = False) -> Linear:
         """What a rule's decision costs. Raises StoreError, one line, for a rule that the profile
         does not have."""
-        accept = self.costs(greedy).accept
-        if rule not in accept:
+        costs = self.costs(greedy)
+        if (cost := costs.accepting(rule, drawn)) is None:
             raise StoreError(
-                f"rule={rule}: {self.title} does not price it; it has {', '.join(accept)}"
+                f"rule={rule}: {self.title} does not price it; it has {', '.join(costs.accept)}"
             )
-        return accept[rule]
+        return cost
 
 
 class Clock:
@@ -255,7 +276,7 @@ class Clock:
         self._drafting = (
             profile.drafting(drafter, batch, greedy) if drafter != "none" else Drafting(cycle=0)
         )
-        self._accept = profile.accepting(rule, greedy)
+        self._accept = profile.accepting(rule, greedy, drafter.endswith(DRAWN))
         profile.forward(np.ones(1, int), batch)
 
     def cycles(self, sample: Sample) -> NDArray[np.float64]:
@@ -316,4 +337,7 @@ def modelled(own: Clock, base: Clock, pair: Compared) -> Timed:
 
 def stated(profile: Profile) -> str:
     """What a caption says of numbers under a profile."""
-    return f"modelled for {profile.title}, from the cycles recorded here, so that τ is this model's"
+    equals = {**profile.sampled.priced_as, **profile.costs(greedy=True).priced_as}
+    text = f"modelled for {profile.title}, from the cycles recorded here, so that τ is this model's"
+    named = ", ".join(f"{rule} as {other}" for rule, other in equals.items())
+    return f"{text}; decisions priced as another rule's: {named}" if named else text

@@ -65,6 +65,7 @@ RULES = [
     ("cactus", "model", {}),
     ("ensemble", "model", {"w": 0.7, "w_first": 0.2}),
     ("block", "model", {}),
+    ("block", "model", {"towards": "tilted", "lam": 0.5}),
 ]
 
 

@@ -17,6 +17,7 @@ from results.metrics.cost import (
     Profile,
     modelled,
     plain_clock,
+    stated,
 )
 from results.store.errors import StoreError
 from results.store.sample import Compared, Sample
@@ -96,6 +97,22 @@ def test_the_baseline_is_cycles_without_a_draft() -> None:
     plain = plain_clock(PROFILE, False, 1)
     alone = modelled(plain, plain, Compared(pair.baseline, pair.baseline))
     assert alone.baseline is None and alone.own == timed.baseline
+
+
+def test_a_rule_that_was_not_measured_is_priced_as_another() -> None:
+    """On drawn tokens perhaps as a third one; captions say so; a chain of names is refused."""
+    accept = {**PROFILE.sampled.accept, "tilted": "mars", "tilted drawn": "lossless"}
+    sampled = PROFILE.sampled.model_copy(update={"accept": accept})
+    profile = PROFILE.model_copy(update={"sampled": sampled})
+    assert profile.accepting("tilted", greedy=False) == PROFILE.accepting("mars", greedy=False)
+    assert profile.accepting("tilted", greedy=False, drawn=True) == PROFILE.accepting(
+        "lossless", greedy=False
+    )
+    assert profile.accepting("mars", greedy=False, drawn=True) == PROFILE.accepting("mars", False)
+    said = "decisions priced as another rule's: tilted as mars, tilted drawn as lossless"
+    assert stated(profile).endswith(said) and "priced" not in stated(PROFILE)
+    with pytest.raises(ValueError, match="accept.fsd: tilted has no price here"):
+        Costs.model_validate({"drafts": {}, "accept": {**accept, "fsd": "tilted"}})
 
 
 @pytest.mark.parametrize(
