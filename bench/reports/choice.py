@@ -16,7 +16,7 @@ from results.metrics.distortion import variation
 from results.metrics.frontier import Lossless, beside_lossless, distance_of
 from results.metrics.summary import diversity, summarise
 from results.metrics.trace_metrics import trace_metrics
-from results.metrics.verdict import Answered, Chosen, answered, choose, over_best, reported
+from results.metrics.verdict import Answered, Chosen, answered, choose, reported
 from results.reports.annotations import Note
 from results.reports.axes import AS_GIVEN
 from results.reports.grid import Outcome
@@ -225,10 +225,8 @@ class ChosenRow:
         outcome = self._single(chosen) or self._mixed(chosen)
         assert outcome.summary is not None
         values: dict[str, Any] = {}
-        if best is not None and best is not self and best.row is not None and self.row is not None:
-            values = over_best(self.row, best.row)
         if best is not None and best.measured and self.row is not None:
-            values |= self._beside(self.row, best, frontier)
+            values = self._beside(self.row, best, frontier)
         return replace(
             outcome, summary=outcome.summary.with_values(**values), notes=self._notes(chosen)
         )

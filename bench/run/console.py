@@ -15,7 +15,6 @@ from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook,
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.segment import Segment
 
-from results.metrics.adds import SoFar
 from results.store.errors import printable
 
 if TYPE_CHECKING:
@@ -60,6 +59,45 @@ def console(*, stderr: bool = False) -> Console:
 def counted(number: int, thing: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """Sums over answers.
+
+    answers    prompts answered
+    tokens     emitted tokens
+    committed  tokens committed in cycles
+    cycles     draft–verify cycles
+    """
+
+    answers: int = 0
+    tokens: int = 0
+    committed: int = 0
+    cycles: int = 0
+
+    @classmethod
+    def of(cls, answers: Iterable[Generation | Sample]) -> SoFar:
+        """Count these answers."""
+        sums = [
+            (1, len(answer.output_ids), sum(answer.committed), len(answer.committed))
+            for answer in answers
+        ]
+        return cls(*map(sum, zip(*sums, strict=True))) if sums else cls()
+
+    def plus(self, other: SoFar) -> SoFar:
+        """Both together."""
+        return SoFar(
+            self.answers + other.answers,
+            self.tokens + other.tokens,
+            self.committed + other.committed,
+            self.cycles + other.cycles,
+        )
+
+    @property
+    def tau(self) -> float | None:
+        """Tokens committed in a cycle; None without a cycle."""
+        return self.committed / self.cycles if self.cycles else None
 
 
 class Bar:

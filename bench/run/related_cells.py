@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from results.store.cells import Store
     from results.store.sample import Sample
 
-GAINS = ("tau_gain", "lossless_accuracy")
-"""The metrics that compare a cell with the lossless rule."""
+GAINS = ("tau_gain",)
+"""The metric that compares a cell with the lossless rule."""
 
 
 def compared_summary(
@@ -53,9 +53,7 @@ def over_lossless(cell: Cell, store: Store, asked: float | None = None) -> dict[
     strict = samples_of(lossless, store)
     if samples is None or strict is None:
         return {}
-    reference = RequestedCell(lossless, store).summary()
-    accuracy = None if reference is None else reference.accuracy
-    return gain(samples, strict) | {"lossless_accuracy": accuracy}
+    return gain(samples, strict)
 
 
 def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:

@@ -22,7 +22,7 @@ from bench.run.related_cells import GAINS, compared_summary, over_lossless
 from bench.run.requested_cell import RequestedCell, folder_of
 from bench.run.trackers import Logbook
 from results.metrics.delta import Between, between
-from results.metrics.distortion import judged_at, spectrum
+from results.metrics.distortion import judged_at
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError, one_line
 from results.store.files import check_writable
@@ -180,7 +180,9 @@ class Session:
     def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
         """The summary with what the cell gains over lossless decoding at another temperature than
         its own. Raises StoreError."""
-        summary = summary.with_values(**judged_at(summary.sums.get(spectrum), temperature))
+        summary = summary.with_values(
+            **judged_at(summary.sums.get("distortion_least"), temperature)
+        )
         return summary.with_later(GAINS, partial(over_lossless, cell, self.store, temperature))
 
     @property

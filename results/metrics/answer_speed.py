@@ -64,35 +64,19 @@ class Priced:
             rows.reshape(len(pairs), len(COMMON) + 3 * len(kinds)), unit_names(pairs), strata
         )
 
-    def estimate(
-        self, statistic: Callable[[Floats], Floats], beside: Priced | None = None
-    ) -> Estimate | None:
-        """A statistic of this row; over that of the row `beside` with the same prompts, compared
-        prompt by prompt. None without a clock; without an error where a setting has fewer than two
-        timed prompts or batches."""
-        rows = [self] if beside is None else [self, beside]
-        if not all(row.is_known for row in rows):
+    def estimate(self, statistic: Callable[[Floats], Floats]) -> Estimate | None:
+        """A statistic of this row. None without a clock; without an error where a setting has fewer
+        than two timed prompts or batches."""
+        if not self.is_known:
             return None
-        width = self._rows.shape[1]
-
-        def ratio(sums: Floats) -> Floats:
-            own = statistic(sums[..., :width])
-            return own if beside is None else np.asarray(own / statistic(sums[..., width:]))
-
-        units = min(
-            (row._units for row in rows), key=lambda names: len(set(names))
-        )  # batches, where one has them
-        index = {name: i for i, name in enumerate(dict.fromkeys(units))}
-        columns = np.hstack([row._rows for row in rows])
-        sums, strata = (
-            np.zeros((len(index), columns.shape[1])),
-            [tuple[tuple[bool, str], ...]()] * len(index),
-        )
-        for i, unit in enumerate(units):
-            sums[index[unit]] += columns[i]
-            strata[index[unit]] = max(strata[index[unit]], tuple(row._strata[i] for row in rows))
-        found = estimate(sums, ratio, strata)
-        if found is None or all(row._has_spread for row in rows):
+        index = {name: i for i, name in enumerate(dict.fromkeys(self._units))}
+        sums = np.zeros((len(index), self._rows.shape[1]))
+        strata = [(False, "")] * len(index)
+        for unit, row, stratum in zip(self._units, self._rows, self._strata, strict=True):
+            sums[index[unit]] += row
+            strata[index[unit]] = max(strata[index[unit]], stratum)
+        found = estimate(sums, statistic, strata)
+        if found is None or self._has_spread:
             return found
         return Estimate(found.value, None, 0.0)
 
@@ -164,17 +148,9 @@ def token_speedup(sums: Floats) -> Floats:
     return np.asarray(answer_speedup(sums) * lengths)
 
 
-def adjusted_speedup(sums: Floats) -> Floats:
-    """Σ committed tokens · t_AR ÷ Σ own passes · t_cycle, without the prefills, ÷ (Σ own tokens ÷ Σ
-    the baseline's tokens)."""
-    decode_only = _column(sums, "committed") * _token(sums) / _decode(sums)
-    return np.asarray(decode_only * _column(sums, "base_tokens") / _column(sums, "tokens"))
-
-
 MODELLED = {
     "answer_speedup_modelled": answer_speedup,
     "speedup_modelled": token_speedup,
-    "length_adjusted_speedup": adjusted_speedup,
 }
 """Metric -> its statistic of the sums of `Priced`."""
 

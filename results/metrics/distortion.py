@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from results.metrics.adds import Addends
 from results.metrics.intervals import NORMAL_95
-from results.metrics.metric import DIVERGENCE, Metric, Sums
+from results.metrics.metric import DIVERGENCE, Addends, Metric, Sums, declared
 from results.store.sample import Compared
 
 Floats = NDArray[np.float64]
@@ -91,87 +89,59 @@ def judged_at(sums: Sums | None, temperature: float) -> dict[str, Sums | None]:
     }
 
 
-DISTORTION = (
-    Metric(
-        "distortion",
-        "D",
-        "",
-        3,
-        "lower",
-        "Distortion, nats a token: KL divergence of the rule's exact law of each emitted token "
-        "from the target's, mean over emitted tokens; at temperature 0 the log-probability that "
-        "is lost. 0 for lossless decoding. Where the law depends on the place in the cycle, an "
-        "upper bound on the divergence of the texts. Rules with randomness of their own: 32 "
-        "draws on 16 prompts; relaxed rules on drawn candidates that do not state their law: a "
-        "third of the prompts, at least 16. Interval: Student's t over prompts.",
-        adds=nats,
-        estimator=DIVERGENCE,
-    ),
-    Metric(
-        "distortion_least",
-        "D*",
-        "",
-        3,
-        "lower",
-        "The least KL divergence of the rule's law from the target's at any temperature from "
-        "0.17 to 2, nats a token: what no change of temperature explains. Interpolated between "
-        "12 temperatures, to about 0.001 nats. Interval as for D.",
-        adds=spectrum,
-        statistic=least,
-        estimator=DIVERGENCE,
-    ),
-    Metric(
-        "distortion_temperature",
-        "T* of least KL",
-        "",
-        2,
-        None,
-        "The temperature of D*, to about 0.1 near 1. Interval as for D.",
-        adds=spectrum,
-        statistic=nearest,
-        estimator=DIVERGENCE,
-    ),
-    Metric(
-        "distortion_tv",
-        "TV",
-        "%",
-        1,
-        "lower",
-        "Total variation of the rule's law from the target's, mean over emitted tokens.",
-        adds=partial(apart, of="tv"),
-        estimator=DIVERGENCE,
-    ),
-    Metric(
-        "distortion_js",
-        "JS",
-        "",
-        4,
-        "lower",
-        "Jensen–Shannon divergence of the rule's law from the target's, nats, mean over emitted "
-        "tokens.",
-        adds=partial(apart, of="js"),
-        estimator=DIVERGENCE,
-    ),
-    Metric(
-        "distortion_outside",
-        "Outside p",
-        "%",
-        1,
-        "lower",
-        "Mass of the rule's law on tokens that the target's processed distribution excludes; "
-        "where there is any, D is infinite and not shown.",
-        adds=partial(apart, of="outside"),
-        estimator=DIVERGENCE,
-    ),
-    Metric(
-        "efficiency_at_d",
-        "Efficiency at D",
-        "%",
-        0,
-        "higher",
-        "In the data of a figure of the limit: the gain in τ over lossless decoding, over the "
-        "limit's at equal D. No interval.",
-    ),
+@declared("D", "", 3, "lower", estimator=DIVERGENCE)
+def distortion(pair: Compared) -> Addends:
+    """Distortion, nats a token: KL divergence of the rule's exact law of each emitted token from
+    the target's, mean over emitted tokens; at temperature 0 the log-probability that is lost. 0 for
+    lossless decoding. Where the law depends on the place in the cycle, an upper bound on the
+    divergence of the texts. Rules with randomness of their own: 32 draws on 16 prompts; relaxed
+    rules on drawn candidates that do not state their law: a third of the prompts, at least 16.
+    Interval: Student's t over prompts."""
+    return nats(pair)
+
+
+@declared("D*", "", 3, "lower", statistic=least, estimator=DIVERGENCE)
+def distortion_least(pair: Compared) -> Addends:
+    """The least KL divergence of the rule's law from the target's at any temperature from 0.17 to
+    2, nats a token: what no change of temperature explains. Interpolated between 12 temperatures,
+    to about 0.001 nats. Interval as for D."""
+    return spectrum(pair)
+
+
+@declared("T* of least KL", "", 2, None, statistic=nearest, estimator=DIVERGENCE)
+def distortion_temperature(pair: Compared) -> Addends:
+    """The temperature of D*, to about 0.1 near 1. Interval as for D."""
+    return spectrum(pair)
+
+
+@declared("TV", "%", 1, "lower", estimator=DIVERGENCE)
+def distortion_tv(pair: Compared) -> Addends:
+    """Total variation of the rule's law from the target's, mean over emitted tokens."""
+    return apart(pair, "tv")
+
+
+@declared("JS", "", 4, "lower", estimator=DIVERGENCE)
+def distortion_js(pair: Compared) -> Addends:
+    """Jensen–Shannon divergence of the rule's law from the target's, nats, mean over emitted
+    tokens."""
+    return apart(pair, "js")
+
+
+@declared("Outside p", "%", 1, "lower", estimator=DIVERGENCE)
+def distortion_outside(pair: Compared) -> Addends:
+    """Mass of the rule's law on tokens that the target's processed distribution excludes; where
+    there is any, D is infinite and not shown."""
+    return apart(pair, "outside")
+
+
+efficiency_at_d = Metric(
+    "efficiency_at_d",
+    "Efficiency at D",
+    "%",
+    0,
+    "higher",
+    "In the data of a figure of the limit: the gain in τ over lossless decoding, over the "
+    "limit's at equal D, where the limit gains more than its own error.",
 )
 
 

@@ -6,21 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics import intervals
-from results.metrics.adds import Addends
 from results.metrics.answer_speed import Priced
 from results.metrics.delta import estimate, ratio
 from results.metrics.intervals import Interval
 from results.store.sample import Compared
 
 Floats = NDArray[np.float64]
+Addends = tuple[float, ...] | None
+"""What a prompt adds to sums; None for a prompt that has nothing to add."""
 Statistic = Callable[[Floats], Floats]
 """Sums [..., k] -> the metric [...]."""
+Unit = Literal["", "×", "%", "pp", "tok/s", "ms"]
 ByItem = Mapping[str, tuple[float, ...]]
 """Item -> the sums that a metric is computed from; samples of one item are added up."""
 
@@ -235,6 +237,7 @@ class Metric:
     relative    it compares with the baseline: the autoregressive cell has no interval of a "ratio",
                 and no "change"
     is_score    it is the task's score: Wilson's interval where that is 0 or 1
+    by_item     samples of one item add once, their mean score
     compared    rows can be compared by it, prompt by prompt: bold print, columns relative to
                 another cell
     timed       index of the addend that timed prompts alone have, where others add to the metric
@@ -250,7 +253,7 @@ class Metric:
 
     name: str
     label: str
-    unit: Literal["", "×", "%", "pp", "tok/s", "ms"]
+    unit: Unit
     digits: int
     better: Literal["higher", "lower"] | None
     definition: str
@@ -261,6 +264,7 @@ class Metric:
     every: bool = False
     relative: Literal["", "ratio", "change"] = ""
     is_score: bool = False
+    by_item: bool = False
     compared: bool = False
     timed: int | None = None
     clock: Literal["", "needed", "used"] = ""
@@ -291,3 +295,20 @@ class Metric:
     def strata(self, sums: Floats) -> list[bool]:
         """Whether each item [items, k] has a clock."""
         return [True] * len(sums) if self.timed is None else (sums[:, self.timed] > 0).tolist()
+
+
+def declared(
+    label: str,
+    unit: Unit,
+    digits: int,
+    better: Literal["higher", "lower"] | None,
+    **aggregation: Any,
+) -> Callable[[Callable[[Compared], Addends]], Metric]:
+    """Make the function below a metric: it says what a prompt adds, its name is the metric's, its
+    docstring the definition; `aggregation`: the other fields of `Metric`."""
+
+    def of(adds: Callable[[Compared], Addends]) -> Metric:
+        name, definition = adds.__name__, " ".join((adds.__doc__ or "").split())
+        return Metric(name, label, unit, digits, better, definition, adds=adds, **aggregation)
+
+    return of

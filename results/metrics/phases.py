@@ -10,19 +10,93 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.intervals import RESAMPLES, SEED, Interval, ends
+from results.metrics.metric import Metric
 from results.store.sample import TimedRun
 
 Floats = NDArray[np.float64]
-NAMES = (
-    "prefill_share",
-    "draft_time_share",
-    "verify_share",
-    "accept_share",
-    "cycle_ms",
-    "forward_ms",
-    "head_ms",
-    "head_share",
+PHASES = (
+    Metric(
+        "prefill_share",
+        "Prefill",
+        "%",
+        1,
+        None,
+        "Prefill over prefill and decode wall time.",
+        clock="needed",
+    ),
+    Metric(
+        "draft_time_share",
+        "Draft",
+        "%",
+        1,
+        None,
+        "Drafting and pruning over prefill and decode wall time. Decode time is split in the "
+        "proportions of a profiling pass, which synchronises with the device after every phase "
+        "of a cycle. Interval: bootstrap over the prompts of the timed and of the profiling pass.",
+        clock="needed",
+    ),
+    Metric(
+        "verify_share",
+        "Verify",
+        "%",
+        1,
+        None,
+        "The target's forward over the draft, as a share of prefill and decode wall time, split "
+        "as for drafting.",
+        clock="needed",
+    ),
+    Metric(
+        "accept_share",
+        "Accept",
+        "%",
+        1,
+        None,
+        "The rule's decision, the walk, the next token and the bookkeeping, as a share of "
+        "prefill and decode wall time, split as for drafting.",
+        clock="needed",
+    ),
+    Metric(
+        "cycle_ms",
+        "Cycle",
+        "ms",
+        2,
+        "lower",
+        "Time of a draft–verify cycle in the profiling pass: the median of each of its prompts, "
+        "mean over these. Interval: bootstrap over its prompts.",
+        clock="needed",
+    ),
+    Metric(
+        "forward_ms",
+        "Total",
+        "ms",
+        2,
+        "lower",
+        "Time per cycle of the target's forward and the decision on the draft, in the profiling "
+        "pass.",
+        clock="needed",
+    ),
+    Metric(
+        "head_ms",
+        "Head",
+        "ms",
+        2,
+        "lower",
+        "Time per cycle of all work after the target's last layer: products with the LM head, "
+        "the rule's included, and the decision on the draft.",
+        clock="needed",
+    ),
+    Metric(
+        "head_share",
+        "Head / Total",
+        "%",
+        1,
+        "lower",
+        "Head over Total: share of the target's forward and the decision spent after the last "
+        "layer.",
+        clock="needed",
+    ),
 )
+NAMES = tuple(metric.name for metric in PHASES)
 
 
 def time_shares(

@@ -56,7 +56,7 @@ class Summary:
     sessions             measuring sessions of its timed prompts
     between              what differs between sessions, which is in the interval of every speed over
                          plain decoding; None: it is not counted
-    sums                 what prompts add to metrics, by the function that says so
+    sums                 name of a metric -> what prompts add to it
     given                metrics that are not of these sums: name -> value or `Sums`, name_ci95 ->
                          interval
     later                name of a metric -> what computes it, together with others
@@ -81,7 +81,7 @@ class Summary:
     judged: Any = None
     sessions: int = 0
     between: Between | None = None
-    sums: Mapping[Any, Sums] = field(default_factory=dict)
+    sums: Mapping[str, Sums] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
     later: Mapping[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -101,9 +101,9 @@ class Summary:
         """The sums of each item that rows are compared by; of what the clock said, of prompts timed
         at once. Empty for a metric that rows cannot be compared by."""
         metric = METRICS[name]
-        if not metric.compared or metric.adds not in self.sums:
+        if not metric.compared or name not in self.sums:
             return {}
-        sums = self.sums[metric.adds]
+        sums = self.sums[name]
         known = metric.estimator.known(sums.rows)
         names = sums.units if metric.estimator.clocked else sums.items
         return by_name(
@@ -204,7 +204,7 @@ class Summary:
     def _sums(self, name: str) -> Sums | None:
         metric = METRICS[name]
         stated = self._stated_by(name).get(name)
-        sums = stated if isinstance(stated, Sums) else self.sums.get(metric.adds)
+        sums = stated if isinstance(stated, Sums) else self.sums.get(name)
         incomplete = sums is not None and metric.every and not sums.whole
         return None if incomplete or (self.is_baseline and metric.relative == "change") else sums
 
@@ -328,41 +328,25 @@ def _checked(records: Sequence[Compared | FailedSample]) -> list[Compared]:
     return pairs
 
 
-def _sums_of(pairs: Sequence[Compared], scored: Sequence[Compared]) -> dict[Any, Sums]:
-    """What the prompts add, by the function that says so; to the scores, what `scored` add."""
-    sums = dict[Any, Sums]()
-    whole = {
-        each is pairs: (
-            [pair.sample.item for pair in each],
-            unit_names(each),
-            [pair.timed is not None for pair in each],
-        )
-        for each in (scored, pairs)
-    }
-    of_scores = {
-        METRICS[name].adds for name in ("accuracy", "baseline_accuracy", "accuracy_change")
-    }
-    for adds in dict.fromkeys(
-        metric.adds for metric in METRICS.values() if metric.adds is not None
-    ):
-        each = scored if adds in of_scores else pairs
-        added = [(place, row) for place, pair in enumerate(each) if (row := adds(pair)) is not None]
+def _sums_of(pairs: Sequence[Compared], scored: Sequence[Compared]) -> dict[str, Sums]:
+    """What the prompts add to each metric; to those of items, what `scored` add."""
+    units = {each is pairs: unit_names(each) for each in (scored, pairs)}
+    sums = {}
+    for name, metric in METRICS.items():
+        if metric.adds is None:
+            continue
+        each = scored if metric.by_item else pairs
+        added = [(place, row) for place, pair in enumerate(each) if (row := metric.adds(pair))]
+        if not added:
+            continue
         places = [place for place, _ in added]
-        items, units, timed = whole[each is pairs]
-        if len(added) < len(each):
-            items, units, timed = (
-                [items[i] for i in places],
-                [units[i] for i in places],
-                [timed[i] for i in places],
-            )
-        if added:
-            sums[adds] = Sums(
-                np.array([row for _, row in added], float),
-                items,
-                units,
-                timed,
-                len(added) == len(each),
-            )
+        sums[name] = Sums(
+            np.array([row for _, row in added], float),
+            [each[place].sample.item for place in places],
+            [units[each is pairs][place] for place in places],
+            [each[place].timed is not None for place in places],
+            len(added) == len(each),
+        )
     return sums
 
 

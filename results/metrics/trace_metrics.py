@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from results.metrics.metric import Sums
+from results.metrics.metric import WILSON, Metric, Sums
 from results.store.errors import StoreError
 from results.store.traces import EMITTED, KEPT, TESTED, TraceFolder
 
@@ -20,6 +20,91 @@ HEADS = 5
 HEAD = 0.2
 """A token is in the head of a distribution if its probability is at least this share of the
 largest."""
+
+
+TRACED = (
+    Metric(
+        "coverage",
+        "JS ≤ U_min",
+        "%",
+        1,
+        "higher",
+        "Accepted draft tokens for which ARC-Decode's bound holds: the JS divergence between the "
+        "target's next distributions after this token and after its own argmax is at most U_min. "
+        "Interval: Wilson.",
+        estimator=WILSON,
+    ),
+    *(
+        Metric(
+            f"coverage_{name}",
+            title,
+            "%",
+            1,
+            "higher",
+            "JS ≤ the bound among the accepted draft tokens that are not "
+            "the target's argmax: U_min, and each of its two bounds by itself.",
+            estimator=WILSON,
+        )
+        for name, title in (
+            ("differing", "Where x ≠ t"),
+            ("emb", "JS ≤ U_emb"),
+            ("logit", "JS ≤ U_logit"),
+        )
+    ),
+    *(
+        Metric(
+            f"majority_{i}",
+            f"{i} agree",
+            "%",
+            2,
+            None,
+            f"Tested contexts in which exactly {i} dropout heads agree on a token (DropMatch, "
+            "Table 2).",
+        )
+        for i in range(1, 6)
+    ),
+    *(
+        Metric(
+            f"majority_p_{i}",
+            f"p, {i} agree",
+            "",
+            3,
+            None,
+            f"Mean probability of the token on which {i} dropout heads agree.",
+        )
+        for i in range(1, 6)
+    ),
+    *(
+        Metric(
+            f"js_{case}_{whose}",
+            f"JS(c, {whose}), {case}",
+            "",
+            4,
+            None,
+            f"Mean JS divergence, nats, of {who} to the heads' centroid where {where} "
+            "(DropMatch, Table 3).",
+        )
+        for case, where in (
+            ("dispersed", "the draft is no farther from it than the farthest head"),
+            (
+                "concentrated",
+                "the draft is farther than every head, but its token is the majority's",
+            ),
+        )
+        for whose, who in (("draft", "the draft"), ("heads", "the dropout heads"))
+    ),
+    *(
+        Metric(
+            f"js_{case}_share",
+            f"{case}",
+            "%",
+            1,
+            None,
+            f"Tested tokens that are {case}, see JS(c, ·), {case}.",
+        )
+        for case in ("dispersed", "concentrated")
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from results.metrics import intervals
-from results.metrics.adds import scores
-from results.metrics.answer_speed import Priced, answer_speedup, token_speedup
+from results.metrics.answer_speed import Priced, token_speedup
 from results.metrics.delta import Between, Estimate
-from results.metrics.metric import Sums
-from results.metrics.summary import Summary, scores_by_item
-from results.metrics.tau_gain import gain
-from results.store.sample import Compared, FailedSample, is_rated
+from results.metrics.summary import Summary
+from results.store.sample import Compared, FailedSample
 
 ALPHA = 0.05
 """Of a table's wrong gains, and of its wrong "no gain", together."""
@@ -127,61 +124,6 @@ class Answered:
     pairs: Sequence[Compared]
     settings: Mapping[str, str] = field(default_factory=dict)
     distortion: Estimate | None = None
-
-
-def over_best(own: Answered, best: Answered) -> dict[str, Any]:
-    """The metrics `over_best_…` of a row, each with `_ci95`, over the prompts that both rows
-    answered; empty without any.
-
-        over_best_tau            difference of τ
-        over_best_length         Σ own tokens ÷ Σ tokens of the best lossless row
-        over_best_answer         ratio of `answer_speedup_modelled`, prompt by prompt
-        over_best_accuracy       difference of the scores"""
-    own, best = _common(own, best)
-    if not own.pairs:
-        return {}
-    beside = [
-        Compared(mine.sample, other.sample)
-        for mine, other in zip(own.pairs, best.pairs, strict=True)
-    ]
-    scored = [row for pair in scores_by_item(beside) if (row := scores(pair)) is not None]
-    over = Priced.of(own.pairs, own.settings).estimate(
-        answer_speedup, Priced.of(best.pairs, best.settings)
-    )
-    values = {
-        "over_best_accuracy": Sums.of(scored),
-        "over_best_answer": None if over is None else over.value,
-        "over_best_answer_ci95": None if over is None else over.timed_interval(),
-    }
-    parts = gain(*({pair.id: pair.sample for pair in row.pairs} for row in (own, best)))
-    values |= {name.replace("tau_gain", "over_best_tau"): value for name, value in parts.items()}
-    return values | {
-        "over_best_length": Sums.of(
-            [(len(pair.sample.output_ids), len(pair.baseline.output_ids)) for pair in beside]
-        )
-    }
-
-
-def _common(own: Answered, best: Answered) -> tuple[Answered, Answered]:
-    """Both rows over the prompts that both answered, sorted by id; timed are those that both were
-    timed on."""
-    mine, others = ({pair.id: pair for pair in row.pairs} for row in (own, best))
-    ids = sorted(mine.keys() & others.keys())
-    clocks = [
-        {pair.id for pair in pairs.values() if pair.timed is not None and is_rated(pair.timed)}
-        for pairs in (mine, others)
-    ]
-    timed = clocks[0] & clocks[1]
-    rows = [
-        replace(
-            row,
-            pairs=[
-                pairs[name] if name in timed else replace(pairs[name], timed=None) for name in ids
-            ],
-        )
-        for row, pairs in ((own, mine), (best, others))
-    ]
-    return rows[0], rows[1]
 
 
 def findings(cells: Sequence[tuple[str, Summary]]) -> list[str]:

@@ -3,7 +3,7 @@ do not compare."""
 
 from __future__ import annotations
 
-from results.metrics.adds import CENSORED_ABOVE, censoring
+from results.metrics.answers import CENSORED_ABOVE, censoring
 from results.metrics.catalog import METRICS
 from results.metrics.delta import LEAST_FREEDOM
 from results.metrics.summary import Summary

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from results.metrics import equal_d
 from results.reports.axes import AS_GIVEN, SETTING, drop_impossible, without_frontier
 from results.reports.columns import Column
 
@@ -12,82 +13,21 @@ if TYPE_CHECKING:
     from results.reports.choice import Choice
     from results.reports.spec import TableSpec
 
-READ = {
-    "answers": (
-        "answer_speedup_modelled",
-        "length_ratio",
-        "accuracy_change",
-        "truncated_share",
-        "no_answer_share",
-        "pass_ratio",
-    ),
-    "frontier": (
-        "equal_d_distortion",
-        "equal_d_tv",
-        "equal_d_outside",
-        "equal_d_speed",
-        "equal_d_speed_own",
-        "equal_d_answer",
-        "equal_d_length",
-        "accuracy",
-        "tau",
-    ),
-    "over_best": (
-        "equal_d_distortion",
-        "equal_d_speed",
-        "over_best_answer",
-        "over_best_length",
-        "over_best_accuracy",
-    ),
-}
-"""Table -> its columns in the short form, the most important first; of others the first ones that
-fit."""
 ANSWER_COSTS = (
     "answer_speedup_modelled",
-    "answer_speedup",
     "length_ratio",
-    "pass_ratio",
-    "truncated_share",
-    "loop_share",
-    "no_answer_share",
     "accuracy_change",
+    "truncated_share",
+    "answer_speedup",
+    "decode_speedup",
+    "loop_share",
 )
 TRACED_COSTS = ("out_of_head_1k",)
 """The metrics of the second table of a report that shows accuracy."""
-OVER_BEST = (
-    "over_best_tau",
-    "over_best_length",
-    "over_best_answer",
-    "over_best_accuracy",
-)
-"""The metrics of the table that compares rows with the best lossless one."""
-EQUAL_D = (
-    "equal_d_distortion",
-    "equal_d_tv",
-    "equal_d_outside",
-    "equal_d_speed",
-    "equal_d_speed_own",
-    "equal_d_answer",
-    "equal_d_length",
-    "equal_d_temperature",
-)
-"""What the verdict stands on."""
-FRONTIER = (
-    "tau",
-    "nll",
-    "accuracy",
-)
-"""The metrics of the table that compares rows with the frontier of lossless decoding."""
-SETTINGS = (
-    "tau",
-    "answer_speedup_modelled",
-    "answer_speedup",
-    "speedup_modelled",
-    "speedup",
-    "length_ratio",
-    "length_adjusted_speedup",
-    "accuracy",
-)
+EQUAL_D = tuple(metric.name for metric in equal_d.EQUAL_D)
+VERDICT = (*EQUAL_D, "tau", "nll", "accuracy")
+"""What the verdict stands on, and beside it."""
+SETTINGS = ("tau", "speedup_modelled", "speedup", "accuracy")
 """The metrics of the table of every setting."""
 
 
@@ -99,32 +39,17 @@ def first_table(spec: TableSpec) -> TableSpec:
 
 
 def further_tables(spec: TableSpec) -> list[TableSpec]:
-    """What an answer costs, under a table that shows accuracy, a row for each cell. Rows that
-    choose are also compared with the best lossless one and with the frontier, and every setting is
-    listed."""
+    """What an answer costs, under a table that shows accuracy, a row for each cell. Where rows
+    choose, also what their verdicts stand on, with the lossless rows that they are compared with,
+    and every setting."""
     first, shown, tables = first_table(spec), {column.metric.name for column in spec.values}, []
     if "accuracy" in shown:
-        costs = [
-            name
-            for name in (*ANSWER_COSTS, *(TRACED_COSTS if spec.trace else ()))
-            if name not in shown
-        ]
+        names = (*ANSWER_COSTS, *(TRACED_COSTS if spec.trace else ()))
+        costs = [name for name in names if name not in shown]
         tables.append(_listed(first, "answers", "cost of an answer", costs))
     if spec.choice is None:
         return tables
-    decides = () if spec.choice.frontier else EQUAL_D
-    tables.append(
-        _listed(first, "over_best", "over the best lossless method", (*decides, *OVER_BEST))
-    )
-    if spec.choice.frontier:
-        tables.append(
-            _listed(
-                spec.chosen(),
-                "frontier",
-                "beside the frontier of lossless decoding",
-                (*EQUAL_D, *FRONTIER),
-            )
-        )
+    tables.append(_listed(spec.chosen(), "verdict", "beside lossless decoding", VERDICT))
     return tables + [table for table in [_every_setting(spec, spec.choice)] if table.points()]
 
 
@@ -148,7 +73,7 @@ def _listed(table: TableSpec, name: str, title: str, metrics: Sequence[str]) -> 
         "published": None,
     }
     values = tuple(Column.model_validate(metric) for metric in metrics)
-    layout["reading"] = tuple(metric for metric in READ.get(name, ()) if metric in metrics)
+    layout["reading"] = ()
     return table.model_copy(
         update={
             "name": f"{table.name}_{name}",

@@ -39,7 +39,7 @@ def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder) -> No
         assert sample.nll == pytest.approx(expected, abs=1e-3)
         nats, tokens = nats + sample.nll, tokens + len(sample.output_ids)
     summary = written(cell)
-    assert summary.nll == pytest.approx(nats / tokens) and summary.baseline_nll > 0
+    assert summary.nll == pytest.approx(nats / tokens)
 
 
 def test_repeats_meet_in_the_summaries(command) -> None:
@@ -64,7 +64,7 @@ def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     relaxed, lossless = summaries["mars", "draft", 1], summaries["lossless", "exact", 1]
     assert relaxed.timed > 0
     assert relaxed.tau_gain == pytest.approx(relaxed.tau - lossless.tau)
-    assert relaxed.lossless_accuracy == lossless.accuracy and lossless.tau_gain is None
+    assert lossless.tau_gain is None
     assert summaries["mars", "exact", 0].tau_gain is not None
 
 

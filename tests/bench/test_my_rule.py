@@ -55,7 +55,7 @@ def test_the_rule_of_the_page(command, floor: str, tmp_path: Path) -> None:
     assert "### floor beside the best lossless method" in text
     assert re.search(r"floor.*: (gain|no gain|undecided, n)", text), "the verdict in words"
     metrics = {row["value_name"] for row in rows}
-    assert {"over_best_tau", "over_best_answer", "over_best_length"} <= metrics
+    assert {"equal_d_speed", "equal_d_answer", "equal_d_length"} <= metrics
 
 
 def test_an_option_that_is_given_is_not_swept(hydra: Composer, pair: list[str]) -> None:

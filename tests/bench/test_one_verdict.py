@@ -11,12 +11,14 @@ from bench.reports.choice import CONTROLS, reference, split
 from bench.reports.plan import Plan, plan_of, uncollected
 from bench.reports.run import load_report
 from results.metrics.verdict import FAMILY
-from results.reports.spec import Coords
+from results.reports.spec import Coords, TableSpec
 
 
 def compared(plan: Plan) -> dict[str, tuple[Coords, frozenset[str]]]:
     """Cell of a rule -> its row, and the lossless cells that it is compared with."""
-    spec, choice, rows = plan.spec, plan.spec.choice, dict[Coords, list[Cell]]()
+    spec, rows = plan.spec, dict[Coords, list[Cell]]()
+    assert isinstance(spec, TableSpec) and spec.choice is not None
+    choice = spec.choice
     for coords, cell in plan.cells.items():
         rows.setdefault(split(spec, choice, coords)[0], []).append(cell)
     cooler = [entry.label for axis in spec.axes.values() for entry in axis if entry.frontier]

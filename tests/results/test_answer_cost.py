@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results.metrics import intervals
-from results.metrics.adds import ends_in_loop
+from results.metrics.answers import ends_in_loop
 from results.metrics.summary import summarise
 from results.metrics.trace_metrics import relative_probability, trace_metrics
 from results.store.cells import Store
@@ -40,13 +40,6 @@ def answer(id, tokens, cycles, base_tokens, *, finish=("eos",), base_finish=("eo
 
 def costs(answers):
     return summarise(answers, metric="exact_match", proportion=True)
-
-
-def test_a_pass_follows_the_prefill_of_each_turn():
-    two_turns = answer(
-        "a", 12, 4, 14, finish=["eos", "eos"], base_finish=["eos", "eos"], turn_tokens=[6, 6]
-    )
-    assert costs([two_turns]).pass_ratio == pytest.approx(12 / 4)
 
 
 def timed(id, cycles, base_tokens, decode_s=None, base_decode_s=0.0):

@@ -7,7 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.metrics.adds import SoFar
+from bench.run.console import SoFar
 from results.reports.answers import SHOWN, by_turn, parts_of, turns_of
 from results.reports.page import write_index
 from tests.helpers.synthetic_cells import sample

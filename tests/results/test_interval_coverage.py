@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from results.metrics.answer_speed import MODELLED, addends, answer_speedup
+from results.metrics.answer_speed import MODELLED, addends
 from results.metrics.delta import double_ratio, estimate, ratio
 from results.metrics.metric import SHARE, SKEWED, STUDENT, Estimator, Sums
 from results.store.sample import Compared, Timed, TimedRun
@@ -68,15 +68,9 @@ def clocks(rule: str) -> np.ndarray:
     return np.array([(own.tokens, own.decode_s, base.tokens, base.decode_s) for own, base in runs])
 
 
-def over_best(both: np.ndarray) -> np.ndarray:
-    width = both.shape[-1] // 2
-    return np.asarray(answer_speedup(both[..., :width]) / answer_speedup(both[..., width:]))
-
-
 def speeds() -> dict[str, tuple[np.ndarray, Callable[[np.ndarray], Any]]]:
     """Every speed of both cells: the rows of all prompts, and the statistic of their sums."""
-    both = np.hstack([sums(rule) for rule in reversed(CELLS)])
-    rows = {"over best": (both, over_best)}
+    rows = {}
     for rule in CELLS:
         rows[f"{rule} speedup"] = clocks(rule), double_ratio
         rows |= {f"{rule} {name}": (sums(rule), statistic) for name, statistic in MODELLED.items()}

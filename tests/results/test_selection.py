@@ -17,9 +17,9 @@ from results.metrics.answer_speed import (
 )
 from results.metrics.delta import Estimate
 from results.metrics.summary import summarise
-from results.metrics.verdict import Answered, Judged, choose, over_best, reported
+from results.metrics.verdict import Judged, choose, reported
 from results.reports.frame import lay_out_all
-from results.reports.further import EQUAL_D, OVER_BEST
+from results.reports.further import VERDICT
 from results.reports.spec import TableSpec
 from results.store.sample import Compared
 from tests.helpers.synthetic_cells import (
@@ -136,38 +136,12 @@ def test_cycles_of_each_setting_have_their_own_price() -> None:
     found = modelled_speeds(pairs, mixed)
     assert found["answer_speedup_modelled"] == pytest.approx((4.0 + 0.5) / (seconds + 0.5))
     assert found["speedup_modelled"] == found["answer_speedup_modelled"], "answers as long"
-    assert found["length_adjusted_speedup"] == pytest.approx(4.0 / seconds * 41 / 41)
     low, high = found["answer_speedup_modelled_ci95"]
     assert low == pytest.approx(found["answer_speedup_modelled"]) == high, (
         "prompts of a setting are all alike"
     )
     alone = modelled_speeds(short, dict.fromkeys(IDS, "short"))
     assert alone["speedup_modelled"] == pytest.approx(modelled_speeds(short)["speedup_modelled"])
-
-
-def test_a_row_beside_itself_gains_nothing() -> None:
-    own = Answered(cell())
-    values = over_best(own, own)
-    shown = made_up().summary.with_values(**values)
-    assert values["over_best_answer"] == shown.over_best_length == 1.0
-    assert values["over_best_answer_ci95"] == (1.0, 1.0) and values["over_best_tau_ci95"] == (
-        0.0,
-        0.0,
-    )
-    assert shown.over_best_accuracy == values["over_best_tau"] == 0.0
-
-
-def test_gains_are_over_the_best_row_and_its_own_prices() -> None:
-    best, own = Answered(cell(4, 0.1, 10)), Answered(cell(5, 0.1, 10, score=0.5))
-    values = over_best(own, best)
-    assert values["over_best_tau"] == pytest.approx(1.0)
-    assert values["over_best_answer"] == pytest.approx(1.0), (
-        "as many passes of the same price: longer, not sooner"
-    )
-    shown = made_up().summary.with_values(**values)
-    assert (shown.over_best_length, shown.over_best_accuracy) == pytest.approx((51 / 41, -0.5))
-    half = over_best(Answered(cell(5, 0.1, 10, ids=IDS[:6])), best)
-    assert half["over_best_tau"] == pytest.approx(1.0), "over the prompts that both answered"
 
 
 def chosen_spec(**changes) -> TableSpec:
@@ -250,8 +224,6 @@ def test_a_report_with_a_choice_has_four_tables() -> None:
     rows = {
         (rule,): with_values(
             replace(made_up(), notes=("standard, K = 3",)),
-            over_best_answer=1.2,
-            over_best_answer_ci95=(1.1, 1.3),
             **({} if rule == "best lossless" else GAIN),
         )
         for rule in ("best lossless", "lossy", "ears")
@@ -262,10 +234,7 @@ def test_a_report_with_a_choice_has_four_tables() -> None:
         first.caption
     )
     assert "standard, K = 3" in first.notes
-    assert len(costs.frame) and {column.metric.name for column in over.spec.values} <= {
-        *EQUAL_D,
-        *OVER_BEST,
-    }
+    assert len(costs.frame) and {column.metric.name for column in over.spec.values} <= {*VERDICT}
     assert over.findings[0].startswith("Of 2 rules, lossy; ears are gains: ") and not first.findings
     decided = over.frame[over.frame["value_name"] == "equal_d_speed"]["verdict"]
     assert decided.tolist() == ["", "gain", "gain"]

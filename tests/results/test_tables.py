@@ -122,7 +122,6 @@ def test_under_accuracy_stands_what_an_answer_costs(grid):
     headers = {column.header for _, column in costs.columns}
     assert costs.stub == ("Task", "Model", "Method") and costs.headers == ("",)
     assert {"Length ratio (×)", "Truncated (%)", "Δ accuracy (pp)"} <= headers
-    assert "Passes saved over lossless (×)" not in headers, "measured in no cell"
     lines = read([first, costs])
     changes = lines[lines.value_name == "accuracy_change"].dropna(subset="value")
     assert changes.verdict.isna().all() and (changes.interval == "Learned-Miller and Thomas").all()
@@ -135,7 +134,7 @@ def test_lengths_at_the_limit_are_marked(grid):
     costs = lay_out_all(table_spec(values=["accuracy"]), grid)[1]
     assert costs.notes == ("censored: 25% of the lossless answers end at the length limit",)
     marked = set(costs.frame[costs.frame["marks"] != ()]["value_name"])
-    assert {"answer_speedup", "length_ratio", "loop_share", "pass_ratio"} <= marked
+    assert {"answer_speedup", "length_ratio", "loop_share"} <= marked
     assert not {name for name in marked if "truncated" in name}
 
 
