@@ -14,6 +14,7 @@ from pydantic import Field
 
 from bench.commands.command import Options, run_yaml_command
 from bench.config.paths import CONF
+from bench.run.trackers import VERDICTS
 from results.metrics.catalog import metric
 from results.store.errors import one_line
 from results.store.files import check_writable, replace_text
@@ -29,7 +30,7 @@ CELLS = {
     ],
 }
 """Section -> the metrics of its plots, a point for each cell."""
-JUDGED = ("controls", "newer_rules", "limit")
+JUDGED = ("controls", "controls_chains", "newer_rules", "my_rule", "workload")
 """Reports whose tables have a verdict on each rule."""
 
 
@@ -60,7 +61,9 @@ def sections(wr: Any) -> dict[str, list[Any]]:
     def plot(x: Any, y: str) -> Any:
         return wr.ScatterPlot(title=metric(y).label, x=x, y=wr.SummaryMetric(y))
 
-    made = {"Verdicts": [wr.WeavePanelSummaryTable(table_name=name) for name in JUDGED]}
+    made = {
+        "Verdicts": [wr.WeavePanelSummaryTable(table_name=f"{name}_{VERDICTS}") for name in JUDGED]
+    }
     for title, pairs in CELLS.items():
         made[title] = [plot(wr.SummaryMetric(x), y) for x, y in pairs]
     for file in sorted(CONF.glob("sweep/*.yaml")):

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from results.store.errors import one_line
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bench.config.cell import Cell
     from bench.config.settings import Settings, Wandb
     from bench.run.requested_cell import RequestedCell
@@ -33,6 +35,10 @@ SIGNS = {
     "rate": "rate",
 }
 """Options of rules that a run's name shows, and how; FSD's threshold is its paper's T."""
+
+
+VERDICTS = "verdicts"
+"""Behind a report's name: its table of judged rows."""
 
 
 class Logbook:
@@ -158,16 +164,33 @@ def write_run(
     )
     run.summary.update(metrics)
     figures = {file.stem: wandb.Image(str(file)) for file in files if file.suffix == ".png"}
-    tables = {
-        f"{file.stem}_numbers" if file.stem in figures else file.stem: wandb.Table(
-            dataframe=pd.read_csv(file, dtype=str).fillna("")
-        )
-        for file in files
-        if file.suffix == ".csv"
-    }
+    tables = {}
+    for file in (file for file in files if file.suffix == ".csv"):
+        numbers = pd.read_csv(file, dtype=str).fillna("")
+        name = f"{file.stem}_numbers" if file.stem in figures else file.stem
+        tables[name] = wandb.Table(dataframe=numbers)
+        if len(judged := judged_rows(numbers)):
+            tables[f"{file.stem}_{VERDICTS}"] = wandb.Table(dataframe=judged)
     if files:
         run.log(figures | tables)
     run.finish()
+
+
+def judged_rows(numbers: pd.DataFrame) -> pd.DataFrame:
+    """A line for each row of a report that was judged: its labels, verdict, distortion and speed
+    beside lossless decoding, and the interval of that."""
+    import pandas as pd
+
+    if "verdict" not in numbers:
+        return pd.DataFrame()
+    labels = list(numbers.columns[1 : numbers.columns.get_loc("value_name")])
+    whole = numbers.drop_duplicates([*labels, "value_name"])
+    judged = whole[whole["verdict"] != ""][[*labels, "verdict", "value", "ci_low", "ci_high"]]
+    judged = judged.rename(columns={"value": "equal_d_speed"})
+    for name in ("equal_d_distortion", "equal_d_speed_own"):
+        beside = whole[whole["value_name"] == name][[*labels, "value"]]
+        judged = judged.merge(beside.rename(columns={"value": name}), how="left", on=labels)
+    return judged
 
 
 def title_of(config: Mapping[str, Any]) -> tuple[str, list[str]]:

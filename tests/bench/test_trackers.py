@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
 from bench.dashboard import MISSING, main
 from bench.run import trackers
+from bench.run.trackers import judged_rows
 from tests.helpers.summaries import written
 
 KEY = "0123456789abcdef" * 2 + "01234567"
@@ -139,6 +141,23 @@ def test_after_a_fault_the_service_is_not_tried_again(
     assert len(calls) == 1 and said in line
 
 
+def test_the_rows_that_are_judged_stand_in_one_table() -> None:
+    """A line a row: those of a report's further tables say the same; lossless rows have no
+    verdict."""
+    lines = [
+        ("controls", "a", "tau", "5.0", ""),
+        ("controls", "a", "equal_d_speed", "1.1", "gain"),
+        ("controls_verdict", "a", "equal_d_speed", "1.1", "gain"),
+        ("controls_verdict", "a", "equal_d_distortion", "0.2", ""),
+        ("controls", "lossless", "equal_d_speed", "1.0", ""),
+    ]
+    numbers = pd.DataFrame(lines, columns=["report", "Rule", "value_name", "value", "verdict"])
+    [row] = judged_rows(numbers.assign(ci_low="1.0", ci_high="1.2")).to_dict("records")
+    assert (row["Rule"], row["verdict"], row["equal_d_speed"]) == ("a", "gain", "1.1")
+    assert row["equal_d_distortion"] == "0.2"
+    assert judged_rows(numbers.drop(columns="verdict")).empty
+
+
 def test_dashboard_as_a_file_needs_no_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +169,7 @@ def test_dashboard_as_a_file_needs_no_service(
     assert titles[:2] == ["Verdicts", "Distortion"] and len(titles) > 4
     assert all(section["panels"] for section in sections)
     keys = "summary:distortion summary:tau summary:accuracy config:rule.value.theta"
-    for key in f"{keys} config:draft.value.length sweep_mars_theta newer_rules".split():
+    for key in f"{keys} config:draft.value.length sweep_mars_theta newer_rules_verdicts".split():
         assert key in text, key
 
 
