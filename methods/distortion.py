@@ -36,6 +36,7 @@ from methods.rules.base import Rule
 from methods.rules.lossless import sibling_mass
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, Walk, walk
+from methods.rules.whole import Whole, expanded
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
@@ -127,6 +128,8 @@ class LawRecorder(Observer):
         if basis == "draws":
             u = torch.rand((DRAWS, *v.u.shape), generator=self._random).to(v.u)
             return Draws(self._rule, v, u).law(rows, nodes)
+        if judges_paths(self._rule, v):
+            return stated_law(self._rule, v, rows, nodes), None
         kept = keep_probability(self._rule, v)
         strange = hides_randomness(v, kept, decision.accept)
         self._unknown |= set(owners[strange[rows]].tolist())
@@ -205,9 +208,30 @@ def basis_of(rule: Rule, v: Verification) -> Literal["law", "draws", "theorem"]:
     that the rule is lossless."""
     if not rule.has_law():
         return "theorem"
+    if judges_paths(rule, v):
+        return "law"
     if is_drawn(v) and (rule.has_own_randomness() or not v.draft.chain):
         return "theorem"
     return "draws" if rule.has_own_randomness() else "law"
+
+
+def judges_paths(rule: Rule, v: Verification) -> bool:
+    """Whether the rule judges paths of drawn candidates, so that a decision on a node depends on
+    the numbers of others, towards a law that is known in every context that is reached."""
+    return isinstance(rule, Whole) and rule.has_law() and is_drawn(v)
+
+
+def stated_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Tensor:
+    """R [M, V] in the contexts (rows, nodes) of such a rule: `Rule.drawn_law` where a token was
+    drafted behind them, p elsewhere."""
+    law = _normal(v.p[rows, nodes].double())
+    inner = expanded(v)[rows, nodes]
+    if inner.any():
+        p, q = (of[rows[inner], nodes[inner]] for of in (v.p, v.q))
+        stated = rule.drawn_law(p, q)
+        assert stated is not None  # `judges_paths`
+        law[inner] = _normal(stated.double())
+    return law
 
 
 def why_no_law(rule: Rule, v: Verification) -> str:

@@ -38,8 +38,10 @@ from methods.distortion import (
     first_kept,
     hides_randomness,
     is_drawn,
+    judges_paths,
     keep_probability,
     sampled_law,
+    stated_law,
     tree_law,
     why_no_law,
     with_u,
@@ -87,8 +89,9 @@ def expected(rule: Rule, v: Verification, counted: Tensor, random: torch.Generat
     if whole is not None and lossless:
         tokens = (whole * counted).sum(1)
         return Expected(tokens, torch.zeros_like(tokens), nothing)
-    if whole is not None:
-        return _weighed(v, whole * counted, partial(_drawn_law, rule, v), nothing)
+    if judges_paths(rule, v):
+        kept = _draws(rule, v, FEW, random).kept if whole is None else whole
+        return _weighed(v, kept * counted, partial(_stated_law, rule, v), nothing)
     basis = basis_of(rule, v)
     if basis == "theorem" or (lossless and rule.has_own_randomness()):
         tokens = (_draws(rule, v, FEW, random).kept * counted).sum(1)
@@ -118,8 +121,8 @@ def prefixes(rule: Rule, v: Verification) -> Tensor | None:
     return prefix_ratio(v, law).double() * v.draft.valid
 
 
-def _drawn_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> tuple[Tensor, None]:
-    return sampled_law(rule, v, rows, nodes), None
+def _stated_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> tuple[Tensor, None]:
+    return stated_law(rule, v, rows, nodes), None
 
 
 def _draws(rule: Rule, v: Verification, number: int, random: torch.Generator) -> Draws:

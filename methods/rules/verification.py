@@ -54,14 +54,14 @@ class Verification:
         self.hidden_or_none = hidden
         self.state: State = {} if state is None else state
         self.notes: NamedTensors = {}
-        self.by_draft: dict[tuple[int, str], Any] = {}
+        self.by_draft: dict[tuple[int, str], tuple[object, Any]] = {}
 
     def once(self, rule: object, name: str, compute: Callable[[], T]) -> T:
         """What `compute` gives for this rule, computed once for the draft: it may not read `u`."""
         key = id(rule), name
         if key not in self.by_draft:
-            self.by_draft[key] = compute()
-        value: T = self.by_draft[key]
+            self.by_draft[key] = rule, compute()  # with the rule, so that no other gets its id
+        value: T = self.by_draft[key][1]
         return value
 
     # --- moving between contexts and nodes

@@ -21,38 +21,14 @@ from methods.rules.lossless import (
 )
 
 
-class Block(Rule):
-    """Block verification: speculative sampling that judges prefixes of a chain as a whole.
-    Lossless, and never worse.
+class Whole(Rule):
+    """Judges drawn candidates along their paths, with p or another law in its place.
 
-    x_1 ... x_K are drafted from q, p and q taken in the context of each. With P_0 = 1,
+    towards: whose law. tilted: that of `tilted` for one drawn token, in every context behind which
+    a token was drawn; p elsewhere.
+    lam: of tilted."""
 
-        P_i = min(1, P_(i-1) p(x_i)/q(x_i))
-        h_i = Z_i / (Z_i + 1 - P_i),   Z_i = sum over v of max(0, P_i p(v) - q(v)) in the context
-                                       behind x_i;   0/0 is 1
-
-    The number of kept tokens is the *largest* i with u_i < h_i, 0 if there is none: u_i belongs to
-    the prefix of length i, and an early failure does not end the search. Behind x_K nothing was
-    drafted, q = 0, so that h_K = P_K. The token after the kept prefix has weights max(0, P_i p(v) -
-    q(v)). A deterministic candidate is drawn from a point mass on itself.
-
-    It is exactly the target's distribution at every temperature, and in expectation at least as
-    many drafts are kept as by `lossless`.
-
-    `towards: tilted` puts the law R of `tilted` in the place of p, on chains of drawn tokens: P_i =
-    min(1, P_(i-1) R(x_i)/q(x_i)). Every text then has the probability that `tilted` gives it, where
-    q depends on the text alone (a draft model), but for the token behind a whole draft, which has
-    p; and at least as many drafts are kept.
-
-    towards: whose law; lam: of `tilted`.
-
-    Chains only, and at temperature 0 greedy matching. Source: Sun et al. 2024, "Block Verification
-    Accelerates Speculative Decoding" (arXiv 2403.10444), Algorithm 2; vLLM's
-    rejection_sample_method=block, rejection_sampler_utils.py 02e318bd."""
-
-    chain_only = True
     local = False
-    variant: Literal["block"] = "block"  # in the names of stored cells
     # what is not chosen stays out of the names of stored cells
     towards: Literal["target", "tilted"] = Field(
         "target", exclude_if=lambda towards: towards == "target"
@@ -75,6 +51,37 @@ class Block(Rule):
                 f"rule.towards=tilted is defined for drawn tokens, and "
                 f"drafter={candidates.drafter} drafts the likeliest: use rule=tilted"
             )
+
+
+class Block(Whole):
+    """Block verification: speculative sampling that judges prefixes of a chain as a whole.
+    Lossless, and never worse.
+
+    x_1 ... x_K are drafted from q, p and q taken in the context of each. With P_0 = 1,
+
+        P_i = min(1, P_(i-1) p(x_i)/q(x_i))
+        h_i = Z_i / (Z_i + 1 - P_i),   Z_i = sum over v of max(0, P_i p(v) - q(v)) in the context
+                                       behind x_i;   0/0 is 1
+
+    The number of kept tokens is the *largest* i with u_i < h_i, 0 if there is none: u_i belongs to
+    the prefix of length i, and an early failure does not end the search. Behind x_K nothing was
+    drafted, q = 0, so that h_K = P_K. The token after the kept prefix has weights max(0, P_i p(v) -
+    q(v)). A deterministic candidate is drawn from a point mass on itself.
+
+    It is exactly the target's distribution at every temperature, and in expectation at least as
+    many drafts are kept as by `lossless`.
+
+    `towards: tilted` puts the law R of `tilted` in the place of p, on chains of drawn tokens: P_i =
+    min(1, P_(i-1) R(x_i)/q(x_i)). Every text then has the probability that `tilted` gives it, where
+    q depends on the text alone (a draft model), but for the token behind a whole draft, which has
+    p; and at least as many drafts are kept, on every draft.
+
+    Chains only, and at temperature 0 greedy matching. Source: Sun et al. 2024, "Block Verification
+    Accelerates Speculative Decoding" (arXiv 2403.10444), Algorithm 2; vLLM's
+    rejection_sample_method=block, rejection_sampler_utils.py 02e318bd."""
+
+    chain_only = True
+    variant: Literal["block"] = "block"  # in the names of stored cells
 
     def decide(self, v: Verification) -> Decision:
         if v.sampling.greedy:
@@ -139,7 +146,7 @@ def _up_to_last(v: Verification, passes: Tensor) -> Tensor:
     return v.draft.depth <= deepest
 
 
-class Traversal(Rule):
+class Traversal(Whole):
     """Traversal verification: judge a tree of sampled siblings from its leaves to its root.
     Lossless.
 
@@ -157,15 +164,11 @@ class Traversal(Rule):
     passes.
 
     Lossless for independent siblings and for those drawn without replacement; on a chain it is
-    `block`. At temperature 0 greedy matching. It needs siblings that were drawn from q:
-    drafter=model with drafter.branching, or an EAGLE head with drafter.tree=sampled. Source: Weng
-    et al. 2025, "Traversal Verification for Speculative Tree Decoding" (arXiv 2505.12398); no
+    `block`. `towards: tilted` puts the law of `tilted` in the place of p, as `block` does. At
+    temperature 0 greedy matching. It needs siblings that were drawn from q: drafter=model with
+    drafter.branching, or an EAGLE head with drafter.tree=sampled. Source: Weng et al. 2025,
+    "Traversal Verification for Speculative Tree Decoding" (arXiv 2505.12398); no
     official code."""
-
-    local = False
-
-    def is_lossless(self, sampling: Sampling) -> bool:
-        return True
 
     def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
         super().check(candidates, sampling)
@@ -180,15 +183,38 @@ class Traversal(Rule):
     def decide(self, v: Verification) -> Decision:
         if v.sampling.greedy:
             return Decision(v.is_argmax)
-        v.notes["entry"], tested = alphas(v)
-        passes = (v.u < tested) & v.draft.valid
-        return Decision((v.draft.ancestors & passes[..., None]).any(1))
+        v.notes["entry"], tested = alphas(self._relaxed(v))
+        kept = _paths_to(v, tested)
+        return Decision(kept, None if self.towards == "target" else _paths_to(v, alphas(v)[1]))
 
     def emit(self, v: Verification, node: Tensor) -> Tensor:
         if v.sampling.greedy:
             return super().emit(v, node)
-        entry = v.notes["entry"] if "entry" in v.notes else alphas(v)[0]
-        return rejected(v, node, v.at(entry, node))
+        relaxed = self._relaxed(v)
+        entry = v.notes["entry"] if "entry" in v.notes else alphas(relaxed)[0]
+        return rejected(relaxed, node, v.at(entry, node))
+
+    def _relaxed(self, v: Verification) -> Verification:
+        """The draft beside the law that it is judged by in the place of p."""
+        if self.towards == "target":
+            return v
+        relaxed = Verification(v.draft, v.logits, v.sampling, v.u)
+        relaxed.p = torch.where(expanded(v)[..., None], tilted(v.p, v.q, self.lam), v.p)
+        return relaxed
+
+
+def _paths_to(v: Verification, tested: Tensor) -> Tensor:
+    """[B, N] bool: the nodes on the paths to those that pass with probability `tested` [B, N]."""
+    passes = (v.u < tested) & v.draft.valid
+    return (v.draft.ancestors & passes[..., None]).any(1)
+
+
+def expanded(v: Verification) -> Tensor:
+    """[B, N] bool: a token was drafted behind the node."""
+    counts = torch.zeros_like(v.draft.tokens).scatter_add(
+        1, v.parent, (v.draft.valid & (v.draft.depth > 0)).long()
+    )
+    return counts > 0
 
 
 def alphas(v: Verification) -> tuple[Tensor, Tensor]:

@@ -167,6 +167,23 @@ def test_traversal_on_trees(
         assert total_variation(law, toy.law(depth + 1)) < 1e-6  # its tests are found by bisection
 
 
+@pytest.mark.parametrize("replacement", [True, False], ids=["independent", "distinct"])
+@pytest.mark.parametrize("branching,depth", TREES, ids=str)
+def test_traversal_towards_tilted_on_trees(
+    branching: tuple[int, ...], depth: int, replacement: bool
+) -> None:
+    """Texts have tilted's law for as many tokens as were drafted, and more is kept than losslessly."""
+    toy, rule = Toy.random(0, Sampling(1.0)), Traversal(towards="tilted", lam=0.5)
+    p, q = (toy.sampling.probs(raw).numpy() for raw in (toy.target, toy.draft))
+    relaxed = np.array([tilted_by_root(*rows, 0.5) for rows in zip(p, q, strict=True)])
+    v, mass = toy.drafts(branching, depth, replacement)
+    stops = traversal_stops(rule._relaxed(v))
+    process = Toy(torch.tensor(relaxed).log(), toy.draft, toy.sampling)
+    law = process.continued(emitted_law(v, mass, stops, at_every_node(rule, v)), depth)
+    assert total_variation(law, process.law(depth)) < 1e-6
+    assert mean_length(v, mass, stops) > mean_length(v, mass, traversal_stops(v)) + 1e-3
+
+
 class VocabularyRows(TorchDispatchMode):
     """Counts the rows of V numbers that operators give."""
 

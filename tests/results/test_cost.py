@@ -111,7 +111,7 @@ def test_a_rule_that_was_not_measured_is_priced_as_another() -> None:
     assert profile.accepting("mars", greedy=False, drawn=True) == PROFILE.accepting("mars", False)
     said = "decisions priced as another rule's: tilted as mars, tilted drawn as lossless"
     assert stated(profile).endswith(said) and "priced" not in stated(PROFILE)
-    with pytest.raises(ValueError, match="accept.fsd: tilted has no price here"):
+    with pytest.raises(ValueError, match=r"accept\.fsd: tilted has no price here"):
         Costs.model_validate({"drafts": {}, "accept": {**accept, "fsd": "tilted"}})
 
 
