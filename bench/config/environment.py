@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bench.config.paths import PROJECT, command_line, shown
-from methods.engine.processor import described, product_library
+from methods.engine.processor import KERNELS, described
 from results.store.errors import redacted, redacted_word
 
 PACKAGES = (
@@ -112,7 +112,7 @@ def environment(
         "cpu": {
             "model": described("model name") or platform.processor() or platform.machine(),
             "family": _family(),
-            "products": product_library(described("vendor_id")),
+            "products": str(KERNELS),
             "cores": len(os.sched_getaffinity(0)),
             "threads": torch.get_num_threads(),
         },

@@ -47,8 +47,11 @@ class Levels:
         self.head, self.cache = head, cache
         starts = cache.starts[:, None]
         positions = starts + _level_of(tuple(sizes), cache.device)
+        parts = [positions, *head.rotary(positions, cache.slots)]
         self.places = zip(
-            cache.places(sum(sizes)).split(sizes, 1), positions.split(sizes, 1), strict=True
+            cache.places(sum(sizes)).split(sizes, 1),
+            *(part.expand(len(positions), *part.shape[1:]).split(sizes, 1) for part in parts),
+            strict=True,
         )
         slots = cache.slot_ids[: cache.visible]
         self.mask = additive(slots >= starts, cache.dtype)[:, None]
@@ -58,7 +61,7 @@ class Levels:
         """tokens [B, M] of the target's vocabulary, hidden [B, P, h] of the level before, parent [B
         or 1, M]: each node's parent in that level, 0 under the root -> hidden [B, M, h], logits [B,
         M, Vd]."""
-        slots, positions = next(self.places)
+        slots, positions, cos, sin = next(self.places)
         self.cache.begin(slots)
         self.mask = mask = pick(self.mask, parent).scatter_(2, slots[..., None], 0.0)
         if self.head.model.window is not None:  # a committed token's slot is its position
@@ -67,7 +70,7 @@ class Levels:
                 <= positions[:, :1] - self.head.model.window
             )
             mask = torch.minimum(mask, additive(far & self.committed, self.cache.dtype)[:, None])
-        hidden = self.head.step(tokens, pick(hidden, parent), positions, mask[:, None], self.cache)
+        hidden = self.head.step(tokens, pick(hidden, parent), (cos, sin), mask[:, None], self.cache)
         return hidden, self.head.logits(hidden)
 
 
@@ -154,7 +157,8 @@ def _catch_up(
     layout = NodeLayout.of(cache, tokens.shape[1], causal)
     window = head.model.window
     mask = None if layout.causal and window is None else layout.mask(cache.dtype, window)
-    hidden = pick(head.step(tokens, head.model.fuse(features), layout.positions, mask, cache), last)
+    rotary = head.rotary(layout.positions, cache.slots)
+    hidden = pick(head.step(tokens, head.model.fuse(features), rotary, mask, cache), last)
     return hidden, head.logits(hidden)
 
 
@@ -312,7 +316,8 @@ def check_head(head: Head) -> None:
     cache.reserve(READ)
     layout = NodeLayout.of(cache, READ, True)
     mask = None if window is None else layout.mask(cache.dtype, window)
-    last = head.step(ids, states, layout.positions, mask, cache)[:, -1:]
+    rotary = head.rotary(layout.positions, cache.slots)
+    last = head.step(ids, states, rotary, mask, cache)[:, -1:]
     cache.set_lengths([READ])
     cache.reserve(4)
     levels, crossed = Levels(head, cache, (2, 2)), torch.tensor([[1, 0]], device=weight.device)

@@ -144,6 +144,7 @@ class SlotCache(Cache):
         self._first = self.memory.first
         self._index = self.starts
         self._lengths = [0] * rows
+        self._viewed, self._shown = self.slot_ids, 0  # of no store yet
 
     def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """work(*arguments), this cache among them, as a replayed graph where the cache has
@@ -217,12 +218,18 @@ class SlotCache(Cache):
     def write(self, layer: int, keys_values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values [B, N, 2 * G, d] of one layer; returns all of the layer's that
         are visible, two views [B, G, L, d]."""
-        store = self.store[layer]
-        store.view(-1, *keys_values.shape[2:]).index_copy_(
-            0, self._index, keys_values.flatten(0, 1)
-        )
-        keys, values = store[:, : self.visible].permute(2, 0, 3, 1, 4).unbind()
-        return keys, values
+        if self._viewed is not self.store or self._shown != self.visible:
+            self._view()
+        self._flats[layer].index_copy_(0, self._index, keys_values.flatten(0, 1))
+        return self._keys[layer], self._values[layer]
+
+    def _view(self) -> None:
+        """Make the views of all layers that `write` needs, for as many slots as are visible now."""
+        self._viewed, self._shown = self.store, self.visible
+        seen = self.store[:, :, : self.visible].permute(3, 0, 1, 4, 2, 5)
+        keys, values = seen.unbind()
+        self._keys, self._values = keys.unbind(), values.unbind()
+        self._flats = self.store.flatten(1, 2).flatten(2, 3).unbind()
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from methods.engine.cache import SlotCache
-from methods.engine.processor import described, product_library
+from methods.engine.processor import KERNELS
 from methods.engine.products import Matrix, Products
 
 
@@ -42,7 +42,7 @@ def fold(mask: Tensor | None, repeats: int) -> Tensor | None:
     """An additive mask [B or 1, 1, N, L] -> [B or 1, 1, N * repeats, L], for `NodePlaces`."""
     if mask is None or repeats == 1 or mask.shape[2] == 1:
         return mask
-    return mask.repeat_interleave(repeats, 2)
+    return mask.unsqueeze(3).expand(-1, -1, -1, repeats, -1).flatten(2, 3)
 
 
 def positions_of(config: Any) -> int:
@@ -67,17 +67,17 @@ class Rotary:
         """`positions`: as `positions_of`."""
         self.module, self.dtype, self.positions = module, dtype, positions
         # kept: graphs read them where they are
-        self.tables: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}
+        self.tables: dict[tuple[int, torch.device], Tensor] = {}
 
     def at(self, positions: Tensor, slots: int) -> tuple[Tensor, Tensor]:
         """cos, sin [B, N, 1, d] at `positions` [B, N] int64, all below `slots`."""
         key = 1 << (slots - 1).bit_length(), positions.device
         if key not in self.tables:
             places = torch.arange(key[0], device=positions.device).clamp(max=self.positions - 1)
-            cos, sin = self._computed(places[None])
-            self.tables[key] = cos[0], sin[0]
-        cos, sin = self.tables[key]
-        return cos[positions], sin[positions]
+            self.tables[key] = torch.stack(self._computed(places[None]), 2)[0]
+        chosen = self.tables[key].index_select(0, positions.flatten())
+        cos, sin = chosen.view(*positions.shape, *chosen.shape[1:]).unbind(2)
+        return cos, sin
 
     def _computed(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         cos, sin = self.module(torch.empty(0, dtype=self.dtype, device=positions.device), positions)
@@ -85,18 +85,13 @@ class Rotary:
         return cos[:, :, None], torch.cat([-sin[..., :half], sin[..., half:]], -1)[:, :, None]
 
 
-BY_ONEDNN = torch.backends.mkldnn.is_available() and (
-    product_library(described("vendor_id")) == "oneDNN"
-)
-
-
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [..., in], weight [out, in] -> [..., out], as F.linear.
-
-    On the CPU in float32 oneDNN multiplies where `product_library` names it. A single token is left
-    to F.linear, which reads the weights faster."""
-    fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > x.shape[-1]
-    if fits and BY_ONEDNN and not torch.is_grad_enabled():
+    """x [..., in], weight [out, in] -> [..., out], as F.linear; on the CPU in float32 by oneDNN
+    where the table of the processor names it."""
+    fits = (
+        x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    )
+    if fits and x.numel() >= KERNELS.plain * x.shape[-1] and not torch.is_grad_enabled():
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
     return F.linear(x, weight, bias)
@@ -119,7 +114,7 @@ class Product(nn.Linear):
 
 def pack(module: nn.Module, products: Products | None) -> None:
     """Give all `Product`s of a module their packed weights."""
-    if products is None:
+    if products is None or not products.serves:
         return
     for part in module.modules():
         if isinstance(part, Product):
@@ -131,17 +126,17 @@ class Projection:
 
     weight  [out, in]. On the CPU in float32 its columns are contiguous (the matrix product of a few
             tokens is a quarter faster), elsewhere its rows, as in nn.Linear.
-    matrix  the same, packed, or None: `linear` multiplies.
+    matrix  what multiplies it.
     """
 
     def __init__(self, *linears: nn.Linear, products: Products | None = None):
         self.weight = _joined([linear.weight for linear in linears])
         biases = [linear.bias for linear in linears if linear.bias is not None]
         self.bias = torch.cat([bias.detach() for bias in biases]) if biases else None
-        self.matrix = None if products is None else products.matrix(self.weight, self.bias)
+        self.matrix = (products or Products(False)).matrix(self.weight, self.bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias) if self.matrix is None else self.matrix(x)
+        return self.matrix(x)
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + projection of x."""
@@ -173,13 +168,22 @@ def _joined(weights: Sequence[Tensor]) -> Tensor:
 
 
 class Norm:
-    """RMSNorm over the last dimension."""
+    """RMSNorm over the last dimension, [..., H] with a weight [..., H]."""
 
     def __init__(self, weight: Tensor, eps: float):
-        self.weight, self.eps = weight.detach(), eps
+        self.weight, self.eps, self.size = weight.detach(), eps, weight.shape[-1]
+        # F.rms_norm is one kernel on a GPU and eight on the CPU
+        self.in_parts = weight.device.type == "cpu" and weight.dtype == torch.float32
+        self.floor = torch.tensor(eps, dtype=weight.dtype, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        if not self.in_parts:
+            whole = self.weight.dim() == 1
+            normed = F.rms_norm(x, (self.size,), self.weight if whole else None, self.eps)
+            return normed if whole else normed * self.weight
+        length = torch.linalg.vector_norm(x, 2, -1, True)
+        scale = torch.addcmul(self.floor, length, length, value=1 / self.size).rsqrt_()
+        return (x * scale).mul_(self.weight)
 
 
 class DecoderLayer:
@@ -199,7 +203,7 @@ class DecoderLayer:
         self.heads: int = config.num_attention_heads
         self.groups: int = config.num_key_value_heads or self.heads
         self.dim: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        self.index, self.eps = index, config.rms_norm_eps
+        self.index, self.eps, self.scale = index, config.rms_norm_eps, self.dim**-0.5
         self.qkv = Projection(
             attention.q_proj, attention.k_proj, attention.v_proj, products=products
         )
@@ -225,13 +229,13 @@ class DecoderLayer:
         heads, groups, dim = self.heads, self.groups, self.dim
         nodes = place.cos.shape[1]
         qkv = self.qkv(x).view(-1, nodes, heads + 2 * groups, dim)
-        rotated = qkv[:, :, : heads + groups]
+        rotated = qkv.narrow(2, 0, heads + groups)
         normed = rotated
         if self.head_norms is not None:
             normed = F.rms_norm(rotated, (dim,), None, self.eps) * self.head_norms
         torch.addcmul(normed * place.cos, normed.roll(dim // 2, -1), place.sin, out=rotated)
-        key, value = place.cache.write(self.index, qkv[:, :, heads:])
-        query, scale = qkv[:, :, :heads], dim**-0.5
+        key, value = place.cache.write(self.index, qkv.narrow(2, heads, 2 * groups))
+        query, scale = qkv.narrow(2, 0, heads), self.scale
         if place.mask is None and nodes > 1:
             states = F.scaled_dot_product_attention(
                 query.transpose(1, 2),
@@ -241,18 +245,23 @@ class DecoderLayer:
                 scale=scale,
                 enable_gqa=heads != groups,
             )
-            return states.transpose(1, 2).reshape(len(x), -1)
+            return states.transpose(1, 2).reshape(x.shape[0], -1)
         # a group's heads join the query axis, so that no key or value is copied
         repeats = heads // groups
-        query = (
-            query.unflatten(2, (groups, repeats))
-            .transpose(1, 2)
-            .reshape(-1, groups, nodes * repeats, dim)
-        )
+        if nodes == 1:
+            query = query.reshape(-1, groups, repeats, dim)
+        else:
+            query = (
+                query.reshape(-1, nodes, groups, repeats, dim)
+                .transpose(1, 2)
+                .reshape(-1, groups, nodes * repeats, dim)
+            )
         states = F.scaled_dot_product_attention(
             query, key, value, attn_mask=place.mask, scale=scale
         )
-        return states.view(-1, groups, nodes, repeats, dim).transpose(1, 2).reshape(len(x), -1)
+        if nodes == 1:
+            return states.reshape(x.shape[0], -1)
+        return states.view(-1, groups, nodes, repeats, dim).transpose(1, 2).reshape(x.shape[0], -1)
 
 
 class Decoder:

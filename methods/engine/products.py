@@ -1,9 +1,9 @@
 """Matrix products on the CPU with weights in oneDNN's layout for a few tokens, as PyTorch's
 compiler packs them.
 
-A forward of 3 to 32 tokens, as a verification is, takes half to nine tenths of the time so, and a
-longer one no more. A weight keeps its own layout beside the packed one, so a model takes twice its
-memory."""
+Where the table of the processor says so, a forward of a few tokens, as a verification is, takes
+half to nine tenths of the time so. A weight keeps its own layout beside the packed one, so a model
+takes up to twice its memory."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from methods.engine.processor import KERNELS, NEVER, Kernels
+
 mkldnn: Any = torch.ops.mkldnn
 SMALLEST = 64 << 20
 """Bytes of the smallest model that is worth it: a forward of a smaller one finds its weights in the
@@ -24,20 +26,45 @@ BATCH = 8
 
 
 class Matrix:
-    """A packed weight."""
+    """A weight [out, in] with what multiplies it (`methods/engine/processor.py`).
+
+    packed       its copy in oneDNN's layout, or None.
+    packed_from, plain_from  tokens from which oneDNN multiplies the copy, or the weight itself.
+    """
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def __init__(self, weight: Tensor, bias: Tensor | None):
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        packs: bool = False,
+        kernels: Kernels = KERNELS,
+    ):
+        """`packs`: a copy is made where `kernels` use one for a weight of this size."""
         self.weight, self.bias = weight, None if bias is None else bias.detach()
-        self.packed = mkldnn._reorder_linear_weight(weight.detach().contiguous(), BATCH)
+        self.transposed = weight.detach().t()
+        self.packed: Tensor | None = None
+        self.packed_from = self.plain_from = NEVER
+        if weight.device.type != "cpu":
+            return
+        is_float32 = weight.dtype == torch.float32
+        if is_float32 and torch.backends.mkldnn.is_available():
+            self.plain_from = kernels.plain
+        tokens = kernels.packed_from(weight.nbytes) if is_float32 else 1
+        if packs and tokens < NEVER:
+            self.packed_from = tokens
+            self.packed = mkldnn._reorder_linear_weight(weight.detach().contiguous(), BATCH)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [T, in] -> [T, out]. A single token in float32 reads the plain weight: that is
-        faster."""
-        if len(x) == 1 and x.dtype == torch.float32:
+        """x [T, in] -> [T, out], without gradients."""
+        tokens = x.shape[0]
+        if tokens < self.packed_from and tokens < self.plain_from:
+            if self.bias is None:  # F.linear, in fewer calls
+                return torch.mm(x, self.transposed)
             return F.linear(x, self.weight, self.bias)
-        out: Tensor = mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        weight = self.packed if tokens >= self.packed_from else self.weight
+        out: Tensor = mkldnn._linear_pointwise(x, weight, self.bias, "none", [], "")
         return out
 
 
@@ -45,7 +72,10 @@ class Matrix:
 def packs(dtype: torch.dtype) -> bool:
     """Whether this processor and this PyTorch multiply packed weights of the type."""
     try:
-        Matrix(torch.zeros(16, 16, dtype=dtype), None)(torch.zeros(2, 16, dtype=dtype))
+        everything = Kernels(1, ((0, 1),))
+        Matrix(torch.zeros(16, 16, dtype=dtype), None, True, everything)(
+            torch.zeros(2, 16, dtype=dtype)
+        )
     except (RuntimeError, AttributeError):
         return False
     return True
@@ -54,11 +84,11 @@ def packs(dtype: torch.dtype) -> bool:
 class Products:
     """The packed weights of one model and of the models that share weights with it.
 
-    serves  whether weights are packed; if not, the plain product serves.
+    serves  whether weights are packed where that pays; if not, none is.
     """
 
-    def __init__(self, serves: bool):
-        self.serves = serves
+    def __init__(self, serves: bool, kernels: Kernels = KERNELS):
+        self.serves, self.kernels = serves, kernels
         self._made: dict[tuple[Any, ...], Matrix] = {}
 
     @classmethod
@@ -73,11 +103,9 @@ class Products:
             SMALLEST <= size <= room and all(map(packs, {weight.dtype for weight in weights}))
         )
 
-    def matrix(self, weight: Tensor, bias: Tensor | None) -> Matrix | None:
-        """The weight [out, in], packed once, or None."""
-        if not self.serves:
-            return None
+    def matrix(self, weight: Tensor, bias: Tensor | None) -> Matrix:
+        """The weight [out, in], packed at most once."""
         key = weight.data_ptr(), weight.shape, weight.stride()
         if key not in self._made:
-            self._made[key] = Matrix(weight, bias)
+            self._made[key] = Matrix(weight, bias, self.serves, self.kernels)
         return self._made[key]

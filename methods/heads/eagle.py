@@ -9,7 +9,7 @@ computes them)."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -24,7 +24,7 @@ from transformers.models.llama.modeling_llama import (
 )
 
 from methods.engine.attention import attend
-from methods.engine.decoder import Product
+from methods.engine.decoder import Norm, Product
 from methods.heads.eagle3_config import Form
 
 FEATURES = (-1,)
@@ -44,6 +44,11 @@ KNOWN = (
     "mlp_bias",
     "initializer_range",
 )
+
+
+LayerInput = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Embeddings and hidden states -> what the first layer's attention reads, and what its output is
+added to."""
 
 
 class KeyValues(Protocol):
@@ -181,6 +186,11 @@ class HeadModule(nn.Module, ABC):
         """What the layer's attention reads [B, N, width] and what its output is added to [B, N,
         h]."""
 
+    def lean_input(self) -> LayerInput:
+        """`layer_input` of [T, H] and [T, h] in fewer operations, on the weights as they are
+        now."""
+        return self.layer_input
+
 
 class _PlainLayer(nn.Module):
     """A decoder layer without a norm in front of its attention."""
@@ -305,11 +315,22 @@ class Eagle3Head(HeadModule):
         joined = torch.cat([layer.input_layernorm(embeddings), normed], -1)
         return joined, normed if self.form.norm_before_residual else hidden
 
+    def lean_input(self) -> LayerInput:
+        layer, eps = self.midlayer, self.config.rms_norm_eps
+        weights = layer.input_layernorm.weight, layer.hidden_norm.weight
+        norm, normed_residual = Norm(torch.stack(weights), eps), self.form.norm_before_residual
+
+        def both(embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+            normed = norm(torch.stack([embeddings, hidden], 1))
+            return normed.flatten(1), normed[:, 1] if normed_residual else hidden
+
+        return both
+
     def output(self, hidden: Tensor) -> Tensor:
         out: Tensor = self.norm(hidden) if self.form.norm_output else hidden
         return out
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The head's output [..., h] -> logits [..., Vd] over the draft vocabulary."""
-        out: Tensor = self.lm_head(hidden if self.form.norm_output else self.norm(hidden))
-        return out
+        normed = hidden if self.form.norm_output else self.norm.forward(hidden)
+        return self.lm_head.forward(normed)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import LlamaConfig
 
 from methods.engine.cache import SlotCache
@@ -28,6 +29,7 @@ from methods.heads.eagle import (
     Eagle3Head,
     EagleHead,
     HeadModule,
+    LayerInput,
     head_config,
 )
 from methods.heads.eagle3_config import flat, form_of
@@ -50,7 +52,7 @@ class Head:
 
     source: str
     model: HeadModule
-    embed: nn.Module
+    embed: nn.Embedding
     logits: Callable[[Tensor], Tensor]
     to_target: Tensor | None
     vocab_size: int
@@ -64,7 +66,9 @@ class Head:
     def __getstate__(self) -> dict[str, Any]:
         """A copy makes a block for weights of its own."""
         state = {
-            name: value for name, value in vars(self).items() if name not in ("_blocks", "_rotary")
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("_blocks", "_rotary", "_lean")
         }
         return state | {"products": None}
 
@@ -92,29 +96,37 @@ class Head:
         weight = next(self.model.parameters())
         return Rotary(self.model.rotary_emb, weight.dtype, positions_of(self.model.config))
 
-    @torch.no_grad()
+    @cached_property
+    def _lean(self) -> LayerInput:
+        return self.model.lean_input()
+
+    def rotary(self, positions: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines for `step` at positions [B, N] int64, all below `slots`."""
+        return self._rotary.at(positions, slots) if self.lean else self.model.rotary(positions)
+
     def step(
         self,
         tokens: Tensor,
         hidden: Tensor,
-        positions: Tensor,
+        rotary: tuple[Tensor, Tensor],
         mask: Tensor | None,
         cache: SlotCache,
     ) -> Tensor:
         """One forward after `SlotCache.begin`: `tokens` [B, N] int64 and the hidden states [B, N,
-        h] before them -> hidden states [B, N, h]. positions [B, N] int64; mask [B, 1, N, L]
+        h] before them -> hidden states [B, N, h]. `rotary` of their positions; mask [B, 1, N, L]
         additive, None: chains in an empty cache."""
-        embeddings = self.embed(tokens)
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                return self.step(tokens, hidden, rotary, mask, cache)
         if not self.lean:
             out: Tensor = self.model(
-                embeddings, hidden, mask=mask, rotary=self.model.rotary(positions), cache=cache
+                self.embed(tokens), hidden, mask=mask, rotary=rotary, cache=cache
             )
             return out
-        x, stream = (part.flatten(0, 1) for part in self.model.layer_input(embeddings, hidden))
+        embeddings = F.embedding(tokens.flatten(), self.embed.weight)
+        x, stream = self._lean(embeddings, hidden.flatten(0, 1))
         first = self._blocks[0][1]
-        place = NodePlaces(
-            cache, *self._rotary.at(positions, cache.slots), fold(mask, first.heads // first.groups)
-        )
+        place = NodePlaces(cache, *rotary, fold(mask, first.heads // first.groups))
         for norm, block in self._blocks:
             stream = block(x if norm is None else norm(stream), stream, place)
         return self.model.output(stream.view(*tokens.shape, -1))

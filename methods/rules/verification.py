@@ -106,7 +106,7 @@ class Verification:
     @cached_property
     def argmax(self) -> Tensor:
         """[B, N] the target's most likely token in each context; the first one of a tie."""
-        return self.logits.argmax(-1)
+        return self.logits.max(-1).indices  # argmax takes three times as long on the CPU
 
     @cached_property
     def is_argmax(self) -> Tensor:

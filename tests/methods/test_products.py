@@ -10,6 +10,7 @@ import torch
 
 from methods.decode import Limits, Request, generate
 from methods.engine.decoder import Product
+from methods.engine.processor import OTHERS
 from methods.engine.products import SMALLEST, Matrix, Products, packs
 from methods.method import build_method
 from methods.registry import drafter, rule
@@ -19,6 +20,8 @@ from tests.helpers.tiny_models import language_model
 pytestmark = pytest.mark.skipif(
     not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
 )
+PACKS_ALL = OTHERS
+"""The table that packs weights of every size."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -32,7 +35,8 @@ def test_the_product(dtype: torch.dtype, columns: bool) -> None:
     weight, bias = torch.randn(96, 40).to(dtype), torch.randn(96).to(dtype)
     held = weight.t().contiguous().t() if columns else weight
     for given in (None, bias):
-        matrix = Matrix(held, given)
+        matrix = Matrix(held, given, True, PACKS_ALL)
+        assert matrix.packed is not None
         for tokens in (*range(1, 36), 70):
             x = torch.randn(tokens, 40).to(dtype)
             want = x.double() @ weight.double().t() + (0 if given is None else given.double())
@@ -54,14 +58,14 @@ def test_which_models_are_packed() -> None:
         and not Products.of(small, 1).serves
         and not Products.of(large, 1 << 20).serves
     )
-    assert Products(False).matrix(torch.zeros(2, 2), None) is None
+    assert Products(False).matrix(torch.zeros(2, 2), None).packed is None
 
 
 def test_a_packed_model_decodes_the_same_tokens() -> None:
     """autoregressively and with a drafter, alone and in a batch; it still trains, and its copy has
     its own weights."""
     packed = copy.deepcopy(language_model("llama", seed=3))
-    packed.products = Products(True)
+    packed.products = Products(True, PACKS_ALL)
     requests = [
         Request([5, 6, 7, 5, 6], "a"),
         Request([9, 3, 9, 3, 9, 3, 9], "b"),
