@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cache, cached_property
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from bench.config.code import code_of
 from bench.config.engine import EngineOptions, check_for_vllm
@@ -17,11 +17,11 @@ from bench.config.errors import ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest
 from bench.config.paths import TINY, portable
 from bench.config.schema import (
-    ALL_TIMED,
     SECTIONS,
     Checkpoint,
     Decoding,
     DraftLength,
+    Numbers,
     Pair,
     parsed_sections,
 )
@@ -45,8 +45,6 @@ BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.
 BASELINE = {"drafter": "none", "rule": "lossless"}
 LONGEST_LABEL = 200
 """Characters of a cell's name before its hash: a folder's name has 255 bytes at most."""
-LARGEST_BATCH = 1 << 16
-"""Rows: the sizes of tensors stay far from overflowing."""
 NOTHING_TO_JUDGE = ("lossless", "greedy")
 """Rules that leave autoregressive decoding what it is."""
 
@@ -68,7 +66,7 @@ class NoPruning(Section):
 PRUNING: Mapping[str, type[BaseModel]] = {"none": NoPruning, "branches": Pruning}
 
 
-class Cell(Section):
+class Cell(Numbers):
     """pair × drafter × rule × task × decoding × engine, with K, the numbers of prompts and of timed
     prompts, the seed and the batch size of the timed pass."""
 
@@ -80,19 +78,13 @@ class Cell(Section):
     engine: EngineOptions
     draft: DraftLength
     pruning: Named[Pruning] | None = None
-    n: int | None = Field(ge=1)
-    timed: int = Field(ge=0)
-    seed: int = Field(ge=0, lt=1 << 63)
-    repeat: int = Field(ge=0, le=1024)
-    batch: int = Field(ge=1, le=LARGEST_BATCH)
 
     @classmethod
     def parsed(cls, config: Mapping[str, Any]) -> Cell:
         """The cell of a composed configuration (its other keys are left alone), without `check`.
         Raises ConfigError, one line."""
         sections: dict[str, Any] = {name: config[name] for name in SECTIONS if name in config}
-        if config.get("timed", 0) is None:
-            sections["timed"] = ALL_TIMED
+        sections |= Numbers.of(config)
         sections |= parsed_sections(config)
         sections |= {
             "drafter": parse(

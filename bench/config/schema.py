@@ -17,6 +17,8 @@ from methods.engine.source import DType, ModelSource
 from methods.sampling import Sampling
 from tasks.base import MOST_NEW_TOKENS
 
+LARGEST_BATCH = 1 << 16
+"""Rows: the sizes of tensors stay far from overflowing."""
 ALL_TIMED = 1 << 24
 """What timed=null stands for: more prompts than any task has."""
 SECTIONS = (
@@ -249,8 +251,27 @@ class DraftLength(Section):
     length: int = Field(ge=1, le=LONGEST_DRAFT)
 
 
+class Numbers(Section):
+    """The plain numbers of a cell: prompts, timed prompts, seed, repeat and the batch size of the
+    timed pass."""
+
+    n: int | None = Field(ge=1)
+    timed: int = Field(ge=0)
+    seed: int = Field(ge=0, lt=1 << 63)
+    repeat: int = Field(ge=0, le=1024)
+    batch: int = Field(ge=1, le=LARGEST_BATCH)
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a composed configuration, as they stand; `timed=null` is every prompt."""
+        numbers = {name: config[name] for name in cls.model_fields if name in config}
+        return numbers | ({"timed": ALL_TIMED} if config.get("timed", 0) is None else {})
+
+
 def parsed_sections(config: Mapping[str, Any]) -> dict[str, Section]:
     """The sections of a composed configuration whose types need no torch, which takes seconds to
-    import: a command that they refuse is refused at once. Raises ConfigError."""
+    import: a command that they refuse is refused at once, as one whose `Numbers` are none. Raises
+    ConfigError."""
+    parse(Numbers, Numbers.of(config), "")
     types: dict[str, type[Section]] = {"pair": Pair, "decoding": Decoding, "draft": DraftLength}
     return {name: parse(section, config, name) for name, section in types.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -167,23 +168,33 @@ def _joined(weights: Sequence[Tensor]) -> Tensor:
     return joined
 
 
+@cache
+def _floor(eps: float) -> Tensor:
+    return torch.tensor(eps)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMSNorm over the last dimension of x [..., H], without gradients; weight [H] or [n, H].
+
+    F.rms_norm is one kernel on a GPU and a dozen on the CPU, where these are five."""
+    size = weight.shape[-1:]
+    if x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32:
+        length = torch.linalg.vector_norm(x, 2, -1, True)
+        scale = torch.addcmul(_floor(eps), length, length, value=1 / size[0]).rsqrt_()
+        return (x * scale).mul_(weight)
+    if weight.dim() == 1:
+        return F.rms_norm(x, size, weight, eps)
+    return F.rms_norm(x, size, None, eps) * weight
+
+
 class Norm:
-    """RMSNorm over the last dimension, [..., H] with a weight [..., H]."""
+    """`rms_norm` with a weight [H] or [n, H]."""
 
     def __init__(self, weight: Tensor, eps: float):
-        self.weight, self.eps, self.size = weight.detach(), eps, weight.shape[-1]
-        # F.rms_norm is one kernel on a GPU and eight on the CPU
-        self.in_parts = weight.device.type == "cpu" and weight.dtype == torch.float32
-        self.floor = torch.tensor(eps, dtype=weight.dtype, device=weight.device)
+        self.weight, self.eps = weight.detach(), eps
 
     def __call__(self, x: Tensor) -> Tensor:
-        if not self.in_parts:
-            whole = self.weight.dim() == 1
-            normed = F.rms_norm(x, (self.size,), self.weight if whole else None, self.eps)
-            return normed if whole else normed * self.weight
-        length = torch.linalg.vector_norm(x, 2, -1, True)
-        scale = torch.addcmul(self.floor, length, length, value=1 / self.size).rsqrt_()
-        return (x * scale).mul_(self.weight)
+        return rms_norm(x, self.weight, self.eps)
 
 
 class DecoderLayer:

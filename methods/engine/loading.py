@@ -22,9 +22,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-from transformers.distributed import DistributedConfig
 
 from methods.engine import attention, gguf, probe, tensor
 from methods.engine.families import DecoderName
@@ -69,7 +67,8 @@ def check_finite(source: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
     """Raise ModelError, one line, for a tensor with a NaN or an infinity. Takes one pass and no
     memory."""
     local = (
-        (name, tensor.to_local() if isinstance(tensor, DTensor) else tensor)
+        # of a divided model: a DTensor, whose class takes a second to import
+        (name, tensor.to_local() if hasattr(tensor, "to_local") else tensor)
         for name, tensor in tensors
     )
     wrong = [
@@ -375,6 +374,8 @@ def _whole(
     """The model on one device, its layers on several, or this rank's part of it."""
     spread: dict[str, Any] = {}
     if ranks > 1:
+        from transformers.distributed import DistributedConfig
+
         plan = tensor.plan_of(AutoConfig.from_pretrained(place, **hub))
         spread = {"distributed_config": DistributedConfig(tp_plan=plan, tp_size=ranks)}
     if devices > 1:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import (
     LlamaMLP,
@@ -24,7 +23,7 @@ from transformers.models.llama.modeling_llama import (
 )
 
 from methods.engine.attention import attend
-from methods.engine.decoder import Norm, Product
+from methods.engine.decoder import Norm, Product, rms_norm
 from methods.heads.eagle3_config import Form
 
 FEATURES = (-1,)
@@ -78,13 +77,13 @@ def head_config(raw: Mapping[str, Any], **changes: Any) -> LlamaConfig:
 
 
 class RMSNorm(LlamaRMSNorm):
-    """RMSNorm of transformers, in one operation where nothing is trained."""
+    """RMSNorm of transformers, in few operations where nothing is trained."""
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         if torch.is_grad_enabled() or hidden_states.dtype != self.weight.dtype:
             out: Tensor = super().forward(hidden_states)
             return out
-        return F.rms_norm(hidden_states, self.weight.shape, self.weight, self.variance_epsilon)
+        return rms_norm(hidden_states, self.weight, self.variance_epsilon)
 
 
 class HeadAttention(nn.Module):
