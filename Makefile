@@ -86,7 +86,9 @@ lint: $(READY)  ## ruff, import-linter and mypy
 	$(VENV)/bin/lint-imports --no-logo --no-cache
 	$(RUN) -m mypy
 
-engine-speed: $(READY)  ## compare with transformers; SmolLM2 also with llama.cpp
+engine-speed: $(READY)  ## is the table of matrix kernels right here; then compare with transformers, SmolLM2 also with llama.cpp
+	$(RUN) -m bench.kernels
+	$(RUN) -m bench.kernels pair=smollm2
 	$(RUN) -m bench.speed
 	$(RUN) -m bench.speed pair=smollm2
 

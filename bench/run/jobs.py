@@ -93,13 +93,18 @@ def loaded_worker() -> Callable[[DecodeJob], Done]:
     return partial(done_here, engine=Engines())
 
 
-def done_here(job: DecodeJob, engine: DecodingEngine) -> Done:
-    """Decode and score a job. Nothing is raised: what concerns a prompt alone becomes its record,
-    the rest the job's `failure`."""
+def done_here(job: DecodeJob, engine: DecodingEngine, *, alone: bool = False) -> Done:
+    """Decode and score a job. `alone`: no other process decodes beside this one, which chooses its
+    threads. Nothing is raised: what concerns a prompt alone becomes its record, the rest the job's
+    `failure`."""
     began, done = time.perf_counter(), Done()
     try:
         engine.keep_only([job.cell])
         method = engine.load(job.cell)
+        if alone and job.cell.engine.name == "native":
+            from bench.run.models import decoding_threads
+
+            torch.set_num_threads(decoding_threads(method.target))
         check_prompts(method.target, job.answered)
         if job.prompts:
             _decode(job, method, done)

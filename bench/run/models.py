@@ -24,7 +24,7 @@ from methods.engine.families import check_generation_config
 from methods.engine.graphs import Graphs
 from methods.engine.loading import load_cut, load_model
 from methods.engine.margin import next_logits
-from methods.engine.products import Products
+from methods.engine.products import SMALLEST, Products
 from methods.engine.source import ModelError, ModelSource
 from methods.engine.texts import check_same_vocabulary, shared_rows
 from methods.likelihood import generate_with_nll
@@ -47,6 +47,8 @@ gc.freeze()
 LEAD, TRIALS, PAUSE_S = 1.1, 3, 0.5
 """How many times quicker fewer threads must be to be taken, in how many trials, and the seconds
 between two of them."""
+SMALL_WIDTH = 512
+"""Of the weights, one MiB each, by which the threads of a small model are chosen."""
 Loaded = TypeVar("Loaded")
 
 
@@ -287,12 +289,32 @@ def quickest_threads(most: int) -> int:
     return max(quickest)
 
 
-def _seconds(most: int) -> dict[int, float]:
+def decoding_threads(target: LanguageModel) -> int:
+    """The number of CPU threads to decode with where nothing is timed: one for a model whose
+    weights the caches hold, unless all are clearly quicker. On a busy machine two threads wait for
+    each other in every product."""
+    size = sum(weight.nbytes for weight in target.model.parameters())
+    fits = target.device.type == "cpu" and size < SMALLEST
+    return threads_of_small(DEFAULT_THREADS) if fits else DEFAULT_THREADS
+
+
+@cache
+def threads_of_small(most: int) -> int:
+    """1, unless `most` are quicker by `LEAD` in each of `TRIALS` trials with a small model's
+    weights."""
+    for _ in range(TRIALS):
+        seconds = _seconds(most, SMALL_WIDTH)
+        if seconds[most] * LEAD > seconds[1]:
+            return 1
+    return most
+
+
+def _seconds(most: int, width: int = 1024) -> dict[int, float]:
     """Number of threads, a power of two or `most` -> the least time of five, in seconds, to
-    multiply 32 MB of weights with a few tokens. The numbers take turns; all of it takes a tenth of
-    a second or so."""
+    multiply eight weights [width, width] (32 MB) with a few tokens. The numbers take turns; all of
+    it takes a tenth of a second or so."""
     counts = sorted({most, *(1 << power for power in range(most.bit_length()))})
-    weights, tokens = torch.zeros(8, 1024, 1024), torch.zeros(8, 8, 1024)
+    weights, tokens = torch.zeros(8, width, width), torch.zeros(8, 8, width)
     seconds = dict.fromkeys(counts, float("inf"))
     for count in counts * 5 if len(counts) > 1 else []:
         torch.set_num_threads(count)

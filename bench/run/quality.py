@@ -69,9 +69,8 @@ def results(
     worker is this process itself, with the models that `engine` has loaded; each of several has a
     GPU of its own where no cell names one. `devices`: those of the cells."""
     if count == 1:
-        torch.set_num_threads(DEFAULT_THREADS)
         while (job := next_job()) is not None:
-            yield job, done_here(job, engine)
+            yield job, done_here(job, engine, alone=True)
         return
     starts = [
         partial(Child, "forkserver", f"worker {number}", variables, loaded_worker)
@@ -318,9 +317,10 @@ class QualityPass:
         with ProgressBars(f"quality pass, {counted(workers, 'worker')}", prompts) as self._bars:
             for job, done in results(workers, devices, engine, self.next_job):
                 self.take(job, done)
+        threads = f", {counted(torch.get_num_threads(), 'thread')}" if workers == 1 else ""
         console().print(
             f"quality pass: {counted(prompts, 'prompt')} in {time.perf_counter() - began:.0f} s, "
-            f"{counted(workers, 'worker')}",
+            f"{counted(workers, 'worker')}{threads}",
             highlight=False,
         )
 

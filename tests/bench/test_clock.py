@@ -40,6 +40,34 @@ def test_the_quickest_number_of_threads(
     assert model_pool.quickest_threads.__wrapped__(max(seconds)) == chosen
 
 
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [({1: 2, 2: 2}, 1), ({1: 1.05, 2: 1}, 1), ({1: 1.2, 2: 1}, 2), ({1: 1}, 1)],
+)
+def test_the_threads_of_a_small_model(
+    seconds: dict[int, float], chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One, unless all are clearly quicker; a larger model takes all."""
+    monkeypatch.setattr(model_pool, "_seconds", lambda most, width: seconds)
+    assert model_pool.threads_of_small.__wrapped__(max(seconds)) == chosen
+
+
+def test_a_model_beyond_the_caches_takes_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_pool, "threads_of_small", lambda most: 1)
+    sizes = model_pool.SMALLEST - 1, model_pool.SMALLEST
+    targets = [
+        SimpleNamespace(
+            device=torch.device("cpu"),
+            model=SimpleNamespace(parameters=lambda size=size: [SimpleNamespace(nbytes=size)]),
+        )
+        for size in sizes
+    ]
+    assert [model_pool.decoding_threads(target) for target in targets] == [
+        1,
+        model_pool.DEFAULT_THREADS,
+    ]
+
+
 def test_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """8 of 20 prompts took 80 s, then 10 of 20 took 280 s."""
     clock = iter([0.0, 80.0, 280.0])

@@ -1,0 +1,67 @@
+"""`python -m bench.kernels`: is the table of what multiplies matrices right on this processor."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import bench.kernels as kernels_command
+from bench.kernels import arms_of, main, microseconds, show
+from methods.engine.processor import NEVER, OTHERS, Kernel, Kernels
+from methods.engine.products import packs
+
+SIZES = {((8, 4), 128, 1): (10.0, 20.0, 30.0), ((8, 4), 128, 5): (40.0, 20.0, 10.0)}
+"""Weight, bytes, tokens -> µs by PyTorch, by oneDNN, by oneDNN on the packed weight."""
+
+
+def measured() -> dict[tuple[tuple[int, ...], int, int], dict[Kernel, float]]:
+    return {
+        key: dict(zip(("PyTorch", "oneDNN", "oneDNN, packed"), times, strict=True))
+        for key, times in SIZES.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("kernels", "packed", "line"),
+    [
+        (OTHERS, True, "the table is right here: what it chooses takes 1.00"),
+        (OTHERS, False, "the table is right here: what it chooses takes 1.00"),
+        (Kernels(NEVER, ()), True, "the table is not right here: what it chooses takes 2.50"),
+        (Kernels(NEVER, ()), False, "the table is not right here: what it chooses takes 1.67"),
+    ],
+)
+def test_the_verdict(
+    kernels: Kernels, packed: bool, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """(10 + 40) / (10 + 10) = 2.5, and (10 + 40) / (10 + 20) where nothing is packed."""
+    show(measured(), kernels, packed, "a pair")
+    said = capsys.readouterr().out
+    assert line in said
+    assert ("packed" in said.splitlines()[2]) == packed
+
+
+@pytest.mark.skipif(
+    not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
+)
+def test_each_way_is_timed_on_weights_of_its_own() -> None:
+    """The clock moves by one second at each reading, and each way reads it twice a round."""
+    clock = iter(range(1000))
+    arms = arms_of(torch.randn(1024, 512))
+    assert {way: len(matrices) for way, matrices in arms.items()} == {
+        "PyTorch": 8,
+        "oneDNN": 8,
+        "oneDNN, packed": 8,
+    }
+    assert [matrix.packed is not None for (matrix, *_) in arms.values()] == [False, False, True]
+    assert microseconds(arms, 3, 2, lambda: next(clock)) == dict.fromkeys(arms, 1e6 / 8)
+
+
+@pytest.mark.skipif(
+    not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
+)
+def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(kernels_command, "IN_TURN", 1)
+    assert main(["--rounds", "1"]) == 0
+    assert re.search(r"the table is (not )?right here: .* of the best", capsys.readouterr().out)
