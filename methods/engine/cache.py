@@ -218,10 +218,15 @@ class SlotCache(Cache):
     def write(self, layer: int, keys_values: Tensor) -> tuple[Tensor, Tensor]:
         """Write the keys and values [B, N, 2 * G, d] of one layer; returns all of the layer's that
         are visible, two views [B, G, L, d]."""
-        kept = self._viewed is self.store and self._shown == self.visible
-        if not kept or torch.is_grad_enabled():  # autograd wants views of its own
+        new = keys_values.flatten(0, 1)
+        if torch.is_grad_enabled():  # autograd takes no views that were made before
+            store = self.store[layer]
+            store.view(-1, *keys_values.shape[2:]).index_copy_(0, self._index, new)
+            keys, values = store[:, : self.visible].permute(2, 0, 3, 1, 4).unbind()
+            return keys, values
+        if self._viewed is not self.store or self._shown != self.visible:
             self._view()
-        self._flats[layer].index_copy_(0, self._index, keys_values.flatten(0, 1))
+        self._flats[layer].index_copy_(0, self._index, new)
         return self._keys[layer], self._values[layer]
 
     def _view(self) -> None:
@@ -230,8 +235,7 @@ class SlotCache(Cache):
         seen = self.store[:, :, : self.visible].permute(3, 0, 1, 4, 2, 5)
         keys, values = seen.unbind()
         self._keys, self._values = keys.unbind(), values.unbind()
-        flat = self.store.flatten(1, 2).flatten(2, 3)
-        self._flats = [flat[layer] for layer in range(len(flat))]
+        self._flats = self.store.flatten(1, 2).flatten(2, 3).unbind()
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
