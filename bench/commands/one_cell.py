@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from bench.config.compose import composer
-from bench.run.models import ModelPool, use_threads
+from bench.run.models import ModelPool, decoding_threads
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -18,6 +20,6 @@ def open_cell(overrides: Sequence[str], pool: ModelPool | None = None) -> tuple[
     share their models. Raises ConfigError, ModelError."""
     with composer() as hydra:
         cell = hydra.point(overrides).cell
-    use_threads(cell.engine)
     loaded = (ModelPool() if pool is None else pool).load(cell)
+    torch.set_num_threads(cell.engine.threads or decoding_threads(loaded.method.target))
     return cell, loaded.method

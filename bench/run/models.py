@@ -47,8 +47,8 @@ gc.freeze()
 LEAD, TRIALS, PAUSE_S = 1.1, 3, 0.5
 """How many times quicker fewer threads must be to be taken, in how many trials, and the seconds
 between two of them."""
-SMALL_WIDTH = 512
-"""Of the weights, one MiB each, by which the threads of a small model are chosen."""
+ROUNDS = 20
+"""Of products, by which the threads of a small model are chosen."""
 Loaded = TypeVar("Loaded")
 
 
@@ -300,21 +300,37 @@ def decoding_threads(target: LanguageModel) -> int:
 
 @cache
 def threads_of_small(most: int) -> int:
-    """1, unless `most` are quicker by `LEAD` in each of `TRIALS` trials with a small model's
-    weights."""
-    for _ in range(TRIALS):
-        seconds = _seconds(most, SMALL_WIDTH)
-        if seconds[most] * LEAD > seconds[1]:
+    """1, unless `most` are quicker by `LEAD` in each of `TRIALS` trials with the weights of a small
+    model."""
+    for _ in range(TRIALS if most > 1 else 0):
+        alone, together = _small_products(1, most)
+        if together * LEAD > alone:
             return 1
     return most
 
 
-def _seconds(most: int, width: int = 1024) -> dict[int, float]:
+def _small_products(*counts: int) -> list[float]:
+    """For each number of threads the seconds of products with a few tokens, one after another, each
+    of a weight that takes one MiB. The numbers take turns, and all rounds count: on a busy machine
+    some go well by chance. Takes a hundredth of a second or so."""
+    weights, tokens = torch.zeros(8, 512, 512), torch.zeros(4, 512)
+    seconds = [0.0] * len(counts)
+    for _ in range(ROUNDS):
+        for place, count in enumerate(counts):
+            torch.set_num_threads(count)
+            began = time.perf_counter()
+            for weight in weights:
+                torch.mm(tokens, weight)
+            seconds[place] += time.perf_counter() - began
+    return seconds
+
+
+def _seconds(most: int) -> dict[int, float]:
     """Number of threads, a power of two or `most` -> the least time of five, in seconds, to
-    multiply eight weights [width, width] (32 MB) with a few tokens. The numbers take turns; all of
-    it takes a tenth of a second or so."""
+    multiply 32 MB of weights with a few tokens. The numbers take turns; all of it takes a tenth of
+    a second or so."""
     counts = sorted({most, *(1 << power for power in range(most.bit_length()))})
-    weights, tokens = torch.zeros(8, width, width), torch.zeros(8, 8, width)
+    weights, tokens = torch.zeros(8, 1024, 1024), torch.zeros(8, 8, 1024)
     seconds = dict.fromkeys(counts, float("inf"))
     for count in counts * 5 if len(counts) > 1 else []:
         torch.set_num_threads(count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import re
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,15 +42,25 @@ def test_the_quickest_number_of_threads(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "chosen"),
-    [({1: 2, 2: 2}, 1), ({1: 1.05, 2: 1}, 1), ({1: 1.2, 2: 1}, 2), ({1: 1}, 1)],
+    ("seconds", "most", "chosen"),
+    [
+        ([(2, 2)], 2, 1),
+        ([(1.05, 1)], 2, 1),
+        ([(1.2, 1)], 2, 2),
+        ([(2, 1), (2, 1), (1, 9)], 2, 1),
+        ([], 1, 1),
+    ],
 )
 def test_the_threads_of_a_small_model(
-    seconds: dict[int, float], chosen: int, monkeypatch: pytest.MonkeyPatch
+    seconds: list[tuple[float, float]],
+    most: int,
+    chosen: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One, unless all are clearly quicker; a larger model takes all."""
-    monkeypatch.setattr(model_pool, "_seconds", lambda most, width: seconds)
-    assert model_pool.threads_of_small.__wrapped__(max(seconds)) == chosen
+    """One, unless all are clearly quicker, each time that one looks."""
+    trials = cycle(seconds)
+    monkeypatch.setattr(model_pool, "_small_products", lambda *_: next(trials))
+    assert model_pool.threads_of_small.__wrapped__(most) == chosen
 
 
 def test_a_model_beyond_the_caches_takes_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
