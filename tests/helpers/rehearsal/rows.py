@@ -258,8 +258,9 @@ def write_mirror(folder: Path, task: Mapping[str, Any]) -> None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
         return
-    from datasets import Dataset
+    from datasets import Dataset, disable_progress_bars
 
+    disable_progress_bars()
     subset, split = task["subset"] or "default", task["split"]
     (folder / subset).mkdir(parents=True, exist_ok=True)
     typed = Dataset.from_list(list(rows))

@@ -159,6 +159,7 @@ class Rehearsal(Composer):
             [*chosen, *(line for line in overrides if key_of(line) == "output.dir")]
         ).config
         pair, task = config["pair"], config["task"]
+        source = "hub" if task["path"] is None else "path"
         given |= {
             f"pair.{role}": f"pair.{role}={pair[role]}"
             for role in ("target", "draft")
@@ -168,7 +169,7 @@ class Rehearsal(Composer):
             "engine.dtype": f"engine.dtype={DTYPE}",
             "engine.parallel": "engine.parallel=none",
             "engine.devices": "engine.devices=1",
-            "task.path": f"task.path={task['path']}",
+            f"task.{source}": f"task.{source}={task[source]}",
             "prompts": "prompts=4",
         }
         if "calibrate" in step.argv:
