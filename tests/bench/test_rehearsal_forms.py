@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bench.config.cell import Cell
+from bench.run.judging import JudgeError, ask
 from bench.run.models import ModelPool
 from methods.decode import Limits, Request
 from methods.engine import texts
@@ -187,3 +188,14 @@ def test_memory_that_no_smaller_batch_frees(
         again = [*words, f"output.dir={tmp_path / 'full'}", "seed=1"]
         outcome = rehearsed("mars_fig5", hydra, again)
     assert outcome.missing and "out of memory" in outcome.line("mars_fig5")
+
+
+def test_a_judge_that_has_limits(tmp_path: Path) -> None:
+    """Its first two requests are refused; without further attempts that is an error."""
+    with stand_ins(tmp_path) as hydra:
+        judge = hydra.point(["pair=tiny", "engine.device=cpu"]).settings.judge
+        once = judge.model_copy(update={"retries": 0})
+        with pytest.raises(JudgeError, match="HTTP 503"):
+            ask(once, once.asked([("user", "Grade this.")]))
+        assert ask(judge, judge.asked([("user", "Grade this.")])) == "Rating: [[5]]"
+        assert ask(once, once.asked([("user", "compare two answers")])) == "m"

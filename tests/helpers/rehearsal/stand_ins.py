@@ -134,6 +134,7 @@ class Rehearsal(Composer):
             "base_url": self._judge,
             "model": "stand-in",
             "control_tokens": "text",
+            "wait_s": 0.01,
             "references": self._references(),
         }
         config["similarity"] |= {
@@ -254,10 +255,18 @@ def making(folder: Path) -> Iterator[None]:
 
 
 class _Judge(BaseHTTPRequestHandler):
-    """Grades an answer 5, and takes the first of two."""
+    """Grades an answer 5, and takes the first of two. It has limits: of the first three requests
+    of a server two are refused."""
 
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        refused = vars(self.server).setdefault("refusals", [429, 503])
+        if refused:
+            self.send_response(refused.pop())
+            self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         said = "m" if "compare two answers" in asked else "Rating: [[5]]"
         content = json.dumps(
             {"choices": [{"message": {"role": "assistant", "content": said}}]}
