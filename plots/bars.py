@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from plots.data import At, Data, Measured
+from plots.labels import named
 from plots.rules import looks
 from plots.style import INK, SOFT, Look, panel_grid
 from results.reports.columns import Column
@@ -20,15 +21,12 @@ _REFERENCE = ("speedup", "recovery")
 
 
 def draw(data: Data) -> Figure:
-    """Draw one panel per entry of `panels` and metric, one cluster per entry of `clusters`, one bar
-    per entry of `series`. A missing value is marked with a cross, so that it is not read as zero;
-    where the report asks for no cell, nothing stands."""
+    """Draw one panel per entry of `panels` and metric that has a number, one cluster per entry of
+    `clusters`, one bar per entry of `series`. A missing value is marked with a cross, so that it
+    is not read as zero; where the report asks for no cell, nothing stands."""
     bars, spec = data.figure, data.spec
-    places = [
-        (title, at, column)
-        for title, at in panels(spec, bars.panels, len(bars.y))
-        for column in bars.y
-    ]
+    every = _every_panel(data)
+    places = [panel for panel in every if _has_numbers(data, *panel[1:])] or every
     series = looks(spec.axes[bars.series])
     widest = max(len(_clusters(data, column)) for column in bars.y)
     width = max(3.2, 0.9 + 0.28 * widest * (len(series) + 1))
@@ -56,13 +54,47 @@ def draw(data: Data) -> Figure:
             )
         _say_unjudged(ax, data, column, at)
     widest_label = 0.7 + 0.08 * max(map(len, series))  # inches, with its patch and the gap
-    handles = [Patch(label=label, **_fill(shape)) for label, shape in series.items()]
+    handles = [Patch(label=named(label), **_fill(shape)) for label, shape in series.items()]
     figure.legend(
         handles=handles,
         loc="outside upper left",
         ncols=min(len(series), max(1, int(figure.get_figwidth() / widest_label))),
     )
     return figure
+
+
+def _every_panel(data: Data) -> list[tuple[str, At, Column]]:
+    """Title, labels and metric of each panel."""
+    bars = data.figure
+    return [
+        (title, at, column)
+        for title, at in panels(data.spec, bars.panels, len(bars.y))
+        for column in bars.y
+    ]
+
+
+def _has_numbers(data: Data, at: At, column: Column) -> bool:
+    bars = data.figure
+    return any(
+        _mean(data, column, _cells(data, {**at, bars.series: entry.label, bars.clusters: cluster}))
+        for entry in data.spec.axes[bars.series]
+        for cluster in _clusters(data, column)
+    )
+
+
+def left_out(data: Data) -> str:
+    """Which panels are not drawn, and why, as far as that is known; without any number all are."""
+    every = _every_panel(data)
+    absent = [panel for panel in every if not _has_numbers(data, *panel[1:])]
+    if len(absent) == len(every):
+        return ""
+    said = []
+    for title, at, column in absent:
+        lines = data.lines(at, value_name=column.metric.name)
+        reasons = sorted(set(lines["unjudged"]) - {""}) if "unjudged" in lines else []
+        name = ", ".join(filter(None, [title, column.metric.label]))
+        said.append(f"{name} ({', '.join(map(str, reasons)) or 'not measured'})")
+    return f"no panel: {'; '.join(said)}" if said else ""
 
 
 def _fill(shape: Look) -> dict[str, Any]:

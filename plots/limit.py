@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, StrMethodFormatter
 
 from plots.data import At, Data, Measured
-from plots.style import BLUE, GREY, INK, ORANGE, SOFT, VERMILLION, panel_grid
+from plots.labels import named
+from plots.rules import looks_of
+from plots.style import BLUE, GREY, VERMILLION, legend_of, panel_grid
 from results.metrics.catalog import metric
 from results.metrics.distortion import efficiency
 from results.metrics.intervals import NORMAL_95
@@ -20,24 +22,24 @@ from results.reports.grid import panels
 
 Place = tuple[Measured, Measured]
 _TICKS = (0, 0.02, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2, 3)
-_LINE_POINTS = 11.5
-"""Least distance of two names in the column beside a panel."""
+TILTED = "the limit: rule=tilted (on drawn chains token by token)"
+BLOCK = "the limit on drawn chains: block verification towards tilted"
 
 
 def draw(data: Data) -> Figure:
     """Draw one panel per entry of `panels`; the horizontal axis is the square root of D, so that 0
-    and small ones are told apart. Names stand in a column at the right, joined to their points."""
+    and small ones are told apart. A list at the right names the points of each, the highest
+    first."""
     places = panels(data.spec, data.figure.panels)
-    figure, axes = panel_grid(len(places), columns=1, inches=(6.4, 3.9))
+    figure, axes = panel_grid(len(places), columns=1, inches=(8.8, 3.9))
     for ax, (title, at) in zip(axes, places, strict=True):
         found = _found(data, at)
         ax.set_title(title)
-        ax.set_xlabel("distortion D (nats a token, square-root scale)")
+        ax.set_xlabel("distortion D (nats per token, square-root scale)")
         ax.set_ylabel(metric("tau").axis)
         ax.set_xscale("function", functions=(lambda x: np.sqrt(np.maximum(x, 0)), np.square))
         _panel(ax, _curves(data, found), found, data, at)
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper left", ncols=3)
+    figure.legend(*legend_of(axes), loc="outside upper left", ncols=2)
     return figure
 
 
@@ -98,7 +100,7 @@ def _panel(
     lossless, limit = lines
     is_block = any(label.startswith("block towards") for label in limit)
     curves = {
-        "block towards tilted" if is_block else "tilted": (limit, BLUE, "-", "o"),
+        BLOCK if is_block else TILTED: (limit, BLUE, "-", "o"),
         "lossless, T from 1 to 0": (lossless, VERMILLION, (0, (5, 1.6)), "s"),
     }
     tilted = [label for label in found if label.startswith("tilted")]
@@ -127,70 +129,47 @@ def _panel(
     rules = {
         label: place for label, place in found.items() if label not in (*lossless, *limit, *tilted)
     }
-    for label, (x, y) in rules.items():
-        ax.errorbar(
+    shares = {
+        label: data.measured({**at, data.figure.series: label}, "efficiency_at_d")
+        for label in rules
+    }
+    entries = {entry.label: entry.rule for entry in data.spec.axes[data.figure.series]}
+    shapes = looks_of({label: entries[label] for label in rules})
+    drawn = {}
+    for label, (x, y) in sorted(rules.items(), key=lambda rule: -rule[1][1].value):
+        drawn[_told(label, shares[label])] = ax.errorbar(
             x.value,
             y.value,
             xerr=[[arm] for arm in x.below_above],
             yerr=[[arm] for arm in y.below_above],
-            color=INK if not label.startswith("random") else SOFT,
-            marker="D",
-            markersize=4.5,
-            elinewidth=0.6,
+            color=shapes[label].colour,
+            marker=shapes[label].marker,
+            markersize=6,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            elinewidth=0.7,
             clip_on=False,
             ls="none",
-            label="rules" if label == next(iter(rules)) else None,
         )
     widest = max((x.high for x, _ in found.values()), default=1.0)
     ax.set_xlim(0, widest * 1.05)
     ax.xaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if tick <= widest * 1.05]))
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    if lossless[0] in found:
-        shares = {
-            label: data.measured({**at, data.figure.series: label}, "efficiency_at_d")
-            for label in rules
-        }
-        _names(ax, rules, shares)
+    ax.legend(
+        list(drawn.values()),
+        list(drawn),
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1.02),
+        title="rules, the highest τ first\n(in %: gain in τ ÷ the limit's)",
+        alignment="left",
+        labelspacing=0.35,
+    )
 
 
-def _names(ax: Axes, rules: Mapping[str, Place], shares: Mapping[str, Measured | None]) -> None:
-    """The names of the rules in a column, with how near each comes to the limit, in the order of
-    the points' heights, at least a line apart."""
-    ordered = sorted(rules, key=lambda label: rules[label][1].value)
-    low, high = ax.get_ylim()
-    line = _LINE_POINTS / 72 / 2.9 * (high - low)  # an axes is about 2.9 inches high
-    heights = [rules[label][1].value for label in ordered]
-    for i in range(1, len(heights)):
-        heights[i] = max(heights[i], heights[i - 1] + line)
-    over = max(0.0, heights[-1] - high) if heights else 0.0
-    for i in range(
-        len(heights) - 1, -1, -1
-    ):  # what would stand above the panel moves down, and pushes others
-        heights[i] = min(heights[i], high - (len(heights) - 1 - i) * line if over else heights[i])
-    for label, height in zip(ordered, heights, strict=True):
-        share = shares[label]
-        text = label
-        if share is not None and share.value >= 0:
-            text = f"{label} ({share.value:.0f}%, {share.low:.0f} to {share.high:.0f}%)"
-        ax.annotate(
-            text,
-            _values(rules[label]),
-            xytext=(1.03, height),
-            textcoords=("axes fraction", "data"),
-            fontsize=8.5,
-            va="center",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": ORANGE if not label.startswith("random") else SOFT,
-                "lw": 0.5,
-                "alpha": 0.7,
-                "shrinkA": 1,
-                "shrinkB": 3,
-                "relpos": (0, 0.5),
-            },
-        )
-
-
-def _values(place: Place) -> tuple[float, float]:
-    return place[0].value, place[1].value
+def _told(label: str, share: Measured | None) -> str:
+    """A rule's name, with how near it comes to the limit where that is known and not below
+    lossless decoding."""
+    if share is None or share.value < 0:
+        return named(label)
+    interval = f" [{share.low:.0f}, {share.high:.0f}]" if share.low < share.high else ""
+    return f"{named(label)}: {share.value:.0f}%{interval}"

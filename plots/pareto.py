@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
+from plots import labels
 from plots.data import GAP, At, Data, Measured
 from plots.rules import looks
 from plots.style import SOFT, Look, legend_of, panel_grid
@@ -22,11 +22,14 @@ def draw(data: Data) -> Figure:
     """Draw one panel per entry of `panels`; error bars are 95% intervals. A thin line joins the
     series of `connect`, or the points of each entry of `lines`."""
     pareto = data.figure
-    places = panels(data.spec, pareto.panels)
+    parts = _parts(data)
+    places = [(title, at, part) for part in parts for title, at in panels(data.spec, pareto.panels)]
     figure, axes = panel_grid(len(places), columns=2)
     figure.set_figwidth(figure.get_figwidth() + _LEGEND_INCHES)
-    for ax, (title, at) in zip(axes, places, strict=True):
-        ax.set_title(title)
+    names: list[tuple[Axes, labels.Name]] = []
+    taken: list[tuple[Axes, float, float]] = []
+    for ax, (title, at, part) in zip(axes, places, strict=True):
+        ax.set_title(f"{title}, {parts[part]}" if parts[part] else title)
         ax.set_xlabel(metric(pareto.x).axis)
         ax.set_ylabel(metric(pareto.y).axis)
         if pareto.log:
@@ -34,17 +37,38 @@ def draw(data: Data) -> Figure:
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
             ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             ax.minorticks_off()
-        _panel(ax, data, at)
+        written, points = _panel(ax, data, at, part)
+        names += [(ax, name) for name in written]
+        taken += [(ax, x, y) for x, y in points]
+    handles, series = legend_of(axes)
     figure.legend(
-        *legend_of(axes),
+        handles,
+        [labels.named(label) for label in series],
         loc="outside right upper",
-        title=f"at points: {pareto.series}" if any(ax.texts for ax in axes) else None,
+        title=f"at points: {pareto.series}" if names else None,
     )
+    labels.write(figure, names, taken)
     return figure
 
 
-def _panel(ax: Axes, data: Data, at: At) -> None:
-    pareto, cells_of = data.figure, _cells_by_label(data, at)
+def _parts(data: Data) -> dict[frozenset[str], str]:
+    """The lines that are drawn together -> what to say of them: all, or without those whose label
+    ends as `apart` says and with these; what has neither sibling stands in both."""
+    pareto = data.figure
+    lines = frozenset(entry.label for entry in data.spec.axes[pareto.lines or pareto.series])
+    if not pareto.apart:
+        return {lines: ""}
+    apart = {label for label in lines if label.endswith(pareto.apart)}
+    whole = {label.removesuffix(pareto.apart) for label in apart} & lines
+    return {lines - apart: "", lines - whole: pareto.apart.strip(", ")}
+
+
+def _panel(
+    ax: Axes, data: Data, at: At, part: frozenset[str]
+) -> tuple[list[labels.Name], list[tuple[float, float]]]:
+    """Draw a panel with the lines of `part`. Returns the names of its points, and the points."""
+    pareto = data.figure
+    cells_of = {label: cells for label, cells in _cells_by_label(data, at).items() if label in part}
     if pareto.allocation:
         draft, target = (
             next((cell for _, cell in cells_of[label] if data.is_measured(cell)), None)
@@ -70,8 +94,10 @@ def _panel(ax: Axes, data: Data, at: At) -> None:
         )
     if pareto.lines:
         ax.margins(_NAME_MARGIN)
-    named = pareto.lines and sum(len(group) > 1 for group in points.values()) <= len(_CORNERS)
-    for i, (label, group) in enumerate(points.items()):
+    named = pareto.lines and sum(len(group) > 1 for group in points.values()) <= _NAMED_LINES
+    names: list[labels.Name] = []
+    taken: list[tuple[float, float]] = []
+    for label, group in points.items():
         at_place: dict[tuple[float, float], list[str]] = {}
         for (x, y), (name, _) in zip(group, cells_of[label], strict=True):
             if x is not None and y is not None:
@@ -79,30 +105,16 @@ def _panel(ax: Axes, data: Data, at: At) -> None:
                     ax, x, y, shapes[label], label, ring=bool(pareto.lines) and len(group) == 1
                 )
                 at_place.setdefault((x.value, y.value), []).append(name)
+        taken += at_place
         if named and len(group) > 1:
-            _write_names(ax, at_place, shapes[label].colour, _CORNERS[i % len(_CORNERS)])
-
-
-def _write_names(
-    ax: Axes,
-    at_place: Mapping[tuple[float, float], list[str]],
-    colour: str,
-    corner: tuple[int, int],
-) -> None:
-    """Write what points of a line are, such as their thresholds, beside them; lines write to
-    different corners, and more lines than there are corners have no names."""
-    right, above = corner
-    for place, names in at_place.items():
-        ax.annotate(
-            ", ".join(names),
-            place,
-            xytext=(4 * right, 4 * above),
-            textcoords="offset points",
-            fontsize=8,
-            color=colour,
-            ha="left" if right > 0 else "right",
-            va="bottom" if above > 0 else "top",
-        )
+            names += [
+                labels.Name(", ".join(texts), place, shapes[label].colour)
+                for place, texts in at_place.items()
+            ]
+    if metric(pareto.y).unit == "%":
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(low, -_EDGE), min(high, 100 + _EDGE))
+    return names, taken
 
 
 def _cells_by_label(data: Data, at: At) -> dict[str, list[tuple[str, At]]]:
@@ -146,14 +158,18 @@ def _draw_point(
         color=shape.colour,
         marker=shape.marker,
         linestyle="none",
-        elinewidth=0.9,
+        elinewidth=0.7,
+        alpha=0.9,
         label=label,
         **filling,
     )
 
 
-_CORNERS = ((1, 1), (1, -1), (-1, 1), (-1, -1))
-_LEGEND_INCHES = 1.6
+_NAMED_LINES = 2
+"""More lines have no names at their points."""
+_EDGE = 4
+"""Percentage points below 0 and above 100, in which the points at these ends stand."""
+_LEGEND_INCHES = 2.2
 _NAME_MARGIN = 0.14
 """Of each axis, around the points: room for the names beside them."""
 _MIXED = ("accuracy", "tokens_per_s")

@@ -17,6 +17,7 @@ from results.metrics.catalog import metric
 from results.reports.figures import BASELINE_OF
 from results.reports.grid import panels
 
+CUT = "bands go on beyond the frame"
 _BASELINE_DASH = (0, (1, 2))
 LETTER_INCHES, HANDLE_INCHES = 0.075, 0.6
 """Widths in a legend: of a letter of its 8.5 pt, and of a handle with the spaces around it."""
@@ -64,6 +65,8 @@ def draw(data: Data) -> Figure:
         for scale in scales
         for place in places[i : i + across]
     ]
+    measured = [panel for panel in drawn if _has_numbers(data, panel[1].metric, panel[0][1])]
+    drawn = measured or drawn
     figure, axes = panel_grid(
         len(drawn), columns=across, inches=(3.3, 2.5) if across > 2 else PANEL_INCHES
     )
@@ -81,6 +84,36 @@ def draw(data: Data) -> Figure:
         handles=handles, loc="outside upper left", ncols=_columns(handles, figure.get_figwidth())
     )
     return figure
+
+
+def _has_numbers(data: Data, name: str, at: At) -> bool:
+    """Whether the metric has a number anywhere in a panel."""
+    sweep, axes = data.figure, data.spec.axes
+    lines = (
+        [{**at, sweep.lines: entry.label} for entry in axes[sweep.lines]] if sweep.lines else [at]
+    )
+    return any(
+        data.measured({**line, sweep.x: label}, name) is not None
+        for line in lines
+        for _, label in _places(data)
+    )
+
+
+def left_out(data: Data) -> str:
+    """Which panels are not drawn; without any number all are."""
+    sweep = data.figure
+    every = [
+        (title, at, name)
+        for title, at in panels(data.spec, sweep.panels)
+        for name in filter(None, (sweep.left, sweep.right))
+    ]
+    said = [
+        ", ".join(filter(None, [title, metric(name).label]))
+        for title, at, name in every
+        if not _has_numbers(data, name, at)
+    ]
+    is_part = 0 < len(said) < len(every)
+    return f"no panel, since not measured: {'; '.join(said)}" if is_part else ""
 
 
 def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str, Look]) -> None:
@@ -122,7 +155,18 @@ def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str
         )
     # whole bands, but few prompts may have one that would leave the points a line at the bottom
     with_bands = ax.get_ylim()
-    ax.set_ylim(max(with_bands[0], 2 * low - high), min(with_bands[1], 2 * high - low))
+    ends = max(with_bands[0], 2 * low - high), min(with_bands[1], 2 * high - low)
+    ax.set_ylim(*ends)
+    if ends != with_bands:
+        ax.text(
+            *(0.99, 0.02),
+            CUT,
+            ha="right",
+            va="bottom",
+            fontsize=8,
+            color=SOFT,
+            transform=ax.transAxes,
+        )
     ax.set_ylabel(metric(scale.metric).axis, color=scale.colour)
     ax.tick_params(axis="y", colors=scale.colour)
 

@@ -105,6 +105,7 @@ class Pareto(_Figure):
     allocation   two entries with markers, the draft alone and the target alone: a dotted line shows
                  the result of answering each prompt by one of them, chosen at random.
     log          whether x is logarithmic.
+    apart        what the labels of some `lines` end with, which get panels of their own.
     """
 
     parts: ClassVar[tuple[str, ...]] = ("series", "lines")
@@ -116,6 +117,7 @@ class Pareto(_Figure):
     lines: str | None = None
     allocation: tuple[str, str] | None = None
     log: bool = False
+    apart: str = ""
 
     def metrics(self) -> list[str]:
         return [self.x, self.y]

@@ -11,9 +11,10 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from plots import arc_fig2, bars, dropmatch_fig3, limit, pareto, sweep
+from plots import arc_fig2, bars, dropmatch_fig3, labels, limit, pareto, sweep
 from plots.data import Data
 from plots.render import data_of, render
 from plots.style import COLOURS, look, style
@@ -438,16 +439,26 @@ def test_the_limit_and_the_efficiency_of_each_rule():
         figure.draw_without_rendering()
     [ax] = figure.axes
     curves = {line.get_label(): line.get_xydata().tolist() for line in ax.lines}
-    assert curves["tilted"] == [[0.0, 2.0], [0.1, 3.0], [0.3, 4.0]]
+    assert curves[limit.TILTED] == [[0.0, 2.0], [0.1, 3.0], [0.3, 4.0]]
     assert curves["lossless, T from 1 to 0"] == [[0.0, 2.0], [0.3, 2.5]]
-    names = [text for text in ax.texts if text.get_text()]
     half = 0.2 * np.sqrt(1 + 0.5**2 + 0.5**2) / 1.5
-    said = f"wasteful (50%, {50 - 100 * half:.0f} to {50 + 100 * half:.0f}%)"
-    assert {text.get_text() for text in names} == {said, "far"}, (
-        "0.75 of 1.5; no limit known at 0.9"
-    )
-    boxes = [text.get_window_extent() for text in names]
-    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    said = f"wasteful: 50% [{50 - 100 * half:.0f}, {50 + 100 * half:.0f}]"
+    named = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert named == ["far", said], "0.75 of 1.5; no limit known at 0.9; the highest τ first"
     lines = csv.DictReader(io.StringIO(figure_csv(spec, data.frame)))
     rows = [row for row in lines if row["value_name"] == "efficiency_at_d"]
     assert [row["value"] for row in rows] == ["", "0.25", "1.0", "1.0", "0.5", ""]
+
+
+def test_names_hide_neither_points_nor_each_other() -> None:
+    figure = Figure()
+    ax = figure.subplots()
+    places = [(0.5 + 0.01 * i, 0.5) for i in range(4)]
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    names = [(ax, labels.Name(f"threshold {i}", place, "black")) for i, place in enumerate(places)]
+    labels.write(figure, names, [(ax, *place) for place in places])
+    boxes = [text.get_window_extent() for text in ax.texts]
+    points = ax.transData.transform(places)
+    assert len(boxes) == 4
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    assert not any(box.contains(*point) for box in boxes for point in points)

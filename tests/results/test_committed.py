@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from plots.render import DATA
+from bench.config.compose import composer
+from plots.render import CODE, DATA, code_of
 from results.reports.formats import figure_csv
 from results.reports.frame import figure_frame
 from tests.helpers.consistency import contradictions
-from tests.helpers.pictures import content
+from tests.helpers.pictures import content, spec_of
 from tests.helpers.synthetic_cells import figure_spec, made_up
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +53,19 @@ def test_every_committed_picture_shows_its_committed_numbers() -> None:
         assert shown == hashlib.sha256(content(picture.with_suffix(".csv"))).hexdigest(), (
             f"{picture}: run `make pictures`"
         )
+
+
+def test_every_committed_picture_is_drawn_by_this_code() -> None:
+    """All but those whose report has left, and those that show what their CSV file lacks."""
+    drawn = {}
+    with composer() as hydra:
+        for picture in sorted(MEASURED.rglob("*.png")):
+            if spec := spec_of(picture, hydra):
+                drawn[picture] = code_of(spec)
+    assert len(drawn) > 10
+    for picture, code in drawn.items():
+        with Image.open(picture) as image:
+            assert image.info.get(CODE) == code, f"{picture}: run `make pictures`"
 
 
 def test_committed_files_do_not_contradict_each_other() -> None:
