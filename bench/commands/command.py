@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import threading
@@ -46,6 +47,8 @@ OF_FILES = (
     errno.ELOOP,
 )
 """Errors of a path that was given, or of the disk behind it."""
+OPTION = re.compile("[.=]")
+"""What ends the name of a command's own option."""
 
 
 class Options(Section):
@@ -167,6 +170,20 @@ def run_yaml_command(
             return run(hydra.command(words).only_point().config)
 
     return run_command(body)
+
+
+def parted(words: Sequence[str], name: str) -> tuple[Mapping[str, Any], list[str]]:
+    """The composed options of conf/NAME.yaml, and the words of the command line that are none of
+    its keys: those of `python -m bench`. Raises ConfigError."""
+    from bench.config.compose import composer
+
+    with composer(words, name) as conf:
+        known = conf.point([], resolve=False).config
+        mine = [
+            word for word in words if word.lstrip("+").partition("=")[0].partition(".")[0] in known
+        ]
+        options = conf.point(mine, resolve=False).config
+    return options, [word for word in words if word not in mine]
 
 
 def _raised_here(error: BaseException) -> bool:

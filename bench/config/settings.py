@@ -23,6 +23,19 @@ from tasks.dataset import answers
 from tasks.judge_prompts import JudgePrompts, as_text, is_remote
 
 
+def key_in(variable: str, option: str) -> str:
+    """The key in an environment variable that the option names, empty where there is none. Raises
+    ConfigError, which does not show it."""
+    # a file read into a variable ends in a line break
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"{option}={variable}: the key in this environment variable has a "
+            "character that is not printable ASCII; set it again"
+        )
+    return key
+
+
 class JudgeOptions(Section):
     """The options of conf/judge/default.yaml."""
 
@@ -53,14 +66,7 @@ class JudgeOptions(Section):
 
     def key(self) -> str:
         """The key, empty where there is none. Raises ConfigError, which does not show it."""
-        # a file read into a variable ends in a line break
-        key = os.environ.get(self.key_env, "").strip()
-        if not (key.isascii() and key.isprintable()):
-            raise ConfigError(
-                f"judge.key_env={self.key_env}: the key in this environment variable has a "
-                "character that is not printable ASCII; set it again"
-            )
-        return key
+        return key_in(self.key_env, "judge.key_env")
 
     def _check_files(self) -> None:
         """What lies on this machine; what has to be fetched is fetched when something is judged."""

@@ -9,14 +9,12 @@ import hashlib
 import json
 import math
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import httpx
-
+from bench.run.endpoint import Endpoint, NoReply
 from bench.run.requested_cell import JUDGED
 from results.metrics import intervals
 from results.store.errors import StoreError, one_line, redacted
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
     from results.store.cells import CellFolder
     from results.store.sample import Opponent
 
-RETRIED = (408, 409, 429)
-"""HTTP statuses below 500 after which the same request may succeed."""
-
 
 class JudgeError(RuntimeError):
     """The endpoint cannot be used. The message is one line."""
@@ -56,46 +51,18 @@ def ask(judge: JudgeOptions, body: Mapping[str, Any]) -> str:
     Refused connections, time-outs and server faults are retried, with a wait that doubles. Raises
     JudgeError when no attempt succeeds, ConfigError for a key that cannot be sent; neither shows
     the key. Redirects are not followed: the key is for this host alone."""
-    key, reason = judge.key(), ""
-    for attempt in range(judge.retries + 1):
-        if attempt:
-            time.sleep(judge.wait_s * 2 ** (attempt - 1))
-        try:
-            reply = httpx.post(
-                **address(judge.base_url or "", key), json=body, timeout=judge.timeout_s
-            )
-        # ValueError, ImportError: a proxy that is none
-        except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
-            reason = _redacted(one_line(error), key)
-            continue
-        if reply.is_success:
-            try:
-                return _content(reply.json())
-            # proxies report faults with status 200
-            except (ValueError, LookupError, TypeError, RecursionError):
-                reason = f"not a chat completion: {_redacted(reply.text, key)}"
-        else:
-            reason = f"HTTP {reply.status_code} {_redacted(reply.text, key)}"
-            if reply.status_code < 500 and reply.status_code not in RETRIED:
-                break  # the request itself is refused: sending it again would not help
-    raise JudgeError(
-        f"judge.base_url={redacted(judge.base_url or '')}: no reply from {judge.model} ({reason}); "
-        "replies so far are kept, re-running the same command resumes judging"
+    endpoint = Endpoint(
+        judge.base_url or "", judge.key(), judge.timeout_s, judge.retries, judge.wait_s
     )
-
-
-def address(base_url: str, key: str) -> dict[str, Any]:
-    """Where a request goes, and its header. A user and a password in the URL authorise where there
-    is no key."""
-    url = httpx.URL(base_url)
-    if key:
-        url = url.copy_with(userinfo=b"")
-    path, _, query = url.raw_path.partition(b"?")
-    raw = path.rstrip(b"/") + b"/chat/completions" + (b"?" + query if query else b"")
-    return {
-        "url": url.copy_with(raw_path=raw),
-        "headers": {"Authorization": f"Bearer {key}"} if key else {},
-    }
+    try:
+        return endpoint.post(
+            "/chat/completions", body, "chat completion", lambda reply: _content(reply.json())
+        )
+    except NoReply as error:
+        raise JudgeError(
+            f"judge.base_url={redacted(judge.base_url or '')}: no reply from {judge.model} "
+            f"({error}); replies so far are kept, re-running the same command resumes judging"
+        ) from error
 
 
 def _content(completion: Any) -> str:
@@ -105,14 +72,6 @@ def _content(completion: Any) -> str:
     if not isinstance(content, str | None):
         raise TypeError(f"content must be text, got {type(content).__name__}")
     return content or ""
-
-
-def _redacted(text: str, key: str) -> str:
-    """A server's text in one short line, without the key that it may echo (as it is, or as JSON
-    writes it)."""
-    for form in {key, json.dumps(key)[1:-1]} - {""}:
-        text = text.replace(form, "(hidden)")
-    return one_line(text or "nothing")[:200]
 
 
 @dataclass(frozen=True, slots=True)

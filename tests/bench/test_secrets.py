@@ -15,7 +15,7 @@ import wandb
 
 from bench.config.compose import composer
 from bench.run.complete import Passes
-from bench.run.judging import address
+from bench.run.endpoint import Endpoint
 from bench.run.launch import submit, works_of
 from bench.view import main as view
 from results.store.cells import Store
@@ -136,14 +136,19 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         submit([work], 0, other.settings.launch.options)
 
 
+def endpoint(url: str, key: str) -> Endpoint:
+    return Endpoint(url, key, timeout_s=1, retries=0, wait_s=0)
+
+
 def test_the_judge_gets_what_the_url_holds() -> None:
     """A user and a password become the header for them, and a query stays behind the path."""
-    asked = address("https://u:p%40ss@h:8/v1/?api-version=3", "")
+    path = "/chat/completions"
+    asked = endpoint("https://u:p%40ss@h:8/v1/?api-version=3", "").address(path)
     assert (
         str(httpx.Request("POST", **asked).url)
         == "https://u:p%40ss@h:8/v1/chat/completions?api-version=3"
     )
-    keyed = address("https://u:p@h/v1", "k")
+    keyed = endpoint("https://u:p@h/v1", "k").address(path)
     assert keyed["headers"] == {"Authorization": "Bearer k"} and not keyed["url"].userinfo
 
 

@@ -1,0 +1,1 @@
+"""Where the answers that `bench.audit` looks at come from."""

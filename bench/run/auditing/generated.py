@@ -1,0 +1,96 @@
+"""Answers of transformers' own `generate`, alone or with a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from bench.run.auditing.answers import Answer, AnswerFile, AnswersError
+from methods.engine.source import ModelSource
+from results.store.errors import format_exception
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.run.auditing.answers import Asked
+
+Way = Literal["plain", "assisted", "prompt_lookup"]
+
+
+@dataclass
+class Generated:
+    """transformers' `generate` of a pair.
+
+    arguments  further arguments of it, which override those made of the cell.
+    """
+
+    cell: Cell
+    way: Way
+    arguments: Mapping[str, Any]
+    failed: list[str] = field(default_factory=list)
+
+    def answer(self, requests: Sequence[Asked], file: AnswerFile) -> None:
+        """Ask for what the file lacks. Raises AnswersError."""
+        missing = file.missing(requests)
+        if not missing:
+            return
+        target = self._model("target")
+        options = self._options()
+        for one in missing:
+            ids = torch.tensor([list(one.ids)], device=target.device)
+            torch.manual_seed(int(sha256(f"{one.seed}/{one.id}".encode()).hexdigest()[:15], 16))
+            try:
+                output = target.generate(ids, attention_mask=torch.ones_like(ids), **options)
+            except (TypeError, ValueError) as error:  # of an argument: all prompts have it
+                raise AnswersError(f"transformers={self.way}: {str(error).strip()}") from error
+            except RuntimeError as error:
+                self.failed.append(f"{one.id}: {format_exception(error)}")
+                continue
+            answer = output[0, len(one.ids) :].tolist()
+            file.add(
+                Answer(id=one.id, sample=one.sample, prompt_ids=list(one.ids), output_ids=answer)
+            )
+
+    def _options(self) -> dict[str, Any]:
+        sampling = self.cell.decoding.sampling
+        options: dict[str, Any] = {
+            "do_sample": not sampling.greedy,
+            "max_new_tokens": self.cell.max_new_tokens,
+            "pad_token_id": 0,
+        }
+        if not sampling.greedy:
+            options |= {
+                "temperature": sampling.temperature,
+                "top_k": sampling.top_k,
+                "top_p": sampling.top_p,
+                "min_p": sampling.min_p or None,
+            }
+        length = self.cell.draft.length
+        if self.way == "prompt_lookup":
+            options["prompt_lookup_num_tokens"] = length
+        elif self.way == "assisted":
+            options["assistant_model"] = draft = self._model("draft")
+            config = draft.generation_config
+            config.num_assistant_tokens, config.num_assistant_tokens_schedule = length, "constant"
+            config.assistant_confidence_threshold = 0.0
+        return options | dict(self.arguments)
+
+    def _model(self, role: str) -> Any:
+        """A model as transformers loads it. Raises AnswersError, ConfigError."""
+        checkpoint = self.cell.pair.checkpoint(role)
+        source = ModelSource.of(checkpoint.source)
+        if source.is_cut or source.is_random or source.is_gguf:
+            raise AnswersError(
+                f"pair.{role}={checkpoint.source}: transformers cannot load this form; give a "
+                "folder or hub name in its own format"
+            )
+        folder = source.folder if source.folder.is_dir() else checkpoint.source
+        engine = self.cell.engine
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, engine.dtype), revision=checkpoint.revision
+        )
+        return model.to(engine.device).eval()
