@@ -334,8 +334,8 @@ def finite(value: float) -> float | None:
 def printed(report: Mapping[str, Any]) -> None:
     """Print a short table, the verdict last."""
     count = f"{report['tokens']} tokens of {report['answers']} answers to {report['prompts']}"
-    heading = f"{report['source']}: {count} prompts, scored by {report['target']}"
-    table = Table("", "value", "95% interval", title=heading, title_justify="left")
+    say(f"{report['source']}: {count} prompts, scored by {report['target']}")
+    table = Table("", "value", "95% interval")
     for row in rows_of(report):
         table.add_row(*row)
     console().print(table)
@@ -360,12 +360,12 @@ def rows_of(report: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
         less = "" if report["control"] is None else " less the control's"
         interval = f"[{report['low']:+.4f}, {report['high']:+.4f}]"
         heat = "[{:.2f}, {:.2f}]".format(*report["temperature_interval"])
-        yield "z" + less, f"{report['z']:+.1f}", "±2.0 of lossless text"
+        yield "z" + less, f"{report['z']:+.1f}", "±2.0 if they are its own"
         yield f"D ≥, nats a token{less}", f"{report['bound']:+.4f}", interval
         yield "nearest temperature", f"{report['temperature']:.2f}", heat
     else:
         yield "nats lost a token", f"{report['lost']:.4f}", ""
-    yield "p of lossless text", f"{report['p']:.2g}", ""
+    yield "p-value", f"{report['p']:.2g}", ""
     if report["exact"] is not None:
         yield "D of the rule's exact law", f"{report['exact']:.4f}", ""
     if report["outside"] or report["edge"]:
@@ -381,7 +381,7 @@ def said(report: Mapping[str, Any]) -> str:
         f"temperature, and one of about {visible['rule']:.2f} of a relaxed rule"
     )
     if report["verdict"] == NOT_LOSSLESS:
-        return f"not lossless: text of the target is this far off with p = {report['p']:.1g}"
+        return f"not lossless: the target's own texts are this far off with p = {report['p']:.1g}"
     if report["verdict"] == TOO_FEW:
         return f"too few tokens for detect={report['detect']:g}: {seen}; give more prompts"
     if report["z"] is None:

@@ -145,10 +145,12 @@ def tokenised(
     ends: Literal["auto", "kept", "dropped"],
 ) -> Tokenised:
     """The answers as token ids of the target. `prompts`: token ids of the task's prompts; `ends`:
-    whether the answers hold the end tokens that were drawn. Raises AnswersError."""
-    texts, left_out, asked = [], 0, 0
+    whether the answers hold the end tokens that were drawn; auto: where one does, or all say how
+    they finished. Raises AnswersError."""
+    texts, left_out, asked, is_said = [], 0, 0, True
     for answer in answers:
         asked += 1
+        is_said &= answer.finish is not None
         output = answer.output_ids
         if output is None:
             output = retokenised(answer, target)
@@ -169,7 +171,7 @@ def tokenised(
             f"{left_out} of {asked} answers are text whose tokens are not known, and the others "
             "are no fair sample of what the engine says; give token ids"
         )
-    ended = any(text.output_ids[-1] in target.eos_ids for text in texts)
+    ended = is_said or any(text.output_ids[-1] in target.eos_ids for text in texts)
     return Tokenised(texts, ends == "dropped" or (ends == "auto" and not ended), left_out)
 
 

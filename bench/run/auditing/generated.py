@@ -40,6 +40,8 @@ class Generated:
             return
         target = self._model("target")
         options = self._options()
+        eos = target.generation_config.eos_token_id
+        ends = eos if isinstance(eos, list) else [eos]
         for one in missing:
             ids = torch.tensor([list(one.ids)], device=target.device)
             torch.manual_seed(int(sha256(f"{one.seed}/{one.id}".encode()).hexdigest()[:15], 16))
@@ -51,8 +53,15 @@ class Generated:
                 self.failed.append(f"{one.id}: {format_exception(error)}")
                 continue
             answer = output[0, len(one.ids) :].tolist()
+            ended = answer[-1:] and answer[-1] in ends
             file.add(
-                Answer(id=one.id, sample=one.sample, prompt_ids=list(one.ids), output_ids=answer)
+                Answer(
+                    id=one.id,
+                    sample=one.sample,
+                    prompt_ids=list(one.ids),
+                    output_ids=answer,
+                    finish="stop" if ended else "length",
+                )
             )
 
     def _options(self) -> dict[str, Any]:

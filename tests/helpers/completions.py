@@ -1,0 +1,140 @@
+"""An OpenAI-compatible server in a thread of the test, which draws its answers from a model; and
+the ways in which servers go wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+
+@dataclass
+class Manners:
+    """How the server behaves.
+
+    ids          gives token ids of answers: "token_ids", "token_id:", "content", "pieces", or none.
+    takes_ids    takes prompts as token ids.
+    takes_more   takes fields beside OpenAI's own.
+    template     tokens that it puts before every prompt.
+    cut_prompt   reads the last so many tokens of a prompt alone.
+    seed         heeds the seed.
+    temperature  draws at this one, whatever is asked for.
+    stream       streams, asked or not.
+    dies_after   hangs up behind so many answers.
+    hangs        never answers.
+    """
+
+    ids: str = "token_ids"
+    takes_ids: bool = True
+    takes_more: bool = True
+    template: tuple[int, ...] = ()
+    cut_prompt: int | None = None
+    seed: bool = True
+    temperature: float | None = None
+    stream: bool = False
+    dies_after: float = float("inf")
+    hangs: bool = False
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+
+class CompletionServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        self.manners, self._lock = Manners(), Lock()
+        self._model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        Thread(target=self.serve_forever, daemon=True).start()
+
+    def completion(self, body: dict[str, Any]) -> dict[str, Any]:
+        manners = self.manners
+        prompt = body["prompt"]
+        ids = prompt if isinstance(prompt, list) else self.tokenizer.encode(prompt)
+        ids = [*manners.template, *ids]
+        if manners.cut_prompt is not None:
+            ids = ids[-manners.cut_prompt :]
+        answer = self._drawn(ids, body)
+        ended = answer[-1] == self.tokenizer.eos_token_id
+        pieces = [self.tokenizer.decode([token]) for token in answer[: len(answer) - ended]]
+        choice: dict[str, Any] = {
+            "text": self.tokenizer.decode(answer, skip_special_tokens=True),
+            "finish_reason": "stop" if ended else "length",
+            "logprobs": None,
+        }
+        if manners.ids == "token_ids":
+            choice["token_ids"] = answer
+        elif manners.ids == "token_id:":
+            choice["logprobs"] = {"tokens": [f"token_id:{token}" for token in answer]}
+        elif manners.ids == "content":
+            choice["logprobs"] = {"content": [{"id": token} for token in answer]}
+        elif manners.ids == "pieces":
+            choice["logprobs"] = {"tokens": pieces}
+        usage = {"prompt_tokens": len(ids), "completion_tokens": len(answer)}
+        return {"choices": [choice], "usage": usage}
+
+    def _drawn(self, ids: list[int], body: dict[str, Any]) -> list[int]:
+        temperature = self.manners.temperature or body["temperature"]
+        with self._lock, torch.no_grad():  # torch's generator is one
+            torch.manual_seed(body["seed"] if self.manners.seed else len(self.manners.asked))
+            output = self._model.generate(
+                torch.tensor([ids]),
+                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                do_sample=True,
+                temperature=temperature,
+                top_k=0,
+                max_new_tokens=body["max_tokens"],
+                pad_token_id=0,
+            )
+        drawn: list[int] = output[0, len(ids) :].tolist()
+        return drawn
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: CompletionServer
+
+    def do_POST(self) -> None:
+        manners = self.server.manners
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if manners.hangs:
+            self.rfile.read(1)  # until the client gives up
+            return
+        if len(manners.asked) >= manners.dies_after:
+            return
+        knows = manners.takes_more or "top_k" not in body
+        if not knows or (isinstance(body["prompt"], list) and not manners.takes_ids):
+            self._reply(400, b'{"error": {"message": "unknown field"}}')
+            return
+        manners.asked.append(body)
+        whole = self.server.completion(body)
+        if manners.stream:
+            self._reply(200, _events(whole), "text/event-stream")
+        else:
+            self._reply(200, json.dumps(whole).encode())
+
+    def _reply(self, status: int, content: bytes, kind: str = "application/json") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _events(whole: dict[str, Any]) -> bytes:
+    """The completion in two chunks, and the usage behind them."""
+    [choice] = whole["choices"]
+    text, ids = choice["text"], choice.get("token_ids") or []
+    first = {"text": text[:3], "token_ids": ids[:1], "finish_reason": None}
+    second = {"text": text[3:], "token_ids": ids[1:], "finish_reason": choice["finish_reason"]}
+    chunks = [{"choices": [first]}, {"choices": [second]}, {"choices": [], "usage": whole["usage"]}]
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    return "".join([*lines, "data: [DONE]\n\n"]).encode()

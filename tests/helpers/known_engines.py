@@ -1,0 +1,115 @@
+"""The table of docs/audit.md: `python -m tests.helpers.known_engines FOLDER`. Audits of texts whose
+law is known, on the embedded pair; some minutes of one core. Finished rows are kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from transformers import AutoModelForCausalLM
+
+from bench.audit import main as audit
+from bench.config.paths import TINY
+
+TREE = "drafter=eagle3 drafter.total=16 drafter.depth=6 draft.length=7"
+CHAIN = "drafter=model draft.length=5"
+LONG = "n=200 samples=2"
+ALIKE = {
+    "no draft": f"method=ar {LONG}",
+    "chain of the draft model": f"{CHAIN} rule=lossless {LONG}",
+    "the same, another seed": f"{CHAIN} rule=lossless seed=7",
+    "the same, top-p 0.9": f"{CHAIN} rule=lossless decoding.top_p=0.9",
+    "tree of EAGLE-3": f"{TREE} rule=lossless {LONG}",
+    "block verification": f"{CHAIN} rule=block",
+    "transformers": f"transformers=plain {LONG}",
+    "transformers, assisted": f"transformers=assisted {LONG}",
+    "transformers, assisted, top-k 20": "transformers=assisted decoding.top_k=20 n=200",
+    "transformers, prompt lookup": "transformers=prompt_lookup n=200",
+}
+OTHER = {
+    "chain, lossy 0.3": f"{CHAIN} rule=lossy rule.alpha=0.3 {LONG}",
+    "chain, MARS' sampling 0.9": f"{CHAIN} rule=mars_sampling rule.theta=0.9 {LONG}",
+    "tree, tilted 4": f"{TREE} rule=tilted rule.lam=4 {LONG}",
+    "tree, threshold 0.5": f"{TREE} rule=threshold rule.single=0.5",
+    "chain, typical": f"{CHAIN} rule=typical",
+    "tree, tilted 1": f"{TREE} rule=tilted rule.lam=1",
+    "tree, q of the draft in place of 1 (wrong q)": f"{TREE} rule=lossless_draft_q",
+    "tree, MARS": f"{TREE} rule=mars",
+    "tree, ARC": f"{TREE} rule=arc",
+    "transformers, assisted, ensemble weight 0.7": "transformers=assisted n=96 "
+    "+arguments.assistant_ensemble_weight=0.7",
+    "temperature ignored (1, asked 0.7)": "texts={plain} decoding.temperature=0.7 n=200",
+    "greedy acceptance": "texts={greedy} n=200",
+    "stale cache behind rejections": "texts={stale} n=200",
+}
+
+
+def faulty(file: Path, prompts: Path, fault: str, n: int = 96, length: int = 48) -> None:
+    """Answers of engines with a fault, drawn token by token from the target, to prompts of an
+    answers file.
+
+    greedy  every second token is a draft's argmax, kept where it is the target's argmax.
+    stale   behind each fifth token the cache holds the second likeliest in its place."""
+    target, draft = (
+        AutoModelForCausalLM.from_pretrained(TINY / name, dtype=torch.float32).eval()
+        for name in ("target", "draft")
+    )
+    random = torch.Generator().manual_seed(0)
+    rows = [json.loads(line) for line in prompts.open()]
+    with file.open("w") as out, torch.no_grad():
+        for row in rows[:n]:
+            seen, answer = list(row["prompt_ids"]), []
+            while len(answer) < length and (not answer or answer[-1] != 1):
+                logits = target(torch.tensor([seen])).logits[0, -1]
+                token = int(torch.multinomial(logits.softmax(-1), 1, generator=random))
+                best = int(logits.argmax())
+                if fault == "greedy" and len(answer) % 2:
+                    drafted = int(draft(torch.tensor([seen])).logits[0, -1].argmax())
+                    token = drafted if drafted == best else token
+                answer.append(token)
+                is_stale = fault == "stale" and len(answer) % 5 == 0
+                seen.append(int(logits.topk(2).indices[1]) if is_stale else token)
+            made = {"id": row["id"], "prompt_ids": row["prompt_ids"], "output_ids": answer}
+            out.write(
+                json.dumps({**made, "finish": "stop" if answer[-1] == 1 else "length"}) + "\n"
+            )
+
+
+def row_of(name: str, words: str, folder: Path, files: dict[str, Path]) -> dict[str, Any]:
+    place = folder / "".join(letter if letter.isalnum() else "-" for letter in name)
+    report = place / "audit.json"
+    if not report.exists():
+        given = [word.format(**files) for word in words.split()]
+        base = [] if any(word.startswith("n=") for word in given) else ["n=96"]
+        audit([*given, *base, "workers=1", f"output.dir={place}", f"store.dir={folder / 'store'}"])
+    found = json.loads(report.read_text())
+    low = found["low"]
+    return {
+        "texts": name,
+        "tokens": found["tokens"],
+        "D": found["exact"],
+        "z": round(found["z"], 1),
+        "p": found["p"],
+        "bound": f"{found['bound']:+.4f} [{low:+.4f}, {found['high']:+.4f}]",
+        "verdict": found["verdict"],
+    }
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    files = {name: folder / f"{name}.jsonl" for name in ("plain", "greedy", "stale")}
+    rows = [row_of(name, words, folder, files) for name, words in ALIKE.items()]
+    files["plain"] = folder / "transformers" / "answers.jsonl"
+    for fault in ("greedy", "stale"):
+        if not files[fault].exists():
+            faulty(files[fault], files["plain"], fault)
+    rows += [row_of(name, words, folder, files) for name, words in OTHER.items()]
+    print(pd.DataFrame(rows).to_string())
+
+
+if __name__ == "__main__":
+    main()
