@@ -11,13 +11,15 @@ from torch import Tensor
 
 from methods.rules.base import (
     Decision,
+    DraftCapabilities,
     Rule,
+    Sampling,
     State,
     ThresholdView,
     Verification,
     Walk,
 )
-from methods.rules.lossless import ThresholdRule
+from methods.rules.lossless import ThresholdRule, lossless_test, residual
 
 EPSILON = 1e-9
 
@@ -133,23 +135,36 @@ class Fly(ThresholdRule):
     The drafted tokens of a chain are x_0 ... x_(K-1), t_i the target's argmax in the context of
     x_i, p0 its raw softmax there. x_i is accepted iff x_i = t_i, or if both hold:
 
-        gate      -sum over the three likeliest tokens of p0 ln p0  >=  entropy      (nats, not
-                  renormalised)
+        gate      -sum over the `entropy_top_k` likeliest tokens of p0 ln p0  >=  entropy
+                  (nats, not renormalised)
         window    i <= K - 1 - window   and   x_j = t_j for j = i+1 ... i+window-1
 
     The first rejection ends the chain; the target's argmax follows. A window of W thus needs W - 1
     matches behind the mismatch and one more position; with K < window + 1 nothing is relaxed, and
-    the last `window` positions never are. no_window=true drops the second condition. The gate is
-    open everywhere for entropy <= 0.01.
+    the last `window` positions never are. no_window=true drops the second condition.
 
-    Temperature 0 and chains only: the released code's variants for T > 0 and for trees are not
-    offered. A setting is lossless only if it relaxes nothing: entropy > ln 3, or a window of at
-    least K. Source: arXiv 2511.22972; AMD-AGI/FLy 6667ae84, whose run has K = 15 and an n-gram
-    drafter in front of the draft model.
+    variant
+      paper     as above, at temperature 0 alone: the released code's variants for T > 0 and for
+                trees are not offered. The gate is open everywhere for entropy <= 0.01.
+      vllm      `rejection_sample_method=fly` of vLLM, at any temperature: x_i is accepted iff the
+                lossless test accepts it or, with p the processed distribution in place of p0
+                (p0 at temperature 0) and `window` tokens accepted in place of window - 1 matches,
 
-    window     W: x_i is followed by W - 1 matches and one more position.
-    entropy    smallest partial entropy, in nats, at which a mismatch may be kept.
-    no_window  the gate alone decides."""
+        p(x_i) > 0,   gate,   i <= K - 1 - window,   x_j accepted by the lossless test for
+                      j = i+1 ... i+window
+
+                Behind a rejection follows what the lossless test draws.
+
+    Chains only. What is kept depends on the tokens behind it, so no law of a context exists and D
+    is not known: an audit of its texts gives a lower bound (docs/audit.md). A setting is lossless
+    only if it relaxes nothing: entropy beyond the largest partial entropy, or a window of at least
+    K. Source: arXiv 2511.22972; AMD-AGI/FLy 6667ae84, whose run has K = 15 and an n-gram drafter in
+    front of the draft model; vLLM's vllm/v1/spec_decode/fly.py (pull request 53987).
+
+    window         W: x_i is followed by W - 1 matches and one more position.
+    entropy        smallest partial entropy, in nats, at which a mismatch may be kept.
+    no_window      the gate alone decides.
+    entropy_top_k  so many of the likeliest tokens make the partial entropy."""
 
     chain_only = True
     greedy_only = True
@@ -157,31 +172,47 @@ class Fly(ThresholdRule):
     window: PositiveInt = 6
     entropy: float = Field(0.3, ge=0.0)
     no_window: bool = False
+    variant: Literal["paper", "vllm"] = Field("paper", exclude_if=lambda name: name == "paper")
+    entropy_top_k: PositiveInt = Field(TOP, exclude_if=lambda count: count == TOP)
+
+    def check(self, candidates: DraftCapabilities, sampling: Sampling) -> None:
+        # the engine's form has no temperature of its own
+        super().check(candidates, Sampling() if self.variant == "vllm" else sampling)
 
     def threshold_view(self, v: Verification) -> ThresholdView:
-        confirmed = torch.ones_like(v.is_argmax) if self.no_window else self._confirmed(v)
+        native, confirmed, p = v.is_argmax, torch.ones_like(v.is_argmax), v.logits
+        if self.variant == "vllm":
+            native = lossless_test(v)
+            p = v.logits if v.sampling.greedy else v.sampling.process(v.logits)
+        if not self.no_window:
+            matches = self.window - (self.variant == "paper")
+            confirmed = self._confirmed(v, native, matches)
+        if not v.sampling.greedy:
+            confirmed = confirmed & (v.p_token > 0)
         return ThresholdView(
             "entropy",
             ">=",
             self.entropy,
-            v.at_parent(self._partial_entropy(v.logits)),
-            v.is_argmax | confirmed,
-            v.is_argmax,
+            v.at_parent(self._partial_entropy(p)),
+            native | confirmed,
+            native,
         )
 
-    @staticmethod
-    def _partial_entropy(logits: Tensor) -> Tensor:
-        """[B, N] nats, at least ALWAYS_OPEN: a gate of that passes every context."""
-        top = logits.topk(min(TOP, logits.shape[-1]), dim=-1).values - logits.logsumexp(
-            -1, keepdim=True
-        )
-        return (-(top.exp() * top).sum(-1)).clamp(min=ALWAYS_OPEN)
+    def _partial_entropy(self, logits: Tensor) -> Tensor:
+        """[B, N] nats; in the paper's form at least ALWAYS_OPEN: a gate of that passes every
+        context."""
+        count = min(self.entropy_top_k, logits.shape[-1])
+        top = logits.topk(count, dim=-1).values - logits.logsumexp(-1, keepdim=True)
+        found = -torch.where(top.isinf(), 0.0, top.exp() * top).sum(-1)
+        return found.clamp(min=ALWAYS_OPEN) if self.variant == "paper" else found
 
-    def _confirmed(self, v: Verification) -> Tensor:
-        """[B, N] bool: the next window - 1 drafted tokens match, and one more follows."""
-        matches = v.is_argmax.cumsum(1)
-        node = torch.arange(v.draft.nodes, device=matches.device)  # node i + 1 holds x_i
-        last = (node + self.window - 1).clamp(max=v.draft.nodes - 1)
-        return (matches[:, last] - matches == self.window - 1) & (
-            node <= (v.drafted - self.window)[:, None]
-        )
+    def _confirmed(self, v: Verification, native: Tensor, matches: int) -> Tensor:
+        """[B, N] bool: the next `matches` drafted tokens are accepted by themselves, and `window`
+        more tokens were drafted."""
+        count = native.cumsum(1)
+        node = torch.arange(v.draft.nodes, device=count.device)  # node i + 1 holds x_i
+        last = (node + matches).clamp(max=v.draft.nodes - 1)
+        return (count[:, last] - count == matches) & (node <= (v.drafted - self.window)[:, None])
+
+    def emit(self, v: Verification, node: Tensor) -> Tensor:
+        return super().emit(v, node) if v.sampling.greedy else residual(v, node)

@@ -63,8 +63,17 @@ def token_wise(chain: Chain) -> Kept:
     return len(chain.children), chain.contexts[-1].p
 
 
-def fly(chain: Chain, window: int = 6, entropy: float = 0.3, no_window: bool = False) -> Kept:
+def fly(
+    chain: Chain,
+    window: int = 6,
+    entropy: float = 0.3,
+    no_window: bool = False,
+    variant: str = "paper",
+    entropy_top_k: int = 3,
+) -> Kept:
     size = len(chain.tokens)
+    if variant == "vllm":
+        return fly_of_vllm(chain, window, entropy, no_window, entropy_top_k)
     for i in range(size):
         if chain.matches(i):
             continue
@@ -76,6 +85,25 @@ def fly(chain: Chain, window: int = 6, entropy: float = 0.3, no_window: bool = F
         if not (unsure and (no_window or confirmed)):
             return i, chain.argmax(i)
     return size, chain.argmax(size)
+
+
+def fly_of_vllm(chain: Chain, window: int, entropy: float, no_window: bool, top_k: int) -> Kept:
+    """As vLLM does: deferred rejections first, each position for itself, then the native test."""
+    size, kept = len(chain.tokens), []
+    for i, child in enumerate(chain.children):
+        context = chain.contexts[i]
+        p = softmax(context.z) if context.greedy else context.p
+        native = [strict_accepts(chain.contexts[j], [], chain.children[j]) for j in range(size)]
+        likely = [share for share in np.sort(p)[-top_k:] if share > 0]
+        unsure = -sum(share * math.log(share) for share in likely) >= entropy
+        fits = i + window < size and all(native[i + 1 : i + window + 1])
+        deferred = p[child.token] > 0 and unsure and (no_window or fits)
+        kept.append(native[i] or deferred)
+    if all(kept):
+        return size, chain.argmax(size) if chain.contexts[-1].greedy else chain.contexts[-1].p
+    first = kept.index(False)
+    _, emitted = lossless(chain.contexts[first], [chain.children[first]])
+    return first, emitted / emitted.sum()
 
 
 def asd(

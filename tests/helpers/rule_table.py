@@ -357,6 +357,8 @@ TABLE = {
     "fly no window": _entry("fly", no_window=True, entropy=0.5),
     "fly no gate": _entry("fly", window=3, entropy=0.0),
     "fly strict": _entry("fly", "never", window=9),
+    "fly vllm": _entry("fly", variant="vllm", window=2),
+    "fly vllm of five": _entry("fly", variant="vllm", window=1, entropy=0.6, entropy_top_k=5),
     "asd": _entry("asd"),
     "asd dspark": _entry("asd", variant="dspark", regret_per_value=1.0),
     "asd strict": _entry("asd", "never", budget=0.0),
