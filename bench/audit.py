@@ -406,6 +406,11 @@ def audit(words: Sequence[str]) -> int:
     with composer(words) as hydra:
         point = hydra.point(with_base(overrides, options))
     settings, cell = point.settings, point.cell
+    if cell.decoding.sampling.repetition_penalty != 1:
+        raise ConfigError(
+            f"decoding.repetition_penalty={cell.decoding.sampling.repetition_penalty:g}: an audit "
+            "compares with p without a penalty; audit answers that were made at 1"
+        )
     folder = settings.output.dir
     check_writable(folder, "output.dir")
     models = loaded(cell, options)

@@ -224,6 +224,7 @@ def test_lines_of_a_file(audit: Audit, tmp_path: Path) -> None:
         (["+arguments.a=1"], "arguments: belong to url= or transformers="),
         (["control=x", "control_url=http://h", "model=m"], "control: the control is control_url's"),
         (["detect=0"], "detect=0"),
+        (["decoding.repetition_penalty=1.1"], "compares with p without a penalty"),
         (["nn=3"], "nn"),
         (["n=4", "transformers=plain"], "4 prompts have answers; give at least 10"),
     ],

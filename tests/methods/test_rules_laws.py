@@ -146,6 +146,8 @@ UNSAID_COLD = {
 UNSAID_WARM = {
     "mars sampling strict",
     "cascade_opt paper strict",
+    "fly vllm",
+    "fly vllm of five",
     "coarse_grained singletons",
     "lossless draft",
     "near_top with protections",
