@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench.run.auditing.answers import Answer, Asked, Tokenised
     from methods.audit import Text
     from methods.engine.language_model import LanguageModel
-    from results.metrics.audit import Audit, Tokens
+    from results.metrics.audit import Audit, Part, Tokens
 
 SHOWN = 10
 """Prompts that are listed, the furthest from the target first."""
@@ -315,15 +315,26 @@ def plain(result: Judged, cell: Cell, detect: float) -> dict[str, Any]:
         "exact": result.source.exact,
         "detect": detect,
         "detectable": {"temperature": result.detectable[0], "rule": result.detectable[1]},
-        "places": {
-            name: {"tokens": count, "z": z, "bound": gain, "share": finite(share)}
-            for name, (count, z, gain, share) in found.places.items()
-        },
+        "answer_bound": None if bound is None else bound.value * found.tokens / found.answers,
+        "places": plain_parts(found.places),
+        "entropies": plain_parts(found.entropies),
         "worst": [
             {"prompt": result.names[prompt], "tokens": count, "nats": gain, "z": z}
             for prompt, count, gain, z in found.worst[:SHOWN]
         ],
         "notes": result.source.notes,
+    }
+
+
+def plain_parts(parts: Mapping[str, Part]) -> dict[str, Any]:
+    return {
+        name: {
+            "tokens": part.tokens,
+            "z": part.z,
+            "bound": part.gain,
+            "share": finite(part.share),
+        }
+        for name, part in parts.items()
     }
 
 
@@ -339,19 +350,25 @@ def printed(report: Mapping[str, Any]) -> None:
     for row in rows_of(report):
         table.add_row(*row)
     console().print(table)
-    places = Table("place in the answer", "tokens", "z", "D ≥", "share")
-    for name, row in report["places"].items():
-        share = number(row["share"], ".0%")
-        places.add_row(
-            name, str(row["tokens"]), number(row["z"], "+.1f"), number(row["bound"], ".4f"), share
-        )
-    console().print(places)
+    print_parts("place in the answer", report["places"])
+    if report["verdict"] == NOT_LOSSLESS and report["entropies"]:
+        print_parts("entropy of p", report["entropies"])
     if report["verdict"] == NOT_LOSSLESS:
         worst = ", ".join(f"{row['prompt']} ({row['nats']:.1f})" for row in report["worst"][:5])
         say(f"furthest from the target, nats: {worst}")
     for note in report["notes"]:
         say(f"- {note}")
     say(said(report))
+
+
+def print_parts(title: str, parts: Mapping[str, Mapping[str, Any]]) -> None:
+    table = Table(title, "tokens", "z", "D ≥", "share")
+    for name, row in parts.items():
+        share = number(row["share"], ".0%")
+        table.add_row(
+            name, str(row["tokens"]), number(row["z"], "+.1f"), number(row["bound"], ".4f"), share
+        )
+    console().print(table)
 
 
 def rows_of(report: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
@@ -362,6 +379,7 @@ def rows_of(report: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
         heat = "[{:.2f}, {:.2f}]".format(*report["temperature_interval"])
         yield "z" + less, f"{report['z']:+.1f}", "±2.0 if they are its own"
         yield f"D ≥, nats a token{less}", f"{report['bound']:+.4f}", interval
+        yield "the same, nats an answer", f"{report['answer_bound']:+.3f}", ""
         yield "nearest temperature", f"{report['temperature']:.2f}", heat
     else:
         yield "nats lost a token", f"{report['lost']:.4f}", ""

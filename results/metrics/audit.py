@@ -270,6 +270,16 @@ def detectable(tokens: int, tests: int = 3) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the tokens: how many, their z, their mean gain, and their share of all gains."""
+
+    tokens: int
+    z: float | None
+    gain: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """What texts show; `plain` gives it as audit.json holds it.
 
@@ -282,7 +292,8 @@ class Audit:
     p            of lossless text, corrected for the number of tests.
     temperature  the nearest, with its interval.
     lost         mean of the largest logit less that of the token.
-    places       by place in the answer: tokens, z, mean gain, share of the sum of gains.
+    places       the tokens by place in the answer.
+    entropies    the tokens by the entropy of p; none at temperature 0.
     worst        prompts, the largest sum of gains (at temperature 0 of what was lost) first.
     """
 
@@ -298,7 +309,8 @@ class Audit:
     p: float
     temperature: tuple[float, float, float] | None
     lost: float
-    places: Mapping[str, tuple[int, float | None, float, float]]
+    places: Mapping[str, Part]
+    entropies: Mapping[str, Part]
     worst: Sequence[tuple[int, int, float, float | None]]
 
     @property
@@ -341,6 +353,7 @@ def audited(tokens: Tokens, control: Tokens | None = None) -> Audit:
         temperature=nearest_temperature(inside) if is_drawn else None,
         lost=float(tokens.excess.mean()),
         places=_by_place(shown, gains),
+        entropies=_by_entropy(shown, gains) if is_drawn else {},
         worst=_worst(shown, gains),
     )
 
@@ -365,15 +378,32 @@ def _excluded_p(tokens: Tokens, control: Tokens | None) -> float:
     return float(fisher_exact(table, alternative="greater").pvalue)
 
 
-def _by_place(tokens: Tokens, gains: Floats) -> dict[str, tuple[int, float | None, float, float]]:
+def _by_place(tokens: Tokens, gains: Floats) -> dict[str, Part]:
+    chosen = {
+        name: (tokens.position >= start) & (tokens.position < end)
+        for name, (start, end) in PLACES.items()
+    }
+    return _parts(tokens, gains, chosen)
+
+
+def _by_entropy(tokens: Tokens, gains: Floats) -> dict[str, Part]:
+    """A third of the tokens each, by the entropy of p."""
+    low, high = np.quantile(tokens.entropy, (1 / 3, 2 / 3))
+    third = (tokens.entropy > low).astype(int) + (tokens.entropy > high)
+    names = (f"up to {low:.2g} nats", f"to {high:.2g} nats", f"above {high:.2g} nats")
+    return _parts(tokens, gains, {name: third == at for at, name in enumerate(names)})
+
+
+def _parts(
+    tokens: Tokens, gains: Floats, chosen: Mapping[str, NDArray[np.bool_]]
+) -> dict[str, Part]:
     total = float(gains.sum())
     found = {}
-    for name, (start, end) in PLACES.items():
-        chosen = (tokens.position >= start) & (tokens.position < end)
-        if chosen.any():
-            own = float(gains[chosen].sum())
+    for name, some in chosen.items():
+        if some.any():
+            own = float(gains[some].sum())
             share = own / total if total > 0 else math.nan
-            found[name] = (int(chosen.sum()), z_of(tokens.of(chosen)), own / chosen.sum(), share)
+            found[name] = Part(int(some.sum()), z_of(tokens.of(some)), own / some.sum(), share)
     return found
 
 

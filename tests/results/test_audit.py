@@ -180,6 +180,17 @@ def test_one_token_outside_the_support_is_proof_unless_the_control_has_them() ->
     assert audited(outside, outside).is_consistent
 
 
+def test_the_parts_are_all_of_the_tokens() -> None:
+    found = audited(contexts())
+    for parts in (found.places, found.entropies):
+        assert sum(part.tokens for part in parts.values()) == PROMPTS * LENGTH
+        mean = sum(part.tokens * part.gain for part in parts.values()) / (PROMPTS * LENGTH)
+        assert found.bound is not None and mean == pytest.approx(found.bound.value)
+    assert found.places["first"].tokens == PROMPTS
+    counts = [part.tokens for part in found.entropies.values()]
+    assert counts == [PROMPTS * LENGTH // 3] * 3
+
+
 def test_what_n_tokens_could_have_seen() -> None:
     """z is two-sided at a third of 1% and found with 80%: (2.935 + 0.842)² / 2n."""
     temperature, rule = audit.detectable(1000)
