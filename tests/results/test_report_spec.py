@@ -286,7 +286,12 @@ def test_names_of_conf_scale_stand_for_entries_of_each_edition():
     assert made["base_at"] == {
         "embedded": [],
         "real": ["decoding.max_new_tokens=512"],
-        "paper": ["pair.nodes=9", "timed=null", "decoding.max_new_tokens=512"],
+        "paper": [
+            "pair.nodes=9",
+            "timed=null",
+            "decoding.max_new_tokens=512",
+            "engine.dtype=float16",
+        ],
     }
     with pytest.raises(
         ValueError, match=r"poetry: neither a pair nor a task of conf/scale; it has chat, .*, tiny"
