@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bench.config.cell import Cell
+from bench.config.compose import composer
+from bench.config.errors import ConfigError
 from bench.run.judging import JudgeError, ask
 from bench.run.models import ModelPool
 from methods.decode import Limits, Request
@@ -18,6 +20,7 @@ from methods.engine import texts
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from tasks.base import TaskError
+from tests.helpers.parallel import samples_of, torchrun
 from tests.helpers.rehearsal.models import SHARDS, VOCAB, checkpoint, of_model
 from tests.helpers.rehearsal.rows import write_rows
 from tests.helpers.rehearsal.stand_ins import Rehearsal, stand_ins
@@ -199,3 +202,23 @@ def test_a_judge_that_has_limits(tmp_path: Path) -> None:
             ask(once, once.asked([("user", "Grade this.")]))
         assert ask(judge, judge.asked([("user", "Grade this.")])) == "Rating: [[5]]"
         assert ask(once, once.asked([("user", "compare two answers")])) == "m"
+
+
+@pytest.mark.slow
+def test_a_target_of_the_hub_on_two_devices(tmp_path: Path) -> None:
+    """By torchrun, on gloo; three devices do not divide its heads."""
+    source, draft = (
+        checkpoint(tmp_path, f"meta-llama/Llama-3.1-{size}-Instruct") for size in ("70B", "8B")
+    )
+    words = [
+        *("pair=local", f"pair.target={source}", f"pair.draft={draft}", "method=sps", "task=gsm8k"),
+        *("n=1", "timed=0", "decoding.max_new_tokens=4", "engine.dtype=bfloat16"),
+        *("engine.device=cpu", "engine.parallel=tensor"),
+    ]
+    process = torchrun([*words, "engine.devices=2"], tmp_path / "two", processes=2)
+    out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    cells = samples_of(tmp_path / "two" / "store")
+    assert len(cells) == 2 and all(len(sample.output_ids) <= 4 for sample in cells.values())
+    with composer() as hydra, pytest.raises(ConfigError, match="cannot be divided evenly among 3"):
+        hydra.point([*words, "engine.devices=3", "dry_run=true"]).cell.check()
