@@ -15,7 +15,9 @@ DECIDING := controls
 ONE_STORE := store.dir=outputs/measured/store output.archive=$(KEPT)
 PAPERS   := $(sort $(foreach paper,mars fsd dropmatch arc,$(patsubst conf/report/%.yaml,%,$(wildcard conf/report/$(paper)_*.yaml))))
 # The reports of the papers, but for one that needs a model of meaning, and our own.
-OTHERS   := $(filter-out dropmatch_table5,$(PAPERS)) controls_chains limit newer_rules production training_free
+# Sweeps that make tables runs with fewer prompts.
+SWEEPS   := mars_fig4 mars_table2
+OTHERS   := $(filter-out dropmatch_table5 $(SWEEPS),$(PAPERS)) controls_chains limit newer_rules production training_free
 MEASURE  := $(RUN) -m bench $(ONE_STORE)
 COMMA    := ,
 EMPTY    :=
@@ -34,7 +36,7 @@ vllm: $(VLLM_READY)  ## create .venv-vllm, with vLLM for a CPU, for engine=vllm 
 demo: $(READY)  ## one prompt, answered losslessly and by MARS: right or wrong, cycles, why each token was kept
 	$(RUN) -m bench.demo
 
-tables: $(READY)  ## write each paper's main tables, MARS' Figure 4 and the controls to outputs/report/ (resumable); WITH='pair=…'
+tables: $(READY)  ## write each paper's main tables and MARS' Figure 4 to outputs/report/ (resumable); WITH='pair=…'
 	$(RUN) -m bench report=all $(WITH)
 
 rehearse: $(READY)  ## run the papers' 40 reports whole with tiny random models, to see that nothing is missing (docs/papers.md)
@@ -48,8 +50,10 @@ reports: $(READY)  ## list every report with its scales and its number of points
 
 measured: $(READY)  ## measure the reports of results/measured/embedded_cpu: first answers, then times, in three sessions (hours; resumable)
 	$(MEASURE) 'report=[$(DECIDING)]' n=256 timed=0 output.dir=outputs/measured/deciding $(WITH)
+	$(MEASURE) 'report=[$(call listed,$(SWEEPS))]' n=64 timed=0 output.dir=outputs/measured/sweeps $(WITH)
 	$(MEASURE) 'report=[$(call listed,$(OTHERS))]' timed=0 output.dir=outputs/measured/others $(WITH)
 	$(MEASURE) 'report=[$(DECIDING)]' n=256 timed=48 sessions=3 output.dir=outputs/measured/deciding $(WITH)
+	$(MEASURE) 'report=[$(call listed,$(SWEEPS))]' n=64 timed=12 sessions=3 output.dir=outputs/measured/sweeps $(WITH)
 	$(MEASURE) 'report=[$(call listed,$(OTHERS))]' sessions=3 output.dir=outputs/measured/others $(WITH)
 
 pictures: $(READY)  ## draw the pictures of results/measured again from their CSV files
