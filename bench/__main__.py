@@ -61,6 +61,7 @@ def run_points(command: Command) -> int:
     if settings.rehearse:
         raise ConfigError("rehearse=true: rehearses reports; give report=NAME scale=paper")
     command.check_keys()
+    from bench.run.run import run as run_cells
     from bench.run.session import Session
 
     check_effects([point.overrides for point in command.points], cells)
@@ -88,7 +89,7 @@ def run_points(command: Command) -> int:
     check_fit(cells, settings.machine)
     if plan:
         session.logbook.group(plan.spec.name, cells)
-    session.complete(cells)
+    run_cells(cells, session)
     judged = judge_cells(cells, session) if settings.judge.base_url is not None else 0
     if plan:
         render_sweep(command, plan, session)

@@ -94,13 +94,14 @@ class Source:
 def from_cells(cell: Cell, settings: Settings, samples: int, target: LanguageModel) -> Source:
     """The answers of `python -m bench`, decoded where the store lacks them. Raises StoreError."""
     from bench.run.answer import context
+    from bench.run.run import run
     from bench.run.session import Session
     from methods.audit import Text
 
     session = Session(settings)
     cells = [cell.replace(repeat=cell.repeat + number) for number in range(samples)]
     session.check(cells)
-    session.complete(cells)
+    run(cells, session)
     failed = session.print_failures(cells)
     texts, exact = [], []
     for each in cells:

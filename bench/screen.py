@@ -361,13 +361,14 @@ def checked(
     hydra: Composer, rest: Sequence[str], settings: Sequence[Setting]
 ) -> dict[Setting, dict[str, float | None]]:
     """τ and D of the settings decoded by themselves, as `python -m bench` does it."""
+    from bench.run.run import run
     from bench.run.session import Session
 
     points = [hydra.point([*rest, *setting.overrides, "timed=0"]) for setting in settings]
     session = Session(points[0].settings)
     cells = [point.cell for point in points]
     session.check(cells)
-    session.complete(cells)
+    run(cells, session)
     session.print_failures(cells)
     found: dict[Setting, dict[str, float | None]] = {}
     for setting, cell in zip(settings, cells, strict=True):

@@ -46,6 +46,7 @@ def evaluate(*overrides: str, **options: Any) -> pd.DataFrame:
     import pandas as pd
 
     from bench.config.compose import composer
+    from bench.run.run import run
     from bench.run.session import Session
 
     words = _words(overrides, options)
@@ -54,7 +55,7 @@ def evaluate(*overrides: str, **options: Any) -> pd.DataFrame:
         cells = command.cells
         session = Session(command.settings)
         session.check(cells)
-        session.complete(cells)
+        run(cells, session)
         rows = []
         for point, cell in zip(command.points, cells, strict=True):
             row: dict[str, Any] = {"overrides": " ".join(point.overrides)}

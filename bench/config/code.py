@@ -257,6 +257,12 @@ def changed(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     )
 
 
+def same_scores(cell: Cell) -> frozenset[str]:
+    """The digests of scorers that are known to give the scores of the one here."""
+    known = first_known(code_of(cell)[SCORER])
+    return frozenset({known, *(later for later in _earlier() if first_known(later) == known)})
+
+
 def suffix(code: Mapping[str, str]) -> str:
     """Names code in a folder's name, without that of the scorer."""
     return _sha256({part: first_known(digest) for part, digest in code.items() if part != SCORER})[

@@ -19,6 +19,7 @@ from results.store.errors import one_line
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from results.store.state import Todo
 
 PROMPT = 1024
 """Tokens assumed for the longest prompt."""
@@ -168,16 +169,16 @@ def prompts_and_answers(cell: Cell) -> tuple[int | None, int | None]:
 class PlannedCell(NamedTuple):
     """A cell to measure.
 
-    traced    whether its answers are traced.
-    answered  how many of its prompts have an answer in the store.
-    label     of its point; empty for a cell that others are compared with.
-    awaits    the command that makes a file which the cell stands without; empty for most.
-    step_time how long that takes, in words.
+    traced     whether its answers are traced.
+    todo       what the store lacks of it; None where that is not known.
+    label      of its point; empty for a cell that others are compared with.
+    awaits     the command that makes a file which the cell stands without; empty for most.
+    step_time  how long that takes, in words.
     """
 
     cell: Cell
     traced: bool = False
-    answered: int = 0
+    todo: Todo | None = None
     label: str = ""
     awaits: str = ""
     step_time: str = ""
@@ -221,8 +222,10 @@ def seconds(points: Iterable[PlannedCell]) -> dict[str, float]:
         baseline = (target, cell.task.name, cell.decoding, cell.n, cell.seed, cell.repeat)
         runs = (baseline not in baselines) + (not cell.is_autoregressive)
         baselines.add(baseline)
-        missing = 1 - min(1.0, point.answered / prompts)
-        timed = min(1.0, cell.timed_prompts / prompts)
+        missing, timed = 1.0, min(1.0, cell.timed_prompts / prompts)
+        if point.todo is not None and not (point.todo.whole or point.todo.fault):
+            missing = (len(point.todo.decode) + len(point.todo.trace)) / prompts
+            timed = len(point.todo.time) / prompts
         devices = 1 if cell.engine.parallel == "tensor" else cell.engine.devices
         total[rate.unit] += (
             (missing / rate.answers + timed / rate.clock)

@@ -28,13 +28,14 @@ from bench.run.judging import lacks_references
 from methods.engine.families import check_generation_config
 from methods.engine.fingerprints import unhashed
 from methods.engine.source import ModelError, ModelSource
-from results.store.errors import one_line
+from results.store.errors import StoreError, one_line
 from results.store.files import check_creatable
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-    from bench.run.session import CellState, Session
+    from bench.run.session import Session
+    from results.store.state import Todo
 
 MOST_SHOWN = 40
 """Points that are listed one by one without verbose=true."""
@@ -42,14 +43,14 @@ MOST_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is known of a cell before it runs. `name`, its folder, and `memory` are None where
-    `problem` says why; `state` is what the store holds."""
+    """What is known of a cell before it runs. `name`, its folder, `memory` and `todo`, what it
+    lacks, are None where `problem` says why."""
 
     planned: PlannedCell
     name: str | None
     memory: MemoryNeed | None
     problem: str = ""
-    state: CellState | None = None
+    todo: Todo | None = None
 
     @property
     def cell(self) -> Cell:
@@ -57,7 +58,7 @@ class Looked:
 
     @property
     def is_complete(self) -> bool:
-        return self.state is not None and self.state.is_complete
+        return self.todo is not None and not self.todo
 
     @property
     def bytes(self) -> int:
@@ -88,8 +89,8 @@ class Looked:
 
     @property
     def missing(self) -> PlannedCell:
-        """The point, with the number of its prompts that the store has an answer of."""
-        return self.planned._replace(answered=self.state.done if self.state else 0)
+        """The point, with what it lacks."""
+        return self.planned._replace(todo=self.todo)
 
 
 def show_plan(
@@ -109,7 +110,7 @@ def show_plan(
         table = Table(
             "point",
             "folder",
-            "in the store",
+            "lacks",
             "prompts",
             "memory",
             title=f"would run in {session.store.root}",
@@ -119,7 +120,7 @@ def show_plan(
             table.add_row(
                 each.planned.label,
                 each.name or f"unknown: {each.problem}",
-                str(each.state or "–"),
+                "–" if each.todo is None else str(each.todo),
                 str(prompts_and_answers(each.cell)[0] or "all"),
                 each.total,
             )
@@ -159,8 +160,10 @@ def look(planned: PlannedCell, session: Session) -> Looked:
             problem = f"{size(sum(weights))} of weights are not yet hashed"
         if problem:
             return Looked(planned, None, memory, problem)
-        state = session.state(cell, [cell.name] if planned.traced else [])
-        return Looked(planned, cell.name, memory, state=state)
+        todo = session.todo(cell, is_traced=planned.traced)
+        if todo.fault is not None:
+            raise StoreError(todo.fault)
+        return Looked(planned, cell.name, memory, todo=todo)
     except ModelError as error:
         return Looked(planned, None, None, one_line(error))
 
@@ -172,7 +175,7 @@ def _show_totals(looked: Sequence[Looked], session: Session, sessions: int) -> N
     if len(looked) > points:
         line += f" and {len(looked) - points} cells that they are compared with"
     line += f", {sum(each.is_complete for each in looked)} complete"
-    if untraced := sum(each.state is not None and each.state.is_untraced for each in looked):
+    if untraced := sum(each.todo is not None and bool(each.todo.trace) for each in looked):
         line += f", {untraced} without the traces that are read, so their answers are decoded again"
     prompts = [prompts_and_answers(each.cell)[0] for each in looked]
     if total := sum(count or 0 for count in prompts):

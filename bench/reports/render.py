@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bench.config.errors import ConfigError
+from bench.run.claims import prompts_asked
 from bench.run.console import display_names
-from bench.run.locks import prompts_asked
 from bench.run.requested_cell import folder_of
 from results.reports.answers import Group, Viewed
 from results.reports.axes import AS_GIVEN

@@ -154,6 +154,7 @@ def run_reports(command: Command, hydra: Composer) -> int:
     from bench.reports.render import keep_reports, log_items, render_plans
 
     if run_steps(asked_steps(plans, session), session):
+        session.forget()
         plans = plans_of(reports, hydra, request)
     plans = runnable(reachable(plans), request, session)
     cells = [cell for plan in plans.values() for cell in plan.all_cells()]
@@ -283,6 +284,7 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
     1 where one of the last two failed, else 0."""
     # torch, which a refused command should not cost
     from bench.reports.audits import audit, compare_meanings
+    from bench.run.run import run
 
     for reason in sorted({reason for plan in plans for reason in plan.absent.values()}):
         session.print(f"left out: {reason}")
@@ -299,7 +301,7 @@ def run_plans(plans: Sequence[Plan], session: Session) -> int:
         for name in (cell.name, cell.baseline().name)
     }
     sessions = max(plan.spec.sessions for plan in plans)
-    session.complete(distinct_cells(plans), traced, shown, sessions)
+    run(distinct_cells(plans), session, traced, shown, sessions)
     audit(plans, session)
     status = max((compare_meanings(plan, session) for plan in plans), default=0)
     if session.settings.judge.base_url is None:
@@ -422,9 +424,9 @@ def announce(plans: Sequence[Plan], session: Session) -> None:
     known."""
     cells = distinct_cells(plans)
     traced = {name for plan in plans for name in plan.traced()}
-    if missing := [cell for cell in cells if not session.is_complete(cell, traced)]:
+    if missing := session.lacking(cells, traced):
         points = [
-            PlannedCell(cell, cell.name in traced, session.state(cell, traced).done)
+            PlannedCell(cell, todo=session.todo(cell, is_traced=cell.name in traced))
             for cell in missing
         ]
         sessions = session.settings.sessions or max(plan.spec.sessions for plan in plans)

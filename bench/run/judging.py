@@ -183,7 +183,7 @@ def judge_cells(cells: Sequence[Cell], session: Session, against: Opponent = "re
                 folder.write_record(
                     JUDGED, {"asked": cell.n, **scores.model_dump(mode="json", exclude_unset=True)}
                 )
-            session.summaries.clear()
+            session.forget()
             session.write_summary(cell)
             session.print(f"judged: {cell.name}: {format_judge_summary(scores)}", soft_wrap=True)
         except (JudgeError, TaskError, StoreError) as error:

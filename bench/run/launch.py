@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.config.paths import socket_folder
-from bench.run.complete import Passes, complete_cells, forget_times, is_current, title
+from bench.run.claims import by_group
 from bench.run.console import console
-from bench.run.locks import by_group
 from bench.run.pool import MOST_DEATHS, Child, Died, ProcessPool, gpus, shares
-from bench.run.requested_cell import RequestedCell, folder_of
+from bench.run.requested_cell import RequestedCell
+from bench.run.timed import title
 from results.store.cells import Store
 from results.store.errors import (
     StoreError,
@@ -39,8 +39,12 @@ from results.store.errors import (
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Pair
-    from bench.config.settings import Launcher, Ray, Settings, Slurm
+    from bench.config.section import Named
+    from bench.config.settings import Launcher, Ray, Slurm
+    from bench.run.claims import Passes
     from bench.run.engine import DecodingEngine
+
+    Measure = Callable[[Sequence[Cell], Passes, Store, DecodingEngine], list[Cell]]
 
 log = logging.getLogger(__name__)
 POLL_S = 5.0
@@ -58,6 +62,7 @@ RAY_OFF = (
 class Work:
     """A group of cells, with what a worker needs to complete it. Results go only to the store.
 
+    measure   completes them.
     cells     of one group; at least one.
     passes    how they are completed.
     store     the store's folder, absolute.
@@ -65,6 +70,7 @@ class Work:
     argv      the command, as environment.json records it, without secrets.
     """
 
+    measure: Measure
     cells: tuple[Cell, ...]
     passes: Passes
     store: Path
@@ -100,46 +106,21 @@ class Ended:
     failure: str = ""
 
 
-def run_cells(
+def launch(
+    measure: Measure,
     cells: Sequence[Cell],
-    settings: Settings,
+    passes: Passes,
+    launcher: Named[Launcher],
     store: Store,
     engine: DecodingEngine,
-    traced: Collection[str] = (),
-    shown: Collection[str] = (),
-    sessions: int = 1,
-) -> None:
-    """Complete the cells through the launcher. Cells named in `traced` are traced even without
-    trace=true. Of cells named in `shown`, the answers that are decoded anyway are traced, unless
-    trace=false.
-
-    Failures are recorded in the cells' folders. Groups that another process works on come last; if
-    that process ends without completing them, they are completed here."""
-    names = frozenset(cell.name for cell in cells if settings.trace is True or cell.name in traced)
-    along = frozenset(shown) if settings.trace else frozenset[str]()
-    passes = Passes(names, along, settings.quality_batch, settings.workers, sessions)
-    if settings.fresh:
-        forget_times(cells, store)
-    asked = list({(cell.name, cell.n, cell.timed): cell for cell in cells}.values())
-    remaining = asked
-    while remaining := [
-        cell for cell in remaining if not is_current(RequestedCell(cell, store), cell.name in names)
-    ]:
-        remaining = launch(remaining, passes, settings, store, engine)
-        for cell in remaining:
-            with folder_of(cell, store).lock(wait=True):
-                pass
-
-
-def launch(
-    cells: Sequence[Cell], passes: Passes, settings: Settings, store: Store, engine: DecodingEngine
 ) -> list[Cell]:
-    """Complete open cells once, in this process or in workers. Returns those that another process
-    works on."""
-    name, options = settings.launch.name, settings.launch.options
+    """Have `measure` complete open cells once, in this process or in workers. Returns those that
+    another process works on."""
+    name, options = launcher.name, launcher.options
     if name == "local" and processes(options, cells) == 1:
-        return complete_cells(cells, passes, store, engine)
-    works = works_of(cells, replace(passes, shared=not options.has_own_machines), store)
+        return measure(cells, passes, store, engine)
+    passes = replace(passes, shared=not options.has_own_machines)
+    works = works_of(measure, cells, passes, store)
     left = set[str]()
     console().print(f"launch={name}: {len(works)} groups", highlight=False)
     with closing(LAUNCHERS[name](works, options)) as ended:
@@ -160,7 +141,7 @@ def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
     for cell in ended.work.cells:
         folder = RequestedCell(cell, store)
         try:
-            if not is_current(folder, cell.name in passes.traced):
+            if folder.todo(is_traced=cell.name in passes.traced):
                 with folder.lock():
                     folder.write_failure(ended.failure)
         # a worker that is lost to the launcher and still writes, or a full disk
@@ -168,7 +149,7 @@ def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
             log.warning("%s: %s", ended.failure, error)
 
 
-def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
+def works_of(measure: Measure, cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
     """The groups of these cells: those that need the most GPUs first, then pair by pair. Raises
     ValueError."""
     for cell in cells:
@@ -178,7 +159,9 @@ def works_of(cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
                 "engine.device=cuda"
             )
     path, argv = store.root.absolute(), tuple(map(redacted_word, sys.argv))
-    works = [Work(tuple(group), passes, path, Path.cwd(), argv) for group in by_group(cells)]
+    works = [
+        Work(measure, tuple(group), passes, path, Path.cwd(), argv) for group in by_group(cells)
+    ]
     return sorted(works, key=lambda work: -work.gpus)
 
 
@@ -189,7 +172,7 @@ def complete(work: Work, engine: DecodingEngine) -> tuple[str, ...]:
     os.chdir(work.checkout)
     sys.argv = list(work.argv)
     work.cells[0].engine.check_device()
-    left = complete_cells(work.cells, work.passes, Store(work.store), engine)
+    left = work.measure(work.cells, work.passes, Store(work.store), engine)
     return tuple(cell.name for cell in left)
 
 

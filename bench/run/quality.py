@@ -10,18 +10,21 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from bench.run.claims import Claim, Claims, Passes, lock_groups
 from bench.run.console import Bar, ProgressBars, console, counted, display_names
 from bench.run.jobs import DecodeJob, Done, done_here, loaded_worker
+from bench.run.locks import machine
 from bench.run.pool import MOST_DEATHS, Child, Died, ProcessPool, shares
-from bench.run.requested_cell import folder_of
+from bench.run.requested_cell import RequestedCell, folder_of
 from methods.engine.device import DEFAULT_THREADS
 from methods.engine.texts import has_chat_template
 from methods.rules.base import Rule
@@ -32,13 +35,14 @@ from results.store.traces import TraceFolder
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.engine import DecodingEngine
-    from bench.run.locks import Claim
     from results.store.cells import Store
     from tasks.base import Prompt, Task
 
 log = logging.getLogger(__name__)
 JOBS_EACH = 2
 """Without as many jobs for it, a worker takes longer to start than it saves."""
+PATIENCE_S = 0.5
+"""Between two looks at a baseline that another process decodes."""
 Tracing = Literal["none", "decoded", "all"]
 """Which answers of a cell are traced: none, those that are decoded in this pass anyway, or all: an
 answer without a trace is then decoded again."""
@@ -50,6 +54,48 @@ INTEGRATED = 3
 have been drawn: it costs up to half a decode."""
 SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")
 """What a trace must share with the sample that was decoded before it."""
+
+
+def quality_pass(
+    claims: Collection[Claim], passes: Passes, store: Store, engine: DecodingEngine
+) -> None:
+    """Decode and score the prompts without an answer, and score the answers without a score."""
+    for claim in claims:
+        if claim.todo.rescore:
+            claim.forget_scores()
+    quality = QualityPass(claims, passes, store)
+    quality.score()
+    if not quality.jobs:
+        return
+    engines = [claim.cell.engine for claim in claims]
+    # one model has all devices, or the engine decodes its batches by itself
+    alone = any(engine.parallel != "none" or engine.name != "native" for engine in engines)
+    workers = worker_count(passes.workers, {engine.device for engine in engines}, quality.jobs)
+    with machine(alone=False):
+        quality.run(1 if alone else workers, engine)
+
+
+def await_baselines(claims: Claims, passes: Passes, store: Store, engine: DecodingEngine) -> None:
+    """Wait until other processes have decoded the baselines that they write; decode them when those
+    have ended."""
+    needed = {claim.cell.baseline().name for claim in claims.by_name.values()}
+    for baseline in claims.baselines:
+        if baseline.name not in needed & claims.refused.keys():
+            continue
+        is_told = False
+        while RequestedCell(baseline, store).todo(for_itself=False):
+            with ExitStack() as locks:
+                here: dict[str, Claim] = {}
+                refused = lock_groups([[baseline]], here, store, locks, is_wanted=False)
+                if here:
+                    for claim in here.values():
+                        claim.look(passes, store)
+                    quality_pass(here.values(), passes, store, engine)
+                    break
+            if not is_told:
+                is_told = True
+                log.warning("waiting for the baseline: %s", refused[baseline.name])
+            time.sleep(PATIENCE_S)
 
 
 def worker_count(asked: int | None, devices: set[str], jobs: int) -> int:
@@ -105,7 +151,6 @@ class CellWork:
     answered the prompts of samples on disk whose hash is known, those of the baseline included:
              they are checked before a prompt of this cell is decoded.
     traces   None where none are asked for.
-    covered  ids of the prompts that are traced or need not be.
     open     prompts not yet handed out.
     row      its progress bar, once it has begun.
     loading  whether its models are being loaded and `answered` is being checked; None: this was not
@@ -117,7 +162,6 @@ class CellWork:
     prompts: list[Prompt]
     good: dict[str, Sample]
     traces: TraceFolder | None
-    covered: set[str]
     open: list[Prompt]
     answered: tuple[tuple[Prompt, str], ...]
     row: Bar | None = None
@@ -131,14 +175,13 @@ class CellWork:
         """Raises StoreError."""
         traces = None if tracing == "none" else TraceFolder(claim.folder)
         good = claim.folder.by_id()
-        covered = traces.covered() if traces is not None and tracing == "all" else set(good)
         hashes = {sample.id: sample.prompt_sha256 for sample in (*baseline, *good.values())}
         answered = tuple((prompt, hashes[prompt.id]) for prompt in prompts if prompt.id in hashes)
-        work = cls(claim, prompts, good, traces, covered, [], answered)
-        work.open = list(filter(work.lacks, prompts))
-        if traces is not None and work.open:
+        lacking = {*claim.todo.decode, *claim.todo.trace}
+        open_prompts = [prompt for prompt in prompts if prompt.id in lacking]
+        if traces is not None and open_prompts:
             traces.clear_failure()
-        return work
+        return cls(claim, prompts, good, traces, open_prompts, answered)
 
     @property
     def laws(self) -> frozenset[str] | None:
@@ -157,12 +200,6 @@ class CellWork:
         else:
             return None
         return frozenset(prompt.id for prompt in self.prompts[:most])
-
-    def lacks(self, prompt: Prompt) -> bool:
-        """Whether the prompt is still to be decoded."""
-        return prompt.id not in self.good or (
-            self.traces is not None and prompt.id not in self.covered
-        )
 
     def give_up(self, reason: Exception | str) -> None:
         """The cell cannot be decoded."""
@@ -193,7 +230,6 @@ class CellWork:
         if parted:
             self.traces.write_failure(parted)
         elif ids := [prompt for prompt in done.traces if prompt in self.good]:
-            self.covered.update(ids)
             turns = [turn for prompt in ids for turn in done.traces[prompt]]
             self.traces.add(ids, turns, done.threshold)
 
@@ -215,21 +251,12 @@ def difference(record: Record, before: Sample) -> str | None:
 class QualityPass:
     """Hands out the jobs of all claimed cells and stores what comes back."""
 
-    def __init__(
-        self,
-        claims: Mapping[str, Claim],
-        requested: Collection[str],
-        tracing: Callable[[Cell], Tracing],
-        batch: int,
-        store: Store,
-    ) -> None:
-        """`requested`: names of the cells that are wanted for themselves, not as the baseline of
-        another one."""
-        self._batch = batch
+    def __init__(self, claims: Collection[Claim], passes: Passes, store: Store) -> None:
+        self._batch = passes.quality_batch
         self._works: dict[str, CellWork] = {}
         self._prompts: dict[str, list[Prompt]] = {}
-        pairs = list(dict.fromkeys(claim.cell.pair for claim in claims.values()))
-        for note in dict.fromkeys(claim.cell.load_task().caution() for claim in claims.values()):
+        pairs = list(dict.fromkeys(claim.cell.pair for claim in claims))
+        for note in dict.fromkeys(claim.cell.load_task().caution() for claim in claims):
             if note is not None:
                 log.warning(note)
 
@@ -238,7 +265,7 @@ class QualityPass:
             cell = claim.cell
             return pairs.index(cell.pair), not cell.is_autoregressive, cell.drafter.name
 
-        for claim in sorted(claims.values(), key=order):
+        for claim in sorted(claims, key=order):
             cell = claim.cell
             try:
                 answered: Sequence[Sample] = ()
@@ -246,15 +273,18 @@ class QualityPass:
                     answered = folder_of(cell.baseline(), store).good_samples()
                 prompts = self._prompts_of(cell)
                 check_form(cell, prompts)
-                self._works[cell.name] = CellWork.of(claim, prompts, tracing(cell), answered)
+                self._works[cell.name] = CellWork.of(
+                    claim, prompts, tracing_of(claim, passes), answered
+                )
             # a torn samples file, prompts that cannot be read: only this cell cannot run
             except Exception as error:
                 claim.fail(error)
+        wanted = {claim.cell.name for claim in claims if claim.is_wanted}
         self._users: dict[str, list[CellWork]] = {}
         for work in self._works.values():
             cell = work.claim.cell
-            if not cell.is_autoregressive and (baseline := cell.baseline().name) not in requested:
-                self._users.setdefault(baseline, []).append(work)
+            if not cell.is_autoregressive and cell.baseline().name not in wanted:
+                self._users.setdefault(cell.baseline().name, []).append(work)
         cells = [work.claim.cell for work in self._works.values()]
         self._names = dict(zip(self._works, display_names(cells), strict=True))
 
@@ -274,9 +304,9 @@ class QualityPass:
         """Score the stored answers that another machine could not score, where this one can."""
         for work in self._works.values():
             task = work.claim.cell.load_task()
-            unscored = {name for name, sample in work.good.items() if sample.unscored}
+            unscored = set(work.claim.todo.score)
             waiting = [prompt for prompt in work.prompts if prompt.id in unscored]
-            if not waiting or task.unscorable() is not None:
+            if not waiting:
                 continue
             try:
                 faults = self._score(work, task, waiting)
@@ -393,6 +423,14 @@ class QualityPass:
             return (most if answer is None else len(answer.output_ids)), size
 
         return length
+
+
+def tracing_of(claim: Claim, passes: Passes) -> Tracing:
+    """Which of the cell's answers are traced."""
+    cell = claim.cell
+    if claim.is_wanted and cell.name in passes.traced:
+        return "all"
+    return "decoded" if cell.name in passes.along and cell.engine.shows_positions else "none"
 
 
 def check_form(cell: Cell, prompts: Iterable[Prompt]) -> None:

@@ -8,18 +8,18 @@ else was timed for other numbers of prompts."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from bench.config.code import SCORER, changed, code_of, suffix
-from results.metrics.summary import PROFILE, profiled, summarise
+from bench.config.code import SCORER, changed, code_of, same_scores, suffix
+from results.metrics.summary import profiled, summarise
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
-from results.store.records import read_config
 from results.store.sample import Compared, FailedSample, JudgeSummary, compare, timing_order
+from results.store.state import Todo, Wanted, lacking, state_of
 from tasks.base import TaskError
 
 if TYPE_CHECKING:
@@ -34,15 +34,6 @@ _IDS: WeakKeyDictionary[Store, dict[str, list[str]]] = WeakKeyDictionary()
 """Task, number of prompts and seed -> their ids, read once by a command."""
 
 
-def recorded_code(folder: CellFolder, store: Store) -> dict[str, str] | None:
-    """The digests of the code that gave the cell's answers; None where nobody recorded it. Raises
-    StoreError."""
-    [config] = store.lines.read(
-        folder.path / "cell.yaml", lambda path, content: [read_config(path, content)]
-    ) or [None]
-    return None if config is None else config.get("code")
-
-
 def folder_of(cell: Cell, store: Store) -> CellFolder:
     """Where the answers of the cell's code are: the folder of its name, or one beside it where that
     holds answers of code that is not known to give the same tokens. Answers of code that nobody
@@ -50,7 +41,7 @@ def folder_of(cell: Cell, store: Store) -> CellFolder:
     read is given as it is."""
     folder = store.cell(cell.name)
     try:
-        before = recorded_code(folder, store)
+        before = (folder.config() or {}).get("code")
         if before is None and not (answered := folder.by_id().keys()):
             return folder
         code = code_of(cell)
@@ -73,18 +64,6 @@ def folder_of(cell: Cell, store: Store) -> CellFolder:
             " and ".join(_described(part, cell) for part in parts),
         )
     return beside if parts else folder
-
-
-def has_other_scores(cell: Cell, folder: CellFolder) -> bool:
-    """Whether the scores were made by other code than that of the scorer here, which can make them
-    again. Raises StoreError."""
-    before = (folder.config() or {}).get("code") or {}
-    return (
-        SCORER in before
-        and SCORER in changed(before, code_of(cell))
-        and cell.load_task().unscorable() is None
-        and any(not sample.unscored for sample in folder.good_samples())
-    )
 
 
 def _described(part: str, cell: Cell) -> str:
@@ -112,7 +91,8 @@ class RequestedCell(CellFolder):
     measured."""
 
     def __init__(self, cell: Cell, store: Store) -> None:
-        super().__init__(folder_of(cell, store).path, store.lines)
+        self._whole = folder_of(cell, store)
+        super().__init__(self._whole.path, store.lines)
         self.cell, self._store = cell, store
 
     @cached_property
@@ -149,40 +129,39 @@ class RequestedCell(CellFolder):
         baseline = {record.id: record for record in self.baseline.samples()}
         return compare(self.samples(), baseline, timed)
 
+    def todo(self, *, is_traced: bool = False, sessions: int = 1, for_itself: bool = True) -> Todo:
+        """What the cell lacks; the options are those of `Wanted`. A file that cannot be read is its
+        fault, not raised: the pass that reads it records that."""
+        baseline = None if self.cell.is_autoregressive else self.baseline
+        can_score = self.cell.load_task().unscorable() is None
+        try:
+            wanted = Wanted(
+                prompts=tuple(self.ids),
+                timed=self.cell.timed_prompts,
+                batch=self.cell.batch,
+                sessions=sessions,
+                is_traced=is_traced,
+                can_score=can_score,
+                scorers=same_scores(self.cell) if can_score else frozenset(),
+                for_itself=for_itself,
+            )
+            return lacking(wanted, state_of(wanted, self._whole, baseline))
+        except StoreError as error:
+            return Todo(fault=str(error))
+
     def measured(self) -> list[Compared | FailedSample] | None:
-        """The prompts asked for beside their baseline; None while one of them was not answered, or
-        fewer were timed than the cell asks for; what failed cannot be timed. Raises StoreError."""
-        records = self.compared()
-        if not records or len(records) < len(self.ids):
-            return None
-        untimed = sum(isinstance(pair, Compared) and pair.timed is None for pair in records)
-        timed = len(records) - untimed
-        return records if timed >= min(self.cell.timed_prompts, len(records)) else None
+        """The prompts asked for beside their baseline; None while one of them was not tried or is
+        to be timed. Raises StoreError."""
+        todo = self.todo(is_listed=False)
+        if todo.fault is not None:
+            raise StoreError(todo.fault)
+        return self.compared() if todo.is_measured else None
 
     def summary(self) -> Summary | None:
         """The metrics of the prompts asked for; None while one of them is missing. Those that
         compare cells are missing (`bench.run.related_cells`). Raises StoreError."""
         records = self.measured()
         return None if records is None else self.summarised(records)
-
-    def is_complete(self) -> bool:
-        """Whether the prompts asked for were answered, scored and timed, and those that were timed
-        profiled. Raises StoreError."""
-        records = None if self.failure() else self.measured()
-        if records is None or (self.cell.timed_prompts and self.record(PROFILE) is None):
-            return False
-        if any(has_other_scores(self.cell, folder) for folder in {self, self.baseline}):
-            return False
-        return not self.lacks_scores(records)
-
-    def lacks_scores(self, records: Sequence[Compared | FailedSample]) -> bool:
-        """Whether answers, those of the baseline too, have no score that this machine could
-        give."""
-        unscored = any(
-            isinstance(record, Compared) and (record.sample.unscored or record.baseline.unscored)
-            for record in records
-        )
-        return unscored and self.cell.load_task().unscorable() is None
 
     def summarised(self, records: list[Compared | FailedSample]) -> Summary:
         """The summary of these records, with the phases of the profile and the scores of a

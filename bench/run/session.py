@@ -9,9 +9,8 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -26,7 +25,6 @@ from results.metrics.distortion import judged_at
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError, one_line
 from results.store.files import check_writable
-from results.store.sample import FailedSample
 from results.store.traces import TraceFolder
 
 if TYPE_CHECKING:
@@ -34,33 +32,11 @@ if TYPE_CHECKING:
     from bench.config.settings import Settings
     from bench.run.engine import Engines
     from results.metrics.summary import Summary
+    from results.store.state import Todo
 
 log = logging.getLogger(__name__)
 MANY_UNSCORED = 100
 """Answers of one task that are not stored without a score unless `score=later` says so."""
-
-
-@dataclass(frozen=True, slots=True)
-class CellState:
-    """What a store holds of a cell.
-
-    done         prompts with an answer, where some are missing
-    is_measured  nothing is missing, traces apart
-    is_untraced  traces are missing that are read, so that its answers are decoded again
-    """
-
-    done: int
-    is_measured: bool
-    is_untraced: bool
-
-    @property
-    def is_complete(self) -> bool:
-        return self.is_measured and not self.is_untraced
-
-    def __str__(self) -> str:
-        if self.is_measured:
-            return "not traced" if self.is_untraced else "complete"
-        return f"{self.done} prompt{'s' if self.done > 1 else ''} done" if self.done else "nothing"
 
 
 class Session:
@@ -69,13 +45,40 @@ class Session:
     settings  where results go and how they are shown.
     store     the cells' folders; each samples file is read once.
     logbook   what the tracker is told.
-    summaries what `compared` has given; to be cleared when a cell has changed.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.store = settings, Store(settings.store.dir)
         self.logbook = Logbook(settings)
-        self.summaries: dict[str, Summary | None] = {}
+        self._summaries: dict[str, Summary | None] = {}
+        self._todos: dict[str, Todo] = {}
+
+    def forget(self) -> None:
+        """Forget what was read of the cells: they may have changed."""
+        self._summaries.clear()
+        self._todos.clear()
+        self.__dict__.pop("sessions_of_store", None)
+
+    def todo(self, cell: Cell, *, is_traced: bool = False) -> Todo:
+        """What the cell lacks, read once until `forget`. `is_traced`: whether a report reads its
+        traces."""
+        is_traced = is_traced or self.settings.trace is True
+        key = f"{cell.name} {cell.n} {cell.timed} {is_traced}"
+        if key not in self._todos:
+            requested = RequestedCell(cell, self.store)
+            self._todos[key] = requested.todo(is_traced=is_traced, is_listed=False)
+        return self._todos[key]
+
+    def unanswered(self, cell: Cell) -> Sequence[str]:
+        """Ids of the prompts without an answer. Raises StoreError where they cannot be listed."""
+        todo = self.todo(cell)
+        return RequestedCell(cell, self.store).ids if todo.whole else todo.decode
+
+    def lacking(self, cells: Iterable[Cell], traced: Collection[str] = ()) -> list[Cell]:
+        """Those of the cells that lack something, each number of prompts once; `traced`: names of
+        cells whose traces are read."""
+        once = {(cell.name, cell.n, cell.timed): cell for cell in cells}.values()
+        return [cell for cell in once if self.todo(cell, is_traced=cell.name in traced)]
 
     @cached_property
     def engines(self) -> Engines:
@@ -91,7 +94,7 @@ class Session:
         asked = {(cell.name, cell.n): cell for cell in cells}.values()
         for folder in self._folders([*asked, *(cell.baseline() for cell in asked)]):
             folder.check()
-        if not all(self.folder(cell).is_complete() for cell in asked):
+        if self.lacking(asked):
             self.check_scores(asked)
             check_writable(self.store.root, "store.dir")
             self.settings.launch.options.check(self.settings.launch.name)
@@ -106,9 +109,8 @@ class Session:
         missing: dict[str, set[tuple[str, str]]] = {}
         for cell in (each for asked in cells for each in (asked.baseline(), asked)):
             if fault := cell.load_task().unscorable():
-                folder = self.folder(cell)
                 answers = missing.setdefault(f"task={cell.task.name}: {fault}", set())
-                answers |= {(cell.name, prompt) for prompt in folder.ids - folder.by_id().keys()}
+                answers |= {(cell.name, prompt) for prompt in self.unanswered(cell)}
         for fault, answers in missing.items():
             if len(answers) >= MANY_UNSCORED:
                 raise ConfigError(
@@ -116,38 +118,7 @@ class Session:
                     "allows it, and the same command scores them on a machine that can"
                 )
 
-    def complete(
-        self,
-        cells: Sequence[Cell],
-        traced: Collection[str] = (),
-        shown: Collection[str] = (),
-        sessions: int = 1,
-    ) -> None:
-        """Measure and trace what is missing, then write the summaries. What fails is recorded in
-        the cells' folders; the tracker gets the results. `traced` and `shown` are as in
-        `run_cells`; `sessions`: measuring sessions where the command names no number. Where another
-        one is due this process begins anew and does not return."""
-        from bench.run.launch import run_cells
-
-        sessions = self.settings.sessions or sessions
-        before = 0 if self.settings.fresh else self._timings(cells)
-        run_cells(cells, self.settings, self.store, self.engines, traced, shown, sessions)
-        if (
-            sessions > 1
-            and self._timings(cells) > before
-            and not all(self.is_complete(cell) for cell in cells)
-        ):
-            self._begin_anew()
-        self.summaries.clear()
-        self.__dict__.pop("sessions_of_store", None)
-        baselines = [cell.baseline().replace(timed=0) for cell in cells]
-        for cell in {cell.name: cell for cell in (*baselines, *cells)}.values():
-            self.write_summary(cell)
-        for cell in cells:
-            if self.logbook.is_open and (summary := self.compared(cell)) is not None:
-                self.logbook.log_cell(self.folder(cell), summary)
-
-    def _timings(self, cells: Sequence[Cell]) -> int:
+    def timings(self, cells: Iterable[Cell]) -> int:
         """How many timings of prompts the cells' folders hold; a file that cannot be read has none,
         as its cell says by itself."""
         rows = 0
@@ -156,14 +127,27 @@ class Session:
                 rows += len(folder.timed())
         return rows
 
+    def summarise(self, cells: Sequence[Cell]) -> None:
+        """Write the summaries of the cells and of their baselines, and tell the tracker. Raises
+        StoreError."""
+        baselines = [cell.baseline().replace(timed=0) for cell in cells]
+        for cell in {cell.name: cell for cell in (*baselines, *cells)}.values():
+            self.write_summary(cell)
+        for cell in cells if self.logbook.is_open else ():
+            summary = self.compared(cell)
+            if summary is not None:
+                self.logbook.log_cell(self.folder(cell), summary)
+
     def _folders(self, cells: Iterable[Cell]) -> Collection[CellFolder]:
         """The folders of these cells, each once."""
         folders = (folder_of(cell, self.store) for cell in cells)
         return {folder.key: folder for folder in folders}.values()
 
-    def _begin_anew(self) -> NoReturn:
-        """The next measuring session: a process of its own, some minutes later. What is timed
-        stays."""
+    def begin_another(self, cells: Iterable[Cell]) -> None:
+        """Where prompts are still to be timed, begin the next measuring session and do not return:
+        a process of its own, some minutes later. What is timed stays."""
+        if not any(self.todo(cell).time for cell in cells):
+            return
         gap = self.settings.sessions_gap_s
         self.print(f"the next measuring session begins in {gap:g} s")
         time.sleep(gap)
@@ -207,47 +191,44 @@ class Session:
         """The summary of the prompts asked for, with the metrics that compare cells. Raises
         StoreError."""
         key = f"{cell.name} {cell.n} {cell.timed} {getattr(cell.task.options, 'pass_at', 1)}"
-        if key not in self.summaries:
-            self.summaries[key] = compared_summary(cell, self.store, self.folder, self.between)
-        return self.summaries[key]
+        if key not in self._summaries:
+            self._summaries[key] = compared_summary(cell, self.store, self.folder, self.between)
+        return self._summaries[key]
 
     def write_summary(self, cell: Cell) -> None:
         """Write summary.json for other programs, where the cell's files are younger than it.
         Nothing reads it back."""
         folder = RequestedCell(cell, self.store)
         try:
-            if folder.is_complete() and not folder.has_latest_summary():
+            if self.todo(cell).is_measured and not folder.has_latest_summary():
                 folder_of = partial(RequestedCell, store=self.store)
                 summary = compared_summary(cell, self.store, folder_of, self.sessions_of_store)
                 folder.write_summary({} if summary is None else summary.plain())
         except StoreError as error:  # its failure is listed; the others are written
             log.warning("%s: no summary.json: %s", folder.key, error)
 
-    def is_complete(self, cell: Cell, traced: Collection[str] = ()) -> bool:
-        """Whether nothing of the cell is missing, its traces included if it is one of `traced`; a
-        file that cannot be read counts as missing."""
-        try:
-            return self.folder(cell).is_complete() and not self._lacks_traces(cell, traced)
-        except StoreError:  # the pass that reads the file records why
-            return False
-
-    def state(self, cell: Cell, traced: Collection[str] = ()) -> CellState:
-        """What the store holds of the cell. `traced`: names of the cells whose traces are read.
-        Raises StoreError."""
-        folder = self.folder(cell)
-        if folder.measured() is None or self.problem(cell) is not None:
-            return CellState(len(folder.good_samples()), is_measured=False, is_untraced=False)
-        return CellState(0, is_measured=True, is_untraced=self._lacks_traces(cell, traced))
-
-    def _lacks_traces(self, cell: Cell, traced: Collection[str]) -> bool:
-        if self.settings.trace is not True and cell.name not in traced:
-            return False
-        folder = self.folder(cell)
-        return not folder.by_id().keys() <= TraceFolder(folder).covered()
-
     def problem(self, cell: Cell) -> str | None:
         """Why the cell is incomplete, in one line; None when it is complete."""
-        return status_problem(self.folder(cell))
+        todo, folder = self.todo(cell), folder_of(cell, self.store)
+        if todo.failure or todo.fault or not todo:
+            return todo.failure or todo.fault
+        if not todo.is_measured:
+            if not folder.path.exists():
+                return "was not run"
+            try:
+                with folder.lock():  # raises, naming the process that holds it
+                    return "was not finished"
+            except StoreError as error:
+                return str(error)
+        if todo.failed:
+            prompt, reason = next(iter(todo.failed.items()))
+            count = len(RequestedCell(cell, self.store).ids)
+            return f"{len(todo.failed)} of {count} prompts failed; first {prompt}: {reason}"
+        if todo.trace:
+            return self.trace_failure(cell) or "was not traced"
+        if todo.score or (todo.baseline is not None and todo.baseline.score):
+            return self.folder(cell).baseline.failure() or "answers without a score"
+        return "was not finished"
 
     def print(self, *parts: Any, **options: Any) -> None:
         """Print to the terminal, as `rich` does."""
@@ -278,9 +259,7 @@ class Session:
         1 after any."""
         problems = {}
         for cell in cells:
-            problem = status_problem(RequestedCell(cell, self.store))
-            if problem is None and self.settings.trace is True:
-                problem = self.trace_failure(cell)
+            problem = self.problem(cell)
             if problem is not None:
                 problems[cell.name] = problem
         problems |= others or {}
@@ -316,28 +295,6 @@ def _clocks(
                 f"warning: timed at different times, so their speeds do not compare: {timed}. "
                 "fresh=true times all anew, in one session"
             )
-
-
-def status_problem(folder: RequestedCell) -> str | None:
-    """Why a cell is incomplete, in one line; None when it is complete."""
-    try:
-        if reason := folder.failure():
-            return reason
-        records = folder.measured()
-        if records is None and not folder.path.exists():
-            return "was not run"
-        if records is None:
-            with folder.lock():  # raises, naming the process that holds it
-                return "was not finished"
-    except StoreError as error:
-        return str(error)
-    failed = [record for record in records if isinstance(record, FailedSample)]
-    if not failed:
-        reason = folder.baseline.failure() or "answers without a score"
-        return reason if folder.lacks_scores(records) else None
-    return (
-        f"{len(failed)} of {len(records)} prompts failed; first {failed[0].id}: {failed[0].error}"
-    )
 
 
 def _figures(summary: Summary | None) -> list[str]:

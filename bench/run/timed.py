@@ -7,8 +7,9 @@ of them alike. A row holds its own times and those of the baseline that ran with
 to disk as soon as both have run, before the next method starts. Its tokens must be those of the
 quality pass, but for rounding (`first_difference`).
 
-With several sessions a process times the next part of the prompts and ends (`bench.run.session`):
-what a process start, a memory layout or the hour does to a speed shows only between them."""
+With several sessions a process times the next part of the prompts and ends
+(`Session.begin_another`): what a process start, a memory layout or the hour does to a speed shows
+only between them."""
 
 from __future__ import annotations
 
@@ -18,22 +19,24 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bench.run.answer import PromptChanged, answer, check_prompts, context, limits_of, stream_name
-from bench.run.console import Bar, ProgressBars, display_names
-from bench.run.locks import prompts_asked
+from bench.run.claims import Claim, Passes, by_group, prompts_asked
+from bench.run.console import Bar, ProgressBars, console, counted, display_names
+from bench.run.locks import Stamp, machine
 from bench.run.models import use_threads
 from bench.run.profiling import PROMPTS, profiles
-from bench.run.requested_cell import PROFILE, folder_of
+from bench.run.requested_cell import folder_of
 from methods.batch import Generation, total
 from methods.engine.margin import mass_between, top2_margin
 from methods.sampling import Sampling
+from results.store.errors import StoreError
 from results.store.sample import FailedSample, FirstDifference, Timed, TimedRun, timing_order
+from results.store.state import PROFILE
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.engine import DecodingEngine, LoadedMethod
-    from bench.run.locks import Claim, Stamp
     from methods.engine.language_model import LanguageModel
-    from results.store.cells import CellFolder, Store
+    from results.store.cells import Store
     from results.store.sample import Sample
     from tasks.base import Prompt
 
@@ -66,36 +69,43 @@ class MethodRun:
         return self.claim.cell
 
 
-def untimed(claim: Claim, baseline: CellFolder, sessions: int = 1) -> list[str]:
-    """Ids of the prompts that the cell asks to be timed and that are not; of the prompts that both
-    the cell and its baseline have answered, the first ones of `timing_order` in whole batches. Of
-    several sessions, those of the next one. Raises StoreError, TaskError."""
-    cell = claim.cell
-    good = claim.folder.by_id().keys() & baseline.by_id().keys()
-    ids = timing_order(prompt.id for prompt in cell.prompts() if prompt.id in good)
-    ids = ids[: claim.timed_prompts]
-    done = {row.id for row in claim.folder.timed()}
-    batches = -(-len(ids) // cell.batch)
-    ends = [-(-batches * part // sessions) * cell.batch for part in range(1, sessions + 1)]
-    parts = ([prompt for prompt in ids[:end] if prompt not in done] for end in ends)
-    return next((part for part in parts if part), [])
-
-
-def needs_clock(claim: Claim, baseline: CellFolder) -> bool:
-    """Whether prompts of the cell are to be timed, or a kill came between the last of them and its
-    profile. Raises StoreError, TaskError."""
-    if not claim.timed_prompts:
-        return False
-    return bool(untimed(claim, baseline)) or (
-        bool(claim.folder.timed()) and claim.folder.record(PROFILE) is None
-    )
-
-
-def time_group(
-    claims: Sequence[Claim], store: Store, engine: DecodingEngine, stamp: Stamp, sessions: int = 1
+def timed_pass(
+    claims: Sequence[Claim], passes: Passes, store: Store, engine: DecodingEngine
 ) -> None:
-    """Time what is missing of the cells of one group, of several sessions the next part. What goes
-    wrong is recorded in their folders, not raised."""
+    """Time what is to be timed of these cells, group after group."""
+    due: dict[str, Claim] = {}
+    for claim in claims:
+        claim.look(passes, store)  # the quality pass has answered since
+        if claim.todo.fault is not None:
+            claim.fail(StoreError(claim.todo.fault))
+        elif claim.todo.failure is None and (claim.todo.time or claim.todo.profile):
+            due[claim.cell.name] = claim
+    groups = by_group(claim.cell for claim in due.values())
+    if not groups:
+        return
+    with machine(alone=not passes.shared):
+        stamp = Stamp.now(passes.shared)
+        for number, group in enumerate(groups, start=1):
+            if len(groups) > 1:
+                console().print(
+                    f"timed pass, {number} of {len(groups)}: {title(group)}", highlight=False
+                )
+            # the clock's machine may be another one than that of the answers
+            started = [due[cell.name] for cell in group if due[cell.name].start()]
+            if started:
+                time_group(started, store, engine, stamp)
+
+
+def title(cells: Sequence[Cell]) -> str:
+    """A group in words: `tiny, mini_gsm, temperature 0, 3 points`."""
+    first, points = cells[0], counted(len(cells), "point")
+    temperature = first.decoding.temperature
+    return f"{first.pair.name}, {first.task.name}, temperature {temperature:g}, {points}"
+
+
+def time_group(claims: Sequence[Claim], store: Store, engine: DecodingEngine, stamp: Stamp) -> None:
+    """Time what is due of the cells of one group. What goes wrong is recorded in their folders, not
+    raised."""
     first = claims[0].cell
     try:
         engine.keep_only([claim.cell for claim in claims])
@@ -114,10 +124,10 @@ def time_group(
     entries = []
     for claim in claims:
         try:
-            is_baseline = claim.cell.is_autoregressive
-            wanted = set(untimed(claim, claim.folder if is_baseline else folder, sessions))
-            method = baseline if is_baseline else engine.load(claim.cell)
-            entries.append(MethodRun(claim, method, claim.folder.by_id(), wanted))
+            method = baseline if claim.cell.is_autoregressive else engine.load(claim.cell)
+            samples = claim.folder.by_id()
+            wanted = set(claim.todo.time) & samples.keys() & expected.keys()
+            entries.append(MethodRun(claim, method, samples, wanted))
         except Exception as error:  # this cell alone cannot run
             claim.fail(error)
     try:

@@ -25,10 +25,8 @@ from results.metrics.metric import ALONE, ByItem, Sums, by_name
 from results.metrics.phases import NAMES, time_shares
 from results.store.cells import CellFolder
 from results.store.sample import Compared, FailedSample, JudgeSummary, Sample, Timed, compare
+from results.store.state import PROFILE
 
-PROFILE = "profile"
-"""The record of a cell's phases: seconds of each part of a cycle, its own and those of each prompt
-(`bench.run.profiling.PhaseProfile`)."""
 END = "_ci95"
 """How the name of a metric's 95% interval ends."""
 

@@ -120,8 +120,10 @@ class CellFolder:
     def config(self) -> dict[str, Any] | None:
         """The resolved configuration; None for a cell that was never started. Raises StoreError
         also for the cell of a later schema."""
-        path = self.path / "cell.yaml"
-        return None if (content := content_of(path)) is None else read_config(path, content)
+        [config] = self._lines.read(
+            self.path / "cell.yaml", lambda path, content: [read_config(path, content)]
+        ) or [None]
+        return None if config is None else dict(config)
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and versions of this run. Records of earlier runs move to the list

@@ -179,8 +179,8 @@ def edit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         digests = true(cell)
         return digests | {part: changes[part] for part in changes if part in digests}
 
-    for module in ("bench.config.cell", "bench.run.requested_cell", "bench.run.locks"):
-        monkeypatch.setattr(f"{module}.code_of", other)
+    for module in ("config.cell", "config.code", "run.requested_cell", "run.claims"):
+        monkeypatch.setattr(f"bench.{module}.code_of", other)
     return lambda part: changes.update({part: OTHER})
 
 

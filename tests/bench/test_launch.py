@@ -13,9 +13,10 @@ import pytest
 from bench.config import settings as launchers
 from bench.config.compose import composer
 from bench.run import launch, pool
-from bench.run.complete import Passes
+from bench.run.claims import Passes
 from bench.run.launch import complete, works_of
 from bench.run.models import ModelPool
+from bench.run.run import measure
 from results.store.cells import Store
 from tests.helpers import dying
 from tests.helpers.stores import Decoded, decoded, difference, doubled
@@ -38,14 +39,14 @@ def test_rotations_of_a_pair_come_together(cells, tmp_path: Path) -> None:
     common = "method=sps,mars n=4"
     small = cells(f"{common} task=mini_gsm,mini_chat decoding.max_new_tokens=8 pair.name=small")
     large = cells(f"{common} task=mini_gsm,mini_code decoding.max_new_tokens=99")
-    works = works_of([*large[:2], *small, *large[2:]], PASSES, Store(tmp_path))
+    works = works_of(measure, [*large[:2], *small, *large[2:]], PASSES, Store(tmp_path))
     assert [work.pair.name for work in works] == ["local", "local", "small", "small"]
     assert [len(work.cells) for work in works] == [2] * 4
 
 
 def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Path) -> None:
     asked = cells("method=sps,mars n=1 decoding.max_new_tokens=8")
-    [work] = works_of(asked, PASSES, Store(tmp_path))
+    [work] = works_of(measure, asked, PASSES, Store(tmp_path))
     with Store(tmp_path).cell(work.cells[1].name).lock():
         assert set(complete(work, ModelPool())) == {cell.name for cell in work.cells}
     assert Store(tmp_path).cells() == [], "not a part of it is measured here"

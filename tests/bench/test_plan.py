@@ -28,6 +28,7 @@ from bench.dry_run.estimate import (
 )
 from bench.dry_run.fit import ROOM, Machine, check_fit, misfit, most_rows, on_fullest
 from methods.engine.loading import load_model, nbytes
+from results.store.state import Todo
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +140,8 @@ def test_seconds_follow_from_the_rate_of_the_nearest_size() -> None:
     assert seconds([PlannedCell(cell) for cell in cells]) == pytest.approx(
         {"core": 0, "GPU": 3 * once}
     )
-    left = seconds([PlannedCell(cells[0], answered=8)])
+    todo = Todo(decode=("a", "b"), time=tuple("abcde"))
+    left = seconds([PlannedCell(cells[0], todo=todo)])
     assert left["GPU"] == pytest.approx(2 * (200 / 1000 + 500 / 200))
     large = cell_of("pair=llama33_70b method=ar", words, "engine.devices=4")
     assert large.engine.parallel == "layers"

@@ -14,9 +14,10 @@ import pytest
 import wandb
 
 from bench.config.compose import composer
-from bench.run.complete import Passes
+from bench.run.claims import Passes
 from bench.run.endpoint import Endpoint
 from bench.run.launch import submit, works_of
+from bench.run.run import measure
 from bench.view import main as view
 from results.store.cells import Store
 from results.store.errors import log_to_stderr, redacted_word
@@ -129,7 +130,7 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         point = hydra.point(given)
         other = hydra.point([*given, "launch.setup=['export HF_TOKEN=FAKEHF-bbb']"])
     passes = Passes(frozenset(), frozenset(), 1, 1)
-    [work] = works_of([point.cell], passes, Store(tmp_path / "store"))
+    [work] = works_of(measure, [point.cell], passes, Store(tmp_path / "store"))
     submit([work], 0, point.settings.launch.options)
     assert leaks(tmp_path / "logs") == set()
     with pytest.raises(ValueError, match=r"export HF_TOKEN=\(hidden\): holds a secret"):
