@@ -6,14 +6,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:  # transformers is slow to import
     from methods.drafters.base import Proposer
     from methods.engine.cache import SlotCache
     from methods.prompt_rng import PromptRng
     from methods.rules.verification import State
-    from methods.trace import Trace
+
+    class TracedThreshold(Protocol):
+        """A `methods.trace.TracedThreshold`."""
+
+        @property
+        def name(self) -> str: ...
+
+        @property
+        def relation(self) -> Literal[">=", "<=", "<", ">"]: ...
+
+        @property
+        def value(self) -> float: ...
+
+    class Trace(Protocol):
+        """A `methods.trace.Trace`."""
+
+        @property
+        def columns(self) -> dict[str, Any]: ...
+
+        @property
+        def threshold(self) -> TracedThreshold | None: ...
+
 
 SHRINK = 8
 """A batch shrinks when one of so many of its rows has ended: moving the others costs little beside

@@ -9,13 +9,9 @@ import inspect
 import pkgutil
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from methods import outside
-
-if TYPE_CHECKING:
-    from methods.drafters.base import Drafter
-    from methods.rules.base import Rule
 
 BASES = {"rules": "Rule", "drafters": "Drafter"}
 """Folder of methods/ -> the class in its base.py that all rules or drafters are subclasses of."""
@@ -97,11 +93,11 @@ def title(folder: str, name: str) -> str:
     return name_of(_find(folder, name)) if outside.is_outside(name) else name
 
 
-def rule(name: str) -> type[Rule]:
-    """The class of a rule; its fields are the rule's options. Raises KeyError."""
+def rule(name: str) -> type[Any]:
+    """The class of a rule, one of `Rule`; its fields are the rule's options. Raises KeyError."""
     return _find("rules", name)
 
 
-def drafter(name: str) -> type[Drafter]:
-    """The class of a drafter; its fields are the drafter's options. Raises KeyError."""
+def drafter(name: str) -> type[Any]:
+    """The class of a drafter, one of `Drafter`; its fields are its options. Raises KeyError."""
     return _find("drafters", name)

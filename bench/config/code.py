@@ -24,7 +24,7 @@ from bench.config.paths import PROJECT
 from methods import registry
 
 if TYPE_CHECKING:
-    from bench.config.cell import Cell
+    from bench.config.parts import CellParts
     from bench.config.section import Named
 
 SAME = PROJECT / "conf/same_tokens.json"
@@ -216,7 +216,7 @@ def of_classes(classes: frozenset[type[Any]], engine: str | None) -> str:
     return _digest(_rests_on(map(_file_of, classes)) - loop)
 
 
-def code_of(cell: Cell) -> dict[str, str]:
+def code_of(cell: CellParts) -> dict[str, str]:
     """`rule`, `drafter`, `loop`, `scorer`, with pruning `pruning` -> the digest of its code."""
     engine = cell.engine.name
     parts: dict[str, Named[Any] | None] = {
@@ -257,7 +257,7 @@ def changed(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     )
 
 
-def same_scores(cell: Cell) -> frozenset[str]:
+def same_scores(cell: CellParts) -> frozenset[str]:
     """The digests of scorers that are known to give the scores of the one here."""
     known = first_known(code_of(cell)[SCORER])
     return frozenset({known, *(later for later in _earlier() if first_known(later) == known)})

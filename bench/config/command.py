@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,6 @@ from bench.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
-    from bench.config.compose import ComposedPoint
     from bench.config.settings import Settings
 
 
@@ -98,6 +99,41 @@ def edition(section: Mapping[str, Any], sweep: str, scale: str, keys: Collection
             "task yourself: pair=NAME task=NAME"
         )
     return [line for line in scales[scale] if key_of(line) not in keys]
+
+
+@dataclass(frozen=True)
+class ComposedPoint:
+    """One experiment point: the overrides that name it and its resolved configuration, plain data.
+
+    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a
+    rule or drafter are typed by its class: `cell` imports torch, but only once what needs no torch
+    was checked."""
+
+    overrides: tuple[str, ...]
+    config: dict[str, Any]
+
+    @cached_property
+    def cell(self) -> Cell:
+        if "bench.config.cell" not in sys.modules:  # which imports torch
+            from bench.config.schema import parsed_sections
+
+            parsed_sections(self.config)
+        from bench.config.cell import Cell
+
+        cell = Cell.parsed(self.config)
+        launch = self.config.get("launch") or {}
+        is_plan = self.config.get("dry_run") and cell.engine.parallel == "tensor"
+        # the others run on other machines, and what torchrun would start is not started yet
+        if launch.get("name", "local") == "local" and not is_plan:
+            cell.engine.check_device()
+        cell.check()
+        return cell
+
+    @cached_property
+    def settings(self) -> Settings:
+        from bench.config.settings import Settings
+
+        return Settings.from_config(self.config)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,9 @@ parser reads the overrides."""
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import islice, product
 from math import prod
 from pathlib import Path
@@ -24,7 +22,15 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel
 
-from bench.config.command import EMBEDDED, Candidate, Command, edition, follow_length, key_of
+from bench.config.command import (
+    EMBEDDED,
+    Candidate,
+    Command,
+    ComposedPoint,
+    edition,
+    follow_length,
+    key_of,
+)
 from bench.config.errors import ConfigError, NotHere, unknown_key
 from bench.config.paths import CONF, PROJECT
 from bench.config.section import check_known, parse
@@ -32,7 +38,6 @@ from methods import outside, user_yaml
 from results.store.errors import one_line
 
 if TYPE_CHECKING:
-    from bench.config.cell import Cell
     from bench.config.schema import Pair
     from bench.config.settings import Settings
 
@@ -59,41 +64,6 @@ KEY = re.compile(r"[\w.@/+~-]+", re.ASCII)
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
 REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|([^{}]*))\}")
 """Interpolations: a path in the checkout, a key, or a key beside this one (`.split`)."""
-
-
-@dataclass(frozen=True)
-class ComposedPoint:
-    """One experiment point: the overrides that name it and its resolved configuration, plain data.
-
-    `cell` and `settings` are that configuration, typed: both raise ConfigError. The options of a
-    rule or drafter are typed by its class: `cell` imports torch, but only once what needs no torch
-    was checked."""
-
-    overrides: tuple[str, ...]
-    config: dict[str, Any]
-
-    @cached_property
-    def cell(self) -> Cell:
-        if "bench.config.cell" not in sys.modules:  # which imports torch
-            from bench.config.schema import parsed_sections
-
-            parsed_sections(self.config)
-        from bench.config.cell import Cell
-
-        cell = Cell.parsed(self.config)
-        launch = self.config.get("launch") or {}
-        is_plan = self.config.get("dry_run") and cell.engine.parallel == "tensor"
-        # the others run on other machines, and what torchrun would start is not started yet
-        if launch.get("name", "local") == "local" and not is_plan:
-            cell.engine.check_device()
-        cell.check()
-        return cell
-
-    @cached_property
-    def settings(self) -> Settings:
-        from bench.config.settings import Settings
-
-        return Settings.from_config(self.config)
 
 
 def split(argv: Sequence[str]) -> tuple[str | None, list[str]]:

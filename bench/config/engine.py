@@ -28,7 +28,7 @@ from methods.rules.base import DraftCapabilities
 from methods.trees import static
 
 if TYPE_CHECKING:
-    from bench.config.cell import Cell
+    from bench.config.parts import CellParts
 
 MOST_THREADS = 1024
 """More than any machine's cores; OpenMP ends the process where it cannot allocate the stacks."""
@@ -186,7 +186,7 @@ class EngineOptions(Section):
             return kind | {"decoder": decoders()}
         return kind | {"name": self.name, "version": vllm_version(), "devices": self.devices}
 
-    def repeats(self, cell: Cell) -> bool:
+    def repeats(self, cell: CellParts) -> bool:
         """Whether decoding the cell again gives the same tokens: vLLM draws drafts from an unseeded
         generator."""
         return self.name == "native" or not cell.drafter.options.samples(cell.decoding.sampling)
@@ -227,7 +227,7 @@ class EngineOptions(Section):
             )
 
 
-def check_for_vllm(cell: Cell) -> None:
+def check_for_vllm(cell: CellParts) -> None:
     """Raises ConfigError, one line, for a cell of engine=vllm that vLLM cannot run."""
     if cell.engine.name != "vllm":
         return
@@ -264,7 +264,7 @@ def check_for_vllm(cell: Cell) -> None:
     raise ConfigError(f"engine=vllm {refusal} or take engine=native")
 
 
-def _is_chain(cell: Cell) -> bool:
+def _is_chain(cell: CellParts) -> bool:
     drafter = cell.drafter.options
     tree = getattr(drafter, "tree", None)
     if tree is None:

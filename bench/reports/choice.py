@@ -27,12 +27,11 @@ from results.store.traces import TraceFolder
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.schema import Decoding
-    from bench.reports.plan import Plan
     from bench.run.session import Session
     from results.metrics.metric import Sums
     from results.reports.choice import Choice
     from results.reports.grid import Grid
-    from results.reports.spec import Coords
+    from results.reports.spec import Coords, FigureSpec
     from results.store.sample import FailedSample, Sample
 
 CONTROLS = {"random", "tilted"}
@@ -42,17 +41,19 @@ JUDGED_AT = 1.0
 TAKEN = "Settings taken (two where each half of the prompts chose another)"
 
 
-def chosen_rows(plan: Plan, grid: Grid, session: Session) -> dict[Coords, Outcome]:
+def chosen_rows(
+    spec: TableSpec | FigureSpec, cells: Mapping[Coords, Cell], grid: Grid, session: Session
+) -> dict[Coords, Outcome]:
     """The outcome of each row of a report whose rows choose; empty for any other report."""
-    spec = plan.spec
-    if not isinstance(spec, TableSpec) or (choice := spec.choice) is None:
+    choice = spec.choice if isinstance(spec, TableSpec) else None
+    if not isinstance(spec, TableSpec) or choice is None:
         return {}
     points: dict[Coords, dict[str, Coords]] = {}
     for coords in grid:
         place, setting = split(spec, choice, coords)
         points.setdefault(place, {})[setting] = coords
     rows = {
-        coords: ChosenRow(spec, choice, settings, plan.cells, grid, session)
+        coords: ChosenRow(spec, choice, settings, cells, grid, session)
         for coords, settings in points.items()
     }
     outcomes = {}

@@ -105,7 +105,7 @@ class Plan:
                 measured[coords] = replace(measured[coords], agreement=agreement)
         for coords, reason in (self.refused | self.absent).items():
             measured[coords] = Outcome.missing(reason)
-        return measured | chosen_rows(self, measured, session)
+        return measured | chosen_rows(self.spec, self.cells, measured, session)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from bench.config.compose import composer
 from bench.run.answer import context, limits_of, stream_name
 from bench.run.cost_clock import priced_as
 from bench.run.models import ModelPool, use_threads
-from bench.run.profiling import Phases
+from bench.run.phases import Phases
 from methods.decode import Limits, Request, generate
 from methods.engine.source import ModelSource
 from results.metrics.cost import DRAWN, LOSSLESS, Costs, Drafting, Linear, Profile

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from bench.config.cell import Cell
     from bench.run.models import ModelPool
-    from bench.run.profiling import Phases
+    from bench.run.phases import Phases
     from methods.batch import Generation
     from methods.decode import Limits, Request
     from methods.engine.language_model import LanguageModel

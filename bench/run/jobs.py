@@ -146,7 +146,8 @@ def _decode(job: DecodeJob, method: LoadedMethod, done: Done) -> None:
             traces = [generation.trace for generation in turns if generation.trace is not None]
             for turn, trace in enumerate(traces):
                 if trace.threshold is not None:
-                    done.threshold = Threshold(**asdict(trace.threshold))
+                    threshold = trace.threshold
+                    done.threshold = Threshold(threshold.name, threshold.relation, threshold.value)
                 if trace.columns:
                     words = {"clause": WORDS[trace.columns["clause"]]}
                     done.traces[prompt.id].append(

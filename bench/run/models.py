@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from bench.config.paths import TINY
-from bench.run.profiling import Phases
+from bench.run.phases import Phases
 from methods.decode import Limits, Request, check_fit, generate
 from methods.drafters._heads import check_head
 from methods.engine import probe

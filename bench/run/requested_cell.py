@@ -129,12 +129,22 @@ class RequestedCell(CellFolder):
         baseline = {record.id: record for record in self.baseline.samples()}
         return compare(self.samples(), baseline, timed)
 
-    def todo(self, *, is_traced: bool = False, sessions: int = 1, for_itself: bool = True) -> Todo:
-        """What the cell lacks; the options are those of `Wanted`. A file that cannot be read is its
-        fault, not raised: the pass that reads it records that."""
+    def todo(
+        self,
+        *,
+        is_traced: bool = False,
+        sessions: int = 1,
+        for_itself: bool = True,
+        is_listed: bool = True,
+    ) -> Todo:
+        """What the cell lacks; the options are those of `Wanted`. Without `is_listed` the prompts
+        of a cell that has no answer are not listed, which may take a download. A file that cannot
+        be read is its fault, not raised: the pass that reads it records that."""
         baseline = None if self.cell.is_autoregressive else self.baseline
         can_score = self.cell.load_task().unscorable() is None
         try:
+            if not is_listed and not self._whole.samples():
+                return Todo(whole=True, failure=self.failure())
             wanted = Wanted(
                 prompts=tuple(self.ids),
                 timed=self.cell.timed_prompts,

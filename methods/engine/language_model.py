@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -22,12 +22,23 @@ from methods.engine.decoder import Decoder, Product, linear, positions_of
 from methods.engine.device import upload
 from methods.engine.families import DecoderName, obstacle, resolve
 from methods.engine.graphs import Graphs
-from methods.engine.probe import Findings
 from methods.engine.products import Products
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder, stages_of
 from methods.engine.tensor import Divided
 from methods.engine.texts import ControlTokens
+
+if TYPE_CHECKING:
+
+    class Findings(Protocol):
+        """A `methods.engine.probe.Findings`."""
+
+        @property
+        def trees(self) -> str: ...
+
+        @property
+        def states(self) -> str: ...
+
 
 disable_progress_bar()  # of loading weights: standard error is the harness' own
 

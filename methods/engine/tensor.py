@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import finalize
 
 from methods.engine.source import ModelError
@@ -23,7 +23,16 @@ from methods.engine.source import ModelError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from methods.engine.cache import LedCache
+    class LedCache(Protocol):
+        """What is sent of a `methods.engine.cache.LedCache`."""
+
+        store: Tensor
+        number: int
+        moves: list[tuple[list[int], str, Any]]
+
+        @property
+        def lengths(self) -> list[int]: ...
+
 
 Result = TypeVar("Result")
 PATIENCE = timedelta(days=20)

@@ -33,7 +33,7 @@ def built(section: Mapping[str, Any]) -> Rule:
     ]
     if name in single:
         try:
-            rule = registry.rule(name)(**options)
+            rule: Rule = registry.rule(name)(**options)
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from results.reports.axes import (
+    AS_GIVEN,
+    SETTING,
     Axes,
     Entry,
     Frozen,
@@ -27,11 +29,12 @@ from results.reports.axes import (
     replaced,
     spell_variants,
     without_axes,
+    without_frontier,
 )
 from results.reports.choice import Choice, Sweep, with_frontier
 from results.reports.columns import Column
 from results.reports.figures import Figure
-from results.reports.further import first_table, further_tables
+from results.reports.further import ANSWER_COSTS, SETTINGS, TRACED_COSTS, VERDICT
 from results.reports.scales import SCALES, Scale, at_all_scales
 from results.store.sample import Opponent
 
@@ -278,7 +281,49 @@ class TableSpec(ReportSpec):
         """This table and those that follow it: what an answer costs, under one that shows accuracy;
         where rows choose, also the rows beside the best lossless one and beside the frontier, and
         every setting."""
-        return [first_table(self), *further_tables(self)]
+        first = self._first()
+        shown = {column.metric.name for column in self.values}
+        tables = [first]
+        if "accuracy" in shown:
+            names = (*ANSWER_COSTS, *(TRACED_COSTS if self.trace else ()))
+            costs = [name for name in names if name not in shown]
+            tables.append(first._listed("answers", "cost of an answer", costs))
+        if self.choice is None:
+            return tables
+        tables.append(self.chosen()._listed("verdict", "beside lossless decoding", VERDICT))
+        settings = self._every_setting(self.choice)
+        return [*tables, settings] if settings.points() else tables
+
+    def _first(self) -> TableSpec:
+        """The report's own table: without the axes that its rows choose from, and without the rows
+        of the frontier."""
+        table = self if self.choice is None else self.chosen()
+        return table.model_copy(update={"axes": without_frontier(table.axes)})
+
+    def _every_setting(self, choice: Choice) -> TableSpec:
+        """A row for each setting of the rows that have several."""
+        axes = drop_impossible(without_frontier(self.axes))
+        if choice.axes == (SETTING,):
+            axes[SETTING] = tuple(entry for entry in axes[SETTING] if entry.label != AS_GIVEN)
+        full = self.model_copy(
+            update={"axes": axes, "choice": None, "rows": (*self.rows, *choice.axes)}
+        )
+        return full._listed("settings", "every setting, on all prompts", SETTINGS)
+
+    def _listed(self, name: str, title: str, metrics: Sequence[str]) -> TableSpec:
+        """A further table of the report, with a row for each cell."""
+        return self.model_copy(
+            update={
+                "name": f"{self.name}_{name}",
+                "title": f"{self.title}: {title}",
+                "values": tuple(Column.model_validate(metric) for metric in metrics),
+                "rows": (*self.columns, *self.rows),
+                "columns": (),
+                "mean": None,
+                "published": None,
+                "reading": (),
+            }
+        )
 
     def chosen(self) -> TableSpec:
         """The table with the axes that rows choose from left out."""

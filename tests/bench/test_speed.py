@@ -10,7 +10,8 @@ import torch
 
 from bench.commands.one_cell import open_cell
 from bench.run.models import NativeMethod
-from bench.run.profiling import PHASES, Phases, profile_of, profiles
+from bench.run.phases import PHASES, Phases
+from bench.run.profiling import profile_of, profiles
 from bench.speed import main
 from methods import registry
 from methods.decode import Limits
