@@ -25,7 +25,7 @@ from results.metrics.catalog import JUDGED, METRICS, TIMED
 from results.metrics.cost import stated
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.figures import Own
-from results.reports.grid import Conditions, Outcome, TimingSession, machine
+from results.reports.grid import Conditions, Outcome, machine
 from results.reports.spec import FigureSpec
 from results.store.sample import Compared
 from results.store.traces import TraceFolder
@@ -278,10 +278,7 @@ def conditions_of(cell: Cell, summary: Summary, folder: RequestedCell) -> Condit
     """How a measured cell was measured, from its settings, its environment record and its timed
     prompts."""
     environment = folder.environment() or {}
-    sessions = {
-        TimingSession(row.started, row.host, row.boot, row.shared, row.threads or 0)
-        for row in folder.timed()
-    }
+    sessions = {row.session for row in folder.timed()}
     return Conditions(
         pair=cell.pair.name,
         temperature=cell.decoding.temperature,

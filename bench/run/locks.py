@@ -1,4 +1,4 @@
-"""The machine: whose clock a row was timed with, and the lock that keeps passes apart."""
+"""The machine: its clock, and the lock that keeps passes apart."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.config.errors import ConfigError
+from results.store.sample import TimingSession
 
 log = logging.getLogger(__name__)
 LOCK, DEFAULT = "LEEWAY_LOCK", "/tmp/leeway.lock"
@@ -21,24 +21,11 @@ a lock when its process dies."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """The host, its boot, when the measuring session began (ISO 8601, UTC), whether other workers
-    run on the host meanwhile, and the CPU threads of the clock, once they are chosen, as `Timed`
-    records them."""
-
-    host: str
-    boot: str
-    started: str
-    shared: bool
-    threads: int | None = None
-
-    @classmethod
-    def now(cls, shared: bool) -> Stamp:
-        boot = BOOT.read_text().strip() if BOOT.exists() else ""
-        return cls(
-            socket.gethostname(), boot, datetime.now(UTC).isoformat(timespec="milliseconds"), shared
-        )
+def timing_session(shared: bool) -> TimingSession:
+    """The measuring session that begins now; `shared`: other workers run on the host meanwhile."""
+    boot = BOOT.read_text().strip() if BOOT.exists() else ""
+    began = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return TimingSession(began, socket.gethostname(), boot, shared)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from bench.run.answer import PromptChanged, answer, check_prompts, context, limits_of, stream_name
 from bench.run.claims import Claim, Passes, by_group, prompts_asked
 from bench.run.console import Bar, ProgressBars, console, counted, display_names
-from bench.run.locks import Stamp, machine
+from bench.run.locks import machine, timing_session
 from bench.run.models import use_threads
 from bench.run.profiling import PROMPTS, profiles
 from bench.run.requested_cell import folder_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bench.run.engine import DecodingEngine, LoadedMethod
     from methods.engine.language_model import LanguageModel
     from results.store.cells import Store
-    from results.store.sample import Sample
+    from results.store.sample import Sample, TimingSession
     from tasks.base import Prompt
 
 NEAR_TIE = 1e-4
@@ -84,7 +84,7 @@ def timed_pass(
     if not groups:
         return
     with machine(alone=not passes.shared):
-        stamp = Stamp.now(passes.shared)
+        session = timing_session(passes.shared)
         for number, group in enumerate(groups, start=1):
             if len(groups) > 1:
                 console().print(
@@ -93,7 +93,7 @@ def timed_pass(
             # the clock's machine may be another one than that of the answers
             started = [due[cell.name] for cell in group if due[cell.name].start()]
             if started:
-                time_group(started, store, engine, stamp)
+                time_group(started, store, engine, session)
 
 
 def title(cells: Sequence[Cell]) -> str:
@@ -103,13 +103,15 @@ def title(cells: Sequence[Cell]) -> str:
     return f"{first.pair.name}, {first.task.name}, temperature {temperature:g}, {points}"
 
 
-def time_group(claims: Sequence[Claim], store: Store, engine: DecodingEngine, stamp: Stamp) -> None:
+def time_group(
+    claims: Sequence[Claim], store: Store, engine: DecodingEngine, session: TimingSession
+) -> None:
     """Time what is due of the cells of one group. What goes wrong is recorded in their folders, not
     raised."""
     first = claims[0].cell
     try:
         engine.keep_only([claim.cell for claim in claims])
-        stamp = replace(stamp, threads=use_threads(first.engine))
+        session = replace(session, threads=use_threads(first.engine))
         baseline = engine.load(first.baseline())
         folder = folder_of(first.baseline(), store)
         expected: dict[str, Sample] = {}
@@ -132,7 +134,7 @@ def time_group(claims: Sequence[Claim], store: Store, engine: DecodingEngine, st
             claim.fail(error)
     try:
         if entries:
-            Rotation(entries, baseline, expected, stamp).run()
+            Rotation(entries, baseline, expected, session).run()
     # nothing that one cell did: a full disk, or a baseline that cannot be timed
     except Exception as error:
         for entry in entries:
@@ -147,9 +149,10 @@ class Rotation:
         entries: list[MethodRun],
         baseline: LoadedMethod,
         expected: dict[str, Sample],
-        stamp: Stamp,
+        session: TimingSession,
     ) -> None:
-        self.entries, self.baseline, self.expected, self.stamp = entries, baseline, expected, stamp
+        self.entries, self.baseline = entries, baseline
+        self.expected, self.session = expected, session
         self.cell = max((entry.cell for entry in entries), key=prompts_asked)
         self.task = self.cell.load_task()
         self.limits = limits_of(self.cell, baseline.target, self.task)
@@ -224,7 +227,7 @@ class Rotation:
         for prompt, (generation, clocked) in runs.items():
             if prompt in entry.wanted:
                 beside = None if entry.cell.is_autoregressive else base[prompt][1]
-                row = Timed(prompt, clocked, beside, **asdict(self.stamp), batch=batch)
+                row = Timed(prompt, clocked, beside, **asdict(self.session), batch=batch)
                 entry.claim.folder.append_timed(row)
                 self.rows[entry.cell.name].advance(1, [generation], generation.decode_s)
 

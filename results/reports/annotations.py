@@ -12,13 +12,13 @@ from results.reports.grid import (
     Conditions,
     Grid,
     Outcome,
-    TimingSession,
     conditions,
     counted,
     drifts,
     outcome,
 )
 from results.reports.spec import Coords, TableSpec
+from results.store.sample import TimingSession
 
 ABSOLUTE = ("tok/s", "ms")
 """Units of the clock: such numbers of different sessions do not compare."""

@@ -11,36 +11,13 @@ from typing import Any, Literal
 from results.metrics.summary import Summary
 from results.reports.axes import Entry
 from results.reports.spec import Coords, ReportSpec
+from results.store.sample import TimingSession
 from results.store.traces import TraceFolder
 
 FIELDS = ("cell", "pair", "temperature", "seed", "repeats", "theta", "machine", "date", "session")
 """The conditions as columns of a CSV file."""
 DRIFT = 0.1
 """Relative change of the baseline's tokens/s within a session above which a table says so."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TimingSession:
-    """One measuring session: clocks of different sessions do not compare.
-
-    started  when it began, ISO 8601 in UTC
-    host     the machine's name
-    boot     the machine's boot
-    shared   whether other workers of a launcher may have run on the machine meanwhile
-    threads  CPU threads of the process; 0 where that was not recorded
-    """
-
-    started: str
-    host: str
-    boot: str
-    shared: bool = False
-    threads: int = 0
-
-    @property
-    def text(self) -> str:
-        """`2026-11-21 20:12 on HOST`, and whether it was shared."""
-        text = f"{self.started[:16].replace('T', ' ')} on {self.host}"
-        return f"{text}, shared with other workers" if self.shared else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,30 @@ class TimedRun:
     parted: FirstDifference | None = None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class TimingSession:
+    """One measuring session: clocks of different sessions do not compare.
+
+    started  when it began, ISO 8601 in UTC
+    host     the machine's name
+    boot     the machine's boot, as the kernel names it: frequencies of one boot compare
+    shared   whether other workers of a launcher may have run on the machine meanwhile
+    threads  CPU threads of the process; 0 where that was not recorded
+    """
+
+    started: str
+    host: str
+    boot: str
+    shared: bool = False
+    threads: int = 0
+
+    @property
+    def text(self) -> str:
+        """`2026-11-21 20:12 on HOST`, and whether it was shared."""
+        text = f"{self.started[:16].replace('T', ' ')} on {self.host}"
+        return f"{text}, shared with other workers" if self.shared else text
+
+
 @dataclass(frozen=True, slots=True)
 class Timed:
     """One prompt of the timed pass.
@@ -204,13 +228,9 @@ class Timed:
     id        the prompt's id
     own       the cell's own run
     baseline  the autoregressive run of the same group; None in the autoregressive cell
-    host      the machine's name
-    boot      the machine's boot, as the kernel names it: clocks and frequencies of one boot compare
-    started   when the measuring session began, ISO 8601 in UTC
-    shared    whether other workers of a launcher may have run on the machine meanwhile
+    host, boot, started, shared, threads   its `session`; threads are None in older records
     batch     id of the first prompt of the batch that it was timed in; None where it was timed
               alone
-    threads   CPU threads of the process; None in older records
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -223,6 +243,11 @@ class Timed:
     shared: bool = False
     batch: str | None = None
     threads: int | None = None
+
+    @property
+    def session(self) -> TimingSession:
+        """The measuring session."""
+        return TimingSession(self.started, self.host, self.boot, self.shared, self.threads or 0)
 
     @property
     def runs(self) -> tuple[TimedRun, TimedRun]:

@@ -24,10 +24,10 @@ from results.reports.formats import (
     render_table,
 )
 from results.reports.frame import DOUBTED, Table, lay_out, lay_out_all
-from results.reports.grid import Conditions, Grid, Outcome, TimingSession, machine, stated
+from results.reports.grid import Conditions, Grid, Outcome, machine, stated
 from results.reports.spec import TableSpec
 from results.store.errors import printable
-from results.store.sample import JudgeSummary
+from results.store.sample import JudgeSummary, TimingSession
 from tests.helpers.synthetic_cells import full_grid, made_up, table_spec, with_values
 
 PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}
