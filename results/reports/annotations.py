@@ -55,12 +55,12 @@ class Annotator:
     """
 
     def __init__(self, spec: TableSpec, grid: Grid) -> None:
-        self.sessions = sorted({session for one in conditions(grid) for session in one.sessions})
+        self.sessions = sorted({session for each in conditions(grid) for session in each.sessions})
         self.drifts = drifts(
             [
-                (held.conditions, held.summary.baseline_tokens_per_s)
-                for held in grid.values()
-                if held.conditions is not None and held.summary is not None
+                (result.conditions, result.summary.baseline_tokens_per_s)
+                for result in grid.values()
+                if result.conditions is not None and result.summary is not None
             ]
         )
 
@@ -100,11 +100,11 @@ class Annotator:
             notes.append(summary.judged.between.text(summary.judged.sessions))
         return [text for text in notes if text]
 
-    def _session(self, held: Conditions) -> str:
+    def _session(self, conditions: Conditions) -> str:
         """Which session timed a cell, where the table mixes several."""
         if len(self.sessions) < 2:
             return ""
-        named = " and ".join(map(self._named, held.sessions))
+        named = " and ".join(map(self._named, conditions.sessions))
         return Note(
             f"timed in session {named}: speeds of different sessions do not compare",
             "timed in several sessions, whose speeds do not compare",
@@ -113,24 +113,24 @@ class Annotator:
     def _named(self, session: TimingSession) -> str:
         return f"{self.sessions.index(session) + 1} ({session.text})"
 
-    def _threads(self, held: Conditions | None) -> str:
+    def _threads(self, conditions: Conditions | None) -> str:
         """On how many CPU threads a cell was timed, where other cells of the table had another
         number."""
-        own = (
-            {session.threads for session in held.sessions if session.threads}
-            if held is not None
+        threads = (
+            {session.threads for session in conditions.sessions if session.threads}
+            if conditions is not None
             else set()
         )
-        others = {session.threads for session in self.sessions if session.threads} - own
-        if not own or not others:
+        others = {session.threads for session in self.sessions if session.threads} - threads
+        if not threads or not others:
             return ""
         return (
-            f"timed on {counted(own)}, other cells on {counted(others)}: neither speeds nor "
+            f"timed on {counted(threads)}, other cells on {counted(others)}: neither speeds nor "
             "speedups compare"
         )
 
-    def _drift(self, held: Conditions | None) -> str:
-        change = None if held is None else self.drifts.get(held.baseline)
+    def _drift(self, conditions: Conditions | None) -> str:
+        change = None if conditions is None else self.drifts.get(conditions.baseline)
         return (
             ""
             if change is None
@@ -141,16 +141,16 @@ class Annotator:
 def rivals(spec: TableSpec, grid: Grid) -> dict[Coords, dict[Coords, Summary]]:
     """The measured rows of one model, task and temperature together, by coordinates, without
     baselines; the key holds the labels that vary, and the temperature where it does."""
-    held = {point.coords: outcome(grid, point.coords) for point in spec.points()}
+    outcomes = {point.coords: outcome(grid, point.coords) for point in spec.points()}
     temperatures = {
-        coords: f"T = {one.conditions.temperature:g}"
-        for coords, one in held.items()
-        if one.conditions
+        coords: f"T = {result.conditions.temperature:g}"
+        for coords, result in outcomes.items()
+        if result.conditions
     }
     groups: dict[Coords, dict[Coords, Summary]] = {}
-    for coords, one in held.items():
+    for coords, result in outcomes.items():
         labels, entries = spec.labels(coords), spec.entries(coords)
-        if one.summary is None or any(
+        if result.summary is None or any(
             entry.baseline or entry.frontier for entry in entries.values()
         ):
             continue
@@ -164,7 +164,7 @@ def rivals(spec: TableSpec, grid: Grid) -> dict[Coords, dict[Coords, Summary]]:
             if coords in temperatures and len({*temperatures.values()}) > 1
             else []
         )
-        groups.setdefault(tuple(key), {})[coords] = one.summary
+        groups.setdefault(tuple(key), {})[coords] = result.summary
     return groups
 
 
@@ -197,9 +197,9 @@ def disagreements(summary: Summary, name: str) -> list[str]:
     return notes
 
 
-def shared(held: Conditions | None) -> str:
+def shared(conditions: Conditions | None) -> str:
     """That workers of a launcher shared the machine with the timed pass."""
-    beside = held is not None and any(session.shared for session in held.sessions)
+    beside = conditions is not None and any(session.shared for session in conditions.sessions)
     return "timed while other workers may have run on the machine" if beside else ""
 
 

@@ -141,8 +141,10 @@ def parts_of(groups: Sequence[Group]) -> Iterator[tuple[str, Any]]:
 
 def _threshold(cell: Viewed) -> str:
     """`theta > 0.5`: what a traced score is compared with; empty where nothing is."""
-    held = cell.traces.threshold() if cell.traces is not None and cell.traces.exists() else None
-    return "" if held is None else f"{held.name} {held.relation} {held.value:g}"
+    threshold = (
+        cell.traces.threshold() if cell.traces is not None and cell.traces.exists() else None
+    )
+    return "" if threshold is None else f"{threshold.name} {threshold.relation} {threshold.value:g}"
 
 
 def _answers(cell: Viewed, ids: Sequence[str], texts: Texts | None) -> list[dict[str, Any] | None]:
@@ -232,23 +234,25 @@ def by_turn(trace: pd.DataFrame, texts: Texts) -> dict[tuple[str, int], TracedTu
     ids, turns = emitted["token"].tolist(), dict[tuple[str, int], TracedTurn]()
     grouped: Any = emitted.groupby(["prompt", "turn"], sort=False)
     for (prompt, number), rows in grouped.indices.items():
-        own = slice(rows[0], rows[-1] + 1)  # sorted by prompt and turn
-        letters = "".join(CODES[clause] for clause in clauses[own])
-        turns[str(prompt), int(number)] = TracedTurn(ids[own], letters, numbers[own])
+        of_turn = slice(rows[0], rows[-1] + 1)  # sorted by prompt and turn
+        letters = "".join(CODES[clause] for clause in clauses[of_turn])
+        turns[str(prompt), int(number)] = TracedTurn(ids[of_turn], letters, numbers[of_turn])
     return turns
 
 
 def _likeliest(rows: pd.DataFrame, token: str, number: str, texts: Texts) -> list[list[Any]]:
     """For each row [text, probability, …] of the likeliest tokens that the trace holds."""
-    found: list[list[Any]] = [[] for _ in range(len(rows))]
+    candidates: list[list[Any]] = [[] for _ in range(len(rows))]
     for place in range(1, TOP + 1):
         if f"{number}{place}" not in rows:
             continue
         shares = _rounded(rows[f"{number}{place}"])
-        held = [at for at, share in enumerate(shares) if share is not None]
-        for at, text in zip(held, _texts(rows[f"{token}{place}"].iloc[held], texts), strict=True):
-            found[at] += [text, shares[at]]
-    return found
+        present = [at for at, share in enumerate(shares) if share is not None]
+        for at, text in zip(
+            present, _texts(rows[f"{token}{place}"].iloc[present], texts), strict=True
+        ):
+            candidates[at] += [text, shares[at]]
+    return candidates
 
 
 def _texts(tokens: pd.Series[Any], texts: Texts) -> list[str]:

@@ -14,8 +14,8 @@ SETTING, AS_GIVEN = "Setting", "as given"
 """The axis that the variants of entries make, and its entry for those without."""
 
 
-def _as_tuple(given: Any) -> Any:
-    return (given,) if isinstance(given, str) else given
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
 
 
 def _spell_out(axis: Any) -> Any:

@@ -24,8 +24,8 @@ from results.reports.axes import Axes, Frozen, check_labels
 
 MetricByName = Annotated[
     InstanceOf[Metric],
-    BeforeValidator(lambda given: metric(given) if isinstance(given, str) else given),
-    PlainSerializer(lambda one: one.name),
+    BeforeValidator(lambda name: metric(name) if isinstance(name, str) else name),
+    PlainSerializer(lambda each: each.name),
     WithJsonSchema({"enum": list(METRICS)}),
 ]
 
@@ -56,8 +56,8 @@ class Column(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _bare_name(cls, given: Any) -> Any:
-        return {"metric": given} if isinstance(given, str) else given
+    def _bare_name(cls, column: Any) -> Any:
+        return {"metric": column} if isinstance(column, str) else column
 
     @model_validator(mode="after")
     def _is_relative_to_one(self) -> Self:
@@ -80,11 +80,11 @@ class Column(Frozen):
         """The metric that is printed: of a relative number, one with its own unit and name."""
         if not self.reference:
             return self.metric
-        own = replace(self.metric, name=self.value_name, estimator=BOOTSTRAP, is_score=False)
+        per_prompt = replace(self.metric, name=self.value_name, estimator=BOOTSTRAP, is_score=False)
         return (
-            replace(own, unit="×", digits=2, signed=False)
+            replace(per_prompt, unit="×", digits=2, signed=False)
             if self.over
-            else replace(own, signed=True)
+            else replace(per_prompt, signed=True)
         )
 
     @property

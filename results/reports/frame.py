@@ -102,7 +102,7 @@ def lay_out(spec: TableSpec, grid: Grid) -> Table:
 def lay_out_all(spec: TableSpec, grid: Grid) -> list[Table]:
     """The tables of a report, each in parts whose rows share no column. All but the first leave out
     what was measured in no cell."""
-    summaries = [held.summary for held in grid.values() if held.summary is not None]
+    summaries = [result.summary for result in grid.values() if result.summary is not None]
     first, *others = spec.tables()
     known = [
         (
@@ -157,8 +157,8 @@ def figure_frame(spec: FigureSpec, grid: Grid) -> pd.DataFrame:
                     "series": series,
                     "value": value,
                 }
-                for coords, held in grid.items()
-                for measure, of in held.agreement.items()
+                for coords, result in grid.items()
+                for measure, of in result.agreement.items()
                 for series, values in of.items()
                 for value in values
             ]
@@ -174,17 +174,17 @@ def cells_frame(spec: ReportSpec, names: Iterable[str], grid: Grid) -> pd.DataFr
     summary's units."""
     lines: list[Line] = []
     for point in spec.points():
-        held = outcome(grid, point.coords)
+        result = outcome(grid, point.coords)
         fixed = {"report": spec.name, **spec.labels(point.coords)}
-        if (summary := held.summary) is None:
-            lines.append({**fixed, "state": held.state, "reason": held.reason})
+        if (summary := result.summary) is None:
+            lines.append({**fixed, "state": result.state, "reason": result.reason})
             continue
-        around = {"n": summary.n, **columns_of(held.conditions, spec.axes), "state": held.state}
+        around = {"n": summary.n, **columns_of(result.conditions, spec.axes), "state": result.state}
         for name in names:
             is_metric = name in METRICS
             value = summary.value(name) if is_metric else getattr(summary, name)
             low, high = (summary.interval(name) if is_metric else None) or (None, None)
-            why = held.unjudged if value is None and name in JUDGED else ""
+            why = result.unjudged if value is None and name in JUDGED else ""
             lines.append(
                 {
                     **fixed,
@@ -202,11 +202,11 @@ def cells_frame(spec: ReportSpec, names: Iterable[str], grid: Grid) -> pd.DataFr
 def _positions(spec: FigureSpec, grid: Grid, traced: Traced) -> pd.DataFrame:
     frames = []
     for point in spec.points():
-        held = outcome(grid, point.coords)
+        result = outcome(grid, point.coords)
         for place, view in enumerate(traced.views):
-            if held.trace is not None and held.trace.exists():
+            if result.trace is not None and result.trace.exists():
                 names = (view.x,) if view.y is None else (view.x, view.y)
-                frame = quantities(held.trace, names, view.points == "tested")
+                frame = quantities(result.trace, names, view.points == "tested")
                 frames.append(
                     frame.assign(
                         report=spec.name,
@@ -245,10 +245,9 @@ class _Layout:
         heads: dict[Coords, None] = {}
         for point in spec.points():
             labels = spec.labels(point.coords)
-            own, above = (
-                tuple(labels[axis] for axis in axes) for axes in (spec.rows, spec.columns)
-            )
-            rows.setdefault(own, {})[above] = point.coords
+            row = tuple(labels[axis] for axis in spec.rows)
+            above = tuple(labels[axis] for axis in spec.columns)
+            rows.setdefault(row, {})[above] = point.coords
             heads.setdefault(above, None)
         places = {axis: [entry.label for entry in spec.axes[axis]] for axis in spec.rows}
         in_order = sorted(
@@ -301,22 +300,22 @@ class _Layout:
 
     def _cell(self, coords: Coords) -> list[Line]:
         """The lines of one cell."""
-        held = outcome(self.grid, coords)
+        result = outcome(self.grid, coords)
         labels = self.spec.labels(coords)
         lines = [
-            self._line(column, coords, labels, held)
+            self._line(column, coords, labels, result)
             for column in self.spec.values
             if column.allows(labels)
         ]
-        if held.summary is None:
-            notes: tuple[int, ...] = (self._note(f"{held.state}: {held.reason}"),)
+        if result.summary is None:
+            notes: tuple[int, ...] = (self._note(f"{result.state}: {result.reason}"),)
         else:
             for line in lines:
-                self._measure(line, coords, held)
+                self._measure(line, coords, result)
             shown = {line["column"].metric.name for line in lines}
             notes = tuple(
                 self._note(text)
-                for text in (*held.notes, *remarks(held.summary, "speedup" in shown))
+                for text in (*result.notes, *remarks(result.summary, "speedup" in shown))
             )
         return [self._noted(line, notes) for line in lines]
 
@@ -325,12 +324,12 @@ class _Layout:
         column: Column,
         coords: Coords,
         labels: Mapping[str, str],
-        held: Outcome | None,
+        result: Outcome | None,
         header: str = "",
     ) -> Line:
         """A number before it is measured: with that of the paper, where it has one. `header` names
         a column of the paper in place of the cell's own."""
-        summary = None if held is None else held.summary
+        summary = None if result is None else result.summary
         key = place_in_paper(self.spec, coords, column.published_name or column.metric.name, header)
         return {
             "place": self.spec.values.index(column),
@@ -349,9 +348,9 @@ class _Layout:
             "verdict": "",
             "n": summary and summary.n,
             "failed_prompts": summary and summary.failed,
-            **columns_of(held.conditions if held else None, labels),
-            "state": held.state if held else "mean",
-            "reason": held.reason if held else "",
+            **columns_of(result.conditions if result else None, labels),
+            "state": result.state if result else "mean",
+            "reason": result.reason if result else "",
             "notes": "",
             **self._paper(column, key),
         }
@@ -385,15 +384,15 @@ class _Layout:
             "paper_marks": tuple(self._note(Note(text, DOUBTED)) for text in doubts),
         }
 
-    def _measure(self, line: Line, coords: Coords, held: Outcome) -> None:
+    def _measure(self, line: Line, coords: Coords, result: Outcome) -> None:
         """Give a line its value and interval, or say why it has none, with its verdict and what it
         is compared by."""
-        column, summary = line["column"], held.summary
+        column, summary = line["column"], result.summary
         assert summary is not None
         name, notes = column.metric.name, []
         if not column.reference:
             value, interval = summary.value(name), summary.interval(name)
-            line["reason"] = held.unjudged if value is None and name in JUDGED else ""
+            line["reason"] = result.unjudged if value is None and name in JUDGED else ""
             line["items"] = (summary.by_item(name),)
         else:
             labels = self.spec.labels(coords) | column.reference
@@ -408,13 +407,15 @@ class _Layout:
                 ]
             line["items"] = ({},)  # rows may have different references
         made = column.measure.estimated_by(
-            held.conditions is None or held.conditions.proportion
+            result.conditions is None or result.conditions.proportion
         ).words
         _put(line, value, interval, made)
         line["marks"] = tuple(self._note(text) for text in notes)
         if value is not None:
             line["verdict"] = self.annotator.verdict(column, summary)
-            line["marks"] += tuple(self._note(text) for text in self.annotator.notes(column, held))
+            line["marks"] += tuple(
+                self._note(text) for text in self.annotator.notes(column, result)
+            )
 
     def _means(self, header: str, coords: Coords, cells: Sequence[Line]) -> list[Line]:
         """The means over the columns of a row, where every column has a value. `coords`: of any

@@ -66,10 +66,10 @@ class Conditions:
         return dict(zip(FIELDS, (*named, self.machine, self.date, sessions or None), strict=True))
 
 
-def columns_of(held: Conditions | None, axes: Collection[str]) -> dict[str, Any]:
+def columns_of(conditions: Conditions | None, axes: Collection[str]) -> dict[str, Any]:
     """`FIELDS` -> value as columns of a CSV file; an axis of one of these names, such as theta,
     takes its column."""
-    values = dict.fromkeys(FIELDS) if held is None else held.plain()
+    values = dict.fromkeys(FIELDS) if conditions is None else conditions.plain()
     return {name: value for name, value in values.items() if name not in axes}
 
 
@@ -124,11 +124,11 @@ def stated(conditions: Iterable[Conditions]) -> list[str]:
 def drifts(speeds: Sequence[tuple[Conditions, float | None]]) -> dict[str, float]:
     """Baseline cell -> relative drift of its tokens/s within one session, where that is above
     `DRIFT`."""
-    held: dict[tuple[str, TimingSession], list[float]] = {}
+    speeds_of: dict[tuple[str, TimingSession], list[float]] = {}
     for conditions, speed in speeds:
         if speed and len(conditions.sessions) == 1:
-            held.setdefault((conditions.baseline, conditions.sessions[0]), []).append(speed)
-    changes = {name: max(speeds) / min(speeds) - 1 for (name, _), speeds in held.items()}
+            speeds_of.setdefault((conditions.baseline, conditions.sessions[0]), []).append(speed)
+    changes = {name: max(speeds) / min(speeds) - 1 for (name, _), speeds in speeds_of.items()}
     return {name: change for name, change in changes.items() if change > DRIFT}
 
 
@@ -191,7 +191,7 @@ def sizes(grid: Grid, clocked: bool) -> str:
     """`n = 24 prompts per cell`, or the range if cells differ; where the clock has a part in what
     is shown, `, 12 of them timed`, with the number of measuring sessions. Empty without a measured
     cell."""
-    summaries = [held.summary for held in grid.values() if held.summary is not None]
+    summaries = [result.summary for result in grid.values() if result.summary is not None]
     if not summaries:
         return ""
     size, timed = (
@@ -199,7 +199,7 @@ def sizes(grid: Grid, clocked: bool) -> str:
         _span([summary.timed for summary in summaries]),
     )
     said = f"n = {size} prompt{'' if size == '1' else 's'} per cell"
-    count = len({session for held in conditions(grid) for session in held.sessions})
+    count = len({session for each in conditions(grid) for session in each.sessions})
     if (
         not clocked or not count
     ):  # none under a cost profile, whose clock is modelled for all prompts
@@ -214,7 +214,7 @@ def _span(numbers: Sequence[int]) -> str:
 
 def conditions(grid: Grid) -> list[Conditions]:
     """How the measured cells of a grid were measured."""
-    return [held.conditions for held in grid.values() if held.conditions is not None]
+    return [result.conditions for result in grid.values() if result.conditions is not None]
 
 
 def unmeasured(spec: ReportSpec, grid: Grid) -> list[tuple[str, Outcome]]:

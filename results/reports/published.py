@@ -104,16 +104,16 @@ def published_files() -> list[str]:
 def doubts_of(file: str) -> dict[Key, list[str]]:
     """Place -> what is wrong with the number there, in sentences, for one file: first doubts.csv,
     then notes.yaml."""
-    table, found = file.removesuffix(".csv"), defaultdict[Key, list[str]](list)
+    table, notes_of = file.removesuffix(".csv"), defaultdict[Key, list[str]](list)
     with (FOLDER / DOUBTS).open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
             if row["table"] == table:
-                found[Key(*(row[name] for name in COLUMNS[:-1]))].append(row["note"])
+                notes_of[Key(*(row[name] for name in COLUMNS[:-1]))].append(row["note"])
     for note in notes().values():
         for key in load_published(file) if note.get("table") == table else ():
             if any(place.items() <= key._asdict().items() for place in note["at"]):
-                found[key].append(note_text(note))
-    return dict(found)
+                notes_of[key].append(note_text(note))
+    return dict(notes_of)
 
 
 def by_place(found: Mapping[Key, Held]) -> dict[Place, Held]:

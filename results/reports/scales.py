@@ -44,9 +44,9 @@ def at_all_scales(section: Mapping[str, Any]) -> Plain:
         full.setdefault("not_printed", paper.get("not_printed", ""))
         if isinstance(published := section.get("published"), Mapping):
             full["published"] = {"hardware": paper.get("hardware", ""), **published}
-        own = section.get("base_at") or {}
+        at_scales = section.get("base_at") or {}
         full["base_at"] = {
-            scale: _filled(own.get(scale, ()), section.get("base", ()), _base(scale, whose))
+            scale: _filled(at_scales.get(scale, ()), section.get("base", ()), _base(scale, whose))
             for scale in SCALES
         }
     return full
@@ -68,20 +68,14 @@ def _entries(axis: Any, of: Sequence[str], whose: str) -> Iterator[Any]:
             )
         return
     for item in axis:
-        name = (
-            item
-            if isinstance(item, str)
-            else item.get("use")
-            if isinstance(item, Mapping)
-            else None
-        )
+        name, changes = None, {}
+        if isinstance(item, str):
+            name = item
+        elif isinstance(item, Mapping) and "use" in item:
+            name = item["use"]
+            changes = {key: value for key, value in item.items() if key != "use"}
         if name is not None:
-            given = (
-                {}
-                if isinstance(item, str)
-                else {key: value for key, value in item.items() if key != "use"}
-            )
-            yield from _named(name, given, of, whose)
+            yield from _named(name, changes, of, whose)
         elif isinstance(item, Mapping) and "values" in item:
             yield from (_limited(entry, of) for entry in spelled_out(item))
         else:
@@ -92,11 +86,12 @@ def _limited(entry: Mapping[str, Any], of: Sequence[str]) -> Plain:
     return dict(entry) if len(of) == len(SCALES) else {**entry, "scale": list(of)}
 
 
-def _named(name: str, given: Mapping[str, Any], of: Sequence[str], whose: str) -> Iterator[Plain]:
-    """The entry of this name at each scale that has one. `given` replaces its keys; overrides are
+def _named(name: str, changes: Mapping[str, Any], of: Sequence[str], whose: str) -> Iterator[Plain]:
+    """The entry of this name at each scale that has one. `changes` replace its keys; overrides are
     added."""
-    found = {scale: entry for scale in of if (entry := _entry(name, scale, whose)) is not None}
-    if not found:
+    at_scales = {scale: _entry(name, scale, whose) for scale in of}
+    entries = {scale: entry for scale, entry in at_scales.items() if entry is not None}
+    if not entries:
         known = sorted(
             {
                 key
@@ -109,9 +104,9 @@ def _named(name: str, given: Mapping[str, Any], of: Sequence[str], whose: str) -
         raise ValueError(
             f"{name}: neither a pair nor a task of conf/scale; it has {', '.join(known)}"
         )
-    for scale, entry in found.items():
-        overrides = [*entry["overrides"], *given.get("overrides", ())]
-        yield {**entry, **given, "overrides": overrides, "scale": scale}
+    for scale, entry in entries.items():
+        overrides = [*entry["overrides"], *changes.get("overrides", ())]
+        yield {**entry, **changes, "overrides": overrides, "scale": scale}
 
 
 def _entry(name: str, scale: str, whose: str) -> Plain | None:
@@ -141,10 +136,11 @@ def _base(scale: str, whose: str) -> list[str]:
     return [line for part in _parts(scale, whose) for line in part.get("base", ())]
 
 
-def _filled(own: Sequence[str], base: Sequence[str], of_scale: Sequence[str]) -> list[str]:
-    """The overrides of a scale with those of its scale that neither it nor the report gives."""
-    given = {line.partition("=")[0] for line in (*own, *base)}
-    return [*own, *(line for line in of_scale if line.partition("=")[0] not in given)]
+def _filled(at_scale: Sequence[str], base: Sequence[str], of_scale: Sequence[str]) -> list[str]:
+    """The overrides of a report at a scale, with those of the scale that the report does not
+    give."""
+    keys = {line.partition("=")[0] for line in (*at_scale, *base)}
+    return [*at_scale, *(line for line in of_scale if line.partition("=")[0] not in keys)]
 
 
 def spelled_out(axis: Mapping[str, Any]) -> list[Plain]:
@@ -161,12 +157,12 @@ def spelled_out(axis: Mapping[str, Any]) -> list[Plain]:
             "an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' "
             "(optional)}, or one of these for each scale, {embedded: ..., real: ..., paper: ...}"
         )
-    own, override = [key for key in ("label", "published") if key in axis], axis["override"]
+    texts, override = [key for key in ("label", "published") if key in axis], axis["override"]
     return [
         {
             "label": str(value),
             **rest,
-            **{key: axis[key].format(value) for key in own},
+            **{key: axis[key].format(value) for key in texts},
             "overrides": [
                 *axis.get("overrides", ()),
                 *([override.format(value)] if override else []),

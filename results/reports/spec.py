@@ -117,9 +117,9 @@ class ReportSpec(Frozen):
                 "scales of each"
             )
         axes = {name: at_scale(axis, scale) for name, axis in self.axes.items()}
-        own = self._own(scale)
+        of_edition = self._own(scale)
         if scale == "embedded":
-            return self.model_copy(update={"axes": drop_impossible(axes), **own})
+            return self.model_copy(update={"axes": drop_impossible(axes), **of_edition})
         if pairs:
             axes = {name: of_pairs(axis, pairs) for name, axis in axes.items()}
         name = "_".join([self.name, *(pairs or [scale])])
@@ -130,7 +130,7 @@ class ReportSpec(Frozen):
         )
         about = with_note if scale == "paper" else self.about
         return self.model_copy(
-            update={"axes": drop_impossible(axes), "name": name, "about": about, **own}
+            update={"axes": drop_impossible(axes), "name": name, "about": about, **of_edition}
         )
 
     def _own(self, scale: Scale) -> dict[str, Any]:
@@ -234,10 +234,11 @@ class TableSpec(ReportSpec):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_frontier(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or not isinstance(axes := given.get("axes"), Mapping):
-            return given
-        return given | {"axes": with_frontier(axes, given.get("choice"), given.get("base", ()))}
+    def _has_frontier(cls, report: Any) -> Any:
+        axes = report.get("axes") if isinstance(report, dict) else None
+        if not isinstance(axes, Mapping):
+            return report
+        return report | {"axes": with_frontier(axes, report.get("choice"), report.get("base", ()))}
 
     @model_validator(mode="after")
     def _is_laid_out(self) -> Self:

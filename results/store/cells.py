@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from results.store.errors import StoreError, one_line
-from results.store.files import append_line, content_of, held, remove, replace_text
+from results.store.files import append_line, content_of, locked, remove, replace_text
 from results.store.records import (
     KEY,
     RECORDS,
@@ -102,7 +102,7 @@ class CellFolder:
         Where another process holds it: wait until that one ends, and say so, or without `wait`
         raise Locked. Both name the process. Raises StoreError for a folder that cannot be written
         or locked."""
-        with held(self.path / ".lock", str(self.path), wait=wait):
+        with locked(self.path / ".lock", str(self.path), wait=wait):
             self._locked = True
             try:
                 yield self
@@ -187,7 +187,8 @@ class CellFolder:
     def has_latest_summary(self) -> bool:
         """Whether no file that a summary is computed from was written after summary.json."""
         names = ("samples.jsonl", "timed.jsonl", *(f"{name}.json" for name in RECORDS))
-        times = [path.stat().st_mtime_ns for name in names if (path := self.path / name).exists()]
+        paths = [self.path / name for name in names]
+        times = [path.stat().st_mtime_ns for path in paths if path.exists()]
         written = self.path / "summary.json"
         return written.exists() and written.stat().st_mtime_ns >= max(times, default=0)
 

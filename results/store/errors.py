@@ -62,9 +62,8 @@ _QUERY = re.compile(r"([?&;#])([^=&;#?/]+)=([^&;#]*)")
 
 def redacted(text: str) -> str:
     """The text with `(hidden)` in place of secrets."""
-    secrets = {
-        value for name in os.environ if SECRET.search(name) and (value := os.environ[name].strip())
-    }
+    values = (os.environ[name].strip() for name in os.environ if SECRET.search(name))
+    secrets = set(filter(None, values))
     for value in sorted(secrets, key=len, reverse=True):  # one may hold another
         if len(value) >= SHORTEST_SECRET and not os.path.exists(
             value

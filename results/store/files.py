@@ -235,16 +235,17 @@ _HOLDER = TypeAdapter(Holder)
 
 
 @contextmanager
-def held(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+def locked(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock file `path`, so that only this process writes `what`.
 
     If another process holds it: with `wait`, log that and wait until it ends; otherwise raise
     Locked. Raises StoreError for a folder that cannot be written or a file system without locks."""
-    own = Holder(socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    this_process = Holder(socket.gethostname(), os.getpid(), since)
 
     def acquired(descriptor: int) -> None:
         os.truncate(descriptor, 0)
-        os.write(descriptor, json.dumps(asdict(own)).encode())
+        os.write(descriptor, json.dumps(asdict(this_process)).encode())
 
     lock = FileLock(path, fallback_to_soft=False, on_acquired=acquired)
     with writing(path):

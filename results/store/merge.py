@@ -76,37 +76,37 @@ def disagreement(ours: CellFolder, theirs: CellFolder) -> str:
     return ""
 
 
-def difference(own: Sequence[Record], other: Sequence[Record]) -> str:
+def difference(ours: Sequence[Record], theirs: Sequence[Record]) -> str:
     """How the answers to the prompts that both answered differ, in one line that names the first of
     them; empty where all are equal."""
-    answered = {record.id: record for record in other if isinstance(record, Sample)}
+    answered = {record.id: record for record in theirs if isinstance(record, Sample)}
     pairs = [
         (record, answered[record.id])
-        for record in own
+        for record in ours
         if isinstance(record, Sample) and record.id in answered
     ]
-    differences = list(filter(None, (_difference(mine, theirs) for mine, theirs in pairs)))
+    differences = list(filter(None, (_difference(mine, yours) for mine, yours in pairs)))
     if not differences:
         return ""
     return f"{len(differences)} of {len(pairs)} prompts differ, first {differences[0]}"
 
 
-def _difference(own: Sample, other: Sample) -> str:
+def _difference(ours: Sample, theirs: Sample) -> str:
     """How two samples of a prompt differ: in the prompt, the token or the field that does first;
     likelihoods by more than `NATS`. Distortion, whose last digits depend on the batch, is not
     compared."""
-    if reason := changed_prompt(own, other):
+    if reason := changed_prompt(ours, theirs):
         return reason
-    if own.output_ids != other.output_ids:
-        pairs = enumerate(zip(own.output_ids, other.output_ids, strict=False))
-        shorter = min(len(own.output_ids), len(other.output_ids))
-        first = next((at for at, (mine, theirs) in pairs if mine != theirs), shorter)
-        return f"{own.id} at token {first}"
-    if (own.nll is None) != (other.nll is None) or not math.isclose(
-        own.nll or 0, other.nll or 0, rel_tol=NATS
+    if ours.output_ids != theirs.output_ids:
+        pairs = enumerate(zip(ours.output_ids, theirs.output_ids, strict=False))
+        shorter = min(len(ours.output_ids), len(theirs.output_ids))
+        first = next((at for at, (mine, yours) in pairs if mine != yours), shorter)
+        return f"{ours.id} at token {first}"
+    if (ours.nll is None) != (theirs.nll is None) or not math.isclose(
+        ours.nll or 0, theirs.nll or 0, rel_tol=NATS
     ):
-        return f"{own.id} in nll"
-    for name in (each.name for each in fields(own) if each.name not in ("nll", "distortion")):
-        if getattr(own, name) != getattr(other, name):
-            return f"{own.id} in {name}"
+        return f"{ours.id} in nll"
+    for name in (each.name for each in fields(ours) if each.name not in ("nll", "distortion")):
+        if getattr(ours, name) != getattr(theirs, name):
+            return f"{ours.id} in {name}"
     return ""

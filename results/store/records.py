@@ -84,13 +84,13 @@ def is_known(parts: tuple[str, ...]) -> bool:
 def files_of(cell: Path) -> list[Path]:
     """The files of a cell's folder that this project writes, relative to it, sorted. Links are not
     followed."""
-    found = [
+    paths = [
         path
         for path in (*cell.iterdir(), *(cell / TRACE).glob("*"))
         if path.is_file() and not path.is_symlink()
     ]
     return sorted(
-        path.relative_to(cell) for path in found if is_known(path.relative_to(cell).parts)
+        path.relative_to(cell) for path in paths if is_known(path.relative_to(cell).parts)
     )
 
 
@@ -222,8 +222,8 @@ class LineCache:
         if kept is None or kept[0] != stamp:
             kept = stamp, parse(path, content_of(path) or b"")
         self._kept[path] = kept  # the last one is the one read last
-        held = sum(size for (_, size, _), _ in self._kept.values())
-        while held > self._limit and len(self._kept) > 1:
+        kept_bytes = sum(size for (_, size, _), _ in self._kept.values())
+        while kept_bytes > self._limit and len(self._kept) > 1:
             (_, size, _), _ = self._kept.pop(next(iter(self._kept)))
-            held -= size
+            kept_bytes -= size
         return list(kept[1])

@@ -29,7 +29,7 @@ from bench.run.models import NativeMethod
 from methods.batch import Generation
 from methods.decode import Limits, Request
 from methods.engine.source import ModelSource
-from results.store.files import held, replace_text
+from results.store.files import locked, replace_text
 from tasks import judge_prompts
 from tasks.judge_prompts import MT_BENCH
 from tasks.sources import text_digest
@@ -250,7 +250,7 @@ class Rehearsal(Composer):
 @contextmanager
 def making(folder: Path) -> Iterator[None]:
     """Hold a folder of stand-ins: only one process of the rehearsal makes them."""
-    with held(folder / ".lock", "a stand-in", wait=True):
+    with locked(folder / ".lock", "a stand-in", wait=True):
         yield
 
 
