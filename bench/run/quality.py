@@ -304,7 +304,8 @@ class QualityPass:
         """Score the stored answers that another machine could not score, where this one can."""
         for work in self._works.values():
             task = work.claim.cell.load_task()
-            unscored = set(work.claim.todo.score)
+            due = work.claim.todo.score
+            unscored = {name for name in due if name in work.good and work.good[name].unscored}
             waiting = [prompt for prompt in work.prompts if prompt.id in unscored]
             if not waiting:
                 continue
