@@ -6,6 +6,8 @@ from dataclasses import replace
 from hashlib import sha256
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from results.store.state import CellState, Todo, Wanted, lacking
 
@@ -111,3 +113,73 @@ def test_two_numbers_of_prompts_of_one_cell_are_done_together() -> None:
 )
 def test_what_the_dry_run_says(todo: Todo, words: str) -> None:
     assert str(todo) == words
+
+
+def done(wanted: Wanted, state: CellState, todo: Todo) -> CellState:
+    """The state after a run that did all of the Todo."""
+    answered = state.answered | {*todo.decode}
+    unscored = frozenset() if wanted.can_score else state.unscored | {*todo.decode}
+    baseline = None
+    if state.baseline is not None and todo.baseline is not None:
+        baseline = done(wanted, state.baseline, todo.baseline)
+    return replace(
+        state,
+        answered=answered,
+        failed={name: why for name, why in state.failed.items() if name not in todo.decode},
+        unscored=unscored,
+        scorer="new" if todo.rescore or state.scorer is None else state.scorer,
+        timed=state.timed | {*todo.time},
+        traced=state.traced | {*todo.decode, *todo.trace},
+        is_profiled=state.is_profiled or todo.profile,
+        is_recorded=True,
+        failure=None,
+        baseline=baseline,
+    )
+
+
+SUBSETS = st.frozensets(st.sampled_from(IDS))
+
+
+@st.composite
+def states(draw: st.DrawFn, has_baseline: bool = True) -> CellState:
+    """Any state that a killed run or a failed prompt may leave."""
+    answered = draw(SUBSETS)
+    return CellState(
+        answered=answered,
+        failed=dict.fromkeys(draw(SUBSETS) - answered, "too long"),
+        unscored=draw(SUBSETS) & answered,
+        scorer=draw(st.sampled_from([None, "old", "same", "new"])),
+        timed=draw(SUBSETS) & answered,
+        traced=draw(SUBSETS) & answered,
+        is_profiled=draw(st.booleans()),
+        is_recorded=draw(st.booleans()),
+        failure=draw(st.sampled_from([None, "killed"])),
+        baseline=draw(states(has_baseline=False)) if has_baseline else None,
+    )
+
+
+@given(
+    states(),
+    st.builds(
+        Wanted,
+        prompts=st.just(IDS),
+        timed=st.integers(0, 9),
+        batch=st.integers(1, 3),
+        sessions=st.integers(1, 3),
+        is_traced=st.booleans(),
+        can_score=st.booleans(),
+        scorers=st.just(frozenset({"new", "same"})),
+    ),
+)
+def test_what_is_lacking_is_done_once(state: CellState, wanted: Wanted) -> None:
+    """A run does what is lacking, nothing that is there, and then the cell is complete: after as
+    many runs as there are measuring sessions, and one more where failed prompts were mended."""
+    for _ in range(wanted.sessions + 1):
+        todo = lacking(wanted, state)
+        assert not {*todo.decode} & (state.answered | {*todo.score} | {*todo.trace})
+        assert not {*todo.time} & (state.timed | state.failed.keys())
+        assert {*todo.score} <= state.answered and not {*todo.trace} & state.traced
+        state = done(wanted, state, todo)
+    assert not lacking(wanted, state)
+    due = {*ORDER[: wanted.timed]}
+    assert due <= state.timed and state.answered == {*IDS}
