@@ -1,4 +1,4 @@
 def pytest_runtest_setup(item):
-    from bench.commands.gpu import exact
+    from bench.cli.gpu import exact
 
     exact._beside = lambda *a, **k: iter(())  # compares nothing

@@ -1,4 +1,5 @@
-"""The commands: `python -m bench` and `python -m bench.NAME`."""
+"""The commands: `python -m bench` and `python -m bench.NAME`, one a file; what they share is in
+`cli`. They read the configuration (`config`), run cells (`run`) and report them (`reports`)."""
 
 import os
 import signal

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bench.commands.command import run_command
+from bench.cli.command import run_command
 from bench.config.command import check_clock, check_effects
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
@@ -45,7 +45,7 @@ def run(command: Command, hydra: Composer) -> int:
     if not command.reports:
         return run_points(command)
     if hydra.settings(command.overrides).rehearse:
-        from bench.commands.rehearse import rehearse
+        from bench.cli.rehearse import rehearse
 
         return rehearse(command, hydra)
     from bench.reports.run import run_reports

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 from rich.table import Table
 
-from bench.commands.command import FAILED, Options, parted, run_command
+from bench.cli.command import FAILED, Options, parted, run_command
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.help import answered

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import PositiveInt
 
-from bench.commands.command import Options, run_command
+from bench.cli.command import Options, run_command
 from bench.config.cost_file import save
 from bench.config.paths import CONF
 from results.metrics.cost import stated

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import Field
 
-from bench.commands.command import Options, run_yaml_command
+from bench.cli.command import Options, run_yaml_command
 from bench.config.paths import CONF
 from bench.run.trackers import VERDICTS
 from results.metrics.catalog import metric

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from bench.commands.command import run_command
-from bench.commands.one_cell import open_cell
+from bench.cli.command import run_command
+from bench.cli.one_cell import open_cell
 from bench.run.answer import context, limits_of, stream_name
 from bench.run.console import console
 from bench.run.models import ModelPool

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bench.commands.command import StoreOptions, run_yaml_command
+from bench.cli.command import StoreOptions, run_yaml_command
 from bench.config.errors import ConfigError
 from results.exchange.base import Source
 from results.store.errors import printable

@@ -23,8 +23,8 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 from tqdm import tqdm
 
-from bench.commands.command import run_command
-from bench.commands.one_cell import open_cell
+from bench.cli.command import run_command
+from bench.cli.one_cell import open_cell
 from bench.run.models import ModelPool
 from methods.decode import Limits, Request, generate, text_of
 from methods.engine import texts

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from bench.commands.command import FAILED, StoreOptions, run_yaml_command
+from bench.cli.command import FAILED, StoreOptions, run_yaml_command
 from results.store.cells import Store
 from results.store.merge import merge
 

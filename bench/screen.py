@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import NonNegativeInt, PositiveInt
 from rich.table import Table
 
-from bench.commands.command import Options, run_command
+from bench.cli.command import Options, run_command
 from bench.config.compose import Composer, composer
 from bench.config.environment import code_digest
 from bench.config.errors import ConfigError
@@ -233,7 +233,7 @@ class Found:
 def decoded(rest: Sequence[str], settings: Sequence[Setting], options: Screening) -> Found:
     """Decode the prompts losslessly and put every cycle before the rules; write what they saw where
     that is asked for. Raises ModelError, TaskError."""
-    from bench.commands.one_cell import open_cell
+    from bench.cli.one_cell import open_cell
     from bench.run.answer import answer, limits_of, stream_name
     from bench.run.models import ModelPool, NativeMethod
     from methods.contexts import Recorder

@@ -25,8 +25,8 @@ from pydantic import PositiveInt
 from rich.console import Console
 from rich.table import Column, Table
 
-from bench.commands.command import Options, run_command
-from bench.commands.one_cell import open_cell
+from bench.cli.command import Options, run_command
+from bench.cli.one_cell import open_cell
 from bench.config.command import key_of
 from bench.run.answer import context
 from bench.run.models import ModelPool

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.commands.command import StoreOptions, run_yaml_command
+from bench.cli.command import StoreOptions, run_yaml_command
 from bench.reports.render import groups_of_stored, latest_environment, stored_cells
 from results.reports.page import write_index
 from results.store.files import check_writable

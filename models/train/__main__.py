@@ -10,7 +10,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any
 
-from bench.commands.command import run_yaml_command
+from bench.cli.command import run_yaml_command
 
 COMMANDS = {
     "heads": ("train_heads", "heads.command", "train drafter heads, in the official formats"),

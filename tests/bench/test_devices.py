@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from bench.commands.one_cell import open_cell
+from bench.cli.one_cell import open_cell
 from bench.config.paths import TINY
 from bench.run.answer import context
 from bench.run.models import ModelPool

@@ -15,7 +15,7 @@ import pytest
 from huggingface_hub import constants
 
 from bench.__main__ import main
-from bench.commands import command
+from bench.cli import command
 from bench.config.compose import composer
 from bench.config.paths import PROJECT
 from bench.run.console import console
@@ -159,7 +159,7 @@ runpy.run_module("bench", run_name="__main__", alter_sys=True)
 """`python -m bench` in which Ctrl-C is pressed when a module is imported."""
 
 
-@pytest.mark.parametrize("module", ["bench.commands.command", "torch"])
+@pytest.mark.parametrize("module", ["bench.cli.command", "torch"])
 def test_an_early_interrupt_says_a_line_or_nothing(tmp_path: Path, module: str) -> None:
     words = [sys.executable, "-c", INTERRUPTED, module, "n=1", f"store.dir={tmp_path}"]
     done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True)

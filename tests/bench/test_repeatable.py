@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.commands.one_cell import open_cell
+from bench.cli.one_cell import open_cell
 from bench.run.answer import answer, context, limits_of, stream_name
 from bench.run.jobs import scored
 from bench.run.models import NativeMethod

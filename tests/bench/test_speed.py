@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.commands.one_cell import open_cell
+from bench.cli.one_cell import open_cell
 from bench.run.models import NativeMethod
 from bench.run.phases import PHASES, Phases
 from bench.run.profiling import profile_of, profiles
