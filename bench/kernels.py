@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from torch import Tensor
 
-from bench.commands.command import Options, run_command
-from bench.commands.one_cell import open_cell
+from bench.cli.command import Options, run_command
+from bench.cli.one_cell import open_cell
 from bench.config.command import key_of
 from bench.run.models import ModelPool
 from methods.engine.decoder import Product, Projection

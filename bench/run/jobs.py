@@ -68,7 +68,7 @@ class DecodeJob:
 
 
 @dataclass(slots=True)
-class Done:
+class DecodeResult:
     """What became of a job.
 
     records    one per prompt, in the job's order.
@@ -86,18 +86,18 @@ class Done:
     seconds: float = 0.0
 
 
-def loaded_worker() -> Callable[[DecodeJob], Done]:
+def loaded_worker() -> Callable[[DecodeJob], DecodeResult]:
     """What a worker calls for each job; it keeps its models loaded."""
     # torch was imported before the worker was forked, and so read OMP_NUM_THREADS too early
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     return partial(done_here, engine=Engines())
 
 
-def done_here(job: DecodeJob, engine: DecodingEngine, *, alone: bool = False) -> Done:
+def done_here(job: DecodeJob, engine: DecodingEngine, *, alone: bool = False) -> DecodeResult:
     """Decode and score a job. `alone`: no other process decodes beside this one, which chooses its
     threads. Nothing is raised: what concerns a prompt alone becomes its record, the rest the job's
     `failure`."""
-    began, done = time.perf_counter(), Done()
+    began, done = time.perf_counter(), DecodeResult()
     try:
         engine.keep_only([job.cell])
         method = engine.load(job.cell)
@@ -114,7 +114,7 @@ def done_here(job: DecodeJob, engine: DecodingEngine, *, alone: bool = False) ->
     return done
 
 
-def _decode(job: DecodeJob, method: LoadedMethod, done: Done) -> None:
+def _decode(job: DecodeJob, method: LoadedMethod, done: DecodeResult) -> None:
     task = job.cell.load_task()
 
     stream = partial(stream_name, job.cell, task)

@@ -59,7 +59,7 @@ RAY_OFF = (
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class GroupJob:
     """A group of cells, with what a worker needs to complete it. Results go only to the store.
 
     measure   completes them.
@@ -93,7 +93,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class GroupResult:
     """What became of a group.
 
     left     names of its cells that another process works on.
@@ -101,7 +101,7 @@ class Ended:
              why.
     """
 
-    work: Work
+    work: GroupJob
     left: tuple[str, ...] = ()
     failure: str = ""
 
@@ -136,7 +136,7 @@ def launch(
     return [cell for cell in cells if cell.name in left]
 
 
-def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
+def record_failure(ended: GroupResult, passes: Passes, store: Store) -> None:
     """Record why a group could not be completed in the folders of its open cells."""
     for cell in ended.work.cells:
         folder = RequestedCell(cell, store)
@@ -149,7 +149,9 @@ def record_failure(ended: Ended, passes: Passes, store: Store) -> None:
             log.warning("%s: %s", ended.failure, error)
 
 
-def works_of(measure: Measure, cells: Sequence[Cell], passes: Passes, store: Store) -> list[Work]:
+def works_of(
+    measure: Measure, cells: Sequence[Cell], passes: Passes, store: Store
+) -> list[GroupJob]:
     """The groups of these cells: those that need the most GPUs first, then pair by pair. Raises
     ValueError."""
     for cell in cells:
@@ -160,12 +162,12 @@ def works_of(measure: Measure, cells: Sequence[Cell], passes: Passes, store: Sto
             )
     path, argv = store.root.absolute(), tuple(map(redacted_word, sys.argv))
     works = [
-        Work(measure, tuple(group), passes, path, Path.cwd(), argv) for group in by_group(cells)
+        GroupJob(measure, tuple(group), passes, path, Path.cwd(), argv) for group in by_group(cells)
     ]
     return sorted(works, key=lambda work: -work.gpus)
 
 
-def complete(work: Work, engine: DecodingEngine) -> tuple[str, ...]:
+def complete(work: GroupJob, engine: DecodingEngine) -> tuple[str, ...]:
     """Complete a group in this process, with the models that `engine` has loaded. Returns the names
     of the cells that another process works on. Raises ConfigError where this process has fewer GPUs
     than the group needs."""
@@ -186,7 +188,7 @@ def processes(options: Launcher, cells: Sequence[Cell]) -> int:
     return max(1, min(asked, len(by_group(cells))))
 
 
-def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None, None]:
+def run_local(works: Sequence[GroupJob], options: Launcher) -> Generator[GroupResult, None, None]:
     """Complete the groups in processes, those that need the same number of GPUs at a time. Each
     goes on with the pair that it has loaded; a group whose process dies is resumed by another
     one."""
@@ -198,22 +200,24 @@ def run_local(works: Sequence[Work], options: Launcher) -> Generator[Ended, None
             for number, variables in enumerate(shares(count, max(1, gpus_each)), start=1)
         ]
 
-        def next_work(before: Work | None, waiting: list[Work] = waiting) -> Work | None:
+        def next_work(
+            before: GroupJob | None, waiting: list[GroupJob] = waiting
+        ) -> GroupJob | None:
             same = [work for work in waiting if before and work.pair == before.pair] or waiting
             return waiting.pop(waiting.index(same[0])) if same else None
 
-        with ProcessPool[Work](starts, lambda work: f"resuming {work}") as pool:
+        with ProcessPool[GroupJob](starts, lambda work: f"resuming {work}") as pool:
             for work, left in pool.run(next_work):
                 if isinstance(left, Died):
-                    yield Ended(work, failure=DIED)
+                    yield GroupResult(work, failure=DIED)
                 elif isinstance(left, Exception):
-                    yield Ended(work, failure=str(left))
+                    yield GroupResult(work, failure=str(left))
                 else:
-                    yield Ended(work, left)
+                    yield GroupResult(work, left)
 
 
 @cache
-def worker() -> Callable[[Work], tuple[str, ...]]:
+def worker() -> Callable[[GroupJob], tuple[str, ...]]:
     """Completes groups in a process that goes on; the models of the last one stay loaded."""
     from bench.run.engine import Engines
 
@@ -224,20 +228,20 @@ class SlurmTask:
     """A task of Slurm's array. If Slurm is about to end it, because of its time limit or
     pre-emption, it is requeued, and the group resumes."""
 
-    def __call__(self, work: Work) -> tuple[str, ...]:
+    def __call__(self, work: GroupJob) -> tuple[str, ...]:
         from bench.run.engine import Engines
 
         log_to_stderr()
         return complete(work, Engines())
 
-    def checkpoint(self, work: Work) -> Any:
+    def checkpoint(self, work: GroupJob) -> Any:
         """The requeued task, which does the same."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, work)
 
 
-def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, None]:
+def run_slurm(works: Sequence[GroupJob], options: Slurm) -> Generator[GroupResult, None, None]:
     """Complete the groups in tasks, and wait for them. Tasks still running when the generator is
     closed, as by Ctrl-C, are cancelled. Raises ValueError if Slurm refuses the jobs."""
     from submitit.helpers import as_completed
@@ -246,7 +250,7 @@ def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, N
         raise ValueError(
             "launch=slurm: no sbatch on the PATH; run the command on a login node of the cluster"
         )
-    jobs: dict[Any, Work] = {}
+    jobs: dict[Any, GroupJob] = {}
     try:
         for gpus_each in dict.fromkeys(work.gpus for work in works):
             alike = [work for work in works if work.gpus == gpus_each]
@@ -258,7 +262,7 @@ def run_slurm(works: Sequence[Work], options: Slurm) -> Generator[Ended, None, N
             subprocess.run(["scancel", *(job.job_id for job in jobs)], check=False)
 
 
-def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
+def submit(works: Sequence[GroupJob], gpus_each: int, options: Slurm) -> list[Any]:
     """One array for groups that need the same number of GPUs. Raises ValueError, also for a secret
     in `setup` or `sbatch`, which submitit writes into its script."""
     from submitit import SlurmExecutor
@@ -294,29 +298,29 @@ def submit(works: Sequence[Work], gpus_each: int, options: Slurm) -> list[Any]:
         raise ValueError(f"launch=slurm: Slurm refuses the jobs: {one_line(error)}") from error
 
 
-def outcome(job: Any, work: Work) -> Ended:
+def outcome(job: Any, work: GroupJob) -> GroupResult:
     """The result or the error of a task that has ended."""
     from submitit.core.utils import UncompletedJobError
 
     error = job.exception()
     if error is None:
-        return Ended(work, job.result())
+        return GroupResult(work, job.result())
     if isinstance(error, UncompletedJobError):
         said = f"its Slurm task {job.job_id} ended without a result ({job.state.lower()})"
-        return Ended(work, failure=f"{said}; log: {job.paths.stderr}")
+        return GroupResult(work, failure=f"{said}; log: {job.paths.stderr}")
     lines = filter(None, str(error).splitlines())
     *_, last = (line for line in lines if not line.startswith((" ", "-", "You can")))
     said = f"{one_line(last)} (Slurm task {job.job_id}, log: {job.paths.stderr})"
-    return Ended(work, failure=said)
+    return GroupResult(work, failure=said)
 
 
-def work_of_ray(work: Work) -> tuple[str, ...]:
+def work_of_ray(work: GroupJob) -> tuple[str, ...]:
     """As `complete`, in a process that Ray keeps: the models of its last group stay loaded."""
     log_to_stderr()
     return worker()(work)
 
 
-def run_ray(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]:
+def run_ray(works: Sequence[GroupJob], options: Ray) -> Generator[GroupResult, None, None]:
     """Complete the groups in tasks of Ray. Raises ValueError where the cluster is lost or lacks
     what one needs."""
     import ray
@@ -345,7 +349,7 @@ def run_ray(works: Sequence[Work], options: Ray) -> Generator[Ended, None, None]
         ray.shutdown()
 
 
-def _ray_tasks(works: Sequence[Work], options: Ray) -> Iterator[Ended]:
+def _ray_tasks(works: Sequence[GroupJob], options: Ray) -> Iterator[GroupResult]:
     """At most `launch.parallel` tasks at once; without it, all wait for room on the cluster."""
     import ray
 
@@ -357,7 +361,7 @@ def _ray_tasks(works: Sequence[Work], options: Ray) -> Iterator[Ended]:
             f"launch=ray: a worker needs {options.cpus:g} CPUs and {most} GPUs; the cluster has "
             f"{cpus:g} and {gpus:g} in all; give launch.parallel if it grows on demand"
         )
-    waiting, running = list(works), dict[Any, Work]()
+    waiting, running = list(works), dict[Any, GroupJob]()
     while waiting or running:
         while waiting and len(running) < (options.parallel or len(works)):
             work = waiting.pop(0)
@@ -371,16 +375,16 @@ def _ray_tasks(works: Sequence[Work], options: Ray) -> Iterator[Ended]:
         [reference], _ = ray.wait(list(running))
         work = running.pop(reference)
         try:
-            yield Ended(work, ray.get(reference))
+            yield GroupResult(work, ray.get(reference))
         # an unwritable store, for example: the others continue
         except ray.exceptions.RayTaskError as error:
-            yield Ended(work, failure=format_exception(error.cause))
+            yield GroupResult(work, failure=format_exception(error.cause))
         # its process died more often than Ray repeats the task
         except ray.exceptions.RayError as error:
-            yield Ended(work, failure=f"launch=ray: {format_exception(error)}")
+            yield GroupResult(work, failure=f"launch=ray: {format_exception(error)}")
 
 
-LAUNCHERS: Mapping[str, Callable[[Sequence[Work], Any], Generator[Ended, None, None]]] = {
+LAUNCHERS: Mapping[str, Callable[[Sequence[GroupJob], Any], Generator[GroupResult, None, None]]] = {
     "local": run_local,
     "slurm": run_slurm,
     "ray": run_ray,

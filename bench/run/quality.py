@@ -21,7 +21,7 @@ import torch
 
 from bench.run.claims import Claim, Claims, Passes, lock_groups
 from bench.run.console import Bar, ProgressBars, console, counted, display_names
-from bench.run.jobs import DecodeJob, Done, done_here, loaded_worker
+from bench.run.jobs import DecodeJob, DecodeResult, done_here, loaded_worker
 from bench.run.locks import machine
 from bench.run.pool import MOST_DEATHS, Child, Died, ProcessPool, shares
 from bench.run.requested_cell import RequestedCell, folder_of
@@ -110,7 +110,7 @@ def worker_count(asked: int | None, devices: set[str], jobs: int) -> int:
 
 def results(
     count: int, devices: set[str], engine: DecodingEngine, next_job: Callable[[], DecodeJob | None]
-) -> Iterator[tuple[DecodeJob, Done]]:
+) -> Iterator[tuple[DecodeJob, DecodeResult]]:
     """Do all jobs: take them from `next_job` until that gives None while no job is under way. One
     worker is this process itself, with the models that `engine` has loaded; each of several has a
     GPU of its own where no cell names one. `devices`: those of the cells."""
@@ -127,7 +127,7 @@ def results(
             yield job, _lost(job, result.cause) if isinstance(result, Died) else result
 
 
-def _lost(job: DecodeJob, cause: str) -> Done:
+def _lost(job: DecodeJob, cause: str) -> DecodeResult:
     """What becomes of a job on which too many workers died. A job without prompts fails nothing: if
     the models cannot be loaded, the jobs with prompts will say so."""
     if not job.prompts:
@@ -135,12 +135,12 @@ def _lost(job: DecodeJob, cause: str) -> Done:
             f"worker died ({cause}) while it checked the prompts of earlier samples: run the "
             "command again"
         )
-        return Done(failure=reason if job.answered else None)
+        return DecodeResult(failure=reason if job.answered else None)
     reason = (
         f"{MOST_DEATHS} workers died while they decoded it (the last: {cause}); is there enough "
         "memory?"
     )
-    return Done([FailedSample(prompt.id, reason) for prompt in job.prompts])
+    return DecodeResult([FailedSample(prompt.id, reason) for prompt in job.prompts])
 
 
 @dataclass(slots=True)
@@ -214,7 +214,7 @@ class CellWork:
             self.open.clear()
         return not self.failed
 
-    def store(self, done: Done) -> None:
+    def store(self, done: DecodeResult) -> None:
         """Append the records of a job and write its traces, those of good prompts."""
         parted = ""
         for record in done.records:
@@ -393,7 +393,7 @@ class QualityPass:
                     return DecodeJob(user.claim.cell, (), answered=user.answered)
         return None
 
-    def take(self, job: DecodeJob, done: Done) -> None:
+    def take(self, job: DecodeJob, done: DecodeResult) -> None:
         """Store the result of a job."""
         work = self._works[job.cell.name]
         work.loading = False

@@ -9,8 +9,8 @@ from itertools import count
 from pathlib import Path
 
 from bench.run import jobs, launch
-from bench.run.jobs import DecodeJob, Done
-from bench.run.launch import Work
+from bench.run.jobs import DecodeJob, DecodeResult
+from bench.run.launch import GroupJob
 from results.store.cells import CellFolder
 
 
@@ -30,7 +30,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _dies_once(work: Work) -> None:
+def _dies_once(work: GroupJob) -> None:
     """Let this process die after two samples; the one that goes on with the rotation lives."""
     try:
         (work.store.parent / "died").touch(exist_ok=False)
@@ -39,12 +39,12 @@ def _dies_once(work: Work) -> None:
     after(2, die)
 
 
-def worker() -> Callable[[Work], tuple[str, ...]]:
+def worker() -> Callable[[GroupJob], tuple[str, ...]]:
     """As that of `launch=local`; but one dies after two samples of mini_gsm, and each dies of
     mini_chat."""
     complete = launch.worker()
 
-    def dying(work: Work) -> tuple[str, ...]:
+    def dying(work: GroupJob) -> tuple[str, ...]:
         if work.cells[0].task.name == "mini_chat":
             die()
         _dies_once(work)
@@ -53,7 +53,7 @@ def worker() -> Callable[[Work], tuple[str, ...]]:
     return dying
 
 
-def worker_of_the_quality_pass() -> Callable[[DecodeJob], Done]:
+def worker_of_the_quality_pass() -> Callable[[DecodeJob], DecodeResult]:
     """One that dies of the second prompt."""
     decode = jobs.loaded_worker()
     return lambda job: (
@@ -61,12 +61,12 @@ def worker_of_the_quality_pass() -> Callable[[DecodeJob], Done]:
     )
 
 
-def worker_that_kills(victim: str, died: Path) -> Callable[[DecodeJob], Done]:
+def worker_that_kills(victim: str, died: Path) -> Callable[[DecodeJob], DecodeResult]:
     """One that kills itself (`worker`) or the process that started it (`forkserver`) with the first
     answers, once."""
     decode = jobs.loaded_worker()
 
-    def dying(job: DecodeJob) -> Done:
+    def dying(job: DecodeJob) -> DecodeResult:
         done = decode(job)
         if job.prompts and not died.exists():
             died.touch()
@@ -76,7 +76,7 @@ def worker_that_kills(victim: str, died: Path) -> Callable[[DecodeJob], Done]:
     return dying
 
 
-def work_of_ray(work: Work) -> tuple[str, ...]:
+def work_of_ray(work: GroupJob) -> tuple[str, ...]:
     """As that of `launch=ray`."""
     _dies_once(work)
     return launch.work_of_ray(work)
