@@ -67,8 +67,8 @@ outputs/report/index.html.
   python -m bench report=list
   python -m bench report=mars_table1 n=20
   python -m bench report=[controls,mars_table1] pair=smollm2
-Does my rule keep more tokens, and how far does it move the text?
-  python -m bench.screen rule=FILE.py:CLASS
+Does my rule keep more tokens, and how far does it move the text? A command of its own:
+python -m bench.screen rule=FILE.py:CLASS; python -m bench.screen has every rule.
 
 """
 FIRST = {

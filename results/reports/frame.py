@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from results.metrics import verdict
-from results.metrics.catalog import JUDGED, METRICS
+from results.metrics.catalog import CLOCKED, JUDGED, METRICS
 from results.metrics.intervals import NORMAL_95, Interval
 from results.metrics.paired import best_of, relative
 from results.metrics.trace_metrics import quantities
@@ -28,6 +28,7 @@ from results.reports.published import Place, by_place, doubts_of, load_published
 from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
 
 DOUBTED = "the paper contradicts this number elsewhere: results/published/doubts.csv and notes.yaml"
+UNTIMED = "not timed: a command without timed=0 adds the times"
 INTERNAL = ["row", "head", "place", "column", "stub", "baseline", "items", "marks", "paper_marks"]
 """Columns of a table's frame that are no columns of a CSV file."""
 Line = dict[str, Any]
@@ -394,6 +395,8 @@ class _Layout:
             value, interval = summary.value(name), summary.interval(name)
             line["reason"] = result.unjudged if value is None and name in JUDGED else ""
             line["items"] = (summary.by_item(name),)
+            if value is None and name in CLOCKED and not summary.timed:
+                notes = [UNTIMED]
         else:
             labels = self.spec.labels(coords) | column.reference
             other = outcome(self.grid, tuple(labels[axis] for axis in self.spec.axes)).summary
@@ -426,7 +429,8 @@ class _Layout:
             parts = [part for part in cells if part["place"] == line["place"]]
             values = [part["value"] for part in parts if part["value"] is not None]
             if len(values) < len(parts):
-                line["marks"] = (self._note("no mean: a column has no value"),)
+                if values:
+                    line["marks"] = (self._note("no mean: a column has no value"),)
                 continue
             mean = sum(values) / len(values)
             ends = [
