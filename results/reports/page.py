@@ -215,7 +215,7 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name} · ")
         elif isinstance(value, list | tuple):
-            yield f"{prefix}{name}", " ".join(map(str, value)) or "none"
+            yield f"{prefix}{name}", without_folders(" ".join(map(str, value))) or "none"
         else:
             absent = "none" if name in ABSENT else "unknown"
             yield f"{prefix}{name}", absent if value is None else without_folders(str(value))

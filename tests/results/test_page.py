@@ -10,7 +10,7 @@ from plots.render import render
 from results.reports import page as module
 from results.reports.formats import render_table
 from results.reports.grid import Outcome
-from results.reports.page import Item, write_index
+from results.reports.page import Item, without_folders, write_index
 from tests.helpers.synthetic_cells import figure_spec, full_grid, table_spec
 from tests.helpers.viewed_cells import group
 
@@ -153,3 +153,24 @@ def test_the_papers_table_stands_beside_one_without_its_numbers(tmp_path):
     printed = beside[beside.index("As printed in") : beside.index('id="missing"')]
     assert printed.count('<th scope="row">') == 2 * 18 and "below it τ" in printed
     assert re.search(r"3.12\s*<sup>1</sup>", printed) and "prints the mean 3.12" in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("bench output.dir=/home/me/runs/a n=4", "bench output.dir=…/a n=4"),
+        ("task.path='/data/my/x.jsonl'", "task.path='…/x.jsonl'"),
+        ("report=[a,b] store.dir=outputs/store", "report=[a,b] store.dir=outputs/store"),
+        (
+            "judge.base_url=http://127.0.0.1:8000/v1/chat",
+            "judge.base_url=http://127.0.0.1:8000/v1/chat",
+        ),
+    ],
+)
+def test_folders_of_a_user_are_not_shown(text, shown):
+    assert without_folders(text) == shown
+
+
+def test_a_machine_without_an_accelerator_has_none(tmp_path):
+    text = write_index(tmp_path, [], {"accelerator": None, "commit": None}).read_text()
+    assert "<dt>accelerator</dt><dd>none</dd>" in text and "<dt>commit</dt><dd>unknown</dd>" in text
