@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from safetensors.torch import load_file, save_file
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
+from bench.reports.plan import plan_of
+from bench.reports.run import load_report
 from bench.run.judging import JudgeError, ask
 from bench.run.models import ModelPool
 from methods.decode import Limits, Request
@@ -24,7 +28,7 @@ from tests.helpers.parallel import samples_of, torchrun
 from tests.helpers.rehearsal.models import SHARDS, VOCAB, checkpoint, of_model
 from tests.helpers.rehearsal.rows import write_rows
 from tests.helpers.rehearsal.stand_ins import Rehearsal, stand_ins
-from tests.helpers.rehearsal.whole import rehearsed
+from tests.helpers.rehearsal.whole import rehearsed, run_step
 
 LIMITS = Limits(4, frozenset())
 REQUESTS = [Request([5, 6, 7], "a"), Request([8, 9], "b")]
@@ -222,3 +226,23 @@ def test_a_target_of_the_hub_on_two_devices(tmp_path: Path) -> None:
     assert len(cells) == 2 and all(len(sample.output_ids) <= 4 for sample in cells.values())
     with composer() as hydra, pytest.raises(ConfigError, match="cannot be divided evenly among 3"):
         hydra.point([*words, "engine.devices=3", "dry_run=true"]).cell.check()
+
+
+@pytest.mark.rehearsal
+def test_labels_that_are_mined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """AutoJudge's classifier from the answers of its pair. Where all labels are alike, there is
+    none."""
+    with stand_ins(tmp_path / "stand_ins") as hydra:
+        words = ["scale=paper", f"output.dir={tmp_path / 'out'}"]
+        plan = plan_of(load_report("dropmatch_fig6", hydra), hydra, words)
+        [step] = {step.file: step for step in plan.steps.values()}.values()
+        step.file.parent.mkdir(parents=True)
+        reduced = hydra.reduced_step(step, words).argv
+        run_step(*reduced[:1], reduced[1:])
+        [(tokens, important)] = re.findall(
+            r"(\d+) tokens, (\d+) important", capsys.readouterr().out
+        )
+        assert 0 < int(important) < int(tokens) and step.file.is_file()
+        step.file.unlink()
+        import_module(f"{reduced[0]}.__main__").main([*reduced[1:], f"work={tmp_path / 'again'}"])
+        assert not step.file.exists()

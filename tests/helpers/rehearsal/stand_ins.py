@@ -61,9 +61,8 @@ THRESHOLDS = (
     f"max_new_tokens={TOKENS}",
 )
 """How little of FSD's Appendix D is tried."""
-LABELS, CONTEXT = 24, 6
-"""Labels that stand for those AutoJudge mines, half of them important, and the tokens in front of
-each."""
+MINED = ("prompts=4", "most=4", "max_new_tokens=8")
+"""How little AutoJudge's classifier is trained on."""
 
 
 @contextmanager
@@ -176,7 +175,7 @@ class Rehearsal(Composer):
         if "calibrate" in step.argv:
             given |= {"min_new_tokens": "min_new_tokens=2", "max_new_tokens": "max_new_tokens=32"}
         elif "judge" in step.argv:
-            given |= {"labels": f"labels={self._labels(step.file)}"}
+            given |= {word.partition("=")[0]: word for word in MINED}
         elif "thresholds" in step.argv:
             given |= {word.partition("=")[0]: word for word in THRESHOLDS}
         return replace(
@@ -230,21 +229,6 @@ class Rehearsal(Composer):
             ),
         )
         return str(file)
-
-    def _labels(self, file: Path) -> Path:
-        """Labels of a classifier's training: answers of random models hold none to mine."""
-        labels = file.with_suffix(".labels.jsonl")
-        labels.parent.mkdir(parents=True, exist_ok=True)
-        rows = [
-            {
-                "group": f"p{number // 3}",
-                "ids": [(7 * number + place) % 400 + 100 for place in range(CONTEXT)],
-                "important": number % 2,
-            }
-            for number in range(LABELS)
-        ]
-        labels.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return labels
 
 
 @contextmanager
