@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
     from bench.run.auditing.answers import Answer, Asked, Tokenised
-    from methods.audit import Text
+    from bench.run.auditing.cells import Source
     from methods.engine.language_model import LanguageModel
     from results.metrics.audit import Audit, Part, Tokens
 
@@ -73,51 +73,6 @@ class Auditing(Options):
             raise ConfigError("model: missing; give the name by which the server knows its model")
         if self.arguments and not (self.url or self.transformers):
             raise ConfigError("arguments: belong to url= or transformers=; give one of them")
-
-
-@dataclass
-class Source:
-    """Texts with what is known of them.
-
-    name   what gave them.
-    notes  what a reader of the verdict should know, a line each.
-    exact  D of the rule's exact law, nats a token, where Leeway decoded it.
-    """
-
-    name: str
-    texts: list[Text]
-    without_end: bool
-    notes: list[str]
-    exact: float | None = None
-
-
-def from_cells(cell: Cell, settings: Settings, samples: int, target: LanguageModel) -> Source:
-    """The answers of `python -m bench`, decoded where the store lacks them. Raises StoreError."""
-    from bench.run.answer import context
-    from bench.run.run import run
-    from bench.run.session import Session
-    from methods.audit import Text
-
-    session = Session(settings)
-    cells = [cell.replace(repeat=cell.repeat + number) for number in range(samples)]
-    session.check(cells)
-    run(cells, session)
-    failed = session.print_failures(cells)
-    texts, exact = [], []
-    for each in cells:
-        prompts = {prompt.id: prompt for prompt in each.prompts()}
-        for sample in session.folder(each).good_samples():
-            start = 0
-            for turn, count in enumerate(sample.turn_tokens):
-                ids = context(target, prompts[sample.id], sample.texts[:turn])
-                texts.append(Text(sample.id, ids, sample.output_ids[start : start + count]))
-                start += count
-        summary = session.compared(each)
-        exact.append(None if summary is None else summary.value("distortion"))
-    known = [value for value in exact if value is not None]
-    mean = sum(known) / len(known) if len(known) == len(cells) else None
-    notes = ["some prompts failed; they are left out"] if failed else []
-    return Source(f"{cell.label}, engine={cell.engine.name}", texts, False, notes, mean)
 
 
 def requests_of(cell: Cell, target: LanguageModel, samples: int) -> list[Asked]:
@@ -208,6 +163,7 @@ def source_of(
     """The answers as token ids. Raises AnswersError."""
     from bench.run.answer import context
     from bench.run.auditing.answers import tokenised
+    from bench.run.auditing.cells import Source
 
     prompts: dict[str, list[int]] = {}
     if any(answer.prompt_ids is None and answer.prompt is None for answer in answers):
@@ -461,6 +417,8 @@ def with_base(overrides: Sequence[str], options: Auditing) -> list[str]:
 
 
 def source_for(options: Auditing, cell: Cell, settings: Settings, target: LanguageModel) -> Source:
+    from bench.run.auditing.cells import from_cells
+
     folder = settings.output.dir
     if options.texts is not None:
         return from_file(options.texts, cell, options, target)

@@ -95,9 +95,9 @@ def scored(
     ends = sorted(target.eos_ids)
     rows: list[list[Tensor]] = []
     for number, text in enumerate(texts):
-        drafted = None if draft is None else _logits(draft, text)
+        drafted = None if draft is None else logits_of(draft, text)
         place = 0
-        for logits in _logits(target, text):
+        for logits in logits_of(target, text):
             emitted = torch.tensor(text.output_ids[place : place + len(logits)])
             position = torch.arange(place, place + len(logits))
             q = None if drafted is None else next(drafted)
@@ -108,7 +108,7 @@ def scored(
     return dict(zip(NAMES, joined, strict=True))
 
 
-def _logits(model: LanguageModel, text: Text) -> Iterator[Tensor]:
+def logits_of(model: LanguageModel, text: Text) -> Iterator[Tensor]:
     """The raw logits [m, V] behind which the answer's tokens were drawn, in pieces."""
     ids = [*text.prompt_ids, *text.output_ids[:-1]]
     first = len(text.prompt_ids) - 1

@@ -62,7 +62,8 @@ def faulty(file: Path, prompts: Path, fault: str, n: int = 96, length: int = 48)
     rows = [json.loads(line) for line in prompts.open()]
     with file.open("w") as out, torch.no_grad():
         for row in rows[:n]:
-            seen, answer = list(row["prompt_ids"]), []
+            seen: list[int] = list(row["prompt_ids"])
+            answer: list[int] = []
             while len(answer) < length and (not answer or answer[-1] != 1):
                 logits = target(torch.tensor([seen])).logits[0, -1]
                 token = int(torch.multinomial(logits.softmax(-1), 1, generator=random))

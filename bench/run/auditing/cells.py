@@ -1,0 +1,57 @@
+"""Answers of `python -m bench`, of Leeway's own loop or of vLLM with its rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.run.answer import context
+from bench.run.run import run
+from bench.run.session import Session
+from methods.audit import Text
+
+if TYPE_CHECKING:
+    from bench.config.cell import Cell
+    from bench.config.settings import Settings
+    from methods.engine.language_model import LanguageModel
+
+
+@dataclass
+class Source:
+    """Texts with what is known of them.
+
+    name   what gave them.
+    notes  what a reader of the verdict should know, a line each.
+    exact  D of the rule's exact law, nats a token, where Leeway decoded it.
+    """
+
+    name: str
+    texts: list[Text]
+    without_end: bool
+    notes: list[str]
+    exact: float | None = None
+
+
+def from_cells(cell: Cell, settings: Settings, samples: int, target: LanguageModel) -> Source:
+    """The answers of a cell and of its next repetitions, decoded where the store lacks them. Raises
+    StoreError."""
+    session = Session(settings)
+    cells = [cell.replace(repeat=cell.repeat + number) for number in range(samples)]
+    session.check(cells)
+    run(cells, session)
+    failed = session.print_failures(cells)
+    texts, exact = [], []
+    for each in cells:
+        prompts = {prompt.id: prompt for prompt in each.prompts()}
+        for sample in session.folder(each).good_samples():
+            start = 0
+            for turn, count in enumerate(sample.turn_tokens):
+                ids = context(target, prompts[sample.id], sample.texts[:turn])
+                texts.append(Text(sample.id, ids, sample.output_ids[start : start + count]))
+                start += count
+        summary = session.compared(each)
+        exact.append(None if summary is None else summary.value("distortion"))
+    known = [value for value in exact if value is not None]
+    mean = sum(known) / len(known) if len(known) == len(cells) else None
+    notes = ["some prompts failed; they are left out"] if failed else []
+    return Source(f"{cell.label}, engine={cell.engine.name}", texts, False, notes, mean)
