@@ -43,6 +43,7 @@ LOOP = (
 """The decode loop and the forwards of the target begin here."""
 SCORER = "scorer"
 _UNREAD = frozenset({"ctx", "kind", "type_comment", "type_params"})
+_NAMING = ast.Import | ast.ImportFrom | ast.Name
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -84,17 +85,19 @@ def _sha256(data: object) -> str:
 
 
 @cache
-def _tree(file: Path) -> ast.Module:
+def _tree(file: Path) -> tuple[ast.Module, list[ast.Import | ast.ImportFrom]]:
+    """What decides something in a file, and the imports in it whose names that uses."""
     tree: ast.Module = _Code().visit(ast.parse(file.read_bytes(), str(file)))
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):  # for annotations alone
-            node.names = [
-                alias
-                for alias in node.names
-                if alias.name == "*" or (alias.asname or alias.name).partition(".")[0] in used
-            ]
-    return tree
+    nodes = [node for node in ast.walk(tree) if isinstance(node, _NAMING)]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    imports = [node for node in nodes if not isinstance(node, ast.Name)]
+    for node in imports:  # for annotations alone
+        node.names = [
+            alias
+            for alias in node.names
+            if alias.name == "*" or (alias.asname or alias.name).partition(".")[0] in used
+        ]
+    return tree, [node for node in imports if node.names]
 
 
 def _module_file(parts: Sequence[str], places: Iterable[Path]) -> Path | None:
@@ -133,16 +136,18 @@ def _imported(node: ast.Import | ast.ImportFrom, file: Path) -> list[Path]:
     return [*filter(None, files)]
 
 
-def _imports(file: Path) -> list[ast.Import | ast.ImportFrom]:
-    """Those of a file whose names its code uses."""
-    nodes = ast.walk(_tree(file))
-    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) and node.names]
+@cache
+def _imports(file: Path) -> list[tuple[ast.Import | ast.ImportFrom, list[Path]]]:
+    """Those of a file whose names its code uses, each with the files whose code counts."""
+    return [(node, _imported(node, file)) for node in _tree(file)[1]]
 
 
 @cache
 def _statements(file: Path) -> str:
     """The digest of a file without the imports at its top."""
-    body = [node for node in _tree(file).body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    body = [
+        node for node in _tree(file)[0].body if not isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     return _sha256(_plain(body))
 
 
@@ -151,11 +156,11 @@ def _content(file: Path) -> str:
     """The digest of a file; an imported file counts by what it holds, not by its name."""
     names = [
         [
-            sorted(map(_statements, _imported(node, file)))
+            sorted(map(_statements, imported))
             or [getattr(node, "module", None) or "", getattr(node, "level", 0)],
             sorted([alias.name, alias.asname or ""] for alias in node.names),
         ]
-        for node in _imports(file)
+        for node, imported in _imports(file)
     ]
     return _sha256([sorted(names), _statements(file)])
 
@@ -169,7 +174,7 @@ def _rests_on(files: Iterable[Path], without: frozenset[Path] = frozenset()) -> 
         file = left.pop()
         if file not in reached | without:
             reached.add(file)
-            left += [other for node in _imports(file) for other in _imported(node, file)]
+            left += [other for _, imported in _imports(file) for other in imported]
     return frozenset(reached)
 
 

@@ -23,7 +23,6 @@ PACKAGES = (
     "transformers",
     "numpy",
     "scipy",
-    "statsmodels",
     "pandas",
     "datasets",
     "hydra-core",
