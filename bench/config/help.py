@@ -3,6 +3,7 @@ and the answer to other flags that ask for information, which is Hydra's."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -156,13 +157,21 @@ def key_lines(prefix: str, file: Path) -> Iterator[str]:
             yield _line(".".join(parents), "" if value == "???" else value, meaning or "")
 
 
+def show(text: str) -> None:
+    """Print a text of which `| head` may read the beginning alone."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+
+
 def answered(name: str, argv: Sequence[str], own_help: bool = False) -> bool:
     """Whether the command line `argv` over conf/NAME.yaml asks for information, which is printed:
     the options of `python -m bench` for --help where `own_help`, else what Hydra answers. Raises
     ConfigError."""
     asked = [word for word in argv if key_of(word) in ASKING]
     if own_help and {"--help", "--help-all", "-h"} & set(asked):
-        print(help_text(every="--help-all" in asked))
+        show(help_text(every="--help-all" in asked))
     elif asked:
         from hydra import main as hydra_main
         from omegaconf import OmegaConf
