@@ -68,7 +68,7 @@ def unknown_key(
     elif near:
         best = names[near[0]]
     else:
-        best = next((others[other] for other in nearest(name, others)), "")
+        best = next((others[other] for other in get_close_matches(name, others, 1, SURE)), "")
     if len(names) <= LISTED:
         more = f"allowed: {', '.join(names.values()) or 'none'}"
     else:
@@ -103,7 +103,7 @@ def _where(key: str, names: Mapping[str, str]) -> str:
         return f"{names['list']} shows all"
     if dot and "=" not in section:
         return f"conf/{section} explains all"
-    return "`python -m bench --help` lists all"
+    return f"`python -m bench --help{'' if '=' in section else '-all'}` lists all"
 
 
 def format_validation(
