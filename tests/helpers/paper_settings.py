@@ -73,6 +73,8 @@ def preset(reports: Sequence[str], entry: str) -> str:
         for text, labels in _values(report, key, label):
             known = by_value.setdefault(text, [])
             known += [name for name in labels if name not in known]
+    if len(by_value) > 1:
+        by_value.pop("null", None)
     if not by_value:
         raise ValueError(f"{', '.join(reports)}: no point has {entry}")
     if label is not None and len(by_value) == 1:

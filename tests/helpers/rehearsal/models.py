@@ -377,7 +377,7 @@ SENTENCE_WORDS = [
 ]
 
 
-def save_sentence_model(folder: Path, labels: tuple[str, ...] = ()) -> str:
+def save_sentence_model(folder: Path, labels: tuple[str, ...] = (), layers: int = 2) -> str:
     """A model of meaning of random weights: an encoder, or with `labels` a classifier of pairs; its
     folder."""
     torch.manual_seed(0)
@@ -400,7 +400,7 @@ def save_sentence_model(folder: Path, labels: tuple[str, ...] = ()) -> str:
     config = BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=16,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=32,

@@ -52,6 +52,8 @@ SIMILARITY: Mapping[str, tuple[str, ...]] = {
     "entailment": ("entailment", "neutral", "contradiction"),
     "bertscore": (),
 }
+BERTSCORE_LAYERS = 24
+"""Of RoBERTa large, of which one is read."""
 THRESHOLDS = (
     "prompts=1",
     "scored=1",
@@ -214,7 +216,7 @@ class Rehearsal(Composer):
         folder = self.folder / "models" / "meaning" / name
         with making(folder):
             if not (folder / "config.json").is_file():
-                save_sentence_model(folder, labels)
+                save_sentence_model(folder, labels, BERTSCORE_LAYERS if name == "bertscore" else 2)
         return str(folder)
 
     def _references(self) -> str:
