@@ -39,7 +39,7 @@ OTHER = {
     "tree, tilted 1": f"{TREE} rule=tilted rule.lam=1",
     "tree, q of the draft in place of 1 (wrong q)": f"{TREE} rule=lossless_draft_q",
     "tree, MARS": f"{TREE} rule=mars",
-    "tree, ARC": f"{TREE} rule=arc",
+    "tree, ARC": f"{TREE} rule=arc rule.constants=${{{{pair.arc}}}}",
     "transformers, assisted, ensemble weight 0.7": "transformers=assisted n=96 "
     "+arguments.assistant_ensemble_weight=0.7",
     "temperature ignored (1, asked 0.7)": "texts={plain} decoding.temperature=0.7 n=200",
