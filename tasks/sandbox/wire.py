@@ -3,7 +3,14 @@ only.
 
 A value arrives as the built-in type that it is an instance of, so nothing that the program defines
 (`__eq__`, `__len__`) runs in the checker. What is no plain value crosses as a number that stands
-for an object of the program."""
+for an object of the program.
+
+Tests therefore see differences from running everything in one interpreter: a subclass of a built-in
+type arrives as that type, and any other object equals no plain value; arguments cross by value, so
+changes in place are not seen and a test that needs one must request a result; StopIteration and its
+like arrive as RuntimeError, since inside `map` they would silently end a test's loop. A name that
+both the prompt and the program define is the prompt's, except the function under test; a built-in
+name is never the program's, unless it names that function (MBPP/126 asks for `sum`)."""
 
 from __future__ import annotations
 
