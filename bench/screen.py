@@ -28,6 +28,7 @@ from bench.run.console import console
 from methods import registry
 from methods.batch import Generation
 from methods.engine.source import ModelError
+from methods.outside import installed
 from results.metrics.delta import estimate, ratio
 from results.store.errors import StoreError, one_line
 from results.store.files import check_writable
@@ -72,6 +73,7 @@ class Screening(Options):
     """The command's own options, as conf/screen.yaml explains them."""
 
     rules: tuple[str, ...] | None
+    plugins: bool
     check: NonNegativeInt
     batch: PositiveInt
     record: Path | None
@@ -97,13 +99,16 @@ class Setting:
 def listed(options: Screening) -> Iterator[Setting]:
     """The settings of the rules that are asked for; lossless decoding and the limit always come
     first. Raises ConfigError for an unknown rule."""
-    asked = options.settings if options.rules is None else options.rules
+    from_packages: dict[str, dict[str, Any]] = {rule: {} for rule in installed("rules")}
+    known = from_packages | options.settings
+    shown = known if options.plugins else options.settings
+    asked = shown if options.rules is None else options.rules
     if not asked:  # to record only
         return
     for rule in asked:
-        check_known("rules", rule, options.settings)
+        check_known("rules", rule, known)
     for rule in dict.fromkeys((LOSSLESS, LIMIT, *asked)):
-        yield from combinations(rule, options.settings[rule])
+        yield from combinations(rule, known[rule])
 
 
 def combinations(rule: str, values: Mapping[str, Sequence[Any]]) -> Iterator[Setting]:

@@ -1,5 +1,6 @@
-"""Rules and drafters that lie outside of this project: `package.module:Class`, `file.py:Class`, and
-the names of installed entry points (groups `leeway.rules` and `leeway.drafters`)."""
+"""Rules, drafters and scorers that lie outside of this project: `package.module:Class`,
+`file.py:Class`, and the names of installed entry points (groups `leeway.rules`, `leeway.drafters`
+and `leeway.scorers`)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def short(name: str) -> str:
 
 
 def load(kind: str, name: str, base: type[Any]) -> type[Any]:
-    """The class of this name, a subclass of `base`; `kind` is rule or drafter. Raises
+    """The class of this name, a subclass of `base`; `kind` is what the message calls it. Raises
     OutsideError."""
     place, _, wanted = name.rpartition(MARK)
     module = _from_file(kind, name, Path(place)) if _is_file(place) else _module(kind, name, place)
@@ -95,14 +96,13 @@ def _module(kind: str, name: str, place: str) -> ModuleType:
         raise OutsideError(_failed(kind, name, place, error)) from error
 
 
-@cache
 def _from_file(kind: str, name: str, file: Path) -> ModuleType:
     """The module of a file, which may import its neighbours."""
     if not file.is_file():
         raise OutsideError(f"{kind}={name}: no file {file}")
     digits = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
     title = f"leeway_outside_{digits}"
-    if title in sys.modules:
+    if title in sys.modules:  # read once, whatever it is named for
         return sys.modules[title]
     spec = importlib.util.spec_from_file_location(title, file)
     if spec is None or spec.loader is None:

@@ -56,9 +56,9 @@ from methods.trees.draft import Draft
 
 Name = TypeVar("Name", bound=Hashable)
 """What tells the settings of rules apart."""
-DRAWS, FEW = 32, 8
+DRAWS = 16
 """Draws of a law, and of the path that is kept: a screen has hundreds of cycles."""
-SCREENED_BYTES = 1 << 30
+SCREENED_BYTES = 1 << 28
 """Of the float64 laws that are held at once, at most; several arrays of this size live beside."""
 LawOf = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
 """Contexts (rows, nodes) -> R [M, V] there, and the correction [M] of its entropy, if any."""
@@ -90,14 +90,14 @@ def expected(rule: Rule, v: Verification, counted: Tensor, random: torch.Generat
         tokens = (whole * counted).sum(1)
         return Expected(tokens, torch.zeros_like(tokens), nothing)
     if judges_paths(rule, v):
-        kept = _draws(rule, v, FEW, random).kept if whole is None else whole
+        kept = _draws(rule, v, random).kept if whole is None else whole
         return _weighed(v, kept * counted, partial(_stated_law, rule, v), nothing)
     basis = basis_of(rule, v)
     if basis == "theorem" or (lossless and rule.has_own_randomness()):
-        tokens = (_draws(rule, v, FEW, random).kept * counted).sum(1)
+        tokens = (_draws(rule, v, random).kept * counted).sum(1)
         return Expected(tokens, torch.zeros_like(tokens) if lossless else None, nothing)
     if basis == "draws":
-        draws = _draws(rule, v, DRAWS, random)
+        draws = _draws(rule, v, random)
         return _weighed(v, draws.kept * counted, draws.law, nothing)
     kept = keep_probability(rule, v)
     hidden = hides_randomness(v, kept, decision.accept)
@@ -125,8 +125,8 @@ def _stated_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> tup
     return stated_law(rule, v, rows, nodes), None
 
 
-def _draws(rule: Rule, v: Verification, number: int, random: torch.Generator) -> Draws:
-    return Draws(rule, v, torch.rand((number, *v.u.shape), generator=random).to(v.u))
+def _draws(rule: Rule, v: Verification, random: torch.Generator) -> Draws:
+    return Draws(rule, v, torch.rand((DRAWS, *v.u.shape), generator=random).to(v.u))
 
 
 def _along_path(v: Verification, first: Tensor) -> Tensor:

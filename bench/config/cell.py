@@ -39,6 +39,7 @@ from methods.rules.base import Rule
 from results.store.errors import one_line, redacted_plain
 from tasks import registry as task_registry
 from tasks.base import DataMissing, Prompt, Task, TaskOptions
+from tasks.scorers.base import Scorer, find_outside
 
 BORROWED_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """Files of the embedded pair, for a model without a tokenizer."""
@@ -57,6 +58,18 @@ def _texts(source: str, revision: str | None) -> Callable[[Sequence[int]], list[
     return token_texts(
         source, revision, TINY / "target" if ModelSource.of(source).is_random else None
     ).of
+
+
+def _scorer_outside(name: str) -> tuple[str, type[Any]] | None:
+    """The scorer of this name outside of the project, if there is one. Raises OutsideError."""
+    if outside.is_outside(name):
+        name = outside.absolute(name)
+        return name, outside.load("scorer", name, Scorer)
+    point = outside.installed("scorers").get(name)
+    return None if point is None else (name, outside.from_entry_point("scorer", point, Scorer))
+
+
+find_outside(_scorer_outside)
 
 
 class NoPruning(Section):
@@ -364,9 +377,9 @@ class Cell(Numbers):
             plain["pair"]["tokenizer"] = [
                 contents(TINY / "target" / name) for name in BORROWED_TOKENIZER
             ]
-        for role in ("rule", "drafter"):
-            if outside.is_outside(plain[role]["name"]):
-                plain[role]["name"] = outside.short(plain[role]["name"])
+        for chosen in (plain["rule"], plain["drafter"], plain["task"].get("scorer", {})):
+            if outside.is_outside(chosen.get("name", "")):
+                chosen["name"] = outside.short(chosen["name"])
         plain["engine"] = self.engine.identity(
             self.decoders if decoders is None else lambda: dict(decoders)
         )

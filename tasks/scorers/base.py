@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from tasks.base import Reference, Score, StrictModel
+
+Outside = Callable[[str], tuple[str, type[Any]] | None]
+"""The name of a scorer -> its name in all processes and its class, where it lies outside of the
+project."""
+_find_outside: list[Outside] = []
+
+
+def find_outside(find: Outside) -> None:
+    """Let this find the scorers outside of the project; the tasks know no other folder."""
+    _find_outside[:] = [find]
+
+
+def class_outside(name: str) -> tuple[str, type[Any]] | None:
+    """The name and class of a scorer that lies outside of the project. Raises ValueError."""
+    return _find_outside[0](name) if _find_outside else None
+
+
+def _from_outside(name: str, options: dict[str, Any]) -> Any:
+    """Another process has not loaded the file of the class yet."""
+    outside = class_outside(name)
+    assert outside is not None, f"{name} was found in the process that sent it"
+    return outside[1].model_validate(options)
 
 
 class Scorer(StrictModel, ABC):
@@ -21,6 +43,11 @@ class Scorer(StrictModel, ABC):
     needs: ClassVar[tuple[str, ...]] = ("target",)
 
     name: str
+
+    def __reduce__(self) -> Any:
+        if type(self).__module__.startswith("tasks."):
+            return super().__reduce__()
+        return _from_outside, (self.name, self.model_dump())
 
     @model_validator(mode="before")
     @classmethod

@@ -17,7 +17,7 @@ def test_the_example_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    [example] = re.findall(r"```python\n(from leeway.*?)```", PAGE.read_text(), re.DOTALL)
     quick = example.replace("n=32", 'n=2, **{"decoding.max_new_tokens": 12}')
     names: dict[str, pd.DataFrame] = {}
     exec(quick, names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -10,8 +12,14 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
+from bench.config.compose import composer
+from bench.config.paths import CONF
+from bench.config.section import parse
+from bench.screen import Screening, listed
 from bench.screen import main as screen
-from methods import outside, registry
+from methods import outside, registry, user_yaml
+from results.store.cells import Store
+from results.store.sample import FailedSample, Sample
 
 FLOOR = """
 from pydantic import Field
@@ -66,8 +74,6 @@ def forget() -> None:
     """As a new process: the file was not read yet, its digest not taken."""
     from bench.config import code
 
-    outside._from_file.cache_clear()
-
     for name in [name for name in sys.modules if name.startswith("leeway_outside")]:
         del sys.modules[name]
     for taken in (code._tree, code._statements, code._content, code.of_classes):
@@ -110,6 +116,57 @@ def test_a_rule_is_screened(folder: Path) -> None:
     assert "floor,floor=0.2" in text and "floor,floor=0.6" in text
 
 
+EXACT = """
+from typing import ClassVar
+
+from tasks.base import Score
+from tasks.scorers import Scorer
+
+
+class Exact(Scorer):
+    metric: ClassVar[str] = "exact"
+    least: int = 1
+
+    def _score(self, reference, texts):
+        return Score(float(len(texts[-1]) >= self.least), texts[-1])
+"""
+
+
+def test_a_scorer_in_worker_processes(folder: Path) -> None:
+    (folder / "exact.py").write_text(EXACT)
+    (folder / "rows.jsonl").write_text('{"q": "Hello", "a": "x"}\n{"q": "Hi", "a": "y"}\n')
+    rows = ["task.path=rows.jsonl", "task.prompt='{{ q }}'", "task.target='{{ a }}'"]
+    command = ["task=dataset", *rows, "task.scorer.name=exact.py:Exact", "workers=2", *QUICK[1:]]
+    assert main([*command, "task.scorer.least=0"]) == 0
+    store = Store(folder / "outputs" / "store")
+    number = len(store.cells())
+    assert scores_of(store) == {1.0}
+    assert main([*command, "task.scorer.least=9999"]) == 0
+    assert scores_of(store) == {0.0, 1.0} and len(store.cells()) == 2 * number
+
+
+def scores_of(store: Store) -> set[float | None]:
+    records = [record for cell in store.cells() for record in cell.samples()]
+    assert not any(isinstance(record, FailedSample) for record in records)
+    return {record.score for record in records if isinstance(record, Sample)}
+
+
+def test_the_engine_of_another_environment_loads_the_rule(folder: Path) -> None:
+    """What `engine=vllm` sends to its process: the rule's name and options, as JSON."""
+    with composer([]) as hydra:
+        rule = hydra.point(["rule=floor.py:Floor", "rule.floor=0.7"]).cell.rule
+    sent = json.dumps([rule.name, rule.options.model_dump(mode="json")])
+    code = (
+        "import json, sys; from bench.config.section import parse; from methods import registry\n"
+        "name, options = json.loads(sys.argv[1])\n"
+        "print(parse(registry.rule(name), {'rule': options}, 'rule').floor)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, sent], cwd="/", capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "0.7"
+
+
 @pytest.fixture
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package that offers a rule `ground`, one named as the project's, and one that does not
@@ -132,6 +189,17 @@ def test_entry_points_are_listed_and_imported_only_when_named(folder: Path) -> N
     assert len(answers_of(folder, "eagle3-ground")) == 1
 
 
+@pytest.mark.usefixtures("installed")
+def test_rules_of_packages_are_screened_where_that_is_asked_for() -> None:
+    known = user_yaml.mapping(CONF / "screen.yaml")
+    options = parse(Screening, {**known, "rules": None}, "")
+    assert "ground" not in {one.rule for one in listed(options)}
+    plugins = options.model_copy(update={"plugins": True})
+    assert {"ground", "lost"} <= {one.rule for one in listed(plugins)}
+    named = options.model_copy(update={"rules": ("ground",)})
+    assert [one.rule for one in listed(named)][-1] == "ground"
+
+
 WRONG = [
     ("rule=none.py:X", "no file"),
     ("rule=floor.py:Flor", "it has Floor"),
@@ -141,6 +209,8 @@ WRONG = [
     ("rule=half.py:Half", "Half lacks decide"),
     ("rule=clash.py:Mars", "the project has a rule mars; rename the class"),
     ("drafter=floor.py:Floor", "it has no subclass of Drafter"),
+    ("task=dataset task.prompt=x task.scorer.name=floor.py:Floor", "it has no subclass of Scorer"),
+    ("task=dataset task.prompt=x task.scorer.name=none.py:X", "no file"),
     ("rule=floor.py:Floor rule.flor=1", "rule.floor"),
     ("rule=floor.py:Floor rule.floor=7", "rule.floor=7"),
 ]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from safetensors.torch import load_file
 
-from bench.config.paths import CONF
+import methods.screen
+from bench.config.paths import CONF, PROJECT
 from bench.config.section import parse
 from bench.screen import Screening, is_pareto, main
 from methods import user_yaml
+from methods.contexts import Contexts
 
 
 def screened(folder: Path, *words: str) -> pd.DataFrame:
@@ -34,6 +38,56 @@ def test_a_screen_and_its_replay(tmp_path: Path, capsys: pytest.CaptureFixture[s
     columns = ["tau", "gain", "distortion"]
     assert (live[columns] - again[columns]).abs().max().max() < 1e-4
     assert str(file.parent) not in capsys.readouterr().err
+
+
+def test_the_contexts_that_come_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SmolLM2's: a rule is tried without a model. What lossless decoding is expected to keep is
+    what it kept."""
+    words = ["contexts=smollm2", "rule=mars_sampling", f"output.dir={tmp_path}"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "SmolLM2-135M" in printed and "task mt_bench, temperature 1" in printed
+    found = pd.read_csv(tmp_path / "screen.csv").set_index("rule")
+    file = PROJECT / "models" / "smollm2" / "contexts.safetensors"
+    assert file.stat().st_size <= 3_000_000
+    kept, requests = (load_file(file)[name] for name in ("kept", "request"))
+    assert kept.shape[1] == 6 and len(kept) >= 850 and found["prompts"].unique() == [24]
+    by_hand = kept.sum().item() / len(kept)
+    half = found["tau_high"]["lossless"] - found["tau"]["lossless"]
+    assert abs(found["tau"]["lossless"] - by_hand) < 2 * half and half < 0.1
+    assert abs(found["distortion"]["lossless"]) < 1e-6 < found["distortion"]["mars"] < 0.1
+    assert requests.max() == 47  # two turns
+
+
+def test_a_prompt_that_fails_in_its_second_turn_counts_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = screened(tmp_path / "alone", "rules=[lossless]", "n=1")
+    calls = []
+
+    def second_fails(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 4:  # the second turn of the second prompt
+            raise RuntimeError("no room")
+        return decode(*given)
+
+    decode = methods.screen.screened
+    monkeypatch.setattr(methods.screen, "screened", second_fails)
+    file = tmp_path / "contexts.safetensors"
+    words = ["n=2", "batch=1", "decoding.max_new_tokens=12", f"output.dir={tmp_path}"]
+    assert main([*words, "rules=[lossless]", f"record={file}"]) == 1
+    assert "no room" in capsys.readouterr().err
+    both = pd.read_csv(tmp_path / "screen.csv", keep_default_na=False, na_values=[""])
+    assert both["tau"].equals(alone["tau"]) and (both["prompts"] == 1).all()
+    assert Contexts(file).answers == [0, 0]
+
+
+def test_contexts_are_recorded_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "contexts.safetensors"
+    words = ["n=1", "decoding.max_new_tokens=4", f"output.dir={tmp_path}", "rules=[]"]
+    assert main([*words, f"record={file}"]) == 0
+    assert "1 prompts, 0 settings" in capsys.readouterr().out
+    assert Contexts(file).description.top == 128 and not (tmp_path / "screen.csv").exists()
 
 
 def test_settings_of_one_rule_and_the_best_decoded(tmp_path: Path) -> None:
@@ -63,6 +117,7 @@ def test_the_pareto_set() -> None:
         (["contexts=/none.safetensors", "check=2"], "needs the models"),
         (["contexts=/none.safetensors", "record=x"], "give one of them"),
         (["contexts=/none.safetensors"], "/none.safetensors: cannot be read"),
+        (["rules=[]"], "rules: empty"),
         (["nn=3"], "nn"),
         (["batch=0"], "batch=0"),
     ],

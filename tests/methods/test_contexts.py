@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from methods import registry
+from methods import contexts as contexts_of_file
+from methods import kept, registry
 from methods.contexts import Contexts, ContextsError, Recorder
-from methods.decode import Limits, Request
+from methods.decode import Limits, Observer, Request, generate
+from methods.kept import Logits
 from methods.method import build_method
 from methods.rules.lossless import Lossless
 from methods.rules.verification import Verification
+from methods.rules.walk import Decision, Walk
 from methods.sampling import Sampling
 from methods.screen import Screened, host, screened
 from methods.trees.draft import Draft
@@ -99,10 +105,118 @@ def test_with_the_largest_logits_a_replay_is_near(tmp_path: Path) -> None:
         assert abs(kept / known - 1) < 0.02, name
 
 
+class Even(Lossless):
+    """Looks at particular tokens."""
+
+    def decide(self, v: Verification) -> Decision:
+        return Decision((v.draft.tokens % 2 == 0) & (v.u < 0.7))
+
+
+@pytest.mark.parametrize("drafter", ["model", "eagle3"])
+def test_tokens_that_are_not_kept_may_be_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drafter: str
+) -> None:
+    """Where all others have one probability under target and draft, some of them stand for all: KL
+    and every decision on p, q and ranks stay. What looks at particular tokens gets all of them."""
+    for module in (kept, contexts_of_file):
+        monkeypatch.setattr(module, "OTHERS", 12)  # this vocabulary has 64 tokens
+    recorded(tmp_path / "top.safetensors", drafter, 16)
+    contexts = Contexts(tmp_path / "top.safetensors")
+    rules = rules_for(drafter) | {"even": Even()}
+    needing = contexts._needing_whole(rules)
+    assert needing == {"even"}
+    narrow = contexts.screened(rules)
+    monkeypatch.setattr(contexts, "_needing_whole", set)
+    whole = contexts.screened(rules)
+    for name in rules:
+        assert torch.allclose(narrow[name].rows, whole[name].rows, rtol=1e-4, atol=1e-3), name
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "screen.md"
+
+
+class Eagle(Observer):
+    """Gives what the loop of EAGLE's code holds in a round to the writer of the page."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+
+    def on_cycle(
+        self,
+        v: Verification,
+        decision: Decision,
+        path: Walk,
+        token: Tensor,
+        u: Tensor,
+        requests: Sequence[int],
+    ) -> None:
+        leaves = [n for n in range(v.draft.nodes) if n not in v.draft.parents[0].tolist()]
+        ancestors = v.draft.ancestors[0]
+        rows = [ancestors[leaf].nonzero()[:, 0].tolist() for leaf in leaves]
+        retrieve_indices = torch.tensor([row + [-1] * (v.draft.nodes - len(row)) for row in rows])
+        last = int(path.last[0])
+        best = next(place for place, leaf in enumerate(leaves) if ancestors[leaf, last])
+        nodes = retrieve_indices[best, : int(path.length[0]) + 1]
+        self.writer.cycle(v.draft.tokens, ancestors[None, None].float(), v.logits, nodes, token[0])
+
+
+def test_the_writer_for_eagle_of_the_page(tmp_path: Path) -> None:
+    """Its file is that of the recorder, but for the draft's distribution, which EAGLE's loop does
+    not hold."""
+    [code] = re.findall(r"<!-- writer -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    writer, recorder = names["Writer"](8), Recorder(8)
+    target = language_model(layers=3)
+    drafter, head = registry.drafter("eagle3")(**OPTIONS["eagle3"]), model_for("eagle3", target)
+    method = build_method(target, head, drafter, Lossless(), Sampling(1.0), 4)
+    limits = Limits(20, frozenset())
+    for place, ids in enumerate(prompts(2)):
+        request = Request(ids, f"0/eagle/{place}")
+        recorder.begin([request], [place])
+        [generation] = generate(method, [request], limits, observers=[recorder])
+        recorder.end([generation])
+        writer.begin(torch.tensor([ids]), generation.output_ids[0])
+        generate(method, [request], limits, observers=[Eagle(writer)])
+        writer.end(len(generation.output_ids))
+    recorder.write(tmp_path / "own.safetensors", method.sampling, limits, **SAID)
+    said = {"vocab": VOCAB, "max_new_tokens": 20, "ends": [], "target": "here", "task": "none"}
+    writer.write(tmp_path / "eagle.safetensors", temperature=1.0, **said)
+    own, eagle = (load_file(tmp_path / f"{name}.safetensors") for name in ("own", "eagle"))
+    for name, values in eagle.items():
+        assert torch.allclose(values.double(), own[name].double(), atol=1e-6), name
+    contexts = Contexts(tmp_path / "eagle.safetensors")
+    rules = {"mars": contexts.bound(registry.rule("mars")())}
+    assert contexts.screened(rules)["mars"].rows.isfinite().all()
+
+
+def test_an_answer_that_failed_is_left_out(tmp_path: Path) -> None:
+    """The file of two answers, of which the first is left out, is that of the second."""
+    target = language_model(layers=3)
+    drafter = registry.drafter("model")()
+    model = model_for("model", target)
+    method = build_method(target, model, drafter, Lossless(), Sampling(1.0), 4)
+    limits = Limits(20, frozenset())
+    requests = [Request(ids, f"0/contexts/{place}") for place, ids in enumerate(prompts(2))]
+    recorder = Recorder(0)
+    for place, request in enumerate(requests):
+        recorder.begin([request], [place])
+        _, _ = screened(host(method, []), {}, [request], limits, [recorder])
+        recorder.begin([request], [place])  # that decode did not end
+        generations, _ = screened(host(method, []), {}, [request], limits, [recorder])
+        recorder.end(generations)
+    recorder.write(tmp_path / "one.safetensors", method.sampling, limits, [0], **SAID)
+    contexts = Contexts(tmp_path / "one.safetensors")
+    assert contexts.answers == [1] and contexts.emitted == [20]
+    assert contexts.requests[0].input_ids == requests[1].input_ids
+    [screen] = contexts.screened({"lossless": contexts.bound(Lossless())}).values()
+    assert screen.rows[0, 2] == len(generations[0].committed)
+    with pytest.raises(ContextsError, match="no cycle was decoded"):
+        Recorder(0).write(tmp_path / "none.safetensors", method.sampling, limits, **SAID)
+
+
 def test_the_mass_outside_is_kept(tmp_path: Path) -> None:
     """Three contexts by hand: the largest logit, a drafted token, and the mass of two others."""
-    from methods.contexts import Logits
-
     z = torch.tensor([[[2.0, 1.0, 0.0, -1.0], [0.5, 0.0, 3.0, 1.0]]])
     draft = Draft.of_chain(torch.tensor([[0, 2]]))
     v = Verification(draft, z, Sampling(1.0), torch.zeros(1, 2))

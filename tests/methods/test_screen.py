@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
+from bench.screen import screen as command
 from methods import registry, screen
 from methods.batch import Generation
 from methods.decode import Limits, Observer, Request, generate
@@ -14,13 +16,17 @@ from methods.distortion import LawRecorder
 from methods.method import Method, build_method
 from methods.rules.base import Rule
 from methods.rules.lossless import Lossless
+from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.sampling import Sampling
 from methods.screen import Screen, expected, host, screened
+from methods.trees.draft import Draft
+from tests.helpers.devices import DEVICES
 from tests.helpers.rule_cases import random_case
 from tests.helpers.tiny_heads import OPTIONS, model_for
 from tests.helpers.tiny_models import VOCAB, language_model, prompts
 
+CPU_RANDOM = torch.Generator()
 LIMITS = Limits(40, frozenset(range(0, VOCAB, 16)))
 """Answers of an untrained target end at one token in 16."""
 
@@ -140,6 +146,37 @@ def test_a_rule_that_hides_its_randomness_has_no_numbers() -> None:
     assert "does not declare" in found["hidden"].unknown
 
 
+class LaterHidden(Hidden):
+    """Hides its randomness in later cycles alone."""
+
+    calls: ClassVar[list[int]] = []
+
+    def decide(self, v: Any) -> Decision:
+        self.calls.append(1)
+        return super().decide(v) if len(self.calls) > 40 else Lossless.decide(self, v)
+
+
+class Raises(Lossless):
+    def decide(self, v: Any) -> Decision:
+        raise ZeroDivisionError("of\nits own")
+
+
+def test_a_rule_without_numbers_says_why_and_the_others_have_theirs() -> None:
+    lossless = method_of("model", Sampling(1.0), Lossless())
+    rules = {
+        "later": LaterHidden(),
+        "raises": Raises(),
+        "secure": registry.rule("secure_sd")(),
+        "lossless": Lossless(),
+    }
+    _, found = screened(host(lossless, []), rules, requests(2), LIMITS)
+    assert "does not declare" in found["later"].unknown
+    assert found["raises"].unknown == "ZeroDivisionError: of its own"
+    assert found["secure"].no_law == "a decision depends on more than its context"
+    assert not found["lossless"].unknown and not found["lossless"].no_law
+    assert found["lossless"].rows.isfinite().all()
+
+
 def test_pieces_give_the_numbers_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     v = random_case(3, Sampling(1.0), sampled=False, tree=True)
     rule = registry.rule("mars")(variant="sampling", theta=0.5)
@@ -150,3 +187,43 @@ def test_pieces_give_the_numbers_of_the_whole(monkeypatch: pytest.MonkeyPatch) -
     assert whole.nats is not None and pieces.nats is not None
     assert torch.allclose(whole.nats, pieces.nats, atol=1e-12)
     assert torch.equal(whole.tokens, pieces.tokens)
+
+
+PEAK = 24e9
+"""Bytes of a GPU that a screen of a large vocabulary may take."""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_large_vocabulary_fits(device: str) -> None:
+    """Trees of 64 nodes over 152,064 tokens: on a GPU 16 rows at once, on the CPU few of both. The
+    lossless rule keeps what p gives its candidates and loses nothing."""
+    rows, nodes, vocab = (16, 64, 152_064) if device == "cuda" else (2, 8, 4_096)
+    random = torch.Generator(device).manual_seed(0)
+    z = 2 * torch.randn(rows, nodes, vocab, generator=random, device=device)
+    parents = torch.tensor([-1, *((node - 1) // 3 for node in range(1, nodes))], device=device)
+    of_rank = z.topk(3, -1).indices
+    ranks = (torch.arange(nodes, device=device) - 1) % 3
+    tokens = of_rank[:, parents.clamp(min=0), ranks]
+    draft = Draft.of_parents(tokens, parents[None].expand(rows, -1).contiguous())
+    u = torch.rand(rows, nodes, device=device)
+    for rule in (Lossless(), registry.rule("mars")(variant="sampling"), registry.rule("typical")()):
+        seen = expected(rule, Verification(draft, z, Sampling(1.0), u), draft.valid, CPU_RANDOM)
+        assert seen.nats is not None and seen.nats.isfinite().all()
+        if isinstance(rule, Lossless):
+            kept = z.softmax(-1).gather(-1, of_rank)
+            root = kept[:, 0].sum(-1).double()
+            assert seen.nats.abs().max() < 1e-3
+            assert (seen.tokens > 1 + root - 1e-4).all()
+    if device == "cuda":
+        assert torch.cuda.max_memory_allocated() < PEAK
+
+
+@pytest.mark.parametrize("device", [DEVICES[1]])
+def test_a_screen_on_a_gpu_is_that_of_the_cpu(tmp_path: Path, device: str) -> None:
+    frames = {}
+    for where in ("cpu", device):
+        words = [f"engine.device={where}", "n=4", "rules=[mars,typical]", f"output.dir={tmp_path}"]
+        frames[where], _, _ = command([*words, "decoding.temperature=0"])
+    columns = ["tau", "distortion"]
+    apart = frames["cpu"][columns] - frames[device][columns]
+    assert apart.abs().max().max() < 1e-3
