@@ -464,6 +464,8 @@ def table_of(results: Sequence[Result], speeds: Mapping[Setting, float]) -> pd.D
     lossless = next((one for one in results if one.setting.rule == LOSSLESS), None)
     frame = pd.DataFrame([line_of(result, lossless, speeds) for result in results])
     frame = frame.reindex(columns=[name for name in COLUMNS if name != "pareto"])
+    values = [name for name in COLUMNS if name.startswith(("tau", "gain", "distortion", "speed"))]
+    frame[values] = frame[values].astype(float)
     frame.insert(COLUMNS.index("pareto"), "pareto", is_pareto(frame))
     by = ["speed_modelled", "tau"] if speeds else ["tau"]
     return frame.sort_values(by, ascending=False, kind="stable", ignore_index=True)
@@ -504,9 +506,10 @@ def number(value: float, form: str) -> str:
 
 
 def with_half(row: Mapping[Any, Any], name: str, form: str) -> str:
-    """A value ± half of its interval."""
-    half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
-    return f"{number(row[name], form)} ± {number(half, form)}"
+    """A value ± half of its interval; the value alone of one prompt."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    value = number(row[name], form)
+    return value if pd.isna(low) else f"{value} ± {number((high - low) / 2, form)}"
 
 
 def screen(words: Sequence[str]) -> tuple[pd.DataFrame, Found, Path]:

@@ -40,6 +40,33 @@ def test_a_screen_and_its_replay(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert str(file.parent) not in capsys.readouterr().err
 
 
+BY_DRAWS = {"block", "traversal", "secure_sd", "secure_sd_accept", "coarse_grained"}
+"""Averaged over draws, which are others in a replay."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafts", [("drafter=model", "draft.length=4"), ()])
+def test_every_rule_that_can_be_replayed_has_its_live_numbers(
+    tmp_path: Path, drafts: tuple[str, ...]
+) -> None:
+    """With all logits on file."""
+    file = tmp_path / "contexts.safetensors"
+    names = ["rule", "setting"]
+    live = screened(tmp_path, *drafts, f"record={file}", "top=0").fillna({"setting": ""})
+    again = screened(tmp_path / "again", f"contexts={file}").fillna({"setting": ""})
+    both = live.merge(again, on=names, suffixes=("", "_again"))
+    assert len(both) == len(live)
+    known = both[both["tau_again"].notna()]
+    assert known["tau"].notna().all() and known["rule"].nunique() > (20 if drafts else 8)
+    assert (known["distortion"].isna() == known["distortion_again"].isna()).all()
+    exact = known[~known["rule"].isin(BY_DRAWS)]
+    for column in ("tau", "distortion"):
+        apart = (exact[column] - exact[f"{column}_again"]).abs()
+        assert apart.max() < 1e-4, exact.loc[apart.idxmax(), names].tolist()
+    drawn = known[known["rule"].isin(BY_DRAWS)]
+    assert ((drawn["tau"] / drawn["tau_again"] - 1).abs() < 0.15).all()
+
+
 def test_the_contexts_that_come_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SmolLM2's: a rule is tried without a model. What lossless decoding is expected to keep is
     what it kept."""

@@ -143,6 +143,8 @@ UNSAID_COLD = {
     "dropout_head without dropout",
     "coarse_grained singletons",
 }
+SLOWER_COLD = {"coarse_grained redraw overlapping"}
+"""Their text is the greedy one, of which they keep less than greedy matching does."""
 UNSAID_WARM = {
     "mars sampling strict",
     "cascade_opt paper strict",
@@ -163,7 +165,8 @@ def test_it_is_lossless_where_it_says_so(label: str) -> None:
     rule = TABLE[label].rule()
     if seen := cases(rule, COLD):
         greedy = all(same(outcome(rule, v)[:4], outcome(Greedy(), v)[:4]) for v in seen)
-        assert rule.is_lossless(COLD) == (greedy and label not in UNSAID_COLD)
+        says = greedy and label not in UNSAID_COLD
+        assert rule.is_lossless(COLD) == (says or label in SLOWER_COLD)
     for sampling in (WARM, NARROW):
         if not any(v.draft.chain for v in cases(rule, sampling)) or not monotone(label):
             continue
