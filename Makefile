@@ -29,7 +29,7 @@ listed    = $(subst $(EMPTY) ,$(COMMA),$(strip $(1)))
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY)  ## create .venv with every dependency at its locked version
+setup: $(READY)  ## create .venv with every dependency at its locked version: 2.6 GB, some minutes; other targets do it first
 
 vllm: $(VLLM_READY)  ## create .venv-vllm, with vLLM for a CPU, for engine=vllm (docs/serving.md)
 

@@ -144,7 +144,7 @@ def write_index(
     path = Path(out_dir) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     titles = {item.spec.title for item in items}
-    title = title or (titles.pop() if len(titles) == 1 else "Leeway")
+    title = without_folders(title) or (titles.pop() if len(titles) == 1 else "Leeway")
     page = formats.TEMPLATES.get_template("page.html.j2").render(
         title=title,
         items=items,
