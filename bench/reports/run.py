@@ -272,8 +272,8 @@ def check_selection(plans: Iterable[Plan]) -> None:
     for plan in plans:
         if fewest_timed(plan) == 1:
             raise ValueError(
-                f"timed=1: report={plan.spec.name} selects settings by their speed on one half of the "
-                "prompts and reports the other: give at least timed=2, or timed=0 for the "
+                f"timed=1: report={plan.spec.name} selects settings by their speed on one half of "
+                "the prompts and reports the other: give at least timed=2, or timed=0 for the "
                 "answers alone"
             )
 
