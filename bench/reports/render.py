@@ -210,7 +210,8 @@ def _machine(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def latest_environment(folders: Iterable[CellFolder]) -> dict[str, Any]:
     """The environment record of the cell that ran last; empty if none ran."""
-    records = [record for folder in folders if (record := folder.environment()) is not None]
+    recorded = (folder.environment() for folder in folders)
+    records = [record for record in recorded if record is not None]
     latest = max(records, key=lambda record: str(record["since"]), default={})
     return {key: value for key, value in latest.items() if key != "earlier"}
 

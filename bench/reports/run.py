@@ -333,7 +333,8 @@ def print_status(plans: Sequence[Plan], session: Session) -> int:
         " / ".join(coords): reason for plan in plans for coords, reason in plan.refused.items()
     }
     traced = (cell for plan in plans if plan.spec.trace for cell in plan.cells.values())
-    problems |= {cell.name: reason for cell in traced if (reason := session.trace_failure(cell))}
+    failures = {cell.name: session.trace_failure(cell) for cell in traced}
+    problems |= {name: reason for name, reason in failures.items() if reason is not None}
     cells = distinct_cells(plans)
     status = session.print_failures(cells, problems)
     if session.settings.summary == "json":

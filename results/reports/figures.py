@@ -39,7 +39,8 @@ class _Figure(Frozen):
 
     def axes(self) -> list[str]:
         """The axes that play a part, each as often as it is used."""
-        return [*(axis for part in self.parts if (axis := getattr(self, part))), *self.panels]
+        axes = (getattr(self, part) for part in self.parts)
+        return [*filter(None, axes), *self.panels]
 
     def metrics(self) -> list[str]:
         """Names of the metrics that are drawn, those of the CSV file."""

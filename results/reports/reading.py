@@ -3,6 +3,7 @@ table has all of the paper's, a part for each metric. The full form has everythi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -166,27 +167,27 @@ def with_few_notes(parts: Sequence[Table], marked_all: bool = False) -> list[Tab
     *_, last = parts
     used = _notes_of_cells(parts)
     numbers = sorted({note for _, notes, _ in used for note in notes})
-    kinds = [note.together for number in numbers if isinstance(note := last.notes[number], Note)]
-    said = {
-        number: note.together
-        if isinstance(note, Note) and note.together and kinds.count(note.together) > 1
-        else str(note)
-        for number in numbers
-        for note in [last.notes[number]]
-    }
+    kinds: dict[int, Note] = {}
+    for number in numbers:
+        note = last.notes[number]
+        if isinstance(note, Note):
+            kinds[number] = note
+    times = Counter(note.together for note in kinds.values() if note.together)
+    said = {number: str(last.notes[number]) for number in numbers}
+    for number, kind in kinds.items():
+        if times[kind.together] > 1:
+            said[number] = kind.together
     marked, below = [], []
     for text in dict.fromkeys(said.values()):
-        own = {number for number, other in said.items() if other == text}
-        short = {
-            number: note.short for number in own if isinstance(note := last.notes[number], Note)
-        }
+        alike = {number for number, other in said.items() if other == text}
+        short = {number: kinds[number].short for number in alike & kinds.keys()}
         rows = {
             f"{label}: {short[number]}": None
             for label, notes, _ in used
-            for number in sorted(notes & own)
-            if len(own) > 1 and short.get(number)
+            for number in sorted(notes & alike)
+            if len(alike) > 1 and short.get(number)
         }
-        shared = sum(bool(notes & own) for _, notes, _ in used)
+        shared = sum(bool(notes & alike) for _, notes, _ in used)
         if rows:
             below.append(f"{text}: {'; '.join(rows)}.")
         elif not marked_all and 2 * shared > sum(measured for *_, measured in used) > 1:
@@ -194,8 +195,9 @@ def with_few_notes(parts: Sequence[Table], marked_all: bool = False) -> list[Tab
         else:
             marked.append(text)
     place = {number: marked.index(text) for number, text in said.items() if text in marked}
-    held = [replace(part, frame=_renumbered(part.frame, place), notes=()) for part in parts]
-    return [*held[:-1], replace(held[-1], notes=tuple(marked), caption=(*last.caption, *below))]
+    renumbered = [replace(part, frame=_renumbered(part.frame, place), notes=()) for part in parts]
+    last = replace(renumbered[-1], notes=tuple(marked), caption=(*last.caption, *below))
+    return [*renumbered[:-1], last]
 
 
 def _notes_of_cells(parts: Sequence[Table]) -> list[tuple[str, set[int], bool]]:
