@@ -98,22 +98,28 @@ def most_rows(cell: Cell, need: MemoryNeed, machine: Machine) -> int:
     return min(need.rows, 1 + int((ROOM * machine.bytes - at_one) / each))
 
 
+def fault_on(cell: Cell, machine: Machine) -> str:
+    """Why a GPU's part of the cell does not fit the machine; empty where it does, and for models of
+    which nothing is known here."""
+    folders = {
+        role: ModelSource.of(checkpoint.source).folder
+        for role, checkpoint in cell.checkpoints.items()
+    }
+    here = all((folder / "config.json").is_file() for folder in folders.values())
+    try:
+        need = memory_of(cell, 1, folders if here else {})
+    except ModelError:  # whoever loads the model says it
+        return ""
+    fault = misfit(cell, need, machine)
+    return fault and f"pair={cell.pair.name} {cell.label}: {fault}"
+
+
 def check_fit(cells: Iterable[Cell], text: str | None) -> None:
-    """Raises ConfigError for a cell of which a GPU's part does not fit the machine. Models of which
-    nothing is known here are left to the run."""
+    """Raises ConfigError for a cell of which a GPU's part does not fit the machine."""
     cells = list(cells)
     machine = machine_of(text, cells)
     if machine is None:
         return
     for cell in cells:
-        folders = {
-            role: ModelSource.of(checkpoint.source).folder
-            for role, checkpoint in cell.checkpoints.items()
-        }
-        here = all((folder / "config.json").is_file() for folder in folders.values())
-        try:
-            need = memory_of(cell, 1, folders if here else {})
-        except ModelError:  # whoever loads the model says it
-            continue
-        if fault := misfit(cell, need, machine):
-            raise ConfigError(f"pair={cell.pair.name} {cell.label}: {fault}")
+        if fault := fault_on(cell, machine):
+            raise ConfigError(fault)

@@ -16,7 +16,7 @@ from bench.config.errors import refuse_booleans
 from bench.config.section import refusals
 from bench.dry_run.downloads import config_folder
 from bench.dry_run.estimate import PlannedCell, apart, duration, step_duration
-from bench.dry_run.fit import check_fit
+from bench.dry_run.fit import fault_on, machine_of
 from bench.dry_run.plan import show_plan
 from bench.reports.overrides import LAYOUT, PairSelection, made_by, takes_rule
 from bench.reports.plan import Plan, needs_judge, of_meanings, plan_of, uncollected
@@ -156,10 +156,8 @@ def run_reports(command: Command, hydra: Composer) -> int:
     if run_steps(asked_steps(plans, session), session):
         session.forget()
         plans = plans_of(reports, hydra, request)
-    plans = runnable(reachable(plans), request, session)
-    cells = [cell for plan in plans.values() for cell in plan.all_cells()]
-    session.check(cells, "report")
-    check_fit(cells, session.settings.machine)
+    plans = runnable(on_machine(reachable(plans), session), request, session)
+    session.check([cell for plan in plans.values() for cell in plan.all_cells()], "report")
     if (archive := session.settings.output.archive) is not None:
         check_writable(archive, "output.archive")
     runnable_plans = list(plans.values())
@@ -449,6 +447,22 @@ def reachable(plans: Mapping[str, Plan]) -> dict[str, Plan]:
         cells = {coords: cell for coords, cell in plan.cells.items() if not faults[coords]}
         absent = {coords: fault for coords, fault in faults.items() if fault}
         within[name] = replace(plan, cells=cells, absent=plan.absent | absent)
+    return within
+
+
+def on_machine(plans: Mapping[str, Plan], session: Session) -> dict[str, Plan]:
+    """The plans, with the cells of which a GPU's part does not fit the machine among those
+    `refused`."""
+    within = {}
+    for name, plan in plans.items():
+        machine = machine_of(session.settings.machine, plan.cells.values())
+        faults = {
+            coords: "" if machine is None else fault_on(cell, machine)
+            for coords, cell in plan.cells.items()
+        }
+        cells = {coords: cell for coords, cell in plan.cells.items() if not faults[coords]}
+        refused = {coords: fault for coords, fault in faults.items() if fault}
+        within[name] = replace(plan, cells=cells, refused=plan.refused | refused)
     return within
 
 

@@ -265,4 +265,7 @@ def test_a_plan_names_gpus_and_a_run_refuses(
     tiny = ["pair=tiny", "method=ar", "n=1", "timed=0", f"output.dir={tmp_path}"]
     assert main([*tiny, "machine=1x0.001"]) == 2
     assert main([*tiny, "machine=80"]) == 2
+    capsys.readouterr()
+    report = ["report=arc_table8", "pair=tiny", f"output.dir={tmp_path}", "machine=1x0.001"]
+    assert main(report) == 2 and "machine=1x0.001 has 1.0 MB" in capsys.readouterr().err
     assert main([*tiny, "machine=1x1", "engine.device=cpu"]) == 0
