@@ -36,7 +36,6 @@ from methods.rules.base import Rule
 from methods.rules.lossless import sibling_mass
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, Walk, walk
-from methods.rules.whole import Whole, expanded
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 
@@ -218,14 +217,14 @@ def basis_of(rule: Rule, v: Verification) -> Literal["law", "draws", "theorem"]:
 def judges_paths(rule: Rule, v: Verification) -> bool:
     """Whether the rule judges paths of drawn candidates, so that a decision on a node depends on
     the numbers of others, towards a law that is known in every context that is reached."""
-    return isinstance(rule, Whole) and rule.has_law() and is_drawn(v)
+    return rule.judges_paths and rule.has_law() and is_drawn(v)
 
 
 def stated_law(rule: Rule, v: Verification, rows: Tensor, nodes: Tensor) -> Tensor:
     """R [M, V] in the contexts (rows, nodes) of such a rule: `Rule.drawn_law` where a token was
     drafted behind them, p elsewhere."""
     law = _normal(v.p[rows, nodes].double())
-    inner = expanded(v)[rows, nodes]
+    inner = v.expanded[rows, nodes]
     if inner.any():
         p, q = (of[rows[inner], nodes[inner]] for of in (v.p, v.q))
         stated = rule.drawn_law(p, q)

@@ -139,6 +139,8 @@ class Rule(StrictOptions, ABC):
     local: ClassVar[bool] = True
     """Whether a node is decided from its own context and siblings. A rule that looks along the path
     or has a state is not local and cannot be combined with another."""
+    judges_paths: ClassVar[bool] = False
+    """Whether a decision on a node depends on the random numbers of others on its path."""
 
     def needs_hidden(self) -> bool:
         """Whether the rule reads `Verification.hidden`."""

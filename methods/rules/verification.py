@@ -225,6 +225,13 @@ class Verification:
         """[B, N] bool: some valid sibling of the node, or the node itself, has the flag."""
         return per_node if self.draft.chain else (self.siblings & per_node[:, None, :]).any(-1)
 
+    @cached_property
+    def expanded(self) -> Tensor:
+        """[B, N] bool: a token was drafted behind the node."""
+        drafted = self.draft.valid & (self.draft.depth > 0)
+        counts = torch.zeros_like(self.draft.tokens).scatter_add(1, self.parent, drafted.long())
+        return counts > 0
+
     def children_of(self, node: Tensor) -> Tensor:
         """[B, N] bool: the valid children of node [B]."""
         return (self.draft.parents == node[:, None]) & self.draft.valid

@@ -29,6 +29,7 @@ class Whole(Rule):
     lam: of tilted."""
 
     local = False
+    judges_paths = True
     # what is not chosen stays out of the names of stored cells
     towards: Literal["target", "tilted"] = Field(
         "target", exclude_if=lambda towards: towards == "target"
@@ -199,7 +200,7 @@ class Traversal(Whole):
         if self.towards == "target":
             return v
         relaxed = Verification(v.draft, v.logits, v.sampling, v.u)
-        relaxed.p = torch.where(expanded(v)[..., None], tilted(v.p, v.q, self.lam), v.p)
+        relaxed.p = torch.where(v.expanded[..., None], tilted(v.p, v.q, self.lam), v.p)
         return relaxed
 
 
@@ -207,14 +208,6 @@ def _paths_to(v: Verification, tested: Tensor) -> Tensor:
     """[B, N] bool: the nodes on the paths to those that pass with probability `tested` [B, N]."""
     passes = (v.u < tested) & v.draft.valid
     return (v.draft.ancestors & passes[..., None]).any(1)
-
-
-def expanded(v: Verification) -> Tensor:
-    """[B, N] bool: a token was drafted behind the node."""
-    counts = torch.zeros_like(v.draft.tokens).scatter_add(
-        1, v.parent, (v.draft.valid & (v.draft.depth > 0)).long()
-    )
-    return counts > 0
 
 
 def alphas(v: Verification) -> tuple[Tensor, Tensor]:

@@ -292,7 +292,7 @@ REFUSED = {
     "has no factor": by_keys(RopeScalingType.YARN),
     "the factor nan": by_keys(RopeScalingType.YARN, scaling__factor=float("nan")),
     "to any supported types": string("llama.rope.scaling.factor"),
-    "between instances of 'str' and 'int'": string("llama.attention.sliding_window"),
+    "llama.attention.sliding_window='x'": string("llama.attention.sliding_window"),
     "end token 'x' is not applied": string("tokenizer.ggml.eot_token_id"),
     "split.count": string("split.count"),
     "blk.0.attn_q.bias": numbers("blk.0.attn_q.bias", *[1] * 32),
