@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
+from bench.config.paths import CONF
 from bench.reports.plan import plan_of
 from bench.reports.run import load_report
 from bench.run.judging import JudgeError, ask
@@ -63,7 +64,7 @@ def test_weights_in_several_files_and_one_that_is_missing(name: str, tmp_path: P
     assert len(files) == SHARDS and {file.name for file in files} == {
         *json.loads(index.read_text())["weight_map"].values()
     }
-    template = Path("conf/chat/vicuna.jinja") if "vicuna" in name else None
+    template = CONF / "chat" / "vicuna.jinja" if "vicuna" in name else None
     load_model(str(folder), chat_template=template)
     files[1].unlink()
     with pytest.raises((ModelError, OSError), match=files[1].name):

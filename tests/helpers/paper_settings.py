@@ -127,11 +127,10 @@ def settings(paper: str) -> str:
     return HEADER + "\n".join(lines)
 
 
-def reports() -> set[str]:
-    """The reports of papers, by their YAMLs."""
+def without_rows() -> set[str]:
+    """The papers' reports of which no row says anything."""
     papers = ("mars", "fsd", "dropmatch", "arc")
-    return {
-        path.stem
-        for path in (CONF / "report").glob("*.yaml")
-        if path.stem.partition("_")[0] in papers
-    }
+    every = {path.stem for path in (CONF / "report").glob("*.yaml")}
+    rows = [row for of_paper in yaml.safe_load(ROWS.read_text()).values() for row in of_paper]
+    named = {report for row in rows for report in row["reports"]}
+    return {report for report in every - named if report.partition("_")[0] in papers}

@@ -10,7 +10,7 @@ from statistics import mean
 import pytest
 import yaml
 
-from tests.helpers import pages
+from tests.helpers import pages, paper_settings
 
 CSV = """Rule,Task,value_name,value,ci_low,ci_high,n,cell
 MARS,gsm,tau_gain,0.494,0.294,0.694,64,a
@@ -26,6 +26,14 @@ def test_the_committed_pages_are_the_filled_templates(template: str) -> None:
     page = pages.PAGES[template].read_text(encoding="utf-8")
     assert pages.filled(template) == page, "change docs/templates, then run `make pages`"
     assert "{{" not in page and "<!--" not in page, "the page is plain Markdown"
+
+
+def test_each_report_of_a_paper_has_its_settings_listed() -> None:
+    assert not paper_settings.without_rows()
+    with pytest.raises(ValueError, match="which no one axis decides"):
+        paper_settings.preset(["fsd_table2"], "pair.target")
+    with pytest.raises(ValueError, match="no point has"):
+        paper_settings.preset(["mars_table1"], "rule.theta at PLD")
 
 
 @pytest.fixture
