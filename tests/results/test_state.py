@@ -55,6 +55,7 @@ def without(*lost: str) -> frozenset[str]:
             Todo(baseline=Todo()),
         ),
         (replace(DONE, scorer="old"), WANTED, Todo(score=IDS, rescore=True, baseline=Todo())),
+        (replace(DONE, scorer="old"), replace(WANTED, can_score=False), Todo(baseline=Todo())),
         (replace(DONE, scorer=None), WANTED, Todo(baseline=Todo())),
         (
             replace(DONE, traced=without(IDS[3])),
@@ -94,6 +95,8 @@ def test_a_failed_prompt_is_measured_and_not_complete() -> None:
     assert untried and untried.is_measured, "the baseline tried it"
     lost = lacking(WANTED, replace(DONE, baseline=replace(failed, failed={})))
     assert lost.untried == [IDS[0]] and not lost.is_measured
+    for todo in (Todo(whole=True), Todo(time=("a",)), Todo(fault="unreadable")):
+        assert not todo.is_measured
 
 
 def test_two_numbers_of_prompts_of_one_cell_are_done_together() -> None:
