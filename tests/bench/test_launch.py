@@ -189,3 +189,35 @@ def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(
     result = command(words)
     alone = command(cells, store=tmp_path / "alone")
     assert difference(decoded(result.store.root), decoded(alone.store.root)) == ""
+
+
+RULE = """
+from methods.rules.base import Decision, Rule, Verification
+from methods.rules.lossless import lossless_test
+
+
+class Likely(Rule):
+    least: float = 0.3
+
+    def decide(self, v: Verification) -> Decision:
+        return Decision(v.p_token > self.least, lossless_test(v))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["slurm", "ray"])
+def test_a_rule_outside_of_the_checkout_reaches_the_workers(
+    command, tmp_path: Path, slurm, monkeypatch: pytest.MonkeyPatch, launcher: str
+) -> None:
+    """The command names a file of its own folder."""
+    package = {"slurm": "submitit", "ray": "ray"}[launcher]
+    if find_spec(package) is None:
+        pytest.skip({"slurm": SUBMITIT, "ray": RAY}[launcher])
+    (tmp_path / "likely.py").write_text(RULE)
+    monkeypatch.chdir(tmp_path)
+    cells = "-m rule=likely.py:Likely task=mini_gsm,mini_chat n=2 decoding.max_new_tokens=8"
+    slurm('sh "${0%/*}/script"', "RUNNING")
+    result = command(cells, f"launch={launcher} launch.parallel=2")
+    alone = command(cells, store=tmp_path / "alone")
+    assert sum("-likely-" in cell.key for cell in result.store.cells()) == 2
+    assert difference(decoded(result.store.root), decoded(alone.store.root)) == ""
