@@ -196,9 +196,11 @@ class Rehearsal(Composer):
         so that they are read as those of the hub; listed ones are theirs."""
         if task.get("path") is not None or not (task.get("hub") or task.get("files")):
             return
-        mirror = self.folder / "hub" / task["name"]
         if task["hub"] is None:  # a URL
             task["files"] = Path(task["files"]).name
+        # reports take other files of one repository
+        part = text_digest(f"{task.get('files')} {task.get('subset')}")
+        mirror = self.folder / "hub" / f"{task['name']}-{part[:8]}"
         with making(mirror):
             if not (mirror / "done").is_file():
                 write_mirror(mirror, task)
