@@ -132,11 +132,13 @@ class Exact(Scorer):
 """
 
 
-def test_a_scorer_in_worker_processes(folder: Path) -> None:
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("scorer", ["exact.py:Exact", "exactly"])
+def test_a_scorer_in_worker_processes(folder: Path, scorer: str) -> None:
     (folder / "exact.py").write_text(EXACT)
     (folder / "rows.jsonl").write_text('{"q": "Hello", "a": "x"}\n{"q": "Hi", "a": "y"}\n')
     rows = ["task.path=rows.jsonl", "task.prompt='{{ q }}'", "task.target='{{ a }}'"]
-    command = ["task=dataset", *rows, "task.scorer.name=exact.py:Exact", "workers=2", *QUICK[1:]]
+    command = ["task=dataset", *rows, f"task.scorer.name={scorer}", "workers=2", *QUICK[1:]]
     assert main([*command, "task.scorer.least=0"]) == 0
     store = Store(folder / "outputs" / "store")
     number = len(store.cells())
@@ -169,12 +171,13 @@ def test_the_engine_of_another_environment_loads_the_rule(folder: Path) -> None:
 
 @pytest.fixture
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package that offers a rule `ground`, one named as the project's, and one that does not
-    import."""
+    """A package that offers a scorer `exactly`, a rule `ground`, one named as the project's, and
+    one that does not import."""
     info = folder / "own-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
     lines = ["[leeway.rules]", "ground = floor:Floor", "mars = floor:Floor", "lost = nowhere:Rule"]
+    lines += ["[leeway.scorers]", "exactly = exact:Exact"]
     (info / "entry_points.txt").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(folder))
     outside.installed.cache_clear()

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing import active_children
 from pathlib import Path
 
-import psutil
 import pytest
 
 from bench.config.paths import PROJECT
@@ -88,12 +88,12 @@ def test_a_process_learns_what_it_did_before_until_it_dies() -> None:
 
 
 def test_a_process_that_died_while_it_was_idle_is_replaced() -> None:
-    with ProcessPool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, worker)], str) as one:
+    start = partial(Child, "spawn", "worker that dies idle", {"SHARE": "1"}, worker)
+    with ProcessPool([start], str) as one:
         one.start()
-        alive = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-        [process] = [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
+        [process] = [child for child in active_children() if child.name == "worker that dies idle"]
         process.kill()
-        process.wait()
+        process.join()
         assert one.call("ab") == ("AB", "1")
 
 
