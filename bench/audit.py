@@ -198,7 +198,7 @@ class Judged:
     """An audit with its verdict.
 
     names       of prompts, by their numbers in the audit.
-    detectable  nats a token that these tokens would show: of a change of temperature, of a rule.
+    detectable  nats per token that these tokens would show: of a change of temperature, of a rule.
     """
 
     audit: Audit
@@ -335,11 +335,11 @@ def rows_of(report: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
         interval = f"[{report['low']:+.4f}, {report['high']:+.4f}]"
         heat = "[{:.2f}, {:.2f}]".format(*report["temperature_interval"])
         yield "z" + less, f"{report['z']:+.1f}", "±2.0 if they are its own"
-        yield f"D ≥, nats a token{less}", f"{report['bound']:+.4f}", interval
-        yield "the same, nats an answer", f"{report['answer_bound']:+.3f}", ""
+        yield f"D ≥, nats per token{less}", f"{report['bound']:+.4f}", interval
+        yield "the same, nats per answer", f"{report['answer_bound']:+.3f}", ""
         yield "nearest temperature", f"{report['temperature']:.2f}", heat
     else:
-        yield "nats lost a token", f"{report['lost']:.4f}", ""
+        yield "nats lost per token", f"{report['lost']:.4f}", ""
     yield "p-value", f"{report['p']:.2g}", ""
     if report["exact"] is not None:
         yield "D of the rule's exact law", f"{report['exact']:.4f}", ""

@@ -61,7 +61,7 @@ def measured(words: Sequence[str]) -> int:
     frame = pd.DataFrame(rows)
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_csv(folder / "currency.csv", index=False)
-    table = Table("the target with", "D, nats a token", "95% interval", "nats an answer")
+    table = Table("the target with", "D, nats per token", "95% interval", "nats per answer")
     for row in rows:
         interval = f"[{row['low']:.4f}, {row['high']:.4f}]"
         table.add_row(row["target"], f"{row['D']:.4f}", interval, f"{row['answer']:.3f}")

@@ -393,12 +393,12 @@ def best(results: Sequence[Result], frame: pd.DataFrame, number: int) -> list[Se
 
 
 def accept_length(sums: Floats) -> Floats:
-    """Expected tokens a cycle."""
+    """Expected tokens per cycle."""
     return np.asarray(sums[..., 0] / sums[..., 2])
 
 
 def mean_nats(sums: Floats) -> Floats:
-    """Nats a token. The first token of an answer comes from the prefill and loses nothing."""
+    """Nats per token. The first token of an answer comes from the prefill and loses nothing."""
     share = (sums[..., 3] - sums[..., 4]) / sums[..., 3]
     return np.asarray(sums[..., 1] / sums[..., 0] * share)
 
@@ -479,7 +479,7 @@ def printed(frame: pd.DataFrame) -> None:
         "distortion_decoded": ("D decoded", ".4f"),
     }
     shown = {name: title for name, (title, _) in further.items() if frame[name].notna().any()}
-    heads = ("rule", "setting", "τ", "÷ lossless", "D (nats a token)", "Pareto")
+    heads = ("rule", "setting", "τ", "÷ lossless", "D (nats per token)", "Pareto")
     table = Table(*heads, *shown.values())
     for row in frame[frame["tau"].notna()].to_dict("records"):
         table.add_row(

@@ -42,7 +42,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         ax.set_xlim(-1e-9, max(widest, 0.01))
         ax.xaxis.set_major_locator(FixedLocator([tick for tick in TICKS if tick <= widest]))
         ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        ax.set_xlabel("distortion D (nats a token, square-root scale)")
+        ax.set_xlabel("distortion D (nats per token, square-root scale)")
         ax.set_ylabel("expected accept length τ")
         ax.set_title("Every rule on the drafts of one lossless decode")
         figure.legend(loc="outside lower center", ncols=3)

@@ -76,7 +76,7 @@ def check_clock(settings: Settings, cells: Sequence[Cell]) -> None:
     timed = max((cell.timed_prompts for cell in cells), default=0)
     if settings.fresh and not timed:
         raise ConfigError(
-            "fresh=true: times the prompts anew, and none is timed here; leave it out, or give "
+            "fresh=true: times the prompts again, and none is timed here; leave it out, or give "
             "timed=N without cost="
         )
     if (sessions := settings.sessions or 1) > max(timed, 1):

@@ -174,7 +174,7 @@ def tuned(hydra: Composer, overrides: Sequence[str]) -> tuple[list[str], Step | 
             chosen = {key: numbers[TUNED[value]] for key, value in asked.items()}
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise ValueError(
-                f"{file}: is not what models.train thresholds writes; remove it to measure anew"
+                f"{file}: is not what models.train thresholds writes; remove it to measure again"
             ) from error
         note = ", ".join(f"{key.rpartition('.')[2]} {number:g}" for key, number in chosen.items())
         numbered = [f"{key}={number}" for key, number in chosen.items()]

@@ -201,7 +201,7 @@ def _title(cell: Cell, token_s: float) -> str:
     target = ModelSource.of(cell.pair.target.source)
     model = f"{target.folder.name} of random weights" if target.is_random else cell.pair.name
     graphs = " with CUDA graphs" if cell.engine.graphs == "on" else ""
-    return f"{machine}, {1000 * token_s:.3g} ms a token, {model} in {cell.engine.dtype}{graphs}"
+    return f"{machine}, {1000 * token_s:.3g} ms per token, {model} in {cell.engine.dtype}{graphs}"
 
 
 def _turns(hydra: Composer, overrides: Sequence[str], pool: ModelPool) -> Iterator[Turn]:

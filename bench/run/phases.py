@@ -16,7 +16,7 @@ PHASES = ("draft", "verify", "accept", "commit")
 
 class Phases:
     """A probe of the decode loop that waits for the device at both ends of each phase; `times` are
-    seconds a cycle."""
+    seconds per cycle."""
 
     def __init__(self, device: torch.device):
         self.device = device

@@ -58,7 +58,7 @@ def folder_of(cell: Cell, store: Store) -> CellFolder:
         return folder
     if parts and not beside.path.exists():
         log.warning(
-            "%s: answers stored there are of other code of %s: they stay, and are decoded anew in "
+            "%s: answers stored there are of other code of %s: they stay, and are decoded again in "
             "folders beside them",
             store.root,
             " and ".join(_described(part, cell) for part in parts),

@@ -293,7 +293,7 @@ def _clocks(
             timed = "; ".join(f"{began}: {', '.join(names)}" for began, names in sessions.items())
             yield (
                 f"warning: timed at different times, so their speeds do not compare: {timed}. "
-                "fresh=true times all anew, in one session"
+                "fresh=true times all again, in one session"
             )
 
 

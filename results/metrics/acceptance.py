@@ -11,7 +11,7 @@ POSITIONS = 8
 """Draft positions whose acceptance rate is a metric of its own."""
 
 
-@declared("τ", "", 2, "higher", compared=True, axis_unit="tokens a cycle")
+@declared("τ", "", 2, "higher", compared=True, axis_unit="tokens per cycle")
 def tau(pair: Compared) -> Addends:
     """Tokens committed per draft–verify cycle, pooled, the correction or bonus token included; 1 ≤
     τ ≤ K + 1."""
@@ -36,7 +36,7 @@ tau_gain = Metric(
 )
 
 
-@declared("Accepted length", "", 2, "higher", compared=True, axis_unit="tokens a cycle")
+@declared("Accepted length", "", 2, "higher", compared=True, axis_unit="tokens per cycle")
 def accept_len(pair: Compared) -> Addends:
     """Accepted draft tokens per cycle, without the correction or bonus token."""
     return sum(pair.sample.accepted), len(pair.sample.accepted)

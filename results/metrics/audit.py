@@ -8,7 +8,7 @@ feature F of a token in its context, with a variance that p gives exactly. So
     score  r' C^-1 r of the sums r of all features' differences with their covariance C, is chi2
 
 whatever the prompts, and wherever answers end. The Donsker-Varadhan bound is of the Kullback-
-Leibler divergence D of the engine's law from p, nats a token:
+Leibler divergence D of the engine's law from p, nats per token:
 
     D >= mean of f(x) - ln E_p exp f,      f = w . F
 
@@ -260,7 +260,7 @@ def nearest_temperature(tokens: Tokens) -> tuple[float, float, float] | None:
 
 
 def detectable(tokens: int, tests: int = 3) -> tuple[float, float]:
-    """The D, nats a token, that so many tokens show with probability `POWER`: of a change of
+    """The D, nats per token, that so many tokens show with probability `POWER`: of a change of
     temperature, and where z sees `SHARE` of D."""
     from scipy.stats import norm
 

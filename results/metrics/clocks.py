@@ -1,4 +1,4 @@
-"""Metrics of the clock: tokens a second, speedups over plain decoding, and what they are checked
+"""Metrics of the clock: tokens per second, speedups over plain decoding, and what they are checked
 by."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""How far a rule takes its text from the target's distribution, nats a token: from the sums that
-samples hold; and how near it comes to the limit, the most tokens a cycle for its distortion."""
+"""How far a rule takes its text from the target's distribution, nats per token: from the sums that
+samples hold; and how near it comes to the limit, the most tokens per cycle for its distortion."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def spectrum(pair: Compared) -> Addends:
 
 
 def distance(sums: Floats, inverse: Floats) -> Floats:
-    """[..., T]: KL(R || p_T), nats a token, at 1 / T = `inverse` [T], of `spectrum` sums [..., 15]:
-    -H - E_R[z] / T + logsumexp(z / T), whose last term is a smooth convex function of 1 / T: a
-    cubic spline through those known."""
+    """[..., T]: KL(R || p_T), nats per token, at 1 / T = `inverse` [T], of `spectrum` sums
+    [..., 15]: -H - E_R[z] / T + logsumexp(z / T), whose last term is a smooth convex function of
+    1 / T: a cubic spline through those known."""
     from scipy.interpolate import (
         CubicSpline,
     )  # takes half a second, which a dry run should not cost
@@ -60,12 +60,12 @@ def distance(sums: Floats, inverse: Floats) -> Floats:
 
 
 def to_temperature(sums: Floats, temperature: float) -> Floats:
-    """[...]: KL(R || p_T), nats a token, at one temperature."""
+    """[...]: KL(R || p_T), nats per token, at one temperature."""
     return np.asarray(distance(sums, np.array([1 / temperature]))[..., 0])
 
 
 def least(sums: Floats) -> Floats:
-    """[...]: the least KL(R || p_T) over temperatures, nats a token."""
+    """[...]: the least KL(R || p_T) over temperatures, nats per token."""
     return np.asarray(np.maximum(distance(sums, FINE).min(-1), 0.0))
 
 
@@ -91,7 +91,7 @@ def judged_at(sums: Sums | None, temperature: float) -> dict[str, Sums | None]:
 
 @declared("D", "", 3, "lower", estimator=DIVERGENCE)
 def distortion(pair: Compared) -> Addends:
-    """Distortion, nats a token: KL divergence of the rule's exact law of each emitted token from
+    """Distortion, nats per token: KL divergence of the rule's exact law of each emitted token from
     the target's, mean over emitted tokens; at temperature 0 the log-probability that is lost. 0 for
     lossless decoding. Where the law depends on the place in the cycle, an upper bound on the
     divergence of the texts. Rules with randomness of their own: 32 draws on 16 prompts; relaxed
@@ -103,7 +103,7 @@ def distortion(pair: Compared) -> Addends:
 @declared("D*", "", 3, "lower", statistic=least, estimator=DIVERGENCE)
 def distortion_least(pair: Compared) -> Addends:
     """The least KL divergence of the rule's law from the target's at any temperature from 0.17 to
-    2, nats a token: what no change of temperature explains. Interpolated between 12 temperatures,
+    2, nats per token: what no change of temperature explains. Interpolated between 12 temperatures,
     to about 0.001 nats. Interval as for D."""
     return spectrum(pair)
 
@@ -146,7 +146,7 @@ efficiency_at_d = Metric(
 
 
 Point = tuple[float, float, float]
-"""Distortion (nats a token), τ, and its standard error."""
+"""Distortion (nats per token), τ, and its standard error."""
 LEAST_GAIN = 0.1
 """Tokens a cycle."""
 

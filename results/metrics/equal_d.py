@@ -13,7 +13,7 @@ EQUAL_D = (
         3,
         "lower",
         "Distortion of the row: KL of its law of the next token from the target's at the "
-        "temperature asked for, nats a token. Interval: Student's t over prompts.",
+        "temperature asked for, nats per token. Interval: Student's t over prompts.",
         estimator=DIVERGENCE,
     ),
     Metric(
@@ -44,7 +44,7 @@ EQUAL_D = (
         "×",
         2,
         "higher",
-        "Speed by the token, prompt included, over that of the fastest lossless setting, or of "
+        "Speed per token, prompt included, over that of the fastest lossless setting, or of "
         "plain decoding, that distorts no more. Modelled: cycles of all prompts at the time of a "
         "cycle of the timed ones. Interval: Student's t on the logarithm, with the error of a "
         "bootstrap over prompts of both passes that redoes the choice, and that of the measuring "
@@ -67,11 +67,11 @@ EQUAL_D = (
     ),
     Metric(
         "equal_d_answer",
-        "by the answer",
+        "per answer",
         "×",
         2,
         "higher",
-        "The same of whole answers, prefill included: above the speed by the token where answers "
+        "The same of whole answers, prefill included: above the speed per token where answers "
         "are shorter.",
         clock="needed",
         censored=True,

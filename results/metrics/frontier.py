@@ -1,4 +1,4 @@
-"""Beside lossless decoding that distorts no more: what a row costs by the token, over what the
+"""Beside lossless decoding that distorts no more: what a row costs per token, over what the
 fastest lossless setting costs.
 
 Costs are counted in tokens of plain decoding: all cycles at the pooled time of a cycle of the timed
@@ -35,7 +35,7 @@ class Lossless:
     setting      its name, the same at every temperature.
     temperature  at which it decodes.
     pairs        its prompts beside plain decoding.
-    distortion   nats a token from the target that rows are judged by.
+    distortion   nats per token from the target that rows are judged by.
     same_draft   whether it drafts as the row does that is compared with it.
     """
 
@@ -47,9 +47,9 @@ class Lossless:
 
 
 def distance_of(pairs: Sequence[Compared], temperature: float | None = None) -> Estimate | None:
-    """Distortion, nats a token, with its error over prompts: from the cell's own target or, with a
-    `temperature`, from the untruncated target there. None where fewer than two prompts have it, or
-    it is infinite."""
+    """Distortion, nats per token, with its error over prompts: from the cell's own target or, with
+    a `temperature`, from the untruncated target there. None where fewer than two prompts have it,
+    or it is infinite."""
     rows = [
         row
         for pair in pairs
@@ -184,7 +184,7 @@ def beside_lossless(
 ) -> dict[str, Any]:
     """The metrics `equal_d_…` of a row, each with `_ci95`, and `judged`.
 
-        equal_d_distortion     nats a token from the target that the row is judged by
+        equal_d_distortion     nats per token from the target that the row is judged by
         equal_d_speed          cost of a token of the fastest lossless setting, or of plain
                                decoding, that distorts no more ÷ own
         equal_d_speed_own      the same of lossless decoding on the row's own draft alone
@@ -274,7 +274,7 @@ def _in_one_unit(rows: Sequence[_Priced], temperatures: Sequence[float]) -> list
 @dataclass(frozen=True)
 class _Choice:
     """What a row may be compared with, in each resample [resamples]: its distortion and cost of a
-    token; plain decoding's tokens an answer there."""
+    token; plain decoding's tokens per answer there."""
 
     setting: str
     temperature: float

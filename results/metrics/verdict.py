@@ -58,7 +58,7 @@ class Verdict:
 class Judged:
     """What the verdict on a setting needs.
 
-    speed       by the token, over that of the fastest lossless setting that distorts no more.
+    speed       per token, over that of the fastest lossless setting that distorts no more.
     beyond      share of the resamples in which the row distorts over 5% more than every lossless
                 setting: at temperature 1 mostly, more than greedy decoding.
     n           prompts.
@@ -117,7 +117,7 @@ class Answered:
 
     pairs       each beside autoregressive decoding.
     settings    prompt id -> the setting that decoded it; empty where one setting decoded all.
-    distortion  nats a token from the target at the temperature that the row is judged at; None
+    distortion  nats per token from the target at the temperature that the row is judged at; None
                 where it is not known.
     """
 
@@ -152,13 +152,13 @@ def _on_all(decided: Mapping[str, Verdict]) -> str:
         else "none is a gain"
     )
     return (
-        f"Of {len(decided)} rules, {named}: faster by the token than the fastest lossless setting "
+        f"Of {len(decided)} rules, {named}: faster per token than the fastest lossless setting "
         f"that distorts no more{f'; {others}' if others else ''}."
     )
 
 
 def _beside(summary: Summary) -> str:
-    """`0.176 nats a token from the target; 0.97× [0.94, 1.00] as fast by the token as the fastest
+    """`0.176 nats per token from the target; 0.97× [0.94, 1.00] as fast per token as the fastest
     lossless decoding that distorts no more (T = 0.15), 1.02× … on its own draft; 1.05× …`."""
     on_own = (
         ""
@@ -166,10 +166,10 @@ def _beside(summary: Summary) -> str:
         else f", {_ratio(summary, 'equal_d_speed_own')} on its own draft"
     )
     return (
-        f"{summary.equal_d_distortion:.3f} nats a token from the target; "
-        f"{_ratio(summary, 'equal_d_speed')} as fast by the token as the fastest lossless decoding "
+        f"{summary.equal_d_distortion:.3f} nats per token from the target; "
+        f"{_ratio(summary, 'equal_d_speed')} as fast per token as the fastest lossless decoding "
         f"that distorts no more (T = {summary.equal_d_temperature:.2f}){on_own}; "
-        f"{_ratio(summary, 'equal_d_answer')} by the answer, {_ratio(summary, 'equal_d_length')} "
+        f"{_ratio(summary, 'equal_d_answer')} per answer, {_ratio(summary, 'equal_d_length')} "
         "as long"
     )
 

@@ -167,7 +167,7 @@ def _answers(cell: Viewed, ids: Sequence[str], texts: Texts | None) -> list[dict
 
 
 def line_on(sample: Sample) -> str:
-    """`right · answer 7 · 51 tokens · 8 cycles · 0.289 nats a token`."""
+    """`right · answer 7 · 51 tokens · 8 cycles · 0.289 nats per token`."""
     tokens, score = len(sample.output_ids), sample.score
     verdict = "" if score is None else {0.0: "wrong", 1.0: "right"}.get(score, f"score {score:.3g}")
     parts = [
@@ -175,7 +175,7 @@ def line_on(sample: Sample) -> str:
         "" if sample.answer is None else f"answer {sample.answer}",
         f"{tokens} tokens",
         f"{len(sample.committed)} cycles",
-        "" if sample.nll is None or not tokens else f"{sample.nll / tokens:.3g} nats a token",
+        "" if sample.nll is None or not tokens else f"{sample.nll / tokens:.3g} nats per token",
         "cut at the length limit" if "length" in sample.finish else "",
     ]
     return " · ".join(filter(None, parts))

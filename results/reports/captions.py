@@ -17,7 +17,7 @@ BOLD = (
     "bootstrap, Holm, 5%), where that is at most half of the rows"
 )
 GAIN = (
-    "gain: faster by the token than the fastest lossless setting that distorts no more; no gain "
+    "gain: faster per token than the fastest lossless setting that distorts no more; no gain "
     "above 5%: less than 1.05 times as fast. Each is one-sided at 5%, corrected for "
     f"{FAMILY} settings of rules whatever the table shows; controls are judged as rules are. What "
     "distorts over 5% more than every lossless setting, greedy decoding among them, is no gain, "

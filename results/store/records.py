@@ -136,7 +136,7 @@ def read_config(path: Path, content: bytes) -> dict[str, Any] | None:
     if not is_same:
         raise StoreError(
             f"{path} was changed since it was written, or copied from another cell: restore it, "
-            "or remove the folder to measure the cell anew"
+            "or remove the folder to measure the cell again"
         )
     return config
 

@@ -212,7 +212,7 @@ def test_a_profile_of_random_weights_on_this_machine(
     file = tmp_path / "mine.yaml"
     words = f"to={file} {pair} task=mini_gsm decoding.max_new_tokens=12 --prompts 1 --batches 2"
     assert cost.main(words.split()) == 0
-    assert " ms a token, tiny of random weights in float32, from" in capsys.readouterr().out
+    assert " ms per token, tiny of random weights in float32, from" in capsys.readouterr().out
     profile = profile_of({"cost": yaml.safe_load(file.read_text())})
     assert profile is not None and list(profile.target) == [1, 2]
     assert all({1, 4, 8} <= set(tokens) for tokens in profile.target.values())

@@ -1,4 +1,4 @@
-"""`python -m bench.currency`: rounded weights and other temperatures, in nats a token."""
+"""`python -m bench.currency`: rounded weights and other temperatures, in nats per token."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_dry_run_converts_nothing(command, file) -> None:
 
 
 LEAST_ACCEPTED = {"eagle3": 0.5, "model": 0.2}
-"""Draft tokens a cycle that the shipped drafters at least get right: one given wrong states gets
+"""Draft tokens per cycle that the shipped drafters at least get right: one given wrong states gets
 none."""
 NEW = 32
 

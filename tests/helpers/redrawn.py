@@ -56,7 +56,7 @@ def normal(weights: Floats) -> Floats:
 
 
 def divergence(tokens: Tokens, law: Law) -> float:
-    """KL(law || p), nats a token."""
+    """KL(law || p), nats per token."""
     p = np.exp(tokens.log_mass)
     r = law(p, tokens)
     return float((r * (log(r) - log(p))).sum(-1).mean())

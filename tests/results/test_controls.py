@@ -253,7 +253,7 @@ def test_no_control_of_a_committed_table_is_a_gain(table: str) -> None:
 
 def beside_curve(rows: dict[str, dict[str, Estimate]], names: list[str]) -> dict[str, Judged]:
     """Rows of one kind of drafts beside the lossless curve without them. On the same drafts a cycle
-    costs the same, so that the ratio of τ is that of the speeds by the token."""
+    costs the same, so that the ratio of τ is that of the speeds per token."""
     curve = {name: row for name, row in rows.items() if name.startswith("lossless, T")}
     greedy, judged = curve["lossless, T = 0"]["distortion"], {}
     for name in names:

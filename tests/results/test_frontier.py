@@ -128,7 +128,7 @@ def test_a_row_at_temperature_0_is_compared_with_greedy_decoding() -> None:
 
 
 def test_a_token_of_greedy_plain_decoding_is_cheaper() -> None:
-    """Greedy rows whose sampler costs nothing: 2 ms a cycle beside 0.8 ms a token of plain
+    """Greedy rows whose sampler costs nothing: 2 ms per cycle beside 0.8 ms per token of plain
     decoding, sampled ones beside 1 ms. Where all were timed in one session, seconds decide."""
     lines = [
         replace(one, pairs=row(TAU[one.temperature], plain=0.8).pairs)

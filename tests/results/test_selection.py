@@ -103,8 +103,8 @@ def slower(pair: Compared, factor: float) -> Compared:
 
 
 def test_the_length_of_answers_has_no_say() -> None:
-    """Both settings commit four tokens a cycle; B's cycles are cheaper, but its answers happened to
-    be twice as long."""
+    """Both settings commit four tokens per cycle; B's cycles are cheaper, but its answers happened
+    to be twice as long."""
     cells = {"A": cell(4, 0.10, passes=10), "B": cell(4, 0.09, passes=20)}
     assert {one.setting for one in choose(cells, IDS)} == {"B"}
     assert Priced.of(cells["B"]).estimate(token_speedup).value == pytest.approx(

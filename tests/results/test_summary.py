@@ -61,7 +61,7 @@ def summary(samples, metric="exact_match", proportion=True):
 
 
 def distortion(tokens, nats):
-    """A law that is 0.02 nats a token from a target of logits 0 and 1 at temperature 0.5."""
+    """A law that is 0.02 nats per token from a target of logits 0 and 1 at temperature 0.5."""
     mass = [math.log(1 + math.exp(n / 4)) for n in (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24)]
     second = 1 / (1 + math.exp(-2))
     entropy = mass[6] - 2 * second - 0.02

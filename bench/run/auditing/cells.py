@@ -22,7 +22,7 @@ class Source:
 
     name   what gave them.
     notes  what a reader of the verdict should know, a line each.
-    exact  D of the rule's exact law, nats a token, where Leeway decoded it.
+    exact  D of the rule's exact law, nats per token, where Leeway decoded it.
     """
 
     name: str
