@@ -13,7 +13,7 @@ from results.reports.published import (
     published_files,
 )
 
-DIGEST = "254c56f429a53461d9bfd3028290deaee38027199bcde182a3116edb377c86f5"
+DIGEST = "428e91b4194a1b9d1a5c4f1f28b1230493b7593a445b8293de71c4aa8fcfc8a9"
 
 
 def test_the_files_are_those_that_were_checked_against_the_papers():
