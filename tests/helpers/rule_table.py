@@ -326,6 +326,7 @@ TABLE = {
     "cascade_opt strict": _entry("cascade_opt", "never", alpha=-1.1),
     "cascade_tok": _entry("cascade_tok", "warm"),
     "cascade_tok processed": _entry("cascade_tok", "warm", alpha=0.8, top_set="processed"),
+    "cascade_tok processed all": _entry("cascade_tok", "warm", alpha=1.0, top_set="processed"),
     "cascade_tok zero": _entry("cascade_tok", "never", alpha=0.0),
     "cascade_tok all": _entry("cascade_tok", "warm", alpha=1.0),
     "cascade_tok tail": _entry("cascade_tok", "warm", alpha=0.8, variant="lossless_tail"),

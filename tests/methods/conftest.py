@@ -37,10 +37,16 @@ def golden() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def golden_json(golden: Callable[[str], Path]) -> Callable[[str], dict]:
     def load(name: str) -> dict:
-        with gzip.open(golden(name), "rt", encoding="utf-8") as file:
+        path = golden(name)
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
             return json.load(file)
 
     return load
+
+
+@pytest.fixture(scope="session")
+def golden_cases(golden_json: Callable[[str], dict]) -> Callable[[str], list[dict]]:
+    return lambda name: golden_json(name)["cases"]
 
 
 @pytest.fixture

@@ -13,103 +13,63 @@ from scipy.special import entr, logsumexp, rel_entr, softmax
 
 from methods import registry
 from methods.batch import Generation
-from methods.decode import Limits, Request
-from methods.distortion import POWERS, compared, keep_probability, sampled_law, tree_law
+from methods.decode import Limits
+from methods.distortion import (
+    POWERS,
+    compared,
+    first_kept,
+    keep_probability,
+    sampled_law,
+    tree_law,
+)
 from methods.likelihood import generate_with_nll
-from methods.method import build_method
 from methods.rules.base import Rule
-from methods.rules.coarse_grained import CoarseGrained
-from methods.rules.lossless import Lossless, Random
-from methods.rules.mars import Mars
+from methods.rules.lossless import Random
 from methods.rules.verification import Verification
-from methods.rules.walk import Decision, walk
-from methods.rules.whole import Typical, tilted
+from methods.rules.walk import Decision
+from methods.rules.whole import tilted
 from methods.sampling import Sampling
-from methods.trees.draft import Draft
 from results.metrics.distortion import INVERSE
-from tests.helpers.rule_cases import random_case
-from tests.helpers.rule_table import coarse, with_states
-from tests.helpers.tiny_heads import model_for, small
-from tests.helpers.tiny_models import VOCAB as VOCABULARY
-from tests.helpers.tiny_models import language_model, prompts
+from tests.helpers.rule_cases import every_token, first_token, random_case
+from tests.helpers.rule_table import with_states
+from tests.helpers.tiny_heads import method_of, requests
+from tests.helpers.tiny_models import VOCAB
 
-VOCAB, DRAWS = 6, 1_000_000
-RULES = [
-    Lossless(),
-    Mars(variant="sampling", theta=0.5),
-    Mars(),
-    Random(rate=0.3),
-    Typical(epsilon=0.2, delta=0.8),
+WARM, PRICES = Sampling(1.0), (0.1, 0.3, 1.0, 3.0)
+RULES: list[tuple[str, dict[str, Any]]] = [
+    ("lossless", {}),
+    ("lossless", {"q_mode": "draft"}),
+    ("mars", {}),
+    ("random", {"rate": 0.3}),
+    ("mars", {"variant": "sampling", "theta": 0.5}),
+    ("typical", {}),
+    ("fsd", {"threshold": 0.3}),
+    ("threshold", {"single": 0.3}),
+    *(("tilted", {"lam": lam}) for lam in PRICES),
 ]
+DRAWN = [*RULES, ("cactus", {}), ("lossy", {}), ("cascade_tok", {}), ("ensemble", {"w": 0.5})]
 
 
-def star(seed: int, sampled: bool, sampling: Sampling, rows: int = 1) -> Verification:
-    """One context with three candidates (one, drawn from q, where `sampled`), the same in each
-    row."""
-    random, nodes = torch.Generator().manual_seed(seed), 2 if sampled else 4
-    logits, draft_logits = (torch.randn(2, 1, 1, VOCAB, generator=random) * 2).expand(
-        -1, rows, nodes, -1
-    )
-    u = torch.rand(rows, nodes, generator=random)
-    if sampled:
-        q = sampling.probs(draft_logits[:, 0])
-        tokens = torch.nn.functional.pad(torch.multinomial(q, 1, generator=random), (1, 0))
-        q = q.gather(1, tokens)
-        draft = Draft.of_chain(tokens, sampled=True, logits=draft_logits, q=q)
-    else:
-        tokens, parents = torch.tensor([[[0, 4, 1, 3]], [[-1, 0, 0, 0]]]).expand(2, rows, nodes)
-        draft = Draft.of_parents(tokens, parents, logits=draft_logits)
-    return Verification(draft, logits, sampling, u)
-
-
-def law_of(rule: Rule, v: Verification) -> torch.Tensor:
-    """[V] of the root's token."""
-    at = torch.zeros(1, dtype=torch.long)
+def root_law(rule: Rule, v: Verification) -> torch.Tensor:
+    """[B, V] the law of the token behind each root, as it is recorded."""
+    rows = torch.arange(len(v.u))
     if v.draft.sampled:
-        return sampled_law(rule, v, at, at)[0]
-    kept = keep_probability(rule, v)
-    earlier = torch.where(v.earlier_siblings, 1 - kept[:, None, :], 1.0).prod(-1)
-    return tree_law(rule, v, at, at, kept * earlier)[0]
+        return sampled_law(rule, v, rows, torch.zeros_like(rows))
+    return tree_law(rule, v, rows, torch.zeros_like(rows), first_kept(v, keep_probability(rule, v)))
 
 
-def first_tokens(rule: Rule, v: Verification) -> torch.Tensor:
-    """[V] shares of the first token behind the root, over the rows, one draw each."""
-    path, rows = walk(v, rule.decide(v)), len(v.u)
-    numbers = torch.rand(rows, generator=torch.Generator().manual_seed(8))
-    kept = v.draft.tokens.gather(1, path.last[:, None])[:, 0]
-    first = torch.where(path.length > 0, kept, rule.next_token(v, path.last, numbers))
-    return torch.bincount(first, minlength=VOCAB).double() / rows
-
-
-@pytest.mark.parametrize("sampled", [False, True], ids=["tree", "chain"])
-@pytest.mark.parametrize(
-    "rule", RULES, ids=lambda rule: f"{rule.name}-{rule.model_dump().get('variant', '')}"
-)
-def test_law_is_that_of_a_million_draws(rule: Rule, sampled: bool) -> None:
-    """The first token behind the root, drawn a million times through `decide`, `walk` and
-    `next_token`."""
-    sampling = Sampling(temperature=0.8)
-    law = law_of(rule, star(3, sampled, sampling))
-    assert law.sum() == pytest.approx(1.0, abs=1e-9)
-    shares = first_tokens(rule, star(3, sampled, sampling, DRAWS))
-    error = (law * (1 - law) / DRAWS).sqrt()
-    assert ((shares - law).abs() <= 5 * error + 1e-6).all()
-
-
-@pytest.mark.parametrize("sampled", [False, True], ids=["tree", "chain"])
-@pytest.mark.parametrize(
-    "groups", [[[0, 2], [1, 4], [3, 5]], [[0, 1], [1, 2, 3], [3, 4, 5], [4]]], ids=str
-)
-def test_groups_of_tokens(groups: list[list[int]], sampled: bool) -> None:
-    """Redrawn, the token has the target's law whatever the groups; kept, its group has the target's
-    where groups are disjoint."""
-    v = star(1, sampled, Sampling(1.0), 100_000)
-    redrawn, kept = (
-        first_tokens(coarse(CoarseGrained(token=token), groups, VOCAB), v) - v.p[0, 0].double()
-        for token in ("redraw", "keep")
-    )
-    assert redrawn.abs().max() < 0.008 and kept.abs().sum() > 0.04
-    assert sum(map(len, groups)) > VOCAB or all(abs(kept[group].sum()) < 0.008 for group in groups)
+@pytest.mark.parametrize(("name", "options"), DRAWN, ids=str)
+def test_the_law_is_that_of_all_outcomes(name: str, options: dict[str, Any]) -> None:
+    """Of the first token behind the root, every random number and every drawn token integrated
+    out."""
+    rule, sampling = registry.rule(name)(**options), Sampling(0.8)
+    drawn = random_case(6, sampling, sampled=True, tree=False)
+    one = every_token(rule, drawn.logits[:, 0], drawn.draft_logits[:, 0], sampling)
+    torch.testing.assert_close(root_law(rule, drawn), one.emitted, atol=1e-5, rtol=0.0)
+    tree = random_case(5, sampling, sampled=False, tree=True)
+    if (name, options) in RULES:
+        expected = first_token(rule, tree)
+        torch.testing.assert_close(root_law(rule, tree), expected, atol=1e-5, rtol=0.0)
 
 
 def test_numbers_are_those_of_the_definitions() -> None:
@@ -146,20 +106,11 @@ def decoded(
 ) -> list[Generation]:
     """Answers of an untrained target, with their divergences; the draft model is a noisy copy of
     it."""
-    target = language_model(layers=3)
-    method = build_method(
-        target,
-        model_for(drafter, target),
-        small(drafter),
-        registry.rule(rule)(**options),
-        sampling,
-        4,
-    )
-    requests = [Request(ids, f"0/law/{i}") for i, ids in enumerate(prompts(6) * 4)]
-    limits, out = Limits(40, frozenset(range(0, VOCABULARY, 16)), laws=True, shrink=True), []
-    for at in range(0, len(requests), batch):
-        out += generate_with_nll(method, requests[at : at + batch], limits)
-    return out
+    method, asked = method_of(drafter, registry.rule(rule)(**options), sampling), requests(24)
+    limits, answers = Limits(40, frozenset(range(0, VOCAB, 16)), laws=True, shrink=True), []
+    for start in range(0, len(asked), batch):
+        answers += generate_with_nll(method, asked[start : start + batch], limits)
+    return answers
 
 
 @pytest.mark.parametrize(
@@ -170,11 +121,11 @@ def decoded(
     [("lossless", "model"), ("lossless", "eagle3"), ("lossless", "none"), ("block", "model")],
 )
 def test_lossless_decoding_has_no_distortion(rule: str, drafter: str, sampling: Sampling) -> None:
-    for one in decoded(rule, drafter, sampling):
-        found = one.divergence
-        assert found is not None and found.tokens == len(one.output_ids)
-        assert found.nats < 1e-6 and found.tv < 1e-4 and found.outside == 0
-        assert found.basis == ("theorem" if rule == "block" else "law")
+    for generation in decoded(rule, drafter, sampling):
+        law = generation.divergence
+        assert law is not None and law.tokens == len(generation.output_ids)
+        assert law.nats < 1e-6 and law.tv < 1e-4 and law.outside == 0
+        assert law.basis == ("theorem" if rule == "block" else "law")
 
 
 @pytest.mark.parametrize(
@@ -214,35 +165,18 @@ def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has
         def has_own_randomness(self) -> bool:
             return True
 
-    target = language_model(layers=3)
-    drafter, head = small("eagle3"), model_for("eagle3", target)
     for kind, basis in ((Random, "law"), (Hidden, None), (Declared, "draws")):
-        method = build_method(target, head, drafter, kind(rate=0.5), Sampling(1.0), 4)
-        requests = [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(6))]
-        found = generate_with_nll(method, requests, Limits(24, frozenset(), laws=True))
-        assert [one.divergence and one.divergence.basis for one in found] == [basis] * 6
-
-
-WARM, PRICES = Sampling(1.0), (0.1, 0.3, 1.0, 3.0)
-RULES_LIMIT = [
-    ("lossless", {}),
-    ("lossless", {"q_mode": "draft"}),
-    ("mars", {}),
-    ("random", {"rate": 0.3}),
-    ("mars", {"variant": "sampling", "theta": 0.5}),
-    ("typical", {}),
-    ("fsd", {"threshold": 0.3}),
-    ("threshold", {"single": 0.3}),
-    *(("tilted", {"lam": lam}) for lam in PRICES),
-]
-DRAWN = [*RULES_LIMIT, ("cactus", {}), ("lossy", {}), ("cascade_tok", {}), ("ensemble", {"w": 0.5})]
+        method = method_of("eagle3", kind(rate=0.5))
+        answers = generate_with_nll(method, requests(6), Limits(24, frozenset(), laws=True))
+        laws = [generation.divergence for generation in answers]
+        assert [law and law.basis for law in laws] == [basis] * 6
 
 
 def of_tree(rule: Rule, v: Verification) -> tuple[torch.Tensor, torch.Tensor]:
     """Of each row: expected tokens kept, and expected divergence over the contexts that are
     visited."""
     kept = keep_probability(rule, v) * (v.draft.valid & (v.draft.depth > 0))
-    first = kept * torch.where(v.earlier_siblings, 1 - kept[:, None, :], 1.0).prod(-1)
+    first = first_kept(v, kept)
     visited = torch.where(v.draft.depth == 0, 1.0, 0.0).double()
     for node in range(1, v.draft.nodes):
         visited[:, node] = visited.gather(1, v.parent[:, node : node + 1])[:, 0] * first[:, node]
@@ -273,7 +207,7 @@ def test_no_rule_lies_above_the_limit_on_the_same_trees(lam: float) -> None:
     that λ attains."""
     v = with_states(random_case(5, WARM, sampled=False, tree=True))
     limit = torch.tensor([best(v, row, lam) for row in range(len(v.u))], dtype=torch.float64)
-    for name, options in RULES_LIMIT:
+    for name, options in RULES:
         kept, nats = of_tree(registry.rule(name)(**options), v)
         assert (kept - lam * nats <= limit + 1e-5).all(), name
         if options.get("lam") == lam:
@@ -296,23 +230,6 @@ def test_no_rule_lies_above_the_limit_on_drawn_tokens(lam: float) -> None:
     for name, options in DRAWN:
         rule = registry.rule(name)(**options)
         law = sampled_law(rule, v, rows, nodes)
-        if rule.drawn_law(v.p[0], v.q[0]) is not None:  # what it states is what it does
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(type(rule), "drawn_law", Rule.drawn_law)
-                assert torch.allclose(law, sampled_law(rule, v, rows, nodes), atol=1e-5)
         assert (value(law) <= limit + 1e-6).all(), name
         if options.get("lam") == lam:
             assert torch.allclose(law, tilted(p, q, lam), atol=1e-5)
-
-
-def test_its_ends_are_lossless_and_the_longest_path() -> None:
-    v = with_states(random_case(5, WARM, sampled=False, tree=True))
-    lossless, _ = of_tree(registry.rule("lossless")(), v)
-    kept, nats = of_tree(registry.rule("tilted")(lam=1e5), v)
-    assert torch.allclose(kept, lossless, atol=1e-3) and (nats < 1e-6).all()
-    kept, _ = of_tree(registry.rule("tilted")(lam=0.01), v)
-    assert torch.allclose(kept, (v.draft.depth * v.draft.valid).amax(1).double(), atol=1e-3)
-    logits = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(0)).double()
-    p, q = logits.softmax(-1)
-    assert torch.allclose(tilted(p, q, 1e5), p, atol=1e-4)
-    assert torch.allclose(tilted(p, q, 0.01), q, atol=1e-9)

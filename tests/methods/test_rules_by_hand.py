@@ -5,25 +5,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from methods import registry
 from methods.distributions import ENTRIES, Divergence, divergence, divergences
 from methods.rules.base import Rule
-from methods.rules.dropmatch import words
 from methods.rules.fsd import Fsd
 from methods.rules.lossless import Lossless, Random
 from methods.rules.mars import Mars
 from methods.rules.verification import Verification
-from methods.rules.walk import walk
+from methods.rules.walk import Decision, walk
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers import rule_reference
-from tests.helpers.rule_cases import every_token
 from tests.helpers.rule_table import TABLE, case
 
 COLD, WARM, TWO = Sampling(0.0), Sampling(1.0), Sampling(1.0, top_k=2)
@@ -57,48 +54,44 @@ def accepted(rule: Rule, v: Verification) -> list[bool]:
     return rule.decide(v).accept[0, 1:].tolist()
 
 
-def test_mars_is_strict_and_counts_where_the_ratio_means_nothing() -> None:
-    for top in (-1.0, 0.0):
-        v = one_context([-9.0, top, top - 0.01], [2], [0.999])
-        for variant in ("algorithm1", "sampling"):
-            rule = Mars(variant=variant)
-            assert accepted(rule, v) == [False]
-            assert int(walk(v, rule.decide(v)).flags["nonpositive_top1"].sum()) == 1
-    v = one_context([-9.0, -1.0, -1.01], [2], [0.999])
-    assert accepted(Mars(variant="released"), v) == [True]
-    assert accepted(Mars(indicator="prob_ratio"), v) == [True]
-    assert walk(v, Mars(indicator="prob_ratio").decide(v)).flags == {}
-
-
-@pytest.mark.parametrize("variant", ["algorithm1", "sampling"])
-def test_tied_logits(variant: str) -> None:
-    """A tie has ratio 1: relaxed below theta 1, but at theta 1 the first of the tied tokens alone
-    is the argmax."""
-    v = one_context([1.0, 5.0, 5.0], [2], [0.999])
-    assert accepted(Mars(theta=0.99, variant=variant), v) == [True]
-    assert accepted(Mars(theta=1.0, variant=variant), v) == [False]
+@pytest.mark.parametrize(
+    ("logits", "options", "accept", "flagged"),
+    [
+        ([-9.0, -1.0, -1.01], {}, False, 1),
+        ([-9.0, 0.0, -0.01], {"variant": "sampling"}, False, 1),
+        ([-9.0, -1.0, -1.01], {"variant": "released"}, True, None),
+        ([-9.0, -1.0, -1.01], {"indicator": "prob_ratio"}, True, 0),
+        ([1.0, 5.0, 5.0], {"theta": 0.99}, True, 0),
+        ([1.0, 5.0, 5.0], {"theta": 1.0}, False, 0),
+        ([1.0, 5.0, 5.0], {"theta": 1.0, "variant": "sampling"}, False, 0),
+    ],
+)
+def test_mars_where_the_ratio_means_nothing_and_where_logits_tie(
+    logits: list[float], options: dict[str, Any], accept: bool, flagged: int | None
+) -> None:
+    """The runner-up, which the lossless test refuses. No ratio of logits below 0; of tied tokens the
+    first alone is the argmax."""
+    rule, v = Mars(**options), one_context(logits, [2], [0.999])
+    assert accepted(rule, v) == [accept]
+    flags = walk(v, rule.decide(v)).flags
+    assert flagged is None or sum(int(count.sum()) for count in flags.values()) == flagged
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-def test_rejection_of_all_mass_still_emits_a_possible_token(sampled: bool) -> None:
+def test_what_has_no_mass_is_neither_kept_nor_emitted(sampled: bool) -> None:
     """Children that hold all the mass: if rounding rejects the last one too, p is drawn from, not
-    emptiness."""
+    emptiness. A token outside of top-k is not kept, however small its number is."""
     almost_one = float(torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)))
+    root, logits = torch.tensor([0]), [0.0, 9.0, 8.7, -60.0]
     for sampling in (WARM, Sampling(0.3, top_k=2), Sampling(1.0, top_k=1)):
-        v = one_context([0.0, 9.0, 8.7, -60.0], [1, 2], [almost_one] * 2, sampling, sampled=sampled)
-        rule = Lossless()
-        weights = rule.emit(v, torch.tensor([0]))
-        assert weights.sum() > 0
-        token = rule.next_token(v, torch.tensor([0]), torch.tensor([almost_one]))
+        v = one_context(logits, [1, 2], [almost_one] * 2, sampling, sampled=sampled)
+        assert Lossless().emit(v, root).sum() > 0
+        token = Lossless().next_token(v, root, torch.tensor([almost_one]))
         assert float(v.p[0, 0, token]) > 0
-
-
-def test_token_without_target_mass_is_never_accepted() -> None:
-    for sampled in (False, True):
-        v = one_context([0.0, 9.0, 8.7, 1.0], [3, 1, 2, 0], [0.0] * 4, TWO, sampled=sampled)
-        for rule in (Lossless(), Lossless(q_mode="draft")):
-            assert not accepted(rule, v)[0] and not accepted(rule, v)[3]
-            assert rule.emit(v, torch.tensor([0]))[0, [0, 3]].sum() == 0
+    v = one_context(logits, [3, 1, 2, 0], [0.0] * 4, TWO, sampled=sampled)
+    for rule in (Lossless(), Lossless(q_mode="draft")):
+        assert not accepted(rule, v)[0] and not accepted(rule, v)[3]
+        assert rule.emit(v, root)[0, [0, 3]].sum() == 0
 
 
 def test_children_whose_mass_rounds_to_more_than_one() -> None:
@@ -145,19 +138,27 @@ def test_divergences_computed_together_and_in_parts_are_those_computed_alone() -
         torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
-def test_fsd_rejects_an_undefined_divergence() -> None:
-    v = one_context([0.0, 0.0, -200.0], [0], [0.0], draft_logits=[0.0, 0.1, -200.0])
-    for kind in ("js_released", "kl", "kl_released"):
-        assert accepted(Fsd(divergence=kind, threshold=1e30), v) == [False]
-    assert accepted(Fsd(divergence="js", threshold=0.1), v) == [True]
-
-
-def test_a_token_that_the_draft_lacks_leaves_bounded_divergences_finite() -> None:
-    v = one_context([2.0, 1.0, -3.0], [0], [0.0], draft_logits=[2.0, 1.0, -math.inf])
-    for kind in ("js", "tv", "kl_released", "topk_js", "topk_tv"):
-        assert accepted(Fsd(divergence=kind, threshold=0.1), v) == [True]
-    assert accepted(Fsd(divergence="js_released", threshold=1.0), v) == [False]
-    assert accepted(Fsd(divergence="js_released", threshold=1.0, processed=True), v) == [True]
+@pytest.mark.parametrize(
+    ("draft_end", "options", "accept"),
+    [
+        (-200.0, {"divergence": "js_released", "threshold": 1e30}, False),
+        (-200.0, {"divergence": "kl", "threshold": 1e30}, False),
+        (-200.0, {"divergence": "kl_released", "threshold": 1e30}, False),
+        (-200.0, {"divergence": "js"}, True),
+        (-math.inf, {"divergence": "js"}, True),
+        (-math.inf, {"divergence": "tv"}, True),
+        (-math.inf, {"divergence": "topk_js"}, True),
+        (-math.inf, {"divergence": "js_released", "threshold": 1.0}, False),
+        (-math.inf, {"divergence": "js_released", "threshold": 1.0, "processed": True}, True),
+    ],
+)
+def test_fsd_of_a_token_without_mass(
+    draft_end: float, options: dict[str, Any], accept: bool
+) -> None:
+    """An undefined divergence rejects; a bounded one is finite where the draft lacks a token."""
+    target_end = -200.0 if draft_end > -math.inf else -3.0
+    v = one_context([1.0, 1.0, target_end], [0], [0.0], draft_logits=[1.0, 1.1, draft_end])
+    assert accepted(Fsd(**{"threshold": 0.1} | options), v) == [accept]
 
 
 @pytest.mark.parametrize("kind", ["js", "js_released", "kl", "kl_released", "tv", "topk_js"])
@@ -198,46 +199,53 @@ def test_dropmatch_with_a_draft_vocabulary_of_its_own(tree: bool) -> None:
     assert by_divergence > 0, "some must be kept by eq. 6 alone"
 
 
-def test_masks_drop_evenly_and_do_not_repeat() -> None:
-    u = torch.rand(40, 5, generator=torch.Generator().manual_seed(1))
-    shares = words(u, torch.arange(500)).double() / 2**32
-    assert stats.kstest(shares.flatten()[::7].numpy(), "uniform").pvalue > 1e-3
-    dropped = (shares < 0.3).numpy()
-    assert stats.binomtest(int(dropped.sum()), dropped.size, 0.3).pvalue > 1e-3
-    for axis in (0, 2):  # neighbouring rows, neighbouring units
-        lined = np.moveaxis(dropped, axis, 0)
-        correlation = np.corrcoef(lined[:-1].flatten(), lined[1:].flatten())[0, 1]
-        assert abs(correlation) < 4 / dropped.size**0.5
-
-
-def test_what_top_k_removed_is_in_no_set() -> None:
-    """A token that the target's filter removed is not kept because alpha is 1: pi gives it
-    nothing."""
-    logits, draft_logits = torch.tensor([[[3.0, 2.0, 1.0, -5.0]], [[0.0, 0.0, 0.0, 9.0]]])
-    processed, paper = (
-        every_token(TABLE["cascade_tok"].rule(alpha=1.0, top_set=kind), logits, draft_logits, TWO)
-        for kind in ("processed", "paper")
-    )
-    assert float(processed.accept[0, 3]) < 1e-6 < 1.0 == float(paper.accept[0, 3])
-    torch.testing.assert_close(processed.emitted, processed.p, atol=2e-4, rtol=0.0)
-
-
 @pytest.mark.parametrize("name", ["near_top", "relaxed_topk"])
-def test_a_prompt_opens_a_span_by_its_last_marker(name: str) -> None:
-    """vLLM's state holder: inside where the last `begin` stands behind the last `end`.
+@pytest.mark.parametrize(
+    ("prompt", "thinking", "released"),
+    [
+        ((1, 2), False, False),
+        ((7, 1), True, True),
+        ((7, 1, 9, 1, 2), False, True),
+        ((7, 9, 1, 7, 1), True, True),
+        ((7, 9), False, False),
+        ((1, 9, 2), False, False),
+    ],
+)
+def test_a_prompt_opens_a_span(
+    name: str, prompt: tuple[int, ...], thinking: bool, released: bool
+) -> None:
+    """vLLM's state holder: inside where the last `begin` (7) stands behind the last `end` (9).
     TensorRT-LLM: wherever there is a `begin`, unless the answer's first token is an `end`."""
-    rule = registry.rule(name)(span="thinking", begin=7, end=9)
-    inside = {
-        (1, 2): False,
-        (7,): True,
-        (7, 1): True,
-        (7, 1, 9, 1, 2): False,
-        (7, 9, 1, 7, 1): True,
-        (7, 7, 9): False,
-    }
-    state = rule.start(list(inside), torch.device("cpu"))
-    assert state["thinking"].tolist() == list(inside.values())
-    released = registry.rule(name)(span="released", begin=7, end=9)
-    rows = {(7, 1, 9, 1, 2): True, (7, 9): False, (1, 9, 2): False, (1, 7): True}
-    state = released.start(list(rows), torch.device("cpu"))
-    assert state["thinking"].tolist() == list(rows.values())
+    for span, inside in (("thinking", thinking), ("released", released)):
+        rule = registry.rule(name)(span=span, begin=7, end=9)
+        assert rule.start([prompt], torch.device("cpu"))["thinking"].tolist() == [inside]
+
+
+@pytest.mark.parametrize(
+    ("drafted", "kept", "emitted", "inside"),
+    [
+        ([1, 7], 2, 2, True),
+        ([7, 9], 2, 2, False),
+        ([7, 9], 1, 2, True),
+        ([7, 1], 2, 9, False),
+        ([1, 2], 2, 3, None),
+        ([9, 7], 0, 1, None),
+    ],
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_the_last_marker_of_a_block_decides(
+    drafted: list[int], kept: int, emitted: int, inside: bool | None, before: bool
+) -> None:
+    """Of the tokens that were kept and the one behind them; without a marker all stays."""
+    rule = registry.rule("relaxed_topk")(span="released", begin=7, end=9)
+    v = one_context([0.0] * 10, drafted, [0.0] * 2)
+    v = Verification(
+        Draft.of_chain(torch.tensor([[0, *drafted]])),
+        v.logits,
+        WARM,
+        v.u,
+        state={"thinking": torch.tensor([before])},
+    )
+    path = walk(v, Decision(torch.arange(3)[None] <= kept))
+    state = rule.next_state(v, path, torch.tensor([emitted]))
+    assert state["thinking"].tolist() == [before if inside is None else inside]
