@@ -17,11 +17,13 @@ from methods.drafters.base import Drafter
 from methods.engine.language_model import LanguageModel
 from methods.heads.head import Head
 from methods.heads.medusa import Medusa, MedusaHeads
-from methods.method import build_method
+from methods.method import Method, build_method
+from methods.pruning import Pruning
+from methods.rules.base import Rule
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers.rehearsal.models import random_head as draw_head
-from tests.helpers.tiny_models import noisy_copy
+from tests.helpers.tiny_models import language_model, noisy_copy, prompts
 
 SMALL = {"total": 16, "depth": 2, "top_k": 4}
 OPTIONS = {
@@ -90,8 +92,6 @@ def small(name: str) -> Drafter:
 
 def random_medusa(target: LanguageModel):
     """Four untrained Medusa heads."""
-    from methods.heads.medusa import Medusa, MedusaHeads
-
     torch.manual_seed(0)
     return Medusa(
         "random", MedusaHeads(4, target.model.config.hidden_size, target.vocab_size).eval(), "test"
@@ -108,6 +108,30 @@ def model_for(name: str, target: LanguageModel) -> LanguageModel | Head | Any:
         case "medusa":
             return random_medusa(target)
     return random_head(name, target)
+
+
+def method_of(
+    drafter: str,
+    rule: Rule | str = "lossless",
+    sampling: Sampling = Sampling(1.0),  # noqa: B008  it is frozen
+    *,
+    target: LanguageModel | None = None,
+    length: int = 4,
+    pruning: Pruning | None = None,
+    **options: Any,
+) -> Method:
+    """The rule on this drafter's drafts for a target of three layers, where no other is given; the
+    drafter with these options, or else at a size for tests."""
+    target = target or language_model(layers=3)
+    drafts = registry.drafter(drafter)(**(options or OPTIONS.get(drafter, {})))
+    decides = registry.rule(rule)() if isinstance(rule, str) else rule
+    model = model_for(drafter, target)
+    return build_method(target, model, drafts, decides, sampling, length, pruning)
+
+
+def requests(count: int, key: str = "0/request", **drawn: int) -> list[Request]:
+    """So many prompts, each with a stream of random numbers of its own."""
+    return [Request(ids, f"{key}/{place}") for place, ids in enumerate(prompts(count, **drawn))]
 
 
 def inner_nodes(draft: Draft, row: int) -> list[tuple[list[int], torch.Tensor]]:

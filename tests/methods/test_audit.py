@@ -35,34 +35,34 @@ def models(pair_folder: Path):
 
 
 def test_surprise_entropy_and_variance(pair_folder: Path, models, monkeypatch) -> None:
-    found = scored(models[0], TEXTS, Sampling(0.7), models[1])
+    columns = scored(models[0], TEXTS, Sampling(0.7), models[1])
     log_p = np.concatenate([reference(pair_folder / "target", text, 0.7) for text in TEXTS])
     emitted = np.concatenate([text.output_ids for text in TEXTS])
     at, p = np.arange(6), np.exp(log_p)
     entropy = -(p * log_p).sum(-1)
-    assert found["surprisal"] == pytest.approx(-log_p[at, emitted], abs=1e-4)
-    assert found["entropy"] == pytest.approx(entropy, abs=1e-4)
-    assert found["variance"] == pytest.approx((p * log_p**2).sum(-1) - entropy**2, abs=1e-3)
-    assert list(found["text"]) == [0, 0, 0, 0, 1, 1]
-    assert list(found["position"]) == [0, 1, 2, 3, 0, 1]
-    assert found["excess"] == pytest.approx(0.7 * (log_p.max(-1) - log_p[at, emitted]), abs=1e-4)
+    assert columns["surprisal"] == pytest.approx(-log_p[at, emitted], abs=1e-4)
+    assert columns["entropy"] == pytest.approx(entropy, abs=1e-4)
+    assert columns["variance"] == pytest.approx((p * log_p**2).sum(-1) - entropy**2, abs=1e-3)
+    assert list(columns["text"]) == [0, 0, 0, 0, 1, 1]
+    assert list(columns["position"]) == [0, 1, 2, 3, 0, 1]
+    assert columns["excess"] == pytest.approx(0.7 * (log_p.max(-1) - log_p[at, emitted]), abs=1e-4)
     heat = np.log(np.exp((log_p - log_p.max(-1, keepdims=True)) * 0.7 * 2).sum(-1))
-    assert found["heat"][:, audit.COLDNESS.index(2.0)] == pytest.approx(heat, abs=1e-4)
+    assert columns["heat"][:, audit.COLDNESS.index(2.0)] == pytest.approx(heat, abs=1e-4)
     monkeypatch.setattr(audit, "PIECE_BYTES", 8 * 320)  # a token at a time
     again = scored(models[0], TEXTS, Sampling(0.7), models[1])
-    for name, values in found.items():
+    for name, values in columns.items():
         assert again[name] == pytest.approx(values, abs=1e-4), name
 
 
 def test_columns_gather_all_of_p(pair_folder: Path, models) -> None:
-    found = scored(models[0], TEXTS, Sampling(1.0), models[1])
-    mass = np.exp(found["log_mass"])
+    columns = scored(models[0], TEXTS, Sampling(1.0), models[1])
+    mass = np.exp(columns["log_mass"])
     assert mass.sum(-1) == pytest.approx(1)
     log_p = np.concatenate([reference(pair_folder / "target", text, 1.0) for text in TEXTS])
     log_q = np.concatenate([reference(pair_folder / "draft", text, 1.0) for text in TEXTS])
     p = np.exp(log_p)
     # an expectation of a feature under p is that over the vocabulary
-    mean = (mass[..., None] * found["features"]).sum(1)
+    mean = (mass[..., None] * columns["features"]).sum(1)
     assert mean[:, 0] * 5 == pytest.approx((p * np.maximum(log_p, audit.LEAST)).sum(-1), abs=1e-3)
     assert mean[:, 1] == pytest.approx(p.max(-1), abs=1e-5)
     assert mean[:, 5] * 5 == pytest.approx((p * np.maximum(log_q, audit.LEAST)).sum(-1), abs=1e-3)
@@ -76,9 +76,9 @@ def test_excluded_tokens_and_what_rounding_explains(pair_folder: Path, models) -
     order = np.argsort(-log_p)
     for rank, name in ((0, 0), (1, 0), (40, 2)):
         text = Text("a", TEXTS[0].prompt_ids, [int(order[rank])])
-        found = scored(models[0], [text], Sampling(1.0, top_k=2))
-        assert found["excluded"][0] == name
-        assert found["surprisal"][0] == (
+        columns = scored(models[0], [text], Sampling(1.0, top_k=2))
+        assert columns["excluded"][0] == name
+        assert columns["surprisal"][0] == (
             0
             if name
             else pytest.approx(
@@ -91,8 +91,8 @@ def test_excluded_tokens_and_what_rounding_explains(pair_folder: Path, models) -
 
 def test_texts_without_their_end_tokens(pair_folder: Path, models) -> None:
     [end] = models[0].eos_ids
-    found = scored(models[0], TEXTS[:1], Sampling(1.0), without_end=True)
+    columns = scored(models[0], TEXTS[:1], Sampling(1.0), without_end=True)
     log_p = reference(pair_folder / "target", TEXTS[0], 1.0)
     left = np.log1p(-np.exp(log_p[:, end]))
     expected = log_p[np.arange(4), TEXTS[0].output_ids] - left
-    assert found["surprisal"] == pytest.approx(-expected, abs=1e-4)
+    assert columns["surprisal"] == pytest.approx(-expected, abs=1e-4)

@@ -20,7 +20,6 @@ from methods import registry
 from methods.batch import Generation
 from methods.decode import Limits, Request, generate
 from methods.drafters import lookahead
-from methods.drafters import model as early_exit
 from methods.drafters.lookup import Suffix, speculate
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
@@ -28,7 +27,7 @@ from methods.heads.head import Head
 from methods.method import build_method
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
-from tests.helpers.tiny_heads import OPTIONS, SMALL, model_for
+from tests.helpers.tiny_heads import OPTIONS, SMALL, method_of, requests
 from tests.helpers.tiny_models import language_model, prompts
 
 LEVEL, WINDOW, GUESSES, NEW, VOCAB = 4, 3, 2, 40, 6
@@ -110,8 +109,8 @@ def watched(monkeypatch, from_text: bool):
     )
     method = build_method(target, None, drafter, registry.rule("greedy")(), Sampling(0.0), 1)
     rows = prompts(3, seed=1, vocab=VOCAB)
-    requests = [Request(ids, f"lookahead/{i}") for i, ids in enumerate(rows)]
-    return target, drafter, rows, generate(method, requests, Limits(NEW, frozenset())), log
+    asked = requests(3, seed=1, vocab=VOCAB)
+    return target, drafter, rows, generate(method, asked, Limits(NEW, frozenset())), log
 
 
 def guessed(draft: Draft, row: int) -> set[tuple[int, ...]]:
@@ -144,33 +143,6 @@ def test_the_window_and_the_pool_follow_the_definition(monkeypatch, from_text: b
             reference.end(row)
     accepted = [a for g in generations for a in g.accepted]
     assert min(accepted) == 0 and max(accepted) == LEVEL - 1, "nothing came true, or everything"
-
-
-@given(
-    st.lists(st.lists(st.integers(0, 2), min_size=LEVEL, max_size=LEVEL), max_size=30),
-    st.integers(1, 4),
-)
-def test_guesses_share_their_beginnings(grams, size):
-    pool = lookahead.GramPool(LEVEL, size)
-    for gram in grams:
-        pool.add(gram)
-    tokens, parents = pool.tree(0)
-    latest = list(dict.fromkeys(tuple(rest) for first, *rest in reversed(grams) if first == 0))[
-        :size
-    ]
-    assert len(set(zip(parents, tokens, strict=True))) == len(tokens), "siblings are distinct"
-    assert all(parent < i for i, parent in enumerate(parents)) and len(tokens) <= 1 + size * (
-        LEVEL - 1
-    )
-    paths = []
-    for leaf in (i for i in range(1, len(tokens)) if i not in parents):
-        path, at = [], leaf
-        while at:
-            path, at = [tokens[at], *path], parents[at]
-        paths.append(tuple(path))
-    assert sorted(paths) == sorted(latest)
-    if latest:
-        assert tokens[1:LEVEL] == list(latest[0]), "the latest stands first"
 
 
 def slow(text: list[int], row: list[int], options: Suffix, length: int) -> tuple[list[int], float]:
@@ -220,14 +192,11 @@ def test_drafts_are_those_of_a_slow_count(
 
 
 def test_a_corpus_of_the_answers_is_copied_from(tmp_path: Path) -> None:
-    target, file = language_model("llama", layers=2), tmp_path / "answers.json"
-    requests = [Request(ids, f"0/suffix/{i}") for i, ids in enumerate(prompts(6))]
+    file = tmp_path / "answers.json"
 
     def run(**options: Path) -> list[Generation]:
-        method = build_method(
-            target, None, Suffix(**options), registry.rule("lossless")(), Sampling(0.0), 5
-        )
-        return generate(method, requests, Limits(24, frozenset()))
+        method = method_of("suffix", sampling=Sampling(0.0), length=5, **options)
+        return generate(method, requests(6), Limits(24, frozenset()))
 
     plain = run()
     file.write_text(json.dumps({"answers": [{"answer": g.output_ids} for g in plain]}))
@@ -236,54 +205,7 @@ def test_a_corpus_of_the_answers_is_copied_from(tmp_path: Path) -> None:
     assert sum(sum(g.accepted) for g in copied) > sum(sum(g.accepted) for g in plain)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"answers": [{"answer": [1, 99]}]}', r"token 99; the target's ids go from 0 to 63"),
-        ('{"answers": [{"answer": [-1]}]}', "not a corpus of answers: answers: 0: answer: 0: "),
-    ],
-)
-def test_a_corpus_in_other_tokens_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "answers.json"
-    file.write_text(text)
-    lossless = registry.rule("lossless")()
-    method = build_method(
-        language_model("llama"), None, Suffix(corpus=file), lossless, Sampling(), 3
-    )
-    with pytest.raises(ValueError, match=message) as refusal:
-        method.proposer([[1, 2]], 10)
-    assert "\n" not in str(refusal.value)
-
-
-LAYERS, NEW_EARLY, K = 3, 12, 3
-
-
-def method_of(target, exit_layer: int, **options):
-    drafter = registry.drafter("early_exit")(exit_layer=exit_layer, **options)
-    return build_method(target, None, drafter, registry.rule("lossless")(), Sampling(1.0), K)
-
-
-@pytest.mark.parametrize(("kind", "exit_layer"), [("llama", 1), ("qwen3", 2), ("gemma2", 2)])
-def test_drafts_come_from_the_first_layers(monkeypatch, kind, exit_layer):
-    """Every draft distribution of ragged rows, over a whole generation: the shared cache holds what
-    it should."""
-    log = logged(monkeypatch, early_exit._FirstLayers)
-    target, token_rows = language_model(kind, layers=LAYERS), prompts(3)
-    requests = [Request(ids, f"exit/{i}") for i, ids in enumerate(token_rows)]
-    found = generate(method_of(target, exit_layer), requests, Limits(NEW_EARLY, frozenset()))
-    accepted = [a for g in found for a in g.accepted]
-    assert 0 < sum(accepted) < K * len(accepted)
-    norm = target.model.base_model.norm
-    for rows, draft, _ in log:
-        assert draft.sampled and draft.q.min() > 0
-        for b, row in enumerate(rows):
-            if len(row) == len(token_rows[b]) + NEW_EARLY:
-                continue  # finished: what it drafts does not matter
-            ids = torch.tensor([row + draft.tokens[b, 1:K].tolist()])
-            with torch.inference_mode():
-                states = target.model(ids, use_cache=False, output_hidden_states=True).hidden_states
-                logits = target.head(norm(states[exit_layer][0, len(row) - 1 :]))
-            assert torch.allclose(draft.logits[b, :K], logits, atol=1e-4)
+LAYERS = 3
 
 
 @pytest.mark.parametrize("exit_layer", [LAYERS, LAYERS + 5])
@@ -292,7 +214,7 @@ def test_refuses_an_exit_that_leaves_nothing_out(exit_layer):
         ModelError,
         match=rf"^drafter.exit_layer={exit_layer}: llama-3-0 has 3 layers, .* give 1 to 2$",
     ):
-        method_of(language_model("llama", layers=LAYERS), exit_layer)
+        method_of("early_exit", exit_layer=exit_layer)
 
 
 def test_a_model_that_calls_its_layers_otherwise_is_refused() -> None:
@@ -302,7 +224,7 @@ def test_a_model_that_calls_its_layers_otherwise_is_refused() -> None:
         ModelError,
         match="a gpt2 model cannot be ended after some of its layers; take another drafter",
     ):
-        method_of(target, 1)
+        method_of("early_exit", target=target, exit_layer=1)
 
 
 CASES = [
@@ -330,11 +252,8 @@ CASES = [
 def test_forwards_of_a_cycle(
     name: str, options: dict[str, Any], length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, drafter = language_model(layers=3), registry.drafter(name)(**options)
-    model: Any = model_for(name, target)
-    method = build_method(
-        target, model, drafter, registry.rule("lossless")(), Sampling(0.0), length
-    )
+    method = method_of(name, sampling=Sampling(0.0), length=length, **options)
+    drafter = registry.drafter(name)(**options)
     cycles: list[list[int]] = []
     drafting = False
 
@@ -360,7 +279,7 @@ def test_forwards_of_a_cycle(
     counted(LanguageModel, "forward", lambda tokens: tokens.shape[1])
     counted(Head, "step", lambda tokens: tokens.shape[1])
     if name == "medusa":
-        counted(type(model.model), "forward", lambda hidden: 1)
+        counted(type(method.model.model), "forward", lambda hidden: 1)
     [answer] = generate(method, [Request([1, 2, 3, 1, 2], "x")], Limits(12, frozenset()), probe)
     assert len(cycles) == len(answer.committed) > 1
     for run, levels in zip(cycles, answer.levels, strict=True):

@@ -1,5 +1,5 @@
-"""Heads from disk: the official layouts, and one clear line for whatever does not fit; what Medusa
-drafts; EAGLE against runs recorded from the authors' code."""
+"""Heads from disk: the official layouts; what Medusa drafts; EAGLE against runs recorded from the
+authors' code. What does not fit: test_refused_files.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import copy
 import json
 import os
 import pickle
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -73,49 +71,9 @@ def test_every_layout_holds_the_same(folder: Path, target, layout: str) -> None:
         index.write_text(json.dumps({"weight_map": weight_map}))
     else:
         save(tensors, folder / ".".join(names))
-    found = load_eagle3(str(folder), target).model.state_dict()
-    assert found.keys() == want.keys()
-    assert all(torch.equal(found[name], want[name]) for name in want)
-
-
-def tensors(change) -> Callable[[Path], None]:
-    return lambda folder: rewrite(folder, change)
-
-
-def keys(**changes) -> Callable[[Path], None]:
-    return lambda folder: reconfigure(folder, **changes)
-
-
-REFUSED = {
-    "missing midlayer.hidden_norm.weight": tensors(lambda t: t.pop("midlayer.hidden_norm.weight")),
-    "missing d2t": tensors(lambda t: t.pop("d2t")),
-    "unexpected extra": tensors(lambda t: t.update(extra=torch.zeros(1))),
-    "unexpected fc.bias": tensors(lambda t: t.update({"fc.bias": torch.zeros(32)})),
-    "wrong shape of fc.weight 32x64 instead of 32x96": tensors(
-        lambda t: t.update({"fc.weight": torch.zeros(32, 64)})
-    ),
-    "d2t and t2d disagree": tensors(lambda t: t["d2t"].add_(1)),
-    "NaN or infinite in 1 tensors: fc.weight": tensors(
-        lambda t: t["fc.weight"].view(-1)[7:8].fill_(torch.inf)
-    ),
-    "vocabulary has 65 entries, the target's 64": keys(vocab_size=65),
-    "made for a target of hidden size 48, and llama-3-0 has 32": keys(hidden_size=48),
-    "config.json has no intermediate_size": keys(intermediate_size=None),
-    "wrong shape of midlayer.self_attn": keys(head_dim=16),
-    "wrong shape of lm_head.weight 40x32 instead of 64x32": keys(draft_vocab_size=None),
-    "no weights; one of model.safetensors": lambda f: (f / WEIGHTS).unlink(),
-    "no config.json": lambda f: (f / "config.json").unlink(),
-    "not JSON": lambda f: (f / "config.json").write_text("{"),
-    "cannot be read as tensors": lambda f: (f / WEIGHTS).write_bytes(b"torn"),
-}
-
-
-@pytest.mark.parametrize("complaint", REFUSED)
-def test_a_folder_that_does_not_fit_is_one_line(folder: Path, target, complaint: str) -> None:
-    REFUSED[complaint](folder)
-    with pytest.raises(ModelError, match=complaint) as error:
-        load_eagle3(str(folder), target)
-    assert len(str(error.value).splitlines()) == 1 and str(folder) in str(error.value)
+    loaded = load_eagle3(str(folder), target).model.state_dict()
+    assert loaded.keys() == want.keys()
+    assert all(torch.equal(loaded[name], want[name]) for name in want)
 
 
 def test_the_head_dimension_is_read_off_the_tensors(folder: Path, target) -> None:
@@ -161,9 +119,6 @@ def test_a_whole_vocabulary_may_carry_its_map(tmp_path: Path, target) -> None:
 def test_the_bias_follows_the_config(tmp_path: Path, target) -> None:
     folder = save_head(tmp_path, "eagle", head_json(target, bias=False))
     assert load_eagle(str(folder), target).model.fc.bias is None
-    reconfigure(folder, bias=None)
-    with pytest.raises(ModelError, match=r"missing fc\.bias"):
-        load_eagle(str(folder), target)
 
 
 class Trap:
@@ -179,25 +134,18 @@ def test_pickles_cannot_run_anything(folder: Path, target, capsys) -> None:
     assert "a pickle ran" not in capsys.readouterr().out
 
 
-def test_a_reduced_vocabulary_is_refused_where_q_must_cover_everything(target) -> None:
-    drafter, fsd = registry.drafter("eagle3")(), registry.rule("fsd")
-    head = random_head("eagle3", target)
-    with pytest.raises(ModelError, match="infinite where q is 0"):
-        build_method(target, head, drafter, fsd(divergence="kl"), Sampling(1.0), 5)
-    build_method(target, head, drafter, fsd(divergence="js"), Sampling(1.0), 5)
-    whole = registry.drafter("eagle2")()
-    build_method(
-        target, random_head("eagle2", target), whole, fsd(divergence="kl"), Sampling(1.0), 5
-    )
-
-
-def test_more_children_than_tokens_is_refused(target) -> None:
-    head = random_head("eagle3", target)
-    wide = registry.drafter("eagle3")(top_k=43)
-    method = build_method(target, head, wide, registry.rule("greedy")(), Sampling(0.0), 5)
-    with pytest.raises(
-        ModelError, match=r"vocabulary of 42 tokens is too small for drafter\.top_k=43"
-    ):
+@pytest.mark.parametrize(
+    ("rule", "options", "complaint"),
+    [
+        ("lossless", {"top_k": 43}, r"vocabulary of 42 tokens is too small for drafter\.top_k=43"),
+        ("fsd", {}, "infinite where q is 0"),
+    ],
+)
+def test_a_reduced_vocabulary_is_refused(target, rule, options, complaint) -> None:
+    """Where a context has more children than tokens, or q must cover everything."""
+    head, drafter = random_head("eagle3", target), registry.drafter("eagle3")(**options)
+    with pytest.raises(ModelError, match=complaint):
+        method = build_method(target, head, drafter, registry.rule(rule)(), Sampling(1.0), 5)
         method.drafter.start(target, head, method.draft, [[1]], 64)
 
 
@@ -281,37 +229,19 @@ def test_official_files(tmp_path, file, layers):
     if file == WEIGHTS:  # Medusa-2: heads and backbone in one checkpoint
         written = {f"medusa_head.{name}": tensor for name, tensor in given.items()}
         written["lm_head.weight"] = torch.ones(3, 2)
-    found = load_medusa(checkpoint(tmp_path / "heads", written, file), language_model())
-    assert len(found.model) == 5 and found.model.layers == layers
-    assert found.vocab_size == VOCAB and found.full_vocabulary
-    for name, tensor in found.model.state_dict().items():
+    loaded = load_medusa(checkpoint(tmp_path / "heads", written, file), language_model())
+    assert len(loaded.model) == 5 and loaded.model.layers == layers
+    assert loaded.vocab_size == VOCAB and loaded.full_vocabulary
+    for name, tensor in loaded.model.state_dict().items():
         assert torch.equal(tensor, given[name])
-
-
-@pytest.mark.parametrize(
-    ("said", "change"),
-    [
-        ("missing 3.0.linear.bias", lambda t: t.pop("3.0.linear.bias")),
-        ("1.0.linear.bias 2 instead of 32", lambda t: t.update({"1.0.linear.bias": torch.ones(2)})),
-        ("no Medusa heads", lambda t: t.clear() or t.update({"fc.weight": torch.ones(2)})),
-        ("hidden size 16 and vocabulary 64", lambda t: t.update(tensors_of(size=16))),
-        ("vocabulary 99", lambda t: t.update(tensors_of(vocab=99))),
-    ],
-)
-def test_medusa_heads_that_do_not_fit_are_one_line(tmp_path, said, change):
-    tensors = tensors_of()
-    change(tensors)
-    with pytest.raises(ModelError, match=said) as error:
-        load_medusa(checkpoint(tmp_path / "heads", tensors), language_model())
-    assert "\n" not in str(error.value)
 
 
 def test_a_shape_alone_gives_random_heads(tmp_path):
     source = f"random:{checkpoint(tmp_path / 'heads', tensors_of(3))}"
     assert len(load_medusa(source, language_model()).model) == 3
     (tmp_path / "heads" / "medusa_lm_head.pt").unlink()
-    found = load_medusa(source, language_model()).model
-    assert len(found) == 2 and found[0][-1].weight.std() > 0  # config.json says 2
+    loaded = load_medusa(source, language_model()).model
+    assert len(loaded) == 2 and loaded[0][-1].weight.std() > 0  # config.json says 2
 
 
 def test_a_tree_deeper_than_the_heads_is_refused():
@@ -367,25 +297,14 @@ def test_every_cycle(case, drafts) -> None:
         drafts.clear()
         ids = prompt["input_ids"]
         expected = [*prompt["output_ids"][len(ids) :], prompt["cycles"][-1]["next_token"]]
-        [found] = generate(method, [Request(ids, "golden")], Limits(len(expected), frozenset()))
-        assert found.output_ids[0] == prompt["first_token"]
+        [loaded] = generate(method, [Request(ids, "golden")], Limits(len(expected), frozenset()))
+        assert loaded.output_ids[0] == prompt["first_token"]
         for (_, draft), accepted, cycle in zip(
-            drafts, found.accepted, prompt["cycles"], strict=True
+            drafts, loaded.accepted, prompt["cycles"], strict=True
         ):
             where = f"prompt {prompt['prompt_index']} at {cycle['input_len']}"
             assert draft.tokens[0].tolist() == cycle["draft_tokens"], where
             assert draft.parents[0].tolist() == cycle["parents"], where
             assert draft.depth[0].tolist() == cycle["tree_position_ids"], where
             assert accepted == cycle["accept_length"], where
-        assert found.output_ids == expected
-
-
-def test_node_probabilities(case, drafts) -> None:
-    """q is a node's probability given its parent; its logarithm summed along the path is the
-    recorded score."""
-    _, recorded, method = case
-    prompt = recorded["prompts"][0]
-    generate(method, [Request(prompt["input_ids"], "golden")], Limits(9, frozenset()))
-    for (_, draft), cycle in zip(drafts, prompt["cycles"], strict=False):
-        score = (draft.ancestors[0].double() @ draft.q[0].double().log())[1:]
-        np.testing.assert_allclose(score, cycle["node_logprob"], atol=2e-4)
+        assert loaded.output_ids == expected

@@ -4,7 +4,6 @@ out of their target."""
 from __future__ import annotations
 
 import copy
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_cut, load_model
 from methods.engine.source import ModelError, ModelSource
 from tests.helpers.tiny_models import ARCHITECTURES, language_model, prompts, save_cut
@@ -26,57 +24,10 @@ def folder(pair_folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "target"
 
 
-def reconfigure(folder: Path, **changes: object) -> None:
-    raw = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(raw | changes))
-
-
 def rewrite(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"num_hidden_layers": 4}, r"18 missing \(model\.layers\.2\..* and 14 more\)"),
-        ({"num_hidden_layers": 0}, r"18 unexpected \(model\.layers\.0\..* and 14 more\)"),
-        ({"num_hidden_layers": 1}, r"9 unexpected \(model\.layers\.1\."),
-        ({"tie_word_embeddings": False}, r"1 missing \(lm_head\.weight\)"),
-        (
-            {"intermediate_size": 40},
-            r"6 of another shape \(model\.layers\.0\.mlp\.down_proj\.weight",
-        ),
-    ],
-)
-def test_tensors_that_do_not_fit_the_configuration(
-    folder: Path, changes: dict[str, object], complaint: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    reconfigure(folder, **changes)
-    with pytest.raises(ModelError, match=complaint) as error:
-        load_model(str(folder))
-    assert str(error.value).startswith(f"{folder}: ") and len(str(error.value).splitlines()) == 1
-    assert not capfd.readouterr().err
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_weights_that_are_no_numbers(folder: Path, value: float, dtype: str) -> None:
-    rewrite(
-        folder,
-        lambda tensors: tensors["model.layers.1.mlp.up_proj.weight"].view(-1)[5:6].fill_(value),
-    )
-    with pytest.raises(
-        ModelError, match=r"NaN or infinite in 1 tensors: model\.layers\.1\.mlp\.up_proj\.weight"
-    ):
-        load_model(str(folder), dtype=dtype)
-
-
-def test_a_generation_config_that_cannot_be_read(folder: Path) -> None:
-    (folder / "generation_config.json").write_text("{")
-    with pytest.raises(ModelError, match=r"generation_config\.json' is not a valid JSON file"):
-        load_model(str(folder))
 
 
 def test_tables_that_are_computed_anew_are_no_surplus(folder: Path) -> None:
@@ -131,23 +82,3 @@ def test_a_cut_is_the_targets_first_layers_and_its_own(kind: str, tmp_path: Path
     assert torch.allclose(
         cut.prefill([ids], cut.new_cache(1, 32)).logits[0, 0], want[0, -1], atol=1e-4
     )
-
-
-def test_a_cut_that_does_not_fit_is_one_line(tmp_path: Path) -> None:
-    target = language_model("llama", layers=4)
-    folder = save_cut(tmp_path / "cut", target, shared=2)
-    file, tensors = folder / "model.safetensors", load_file(folder / "model.safetensors")
-
-    def refused(complaint: str, of: LanguageModel = target) -> None:
-        with pytest.raises(ModelError, match=complaint):
-            load_cut(str(folder), of)
-
-    wider = language_model("llama", layers=4, vocab=65)
-    refused(r"cut out of a target with vocab_size 64, and .* has 65", wider)
-    refused("2 layers of its target and 1 of its own; llama-2-0 has 2", language_model("llama"))
-    save_file({name: t for name, t in tensors.items() if name != "norm.weight"}, file)
-    refused(r"1 missing \(norm\.weight\)")
-    save_file(tensors | {"layers.1.extra": torch.zeros(1)}, file)
-    refused(r"1 unexpected \(layers\.1\.extra\)")
-    (folder / "config.json").write_text(json.dumps({"architectures": ["CutOfTarget"]}))
-    refused("hidden_size None")

@@ -3,6 +3,7 @@ prompt alone, counts and likelihoods add up, and an end is an end."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,18 +13,17 @@ from torch.nn.functional import cross_entropy
 from methods import registry
 from methods.batch import Generation
 from methods.decode import Limits, Request, TooLong, generate
-from methods.drafters.base import DraftSettings
 from methods.likelihood import generate_with_nll
 from methods.method import Method, build_method
 from methods.pruning import Pruning
 from methods.sampling import Sampling
-from tests.helpers.tiny_heads import OPTIONS, fitted_medusa, model_for
+from tests.helpers import tiny_heads
+from tests.helpers.tiny_heads import OPTIONS, fitted_medusa
 from tests.helpers.tiny_models import (
     ARCHITECTURES,
     VOCAB,
     greedy_answers,
     language_model,
-    noisy_copy,
     prompts,
 )
 from tests.helpers.tree_drafters import TreeDrafter, hashed, planted
@@ -71,10 +71,13 @@ def method_of(
     **options: Any,
 ) -> Method:
     target, (name, given) = language_model(kind, layers=3), CASES[case]
-    fitted = name == "medusa"
-    model = fitted_medusa(target, ROWS[:3], new=NEW) if fitted else model_for(name, target)
-    parts = registry.drafter(name)(**given), registry.rule(rule)(**options)
-    return build_method(target, model, *parts, sampling, LENGTH, pruning)
+    decides = registry.rule(rule)(**options)
+    method = tiny_heads.method_of(
+        name, decides, sampling, target=target, length=LENGTH, pruning=pruning, **given
+    )
+    if name == "medusa":
+        method = replace(method, model=fitted_medusa(target, ROWS[:3], new=NEW))
+    return method
 
 
 def run(
@@ -134,12 +137,12 @@ def result(g: Generation) -> dict[str, Any]:
 def assert_own(method: Method) -> list[Generation]:
     """Alone, and in another order in a batch that its rows leave as they end: the same tokens,
     counts and likelihoods; and these add up. Returns the generations."""
-    requests = [Request(ids, f"0/own/{i}") for i, ids in enumerate(prompts(5, seed=5))]
-    alone = [generate_with_nll(method, [request], Limits(NEW, EOS))[0] for request in requests]
-    together = generate_with_nll(method, requests[::-1], Limits(NEW, EOS, shrink=True))[::-1]
+    asked = tiny_heads.requests(5, seed=5)
+    alone = [generate_with_nll(method, [request], Limits(NEW, EOS))[0] for request in asked]
+    together = generate_with_nll(method, asked[::-1], Limits(NEW, EOS, shrink=True))[::-1]
     assert [result(g) for g in together] == [result(g) for g in alone]
     assert len({len(g.output_ids) for g in alone}) > 1, "they end at different times"
-    for request, g in zip(requests, alone, strict=True):
+    for request, g in zip(asked, alone, strict=True):
         assert len(g.output_ids) == 1 + sum(g.committed) and len(g.committed) == len(g.accepted)
         assert all(0 <= a <= c <= a + 1 for a, c in zip(g.accepted, g.committed, strict=True))
         assert not EOS & set(g.output_ids[:-1]) and (g.output_ids[-1] in EOS) == (g.finish == "eos")
@@ -198,28 +201,10 @@ def test_with_trees_of_any_shape_and_pruned_ones() -> None:
     assert sum(g.pruned for g in pruned) > 0
 
 
-@pytest.mark.parametrize("lengths", [(1, 30, 7, 1, 12), (3,), (5, 5, 5)], ids=str)
-def test_rows_that_end_whenever(lengths: tuple[int, ...]) -> None:
-    """At their first token, or all at once: the ends are tokens of a row's own."""
-    method, rows = method_of("model", sampling=WARM), prompts(len(lengths))
-    full = run(method, rows, 1, Limits(30, frozenset()))
-    eos = frozenset(g.output_ids[length - 1] for g, length in zip(full, lengths, strict=True))
-    for g, whole in zip(
-        run(method, rows, len(rows), Limits(30, eos, shrink=True)), full, strict=True
-    ):
-        end = next((i for i, token in enumerate(whole.output_ids) if token in eos), 29)
-        assert g.output_ids == whole.output_ids[: end + 1]
-
-
 def test_a_draft_that_stops_early_wins_less_and_drafts_less() -> None:
-    target = language_model("llama", layers=3)
     tau = {}
     for stop in (0.0, 1e-9, 0.25, 1.0):
-        drafter = registry.drafter("model")(stop_below=stop)
-        method = build_method(
-            target, noisy_copy(target), drafter, registry.rule("lossless")(), WARM, LENGTH
-        )
-        found = run(method, ROWS, 6)
+        found = run(tiny_heads.method_of("model", stop_below=stop), ROWS, 6)
         tau[stop] = sum(sum(g.committed) for g in found) / sum(len(g.committed) for g in found)
     assert tau[0.0] == tau[1e-9] > tau[0.25] > tau[1.0] == 1
     with pytest.raises(ValueError, match="stop_below applies only to chains"):
@@ -247,30 +232,3 @@ def test_what_does_not_fit_says_what_to_shorten(case: str) -> None:
     ) as refused:
         run(method, [[5] * 512], 1, Limits(1, frozenset()))
     assert "max_new_tokens" not in str(refused.value), "no limit on the answer helps here"
-
-
-@pytest.mark.parametrize("sample", [True, False])
-@pytest.mark.parametrize("name", ["model", "early_exit"])
-def test_the_distributions_of_a_chain(name: str, sample: bool) -> None:
-    """are those of one forward over everything committed and drafted, q that of the tokens; without
-    `bonus_q` the one behind the last token is not computed."""
-    target, warm = language_model(layers=3), Sampling(0.5)
-    model = language_model(layers=1) if name == "model" else None
-    reader = model or target.first_layers(2)
-    rows = [[1, 2, 3, 4], [3, 1, 2, 5]]
-    for bonus_q in (True, False):
-        drafter = registry.drafter(name)(sample=sample)
-        proposer = drafter.start(
-            target, model, DraftSettings(3, warm, True, bonus_q=bonus_q), rows, 32
-        )
-        cache = target.new_cache(2, 32)
-        target.prefill([row[:-1] for row in rows], cache)
-        proposer.attach_target_cache(cache)
-        draft = proposer.propose(rows, torch.tensor([[0.1, 0.5, 0.9], [0.3, 0.2, 0.7]]))
-        own = (warm.probs(draft.logits) if sample else draft.logits.softmax(-1))[:, :3]
-        torch.testing.assert_close(draft.q[:, 1:], own.gather(2, draft.tokens[:, 1:, None])[..., 0])
-        for row, tokens, logits in zip(rows, draft.tokens.tolist(), draft.logits, strict=True):
-            ids = torch.tensor([row + tokens[1:]])
-            whole = reader.forward(ids, reader.new_cache(1, 32)).logits[0]
-            torch.testing.assert_close(logits[:3], whole[3:6], atol=1e-4, rtol=1e-4)
-            assert torch.allclose(logits[3], whole[6], atol=1e-4) == bonus_q

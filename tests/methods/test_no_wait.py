@@ -13,13 +13,12 @@ import torch
 import methods.decode
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.method import Method, build_method
+from methods.method import Method
 from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers.no_wait import allowed, refused
 from tests.helpers.rule_table import TABLE, cases
-from tests.helpers.tiny_heads import model_for, random_head, small
-from tests.helpers.tiny_models import language_model
+from tests.helpers.tiny_heads import method_of
 
 NEW = 12
 
@@ -66,30 +65,15 @@ def test_no_rule_waits(label: str) -> None:
 
 @pytest.mark.parametrize("name", registry.names("drafters"))
 def test_no_drafter_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, drafter = language_model("llama", layers=4), small(name)
-    method = build_method(
-        target,
-        model_for(name, target),
-        drafter,
-        registry.rule("mars")() if name != "none" else registry.rule("greedy")(),
-        Sampling(0.0),
-        3,
-    )
-    first = int(
-        name == "lookahead"
-    )  # its windows begin with tokens that random numbers choose, once a prompt
+    """The windows of lookahead begin with tokens that random numbers choose, once a prompt."""
+    method = method_of(name, "mars" if name != "none" else "greedy", Sampling(0.0), length=3)
+    first = int(name == "lookahead")
     cycles_without_waiting(method, [[5, 6, 7, 5, 6], [1, 2, 1]], monkeypatch, first)
 
 
 @pytest.mark.parametrize("rule", ["lossless", "traversal"])
 @pytest.mark.parametrize("name", ["model", "eagle3"])
 def test_no_sampled_tree_waits(name: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = language_model("llama", layers=4)
-    options = {"branching": [2, 2]} if name == "model" else {"branching": [2, 2], "tree": "sampled"}
-    model = (
-        language_model("llama", layers=1, seed=2) if name == "model" else random_head(name, target)
-    )
-    method = build_method(
-        target, model, registry.drafter(name)(**options), registry.rule(rule)(), Sampling(0.8), 3
-    )
+    options = {"branching": [2, 2]} | ({"tree": "sampled"} if name == "eagle3" else {})
+    method = method_of(name, rule, Sampling(0.8), length=3, **options)
     cycles_without_waiting(method, [[5, 6, 7, 8, 9], [40, 41]], monkeypatch)

@@ -13,7 +13,7 @@ from methods import registry, screen
 from methods.batch import Generation
 from methods.decode import Limits, Observer, Request, generate
 from methods.distortion import LawRecorder
-from methods.method import Method, build_method
+from methods.method import Method
 from methods.rules.base import Rule
 from methods.rules.lossless import Lossless
 from methods.rules.verification import Verification
@@ -23,24 +23,12 @@ from methods.screen import Screen, expected, host, screened
 from methods.trees.draft import Draft
 from tests.helpers.devices import DEVICES
 from tests.helpers.rule_cases import random_case
-from tests.helpers.tiny_heads import OPTIONS, model_for
-from tests.helpers.tiny_models import VOCAB, language_model, prompts
+from tests.helpers.tiny_heads import method_of, requests
+from tests.helpers.tiny_models import VOCAB
 
 CPU_RANDOM = torch.Generator()
 LIMITS = Limits(40, frozenset(range(0, VOCAB, 16)))
 """Answers of an untrained target end at one token in 16."""
-
-
-def method_of(drafter: str, sampling: Sampling, rule: Rule) -> Method:
-    target = language_model(layers=3)
-    options = OPTIONS.get(drafter, {})
-    drafts = registry.drafter(drafter)(**options)
-    return build_method(target, model_for(drafter, target), drafts, rule, sampling, 4)
-
-
-def requests(number: int) -> list[Request]:
-    texts = (prompts(6) * number)[:number]
-    return [Request(ids, f"0/screen/{place}") for place, ids in enumerate(texts)]
 
 
 def watched(method: Method, asked: list[Request]) -> tuple[list[Generation], torch.Tensor]:
@@ -51,7 +39,9 @@ def watched(method: Method, asked: list[Request]) -> tuple[list[Generation], tor
     observers: list[Observer] = [own, laws]
     generations = generate(method, asked, LIMITS, observers=observers)
     laws.add_to(generations)
-    return generations, own.of([len(one.committed) for one in generations])["own"].rows
+    return generations, own.of([len(generation.committed) for generation in generations])[
+        "own"
+    ].rows
 
 
 def scatters_around_0(apart: torch.Tensor) -> bool:
@@ -87,13 +77,19 @@ def test_what_is_expected_is_what_comes_on_average(
 ) -> None:
     """Given the drafts, the tokens and nats of each cycle scatter around those expected; ends of
     answers fall into many cycles."""
-    method = method_of(drafter, Sampling(1.0), rule_of(rule, options))
+    method = method_of(drafter, rule_of(rule, options))
     generations, rows = watched(method, requests(64))
-    tokens = torch.tensor([sum(one.committed) for one in generations], dtype=torch.float64)
+    tokens = torch.tensor(
+        [sum(generation.committed) for generation in generations], dtype=torch.float64
+    )
     apart = tokens - rows[:, 0]
-    assert rows[:, 2].tolist() == [len(one.committed) for one in generations]
+    assert rows[:, 2].tolist() == [len(generation.committed) for generation in generations]
     assert scatters_around_0(apart)
-    nats = [one.divergence.nats for one in generations if one.divergence is not None]
+    nats = [
+        generation.divergence.nats
+        for generation in generations
+        if generation.divergence is not None
+    ]
     if not method.rule.has_law() and not method.rule.is_lossless(method.sampling):
         assert rows[rows[:, 2] > 0, 1].isnan().all()
     elif max(nats) < 1e-6:
@@ -105,32 +101,35 @@ def test_what_is_expected_is_what_comes_on_average(
 
 @pytest.mark.parametrize(("rule", "drafter"), [("lossless", "eagle3"), ("mars", "model")])
 def test_at_temperature_0_what_is_expected_is_what_comes(rule: str, drafter: str) -> None:
-    method = method_of(drafter, Sampling(0.0), registry.rule(rule)())
+    method = method_of(drafter, rule, Sampling(0.0))
     generations, rows = watched(method, requests(12))
-    assert rows[:, 0].tolist() == [sum(one.committed) for one in generations]
+    assert rows[:, 0].tolist() == [sum(generation.committed) for generation in generations]
 
 
 def test_nothing_counts_behind_the_last_token() -> None:
     """A rule that keeps everything is expected to emit what there is room for."""
-    method = method_of("model", Sampling(0.0), registry.rule("random")(rate=1.0))
+    method = method_of("model", registry.rule("random")(rate=1.0), Sampling(0.0))
     never = Limits(6, frozenset())
     own = Screen({"own": method.rule}, requests(4), never, method.target.device)
     generations = generate(method, requests(4), never, observers=[own])
-    assert [one.committed for one in generations] == [[5]] * 4
+    assert [generation.committed for generation in generations] == [[5]] * 4
     assert (
-        own.of([len(one.committed) for one in generations])["own"].rows[:, 0].tolist() == [5.0] * 4
+        own.of([len(generation.committed) for generation in generations])["own"].rows[:, 0].tolist()
+        == [5.0] * 4
     )
 
 
 def test_all_rules_see_the_drafts_of_the_lossless_decode() -> None:
-    lossless = method_of("eagle3", Sampling(1.0), Lossless())
-    others = [method_of("eagle3", Sampling(1.0), Lossless(q_mode="draft"))]
+    lossless = method_of("eagle3")
+    others = [method_of("eagle3", Lossless(q_mode="draft"))]
     plain = generate(lossless, requests(6), LIMITS)
     rules = {"lossless": lossless.rule, "q": others[0].rule}
-    generations, found = screened(host(lossless, others), rules, requests(6), LIMITS)
-    assert [one.output_ids for one in generations] == [one.output_ids for one in plain]
-    assert found["lossless"].rows[:, 1].abs().max() < 1e-6
-    assert found["q"].rows[:, 1].sum() > 1
+    generations, screens = screened(host(lossless, others), rules, requests(6), LIMITS)
+    assert [generation.output_ids for generation in generations] == [
+        generation.output_ids for generation in plain
+    ]
+    assert screens["lossless"].rows[:, 1].abs().max() < 1e-6
+    assert screens["q"].rows[:, 1].sum() > 1
 
 
 class Hidden(Lossless):
@@ -141,9 +140,8 @@ class Hidden(Lossless):
 
 
 def test_a_rule_that_hides_its_randomness_has_no_numbers() -> None:
-    lossless = method_of("eagle3", Sampling(1.0), Lossless())
-    _, found = screened(host(lossless, []), {"hidden": Hidden()}, requests(2), LIMITS)
-    assert "does not declare" in found["hidden"].unknown
+    _, screens = screened(host(method_of("eagle3"), []), {"hidden": Hidden()}, requests(2), LIMITS)
+    assert "does not declare" in screens["hidden"].unknown
 
 
 class LaterHidden(Hidden):
@@ -162,19 +160,18 @@ class Raises(Lossless):
 
 
 def test_a_rule_without_numbers_says_why_and_the_others_have_theirs() -> None:
-    lossless = method_of("model", Sampling(1.0), Lossless())
     rules = {
         "later": LaterHidden(),
         "raises": Raises(),
         "secure": registry.rule("secure_sd")(),
         "lossless": Lossless(),
     }
-    _, found = screened(host(lossless, []), rules, requests(6), LIMITS)
-    assert "does not declare" in found["later"].unknown
-    assert found["raises"].unknown == "ZeroDivisionError: of its own"
-    assert found["secure"].no_law == "a decision depends on more than its context"
-    assert not found["lossless"].unknown and not found["lossless"].no_law
-    assert found["lossless"].rows.isfinite().all()
+    _, screens = screened(host(method_of("model"), []), rules, requests(6), LIMITS)
+    assert "does not declare" in screens["later"].unknown
+    assert screens["raises"].unknown == "ZeroDivisionError: of its own"
+    assert screens["secure"].no_law == "a decision depends on more than its context"
+    assert not screens["lossless"].unknown and not screens["lossless"].no_law
+    assert screens["lossless"].rows.isfinite().all()
 
 
 def test_pieces_give_the_numbers_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,27 +53,27 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> None:
         logits, tokens, starts, hidden = [], [], [], []
-        for one in self.running:
-            row, count = [*one.tokens, *one.drafts], len(one.drafts) + 1
+        for asked in self.running:
+            row, count = [*asked.tokens, *asked.drafts], len(asked.drafts) + 1
             out = self.target.forward(
                 torch.tensor([row]), self.target.new_cache(1, len(row)), hidden=True
             )
             starts.append(sum(map(len, logits)))
             logits.append(out.logits[0, -count:])
             hidden.append(out.hidden[0, -count:])
-            tokens += [-1, *one.drafts]
+            tokens += [-1, *asked.drafts]
         rows = Rows(
             torch.cat(logits),
             torch.tensor(tokens),
             starts,
-            [len(one.drafts) for one in self.running],
+            [len(asked.drafts) for asked in self.running],
             hidden=torch.cat(hidden),
         )
-        emitted = self.verifier.step([one.served for one in self.running], rows).tolist()
-        for one, new in zip(self.running, emitted, strict=True):
-            one.tokens += [token for token in new if token >= 0]
-            one.drafts = lookup(one.tokens, 3, K)
-        self.running = [one for one in self.running if len(one.tokens) < one.end]
+        emitted = self.verifier.step([asked.served for asked in self.running], rows).tolist()
+        for asked, new in zip(self.running, emitted, strict=True):
+            asked.tokens += [token for token in new if token >= 0]
+            asked.drafts = lookup(asked.tokens, 3, K)
+        self.running = [asked for asked in self.running if len(asked.tokens) < asked.end]
 
 
 def settings(sampling: Sampling) -> dict[str, ServedSetting]:
@@ -100,13 +100,13 @@ def served_together(
     every = []
     while waiting or engine.running:
         for name, setting, request in waiting[:3]:
-            one = verifier.request(request.key, setting, request.input_ids)
-            every.append((name, Running(one, list(request.input_ids))))
+            asked = verifier.request(request.key, setting, request.input_ids)
+            every.append((name, Running(asked, list(request.input_ids))))
             engine.running.append(every[-1][1])
         waiting = waiting[3:]
         engine.step()
-    for name, one in every:
-        answers[name] = one.tokens[len(one.served.prompt) : one.end]
+    for name, asked in every:
+        answers[name] = asked.tokens[len(asked.served.prompt) : asked.end]
     return verifier, answers
 
 
@@ -147,13 +147,13 @@ def test_rows_without_a_rule_and_drawn_drafts() -> None:
         Verifier(2, 2, torch.device("cpu")),
         ServedSetting(rule_of("lossless"), Sampling(0.5)),
     )
-    one = verifier.request("0/drawn", setting, [1, 2])
+    asked = verifier.request("0/drawn", setting, [1, 2])
     logits = torch.randn(1 + 3 + 1, 8, generator=torch.Generator().manual_seed(0))
-    first = verifier.step([None, one], Rows(logits[:2], torch.full((2,), -1), [0, 1], [0, 0]))
+    first = verifier.step([None, asked], Rows(logits[:2], torch.full((2,), -1), [0, 1], [0, 0]))
     assert first.tolist()[0] == [0]
     q = (logits / 0.5).softmax(-1)
     out = verifier.step(
-        [one, None], Rows(logits, torch.tensor([-1, 5, 6, -1, -1]), [0, 3], [2, 0], q=q)
+        [asked, None], Rows(logits, torch.tensor([-1, 5, 6, -1, -1]), [0, 3], [2, 0], q=q)
     )
     assert out[0, :2].tolist() == [5, 6]
     assert out[0, 2] >= 0
@@ -165,8 +165,8 @@ def test_a_token_below_zero_ends_a_draft() -> None:
         Verifier(2, 0, torch.device("cpu")),
         ServedSetting(rule_of("random", rate=1.0), Sampling(1.0)),
     )
-    one = verifier.request("0/invalid", setting, [1])
-    verifier.step([one], Rows(torch.zeros(1, 8), torch.tensor([-1]), [0], [0]))
-    out = verifier.step([one], Rows(torch.zeros(3, 8), torch.tensor([-1, 4, -1]), [0], [2]))
+    asked = verifier.request("0/invalid", setting, [1])
+    verifier.step([asked], Rows(torch.zeros(1, 8), torch.tensor([-1]), [0], [0]))
+    out = verifier.step([asked], Rows(torch.zeros(3, 8), torch.tensor([-1, 4, -1]), [0], [2]))
     assert out[0, 0] == 4
     assert (out[0] >= 0).sum() == 2

@@ -25,14 +25,15 @@ from bench.config.compose import composer
 from bench.run.models import ModelPool
 from methods import registry
 from methods.batch import Generation
-from methods.decode import Limits, Request, emit, generate, text_of
+from methods.decode import Limits, emit, generate, text_of
 from methods.engine import texts
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from methods.engine.texts import ControlTokens, shared_rows
-from methods.method import autoregressive, build_method
+from methods.method import build_method
 from methods.sampling import Sampling
-from tests.helpers.tiny_models import VOCAB, language_model, prompts
+from tests.helpers.tiny_heads import requests
+from tests.helpers.tiny_models import VOCAB, language_model
 
 PROGRAM = "def add(a, b):\n    return a + b\n\n\n  x = add(1, 2)\n"
 TALK = [{"role": "user", "content": "hi"}]
@@ -382,13 +383,10 @@ def test_what_two_vocabularies_share(
 @pytest.mark.parametrize(("ours", "theirs"), [(16, 0), (0, 16)])
 def test_greedy_decoding_is_that_of_the_target_without_its_padding(ours: int, theirs: int) -> None:
     target, draft = padded(ours, 0).narrowed(VOCAB), padded(theirs, 1).narrowed(VOCAB)
-    requests = [Request(ids, str(i)) for i, ids in enumerate(prompts(4))]
-    drafter, limits = registry.drafter("model")(), Limits(16, frozenset())
-    method = build_method(target, draft, drafter, registry.rule("greedy")(), Sampling(0.0), 4)
-    found = generate(method, requests, limits)
-    alone = generate(autoregressive(target), requests, limits)
-    assert [one.output_ids for one in found] == [one.output_ids for one in alone]
-    for request, one in zip(requests, alone, strict=True):
+    asked, limits = requests(4), Limits(16, frozenset())
+    drafter, greedy = registry.drafter("model")(), registry.rule("greedy")()
+    method = build_method(target, draft, drafter, greedy, Sampling(0.0), 4)
+    for request, one in zip(asked, generate(method, asked, limits), strict=True):
         ids = torch.tensor([[*request.input_ids, *one.output_ids]])
         with torch.no_grad():
             logits = target.model(ids, use_cache=False).logits[0, :, :VOCAB]

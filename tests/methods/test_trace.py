@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.special import rel_entr
 
 from methods.decode import Limits, Request, generate
 from methods.drafters.model import ModelDrafter
@@ -25,7 +24,8 @@ from methods.rules.walk import KEPT, Clause, clauses, walk
 from methods.sampling import Sampling
 from methods.trace import TOP, generate_traced
 from methods.trees.draft import Draft
-from tests.helpers.tiny_heads import random_head, small
+from tests.helpers.rule_reference import distance
+from tests.helpers.tiny_heads import method_of, requests
 from tests.helpers.tiny_models import language_model, prompts
 
 
@@ -35,24 +35,23 @@ from tests.helpers.tiny_models import language_model, prompts
 def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
     target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=0)
     method = build_method(target, model, ModelDrafter(), rule, Sampling(1.0), 4)
-    requests = [Request(ids, f"row {i}") for i, ids in enumerate(prompts(3, seed=1))]
-    limits = Limits(20, frozenset({3, 5}))
-    plain, noted = generate(method, requests, limits), generate_traced(method, requests, limits)
-    for one, other in zip(plain, noted, strict=True):
+    asked, limits = requests(3, seed=1), Limits(20, frozenset({3, 5}))
+    plain, noted = generate(method, asked, limits), generate_traced(method, asked, limits)
+    for plainly, other in zip(plain, noted, strict=True):
         columns = other.trace.columns
         for name in ("output_ids", "committed", "accepted", "relaxed", "greedier", "flags"):
-            assert getattr(one, name) == getattr(other, name), name
-        if not one.committed:
+            assert getattr(plainly, name) == getattr(other, name), name
+        if not plainly.committed:
             continue
         kept = np.isin(columns["clause"], KEPT)
         emitted = columns["token"][kept | (columns["clause"] == Clause.DRAWN)].tolist()
-        assert emitted == one.output_ids[1:], "also where the end cuts the last cycle"
+        assert emitted == plainly.output_ids[1:], "also where the end cuts the last cycle"
         assert (
-            np.bincount(columns["cycle"][kept], minlength=len(one.committed)).tolist()
-            == one.accepted
+            np.bincount(columns["cycle"][kept], minlength=len(plainly.committed)).tolist()
+            == plainly.accepted
         )
-        assert (columns["clause"] == Clause.RELAXED).sum() == one.relaxed
-        assert (columns["clause"] == Clause.ARGMAX).sum() == one.greedier
+        assert (columns["clause"] == Clause.RELAXED).sum() == plainly.relaxed
+        assert (columns["clause"] == Clause.ARGMAX).sum() == plainly.greedier
         assert (
             columns["accept"][kept].all()
             and not columns["accept"][columns["clause"] == Clause.REJECTED].any()
@@ -69,21 +68,17 @@ def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
 
 
 def test_a_trace_is_the_same_in_a_batch_that_shrinks() -> None:
-    target = language_model("llama", layers=3)
-    method = build_method(
-        target, random_head("eagle3", target), small("eagle3"), Mars(), Sampling(1.0), 4
-    )
-    requests = [Request(ids, f"0/shrink/{i}") for i, ids in enumerate(prompts(9, seed=5))]
+    method, ends = method_of("eagle3", "mars"), frozenset(range(0, 64, 8))
     whole, shrunk = (
-        generate_traced(method, requests, Limits(24, frozenset(range(0, 64, 8)), shrink=shrink))
+        generate_traced(method, requests(9, seed=5), Limits(24, ends, shrink=shrink))
         for shrink in (False, True)
     )
-    assert len({len(one.output_ids) for one in whole}) > 3
-    for one, other in zip(whole, shrunk, strict=True):
+    assert len({len(plainly.output_ids) for plainly in whole}) > 3
+    for plainly, other in zip(whole, shrunk, strict=True):
         for name in ("output_ids", "committed", "nodes", "flags"):
-            assert getattr(one, name) == getattr(other, name), name
-        assert one.trace.columns.keys() == other.trace.columns.keys()
-        for name, column in one.trace.columns.items():
+            assert getattr(plainly, name) == getattr(other, name), name
+        assert plainly.trace.columns.keys() == other.trace.columns.keys()
+        for name, column in plainly.trace.columns.items():
             np.testing.assert_allclose(
                 column, other.trace.columns[name], rtol=1e-3, atol=1e-4, err_msg=name
             )
@@ -121,7 +116,6 @@ def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> N
         torch.tensor(answer[1:]),
         z.argmax(-1),
     )
-    m = (p + q) / 2
     moved = (
         target.embedding[token] - target.embedding[best]
     ).double() / target.embedding.double().std(0)
@@ -132,13 +126,12 @@ def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> N
         "z1": z.amax(-1),
         "p": processed[index, token],
         "q": sampling.probs(z_draft.float()).double()[index, token],
-        "js": torch.tensor(rel_entr(p, m) + rel_entr(q, m)).sum(-1) / 2,
-        "js_released": torch.tensor(rel_entr(m, p) + rel_entr(m, q)).sum(-1) / 2,
-        "kl": torch.tensor(rel_entr(p, q)).sum(-1),
-        "tv": (p - q).abs().sum(-1) / 2,
         "u_emb": 0.02 * (moved**2).sum(-1),
         "u_logit": 0.1 * margin**2,
     }
+    for kind in ("js", "js_released", "kl", "tv"):
+        rows = zip(p.numpy(), q.numpy(), strict=True)
+        expected[kind] = torch.tensor([distance(kind, *row) for row in rows])
     for value, index_of, numbers in (("p", "top", p), ("draft_q", "draft_top", q)):
         values, indices = numbers.topk(TOP, -1)
         expected |= {f"{value}{i + 1}": values[:, i] for i in range(TOP)}

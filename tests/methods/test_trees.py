@@ -12,18 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods import registry
-from methods.decode import Limits, Request, generate
-from methods.drafters.base import DraftSettings
-from methods.method import build_method
 from methods.sampling import Sampling
 from methods.trees import static
 from methods.trees.draft import Draft
 from methods.trees.dynamic import Growth, TreeShape
 from methods.trees.shaped import ShapedTree
 from methods.trees.static import StaticTree, TreeError, regular
-from tests.helpers.tiny_heads import inner_nodes, random_head, small
-from tests.helpers.tiny_models import language_model, prompts
 
 
 @st.composite
@@ -55,29 +49,6 @@ def test_a_tree_is_what_the_loop_wants(paths):
         max_depth=tree.max_depth,
     )
     assert draft.depth[0].tolist() == list(tree.depth)
-
-
-@pytest.mark.parametrize(
-    "text,said",
-    [
-        ("source: s\npaths: '0 0.0 0.0'", "node 0.0 is given twice; give every draft node once"),
-        ("source: s\npaths: '0 1.0'", "node 1.0 has no parent; add node 1"),
-        ("source: s\npaths: '0 0.-1'", "'0.-1' is not a path of ranks"),
-        ("source: s\npaths: '0 0..1'", "'0..1' is not a path of ranks"),
-        ("source: s\npaths: ''", "no nodes; give at least one path"),
-        ("source: s\npaths: [[0], [1]]", "exactly the keys source (text) and paths (text"),
-        ("paths: '0'", "exactly the keys source"),
-        ("source: [", "not YAML: "),
-    ],
-)
-def test_a_malformed_file_is_one_line(text, said):
-    with pytest.raises(TreeError) as error:
-        static.parse("mine.yaml", text)
-    assert (
-        said in str(error.value)
-        and str(error.value).startswith("mine.yaml: ")
-        and "\n" not in str(error.value)
-    )
 
 
 def test_an_unknown_name_lists_the_trees(tmp_path):
@@ -201,50 +172,6 @@ def test_every_tree_is_closed_and_in_draft_order(shape: TreeShape, seed: int) ->
         assert children == best
 
 
-@pytest.mark.parametrize("name", ["eagle2", "eagle"])
-def test_a_tree_says_what_its_paths_say_as_chains(name: str, drafts) -> None:
-    """Each node's distribution, in a ragged batch over several cycles, equals the head's own over
-    the whole sequence, fed in one piece without cache, mask or tree: true features up to the root,
-    the head's output from there on. EAGLE-3's heads: test_eagle3_config.py."""
-    target = language_model("llama", layers=3)
-    head, rule = random_head(name, target), registry.rule("lossless")(q_mode="draft")
-    method = build_method(target, head, small(name), rule, Sampling(1.0), 4)
-    requests = [Request(ids, f"chain/{i}") for i, ids in enumerate(prompts(3))]
-    generate(method, requests, Limits(9, frozenset()))
-    assert len(drafts) > 3 and len({len(row) for row in drafts[-1][0]}) > 1
-    for rows, draft in drafts[:4]:
-        for row, ids in enumerate(rows):
-            if len(ids) - len(prompts(3)[row]) > 8:
-                continue  # this row is finished: its draft is nobody's
-            for path, logits in inner_nodes(draft, row):
-                expected = as_chain(method, ids, path)
-                largest = float(expected[expected.isfinite()].abs().max())
-                # without a norm between the steps rounding grows with depth; a wrong token, place
-                # or mask is larger
-                torch.testing.assert_close(logits, expected, rtol=0, atol=2e-3 * largest)
-
-
-@torch.inference_mode()
-def as_chain(method, ids: list[int], path: list[int]) -> torch.Tensor:
-    """[V] logits behind committed `ids` and a drafted `path`."""
-    head, target = method.model, method.target
-    states = target.model(
-        torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=False
-    ).hidden_states
-    hidden = head.model.fuse(
-        torch.cat([states[i] for i in method.drafter.features(method.model)], -1)
-    )
-    tokens = ids[1:]
-    for token in [*path, None]:
-        out = head.model(head.embed(torch.tensor([tokens])), hidden)
-        if token is None:
-            logits = torch.full((target.vocab_size,), -torch.inf)
-            ids_of = torch.arange(target.vocab_size) if head.to_target is None else head.to_target
-            logits[ids_of] = head.logits(out[0, -1])
-            return logits
-        tokens, hidden = [*tokens, token], torch.cat([hidden, out[:, -1:]], 1)
-
-
 WARM, NARROW = Sampling(1.0), Sampling(1.0, top_k=2)
 
 
@@ -275,33 +202,3 @@ def test_siblings_end_with_the_distribution() -> None:
     assert drawn.real.tolist() == [[True, True, False]] and drawn.tokens[0, :2].tolist() == [1, 2]
     likeliest = tree(WARM, False, sampled=False).siblings(1, logits, u)
     assert likeliest.tokens.tolist() == [[1, 2, 0]]
-
-
-def test_a_models_tree_carries_the_distributions_it_was_drawn_from() -> None:
-    """Also in a ragged batch, and after tokens were committed."""
-    target, model = language_model(layers=2), language_model(layers=1, seed=3)
-    drafter = registry.drafter("model")(branching=[2, 2])
-    rows = [[1, 2, 3, 4], [3, 1]]
-    proposer = drafter.start(
-        target, model, DraftSettings(3, WARM, True), [row[:-1] for row in rows], 40
-    )
-    g = torch.Generator().manual_seed(0)
-    for _ in range(2):
-        draft = proposer.propose(rows, torch.rand(2, drafter.num_uniforms(3), generator=g))
-        assert (
-            draft.nodes == drafter.nodes(3) == 11
-            and draft.sizes == (1, 2, 4, 4)
-            and not draft.replacement
-        )
-        assert draft.valid.all(), "every distribution has tokens enough"
-        for row in range(2):
-            for node in range(7):
-                path = draft.tokens[row][draft.ancestors[0, node]].tolist()
-                ids = torch.tensor([rows[row][:-1] + path])
-                whole = model.forward(ids, model.new_cache(1, 40)).logits[0, -1]
-                torch.testing.assert_close(draft.logits[row, node], whole, atol=1e-4, rtol=1e-4)
-        q = WARM.probs(draft.logits)[:, list(regular((2, 2), 3).parents)]
-        q = q.gather(2, draft.tokens[..., None])[..., 0]
-        torch.testing.assert_close(draft.q[:, 1:], q[:, 1:])
-        rows[0] += [5, 6, 7]
-        rows[1] += [8]
