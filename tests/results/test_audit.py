@@ -123,9 +123,9 @@ def test_the_nearest_temperature_is_the_likeliest() -> None:
         return -log_softmax(z / temperature, axis=-1)[np.arange(len(z)), emitted].sum()
 
     exact = minimize_scalar(nats, bounds=(0.3, 1.5), method="bounded")
-    found = audit.nearest_temperature(tokens)
-    assert found is not None
-    at, low, high = found
+    audits = audit.nearest_temperature(tokens)
+    assert audits is not None
+    at, low, high = audits
     assert at == pytest.approx(exact.x, abs=0.004) and low < 0.6 < high
     assert nats(low) - exact.fun == pytest.approx(1.92, abs=0.15)
     assert np.allclose(COLDNESS, audit.COLDNESS)
@@ -134,11 +134,11 @@ def test_the_nearest_temperature_is_the_likeliest() -> None:
 def test_lossless_text_is_seldom_accused() -> None:
     """200 audits; 1% of them may be. The tokens are drawn anew in given contexts."""
     rng = np.random.default_rng(0)
-    found = [audited(redrawn(contexts(), lossless, 10, rng)) for _ in range(200)]
-    assert sum(not one.is_consistent for one in found) <= 5
-    z = np.array([one.z for one in found])
+    audits = [audited(redrawn(contexts(), lossless, 10, rng)) for _ in range(200)]
+    assert sum(not single.is_consistent for single in audits) <= 5
+    z = np.array([single.z for single in audits])
     assert abs(z.mean()) < 0.2 and z.std() == pytest.approx(1, abs=0.12)
-    below = np.mean([one.score_p < 0.1 for one in found])
+    below = np.mean([single.score_p < 0.1 for single in audits])
     assert below == pytest.approx(0.1, abs=0.06)
 
 
@@ -147,9 +147,9 @@ def test_text_of_another_law_is_found_and_the_bound_holds(family: str) -> None:
     law = of_divergence(contexts(), FAMILIES[family], 0.1)
     assert divergence(contexts(), law) == pytest.approx(0.1, abs=1e-6)
     rng = np.random.default_rng(1)
-    found = [audited(redrawn(contexts(), law, 120, rng)) for _ in range(3)]
-    assert all(not one.is_consistent for one in found)
-    bounds = [one.bound for one in found if one.bound is not None]
+    audits = [audited(redrawn(contexts(), law, 120, rng)) for _ in range(3)]
+    assert all(not single.is_consistent for single in audits)
+    bounds = [single.bound for single in audits if single.bound is not None]
     assert all(0 < bound.value < 0.1 + 2 * bound.error for bound in bounds)
 
 
@@ -181,13 +181,13 @@ def test_one_token_outside_the_support_is_proof_unless_the_control_has_them() ->
 
 
 def test_the_parts_are_all_of_the_tokens() -> None:
-    found = audited(contexts())
-    for parts in (found.places, found.entropies):
+    audits = audited(contexts())
+    for parts in (audits.places, audits.entropies):
         assert sum(part.tokens for part in parts.values()) == PROMPTS * LENGTH
         mean = sum(part.tokens * part.gain for part in parts.values()) / (PROMPTS * LENGTH)
-        assert found.bound is not None and mean == pytest.approx(found.bound.value)
-    assert found.places["first"].tokens == PROMPTS
-    counts = [part.tokens for part in found.entropies.values()]
+        assert audits.bound is not None and mean == pytest.approx(audits.bound.value)
+    assert audits.places["first"].tokens == PROMPTS
+    counts = [part.tokens for part in audits.entropies.values()]
     assert counts == [PROMPTS * LENGTH // 3] * 3
 
 

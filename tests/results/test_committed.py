@@ -28,19 +28,19 @@ LINE = re.compile(
     r"\((?P<environment>\S+)\), `(?P<command>[^`]+)`"
 )
 REPORTS = {
-    f"{listing.parent.name}/{found['numbers']}": (listing.parent, found)
+    f"{listing.parent.name}/{listed['numbers']}": (listing.parent, listed)
     for listing in sorted(MEASURED.glob("*/TABLES.md"))
-    for found in LINE.finditer(listing.read_text(encoding="utf-8"))
+    for listed in LINE.finditer(listing.read_text(encoding="utf-8"))
 }
 
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_a_report_names_its_own_command(report: str) -> None:
-    folder, found = REPORTS[report]
-    assert (folder / found["shown"]).exists() and (folder / found["numbers"]).exists()
+    folder, listed = REPORTS[report]
+    assert (folder / listed["shown"]).exists() and (folder / listed["numbers"]).exists()
     assert (
-        json.loads((folder / found["environment"]).read_text(encoding="utf-8"))["command"]
-        == found["command"]
+        json.loads((folder / listed["environment"]).read_text(encoding="utf-8"))["command"]
+        == listed["command"]
     )
 
 
@@ -69,8 +69,8 @@ def test_every_committed_picture_is_drawn_by_this_code() -> None:
 
 
 def test_committed_files_do_not_contradict_each_other() -> None:
-    compared, found = contradictions(sorted((MEASURED / "embedded_cpu").glob("*.csv")))
-    assert found == [] and {"controls.csv", "frontier.csv", "mars_table1.csv"} <= compared
+    compared, listed = contradictions(sorted((MEASURED / "embedded_cpu").glob("*.csv")))
+    assert listed == [] and {"controls.csv", "frontier.csv", "mars_table1.csv"} <= compared
 
 
 def test_a_planted_contradiction_is_found(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_a_planted_contradiction_is_found(tmp_path: Path) -> None:
         for file, line in zip(files, (row, other), strict=True):
             with file.open("w", encoding="utf-8", newline="") as opened:
                 csv.writer(opened).writerows([head, line])
-        compared, found = contradictions(files)
-        assert compared == {file.name for file in files} and len(found) == count
-        assert all(one.startswith(f"{wanted} of {row[head.index('cell')]}") for one in found)
+        compared, listed = contradictions(files)
+        assert compared == {file.name for file in files} and len(listed) == count
+        assert all(one.startswith(f"{wanted} of {row[head.index('cell')]}") for one in listed)
 
 
 def test_numbers_behind_a_figure() -> None:

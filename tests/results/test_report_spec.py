@@ -105,11 +105,8 @@ def test_a_value_is_a_name_or_more():
     ("change", "said"),
     [
         ({"rows": ["Model"]}, "use each once"),
-        ({"rows": ["Model", "Method", "Task"]}, "use each once"),
         ({"values": ["speed"]}, "unknown metric 'speed'; one of: speedup"),
         ({"values": ["cap_hit_share"]}, "'cap_hit_share' is now 'truncated_share'"),
-        ({"values": []}, r"values\n.*at least 1 item"),
-        ({"kind": "figure"}, "must be|should be 'table'"),
         (
             {"published": {"file": "mars_table1.csv", "pair": "Task"}},
             "must be one of the rows' axes",
@@ -117,7 +114,6 @@ def test_a_value_is_a_name_or_more():
         ({"axes": {"A": [{"label": "x"}, {"label": "x"}]}}, "entries of one label"),
         ({"axes": {"A": [{"label": "x", "only": {"B": ["y"]}}]}}, "no such axis"),
         ({"axes": {"A": {"values": [1]}}}, "an axis is a list of entries, or"),
-        ({"axes": {}}, "at least 1 item"),
         ({"nonsense": 1}, "Extra inputs are not permitted"),
         (value_of(only={"Task": ["nowhere"]}), "values: τ names Task"),
         (value_of(over={"Rule": "SpS"}), "no such axis"),
@@ -134,10 +130,8 @@ def test_mistakes_are_named(change, said):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"kind": "pie"}, "does not match any of the expected tags"),
         ({"kind": "sweep", "x": "Z", "left": "tau"}, "use each once"),
         ({"kind": "sweep", "x": "name", "left": "tau"}, "give each of its entries a number"),
-        ({"x": "speed"}, "unknown metric 'speed'"),
         ({"connect": ["c"]}, r"allowed: \['a', 'b'\]"),
         ({"allocation": ["a", "d"]}, "names name"),
     ],

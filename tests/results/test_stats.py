@@ -44,7 +44,7 @@ def best(*rows, better="higher", values=None):
 def test_the_sums_give_the_metric():
     runs = []
     for i in range(5):
-        own = sample(
+        mine = sample(
             str(i),
             range(3 * i + 4),
             committed=[3] * i + [3],
@@ -54,7 +54,7 @@ def test_the_sums_give_the_metric():
         )
         steps = 3 * i + 3 - i % 2
         base = sample(str(i), range(steps + 1), committed=[1] * steps, accepted=[0] * steps)
-        runs.append(compared(own, base, decode_s=1.0 + i, base_decode_s=4.0 + i, prefill_s=0.25))
+        runs.append(compared(mine, base, decode_s=1.0 + i, base_decode_s=4.0 + i, prefill_s=0.25))
     summary = summarise(runs, metric="exact_match", proportion=True)
     compared_by = [
         name
@@ -123,10 +123,10 @@ items = st.dictionaries(st.sampled_from("abcdef"), st.tuples(*[st.floats(0.5, 50
 
 
 @settings(max_examples=20, deadline=None)
-@given(own=items, other=items)
-def test_a_relative_number_is_that_of_the_common_prompts(own, other):
-    common = sorted(own.keys() & other.keys())
-    value, interval = relative("speedup", "over", own, other)
+@given(mine=items, other=items)
+def test_a_relative_number_is_that_of_the_common_prompts(mine, other):
+    common = sorted(mine.keys() & other.keys())
+    value, interval = relative("speedup", "over", mine, other)
     if not common:
         assert (value, interval) == (None, None)
         return
@@ -135,11 +135,11 @@ def test_a_relative_number_is_that_of_the_common_prompts(own, other):
         tokens, seconds, base_tokens, base_seconds = np.sum([side[i] for i in common], axis=0)
         return (tokens / seconds) / (base_tokens / base_seconds)
 
-    assert value == pytest.approx(speedup(own) / speedup(other))
+    assert value == pytest.approx(speedup(mine) / speedup(other))
     assert (interval is None) == (len(common) < 3) and (
         interval is None or interval[0] <= interval[1]
     )
     same, ends = relative(
-        "tau", "minus", {i: own[i][:2] for i in own}, {i: own[i][:2] for i in own}
+        "tau", "minus", {i: mine[i][:2] for i in mine}, {i: mine[i][:2] for i in mine}
     )
     assert same == 0 and ends in (None, (0, 0))

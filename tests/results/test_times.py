@@ -1,9 +1,8 @@
-"""Which prompts are timed, where the time went, and what batches make of it."""
+"""Where the time went, and what batches make of it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
@@ -13,18 +12,8 @@ from results.metrics.catalog import METRICS
 from results.metrics.paired import relative
 from results.metrics.phases import NAMES, time_shares
 from results.metrics.summary import Summary, summarise
-from results.store.sample import Compared, TimedRun, batches, timing_order
+from results.store.sample import Compared, TimedRun, batches
 from tests.helpers.synthetic_cells import compared, sample
-
-
-@given(st.lists(st.text(min_size=1), unique=True, min_size=1), st.randoms())
-def test_the_order_depends_on_the_ids_alone(ids: list[str], rng) -> None:
-    shuffled = rng.sample(ids, len(ids))
-    ordered = timing_order(shuffled)
-    assert ordered == timing_order(ids) and sorted(ordered) == sorted(ids)
-    digests = [sha256(name.encode()).hexdigest() for name in ordered]
-    assert digests == sorted(digests)
-
 
 Batch = tuple[list[int], float, float]
 """Tokens of its prompts, seconds of the method, seconds of the baseline."""
@@ -116,25 +105,25 @@ RUNS = [TimedRun(9, 3, 0.25, 3.0), TimedRun(9, 3, 0.75, 6.0)]
 
 
 def test_shares_are_of_all_time_and_add_up():
-    found = time_shares(RUNS, PHASES)
+    times = time_shares(RUNS, PHASES)
     shares = [
-        found[name]
+        times[name]
         for name in ("prefill_share", "draft_time_share", "verify_share", "accept_share")
     ]
     assert shares == pytest.approx([0.1, 0.18, 0.45, 0.27]) and sum(shares) == pytest.approx(1)
-    assert [found[name] for name in NAMES[4:]] == pytest.approx([10, 7, 2.5, 2.5 / 7])
-    assert set(found) == {*NAMES, *(f"{name}_ci95" for name in NAMES)} and set(NAMES) <= set(
+    assert [times[name] for name in NAMES[4:]] == pytest.approx([10, 7, 2.5, 2.5 / 7])
+    assert set(times) == {*NAMES, *(f"{name}_ci95" for name in NAMES)} and set(NAMES) <= set(
         METRICS
     )
 
 
 def test_what_the_pass_could_not_tell_is_unknown():
     assert time_shares(RUNS, None) == {} == time_shares([], PHASES)
-    found = time_shares(RUNS, {name: x for name, x in PHASES.items() if name != "head"})
+    times = time_shares(RUNS, {name: x for name, x in PHASES.items() if name != "head"})
     assert (
-        found["head_ms"] is None
-        and found["head_share"] is None
-        and found["forward_ms"] == pytest.approx(7)
+        times["head_ms"] is None
+        and times["head_share"] is None
+        and times["forward_ms"] == pytest.approx(7)
     )
 
 
@@ -144,22 +133,22 @@ def scaled(*factors: float) -> list[dict[str, float]]:
 
 
 def test_intervals_are_over_the_prompts_of_both_passes():
-    found = time_shares(RUNS, PHASES, scaled(0.5, 1.0, 1.5))
+    times = time_shares(RUNS, PHASES, scaled(0.5, 1.0, 1.5))
     for name in ("prefill_share", "draft_time_share", "verify_share", "accept_share", "cycle_ms"):
-        low, high = found[f"{name}_ci95"]
-        assert low < found[name] < high
-    assert found["cycle_ms_ci95"] == pytest.approx((9, 11)), (
+        low, high = times[f"{name}_ci95"]
+        assert low < times[name] < high
+    assert times["cycle_ms_ci95"] == pytest.approx((9, 11)), (
         "the ends: one prompt drawn three times"
     )
-    assert found["prefill_share_ci95"] == pytest.approx((0.25 / 3.25, 0.75 / 6.75))
-    assert found["forward_ms_ci95"] == pytest.approx((7, 7)), "only drafting varies"
+    assert times["prefill_share_ci95"] == pytest.approx((0.25 / 3.25, 0.75 / 6.75))
+    assert times["forward_ms_ci95"] == pytest.approx((7, 7)), "only drafting varies"
 
 
 @pytest.mark.parametrize(
     ("runs", "prompts"), [(RUNS, scaled(1.0)), (RUNS[:1], scaled(0.5, 1.5)), (RUNS, [])]
 )
 def test_one_prompt_has_no_interval(runs: list[TimedRun], prompts: list[dict[str, float]]):
-    found = time_shares(runs, PHASES, prompts)
-    assert {found[f"{name}_ci95"] for name in NAMES} == {None} and found[
+    times = time_shares(runs, PHASES, prompts)
+    assert {times[f"{name}_ci95"] for name in NAMES} == {None} and times[
         "cycle_ms"
     ] == pytest.approx(10)
