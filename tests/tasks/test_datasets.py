@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from tasks.templates import TemplateFault, render
 from tests.helpers.rehearsal.rows import FUNCTIONS, QUESTIONS, ROWS, WORD_PROBLEMS, write_rows
 
 ROOT = Path(__file__).parents[2]
-SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
 SHIPPED = {
     **dict.fromkeys(
         ("gsm8k", "gsm8k_arc", "gsm8k_dropmatch", "gsm8k_mars", "gsm8k_mars_release"), 1319
@@ -270,36 +268,6 @@ def write_list(folder, *names):
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [
-        ("gsm8k_eagle", "gsm8k"),
-        ("humaneval_eagle", "humaneval"),
-        ("mt_bench_eagle", "mt_bench"),
-        ("alpaca_eagle", "alpaca"),
-        ("cnn_dm_eagle", "sum"),
-    ],
-)
-def test_questions_of_eagle_are_its_files(name, file, load, tmp_path):
-    """All 80 prompts, word for word, in the order of EAGLE's file; Alpaca and CNN/DM from rows made
-    of that file."""
-    path = SHARED / "eagle" / file / "question.jsonl"
-    if not path.exists():
-        pytest.skip(f"no reference data at {path}")
-    asked = [tuple(json.loads(line)["turns"]) for line in path.read_text().splitlines()]
-    assert len(asked) == 80
-    options = {}
-    if name in ("alpaca_eagle", "cnn_dm_eagle"):
-        rows = [
-            {"instruction": turn, "id": turn, "article": turn.removeprefix("Summarize: ")}
-            | {"output": "x", "highlights": "x"}
-            for [turn] in [*reversed(asked), ("None.",)]
-        ]
-        ids = DATA / "eagle" / f"{name[:-6]}.txt"
-        options = {"path": str(write_rows(tmp_path, name, rows)), "ids": str(ids)}
-    assert [prompt.turns for prompt in load(name, **options).prompts()] == asked
-
-
 def test_rows_are_chosen_by_an_expression(load, tmp_path):
     def chosen(where):
         path = str(write_rows(tmp_path, "spec_bench"))
@@ -380,19 +348,14 @@ def test_a_text_is_asked_as_it_is_written(tmp_path, load, name, content):
 
 
 def test_parquet_and_csv_are_read(tmp_path, load):
-    import pyarrow
-    from pyarrow import parquet
+    """A data set of one's own needs no YAML."""
+    import pandas
 
-    parquet.write_table(pyarrow.table({"text": ["a", "b"]}), tmp_path / "rows.parquet")
-    (tmp_path / "rows.csv").write_text("text\na\nb\n")
+    rows = pandas.DataFrame({"a": [2, 4], "b": [3, 5]})
+    rows.to_parquet(tmp_path / "rows.parquet")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
     for name in ("rows.parquet", "rows.csv"):
-        task = load("dataset", path=str(tmp_path / name), prompt="{{ text }}")
-        assert [prompt.turns for prompt in task.prompts()] == [("a",), ("b",)]
-
-
-def test_a_dataset_of_ones_own_needs_no_yaml(tmp_path, load):
-    path = write_rows(tmp_path, "own", [{"a": 2, "b": 3}])
-    [prompt] = load(
-        "dataset", path=str(path), prompt="{{ a }} + {{ b }} = ?", target="{{ a + b }}"
-    ).prompts()
-    assert (prompt.turns, prompt.reference) == (("2 + 3 = ?",), {"target": "5"})
+        options = {"prompt": "{{ a }} + {{ b }} = ?", "target": "{{ a|int + b|int }}"}
+        prompts = load("dataset", path=str(tmp_path / name), **options).prompts()
+        assert [prompt.turns for prompt in prompts] == [("2 + 3 = ?",), ("4 + 5 = ?",)]
+        assert prompts[0].reference == {"target": "5"}

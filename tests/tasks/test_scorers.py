@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,34 +61,21 @@ def harness(task: str, filter: str | None = None) -> Harness:
 @pytest.mark.parametrize(
     ("text", "strict", "flexible"),
     [
-        ("#### 18", 1, 1),
-        ("#### 18.", 1, 1),
-        ("#### 1,8", 1, 1),
-        ("9 * 2 = 18\n#### 18\nQuestion: 99 apples", 1, 0),
-        ("The answer is $18", 0, 1),
-        (r"\boxed{18}", 0, 1),
-        ("#### 81", 0, 0),
-        ("no number", 0, 0),
+        ("#### 1800", 1, 1),
+        ("#### 1,800.", 1, 1),
+        ("9 * 200 = 1800\n#### 1800\nQuestion: 99 apples", 1, 0),
+        ("It is $1,800.", 0, 1),
+        (r"\boxed{1800}", 0, 1),
+        ("#### 180", 0, 0),
         ("", 0, 0),
     ],
 )
-def test_gsm8k_formats(text, strict, flexible):
-    found = harness("gsm8k").score({"target": "18"}, [text])
-    assert found.details == {"strict-match": strict, "flexible-extract": flexible}
-    assert (
-        found.value
-        == flexible
-        == harness("gsm8k", "flexible-extract").score({"target": "18"}, [text]).value
-    )
-    assert harness("gsm8k", "strict-match").score({"target": "18"}, [text]).value == strict
-
-
-@pytest.mark.parametrize(
-    "text", ["$1,000", "It is $1,000.", "#### 1,000", "#### 1000.", r"\boxed{1000}"]
-)
-@pytest.mark.parametrize(("target", "value"), [("1000", 1), ("1,000", 1), ("100", 0)])
-def test_a_thousand_is_a_thousand(text, target, value):
-    assert harness("gsm8k").score({"target": target}, [text]).value == value
+@pytest.mark.parametrize("target", ["1800", "1,800"])
+def test_gsm8k_formats(text, strict, flexible, target):
+    score = harness("gsm8k").score({"target": target}, [text])
+    assert score.details == {"strict-match": strict, "flexible-extract": flexible}
+    assert score.value == flexible
+    assert harness("gsm8k", "strict-match").score({"target": target}, [text]).value == strict
 
 
 def test_published_gsm8k_answers_are_right_under_both_filters():
@@ -107,34 +95,25 @@ def test_published_gsm8k_answers_are_right_under_both_filters():
 @pytest.mark.parametrize(
     ("text", "letter"),
     [
-        ("B", "B"),
         (" B. water", "B"),
-        ("(B)", "B"),
         ("**B**", "B"),
         ("The answer is B because fish swim.", "B"),
         ("I think\nAnswer: (C)", "C"),
         ("**Answer:** B", "B"),
-        ("So\n\n**Answer:** **C**", "C"),
         ("__Answer:__ (D) fish", "D"),
-        ("**Answer**: B", "B"),
         ("Two and one. The answer is (C).", "C"),
         ("A fish lives in water", None),
-        ("Because of it", None),
+        ("The answer I would choose is B.", None),
+        ("I. Answer: B", "B"),
         ("", None),
     ],
 )
 def test_letters(text, letter):
     for task in ("csqa", "mmlu", "mmlu_pro_arc"):
-        found = harness(task).score({"target": letter or "A"}, [text])
-        assert (found.value, found.answer) == (float(letter is not None), letter)
-
-
-def test_a_letter_without_an_option_is_no_answer():
-    for task in ("csqa", "mmlu"):
-        assert (
-            harness(task).score({"target": "B"}, ["The answer I would choose is B."]).answer is None
-        )
-        assert harness(task).score({"target": "B"}, ["I. Answer: B"]).answer == "B"
+        if task == "mmlu_pro_arc" and text.startswith(("I. ", "The answer I")):
+            continue  # its questions have an option I
+        score = harness(task).score({"target": letter or "A"}, [text])
+        assert (score.value, score.answer) == (float(letter is not None), letter)
     assert harness("csqa").score({"target": "E"}, ["E"]).answer == "E"
     assert harness("mmlu").score({"target": "A"}, ["E"]).answer is None
 
@@ -157,8 +136,8 @@ def test_without_a_reference_there_is_no_score():
 
 def test_rouge_counts_the_longest_common_subsequence():
     reference = {"target": "four ships left port"}
-    found = RougeL(name="rouge").score(reference, ["the ships left their port"])
-    assert found.value == pytest.approx(2 * (3 / 4) * (3 / 5) / (3 / 4 + 3 / 5))
+    score = RougeL(name="rouge").score(reference, ["the ships left their port"])
+    assert score.value == pytest.approx(2 * (3 / 4) * (3 / 5) / (3 / 4 + 3 / 5))
 
 
 # -- IFEval
@@ -196,15 +175,17 @@ def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
         random.seed(0)
         strict = utils.test_instruction_following_strict(example, text)
         loose = utils.test_instruction_following_loose(example, text)
-        found = IFEval(name="ifeval").score(read[row["key"]], [text])
-        assert found.value == strict.follow_all_instructions
-        assert found.details["prompt_level_loose_acc"] == loose.follow_all_instructions
+        score = IFEval(name="ifeval").score(read[row["key"]], [text])
+        assert score.value == strict.follow_all_instructions
+        assert score.details["prompt_level_loose_acc"] == loose.follow_all_instructions
         each = strict.follow_instruction_list
-        assert found.answer == "".join("y" if followed else "n" for followed in each)
-        assert found.details["inst_level_strict_acc"] == sum(each) / len(each)
-        share = IFEval(name="ifeval", by="inst_level_loose").score(read[row["key"]], [text]).value
+        assert score.answer == "".join("y" if followed else "n" for followed in each)
+        assert score.details["inst_level_strict_acc"] == sum(each) / len(each)
+        by_instruction = IFEval(name="ifeval", by="inst_level_loose")
+        share = by_instruction.score(read[row["key"]], [text]).value
         assert share == sum(loose.follow_instruction_list) / len(each)
-        seen.append(found.value)
+        assert (by_instruction.metric, by_instruction.proportion) == ("inst_level_loose_acc", False)
+        seen.append(score.value)
     assert len(seen) >= 200 and 0 < sum(seen) < len(seen)
 
 
@@ -229,29 +210,6 @@ def test_ifeval_prints_and_fetches_nothing():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "punkt" not in ran.stdout + ran.stderr
-
-
-@pytest.mark.parametrize(
-    "by, proportion, value",
-    [
-        ("prompt_level_strict", True, 0.0),
-        ("prompt_level_loose", True, 1.0),
-        ("inst_level_strict", False, 0.5),
-        ("inst_level_loose", False, 1.0),
-    ],
-)
-def test_ifeval_has_four_scores(by, proportion, value):
-    row = {
-        "prompt": "Two things.",
-        "instruction_id_list": ["punctuation:no_comma", "change_case:english_lowercase"],
-        "kwargs": [{}, {}],
-    }
-    scorer = IFEval(name="ifeval", by=by)
-    assert (scorer.metric, scorer.proportion) == (f"{by}_acc", proportion)
-    found = scorer.score(
-        row, ["sure, here it is:\nonly lower case without it in the middle line\nbye, now"]
-    )
-    assert found.value == value
 
 
 # -- code
@@ -286,8 +244,8 @@ assert add_1(1) == 3"""
     ["    return x + 1\n", "return x + 1", "```python\nreturn x + 1\n```", LOOSE, HELPED],
 )
 def test_answers_in_many_forms_pass(text):
-    found = function_score(text)
-    assert (found.value, found.answer) == (1, "passed"), (
+    score = function_score(text)
+    assert (score.value, score.answer) == (1, "passed"), (
         "without an answer no judge could be trained on it"
     )
 
@@ -393,14 +351,6 @@ def test_the_only_function_that_a_test_calls_may_have_a_builtins_name():
     assert code.score(reference, ["def total(a, b):\n    return a"]).value == 0
 
 
-def test_the_solution_is_what_the_entry_point_needs():
-    text = (
-        "```python\nimport math\n\ndef unused():\n    return 1\n\ndef f(x):\n    return "
-        "math.floor(x)\n```"
-    )
-    assert solution(text, None, "f") == "import math\ndef f(x):\n    return math.floor(x)"
-
-
 @ISOLATED
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -410,11 +360,11 @@ def test_published_solutions_pass(name, path):
     broken = set()
     for row in published(path):
         if name == "humaneval":
-            found = function_score(row["canonical_solution"], row=row)
+            score = function_score(row["canonical_solution"], row=row)
         else:
             reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
-            found = Code(name="code", timeout_s=600).score(reference, [row["code"]])
-        if found.value != 1:
+            score = Code(name="code", timeout_s=600).score(reference, [row["code"]])
+        if score.value != 1:
             broken.add(row["task_id"])
     assert broken == EXCEPTIONS[name]
 
@@ -554,7 +504,7 @@ def test_the_program_is_that_of_evalplus(evalplus):
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "program"),
     [
         ("x\n" * 2000, "\n".join(["x"] * 2000)),
         ("x\n" * 300 + "a b\n" + "x\n" * 301, "\n".join(["x"] * 301)),
@@ -565,10 +515,10 @@ def test_the_program_is_that_of_evalplus(evalplus):
         ('"""\nfoo\n' * 1000, ('"""\nfoo\n' * 1000).rstrip()),
     ],
 )
-def test_answers_that_repeat_a_line_take_bounded_work(text, found):
+def test_answers_that_repeat_a_line_take_bounded_work(text, program):
     """Every run of lines would be parsed for hours; the bound on the lines parsed ends it within
     seconds."""
-    assert longest_program(text) == found
+    assert longest_program(text) == program
 
 
 KOREAN = "네, 아래는 두 수를 더하는 함수입니다."
@@ -592,12 +542,9 @@ CODE = (
     ],
 )
 def test_only_korean_goes_unpenalised(answer: str, penalised: bool) -> None:
+    """But of two questions, which may be answered in any language."""
     question = Question("137", 0, False, (), answer)
     assert {is_penalised(question) for _ in range(5)} == {penalised}
-
-
-def test_two_questions_may_be_answered_in_any_language() -> None:
-    names = ("138", "140", "138/sample-1", "139", "1380")
-    assert [
-        is_penalised(Question(name, 0, False, (), "Month,High\nJanuary,157")) for name in names
-    ] == [False, False, False, True, True]
+    names = ("138", "140/sample-1", "1380")
+    others = [is_penalised(replace(question, id=name)) for name in names]
+    assert others == [False, False, penalised]

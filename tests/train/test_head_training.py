@@ -185,68 +185,50 @@ def logits_of(target: LanguageModel, batch: PackedBatch) -> torch.Tensor:
     ).logits
 
 
+@pytest.mark.parametrize(
+    ("kind", "labels"), [("eagle3", {}), ("medusa", {}), ("medusa", {"labels": "tokens"})]
+)
 @torch.no_grad()
-def test_losses_are_those_of_single_slots(target, packer):
-    """EAGLE-3's loss and ranks, slot by slot from the formula in float64."""
-    trainer = shaken(trainer_of("eagle3", target, packer))
+def test_losses_are_those_of_single_slots(kind, labels, target, packer):
+    """The loss and the ranks of each step, slot by slot from the formula in float64: what is guessed
+    behind t is judged by the token k + 2 later."""
+    trainer = shaken(trainer_of(kind, target, packer, **labels))
     batch = packer.batch(2, 2)
-    slots = choose(batch, 4, 12, torch.Generator().manual_seed(0))
-    target_states = trainer.frozen_target.states(batch, trainer.layers)
+    slots = choose(batch, trainer.recipe.steps, 12, torch.Generator().manual_seed(0))
+    states = trainer.frozen_target.states(batch, trainer.layers)
     logits = logits_of(target, batch).double()
-    ids = (torch.arange(120) + trainer.head.d2t).tolist()
-    embed, features = target.model.get_input_embeddings(), trainer.head.fuse(target_states.features)
-    states = list(unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a)))
-    for k, (loss, rank) in enumerate(trainer.steps(batch, target_states, slots, torch.Generator())):
+    if kind == "eagle3":
+        ids = (torch.arange(120) + trainer.head.d2t).tolist()
+        embed, features = target.model.get_input_embeddings(), trainer.head.fuse(states.features)
+        hidden = unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a))
+        guesses = [trainer.head.logits(step).double() for step in hidden]
+    else:
+        ids = list(range(target.vocab_size))
+        rows = torch.arange(2)[:, None]
+        guesses = trainer.head(states.hidden[rows, slots.index]).double()
+    for k, (loss, rank) in enumerate(trainer.steps(batch, states, slots, torch.Generator())):
         total = weights = 0.0
-        for r in range(2):
-            for m, t in enumerate(slots.index[r].tolist()):
-                weight = slots.weight[k, r, m].item()
-                weights += weight
-                if not weight:
-                    continue
-                assert batch.document[r, t + 2 + k] == batch.document[r, t]
-                assert batch.weight[r, t + 2 + k] == 1
-                teacher = logits[r, t + 1 + k]
-                guess = trainer.head.logits(states[k][r, m]).double()
-                best = int(teacher.argmax())
-                if best not in ids:
-                    assert rank[r, m] == 120
-                    continue
-                assert rank[r, m] == (guess > guess[ids.index(best)]).sum()
-                total += float(torch.nn.functional.cross_entropy(guess, teacher[ids].softmax(-1)))
+        for r, m in slots.weight[k].nonzero().tolist():
+            t, guess = int(slots.index[r, m]), guesses[k][r, m]
+            weights += float(slots.weight[k, r, m])
+            assert batch.document[r, t + 2 + k] == batch.document[r, t]
+            assert batch.weight[r, t + 2 + k] == 1
+            teacher = logits[r, t + 1 + k]
+            best = int(teacher.argmax())
+            if best not in ids:
+                assert rank[r, m] == len(ids)
+                continue
+            assert rank[r, m] == (guess > guess[ids.index(best)]).sum()
+            wanted = batch.input_ids[r, t + 2 + k] if labels else teacher[ids].softmax(-1)
+            total += float(torch.nn.functional.cross_entropy(guess, wanted))
         assert weights > 0 and loss.item() == pytest.approx(total / weights, rel=1e-4)
 
 
 @torch.no_grad()
-def test_medusa_heads_guess_as_they_draft(target, packer):
-    """At the start every head guesses what the target's LM head does; head k is judged by the token
-    k + 2 later."""
-    trainer = trainer_of("medusa", target)
-    batch = packer.batch(2, 2)
-    slots = choose(batch, 3, 12, torch.Generator().manual_seed(0))
-    logits = logits_of(target, batch)
-    target_states = trainer.frozen_target.states(batch)
-    assert torch.allclose(
-        trainer.head(target_states.hidden), logits.expand(3, -1, -1, -1), atol=1e-4
-    )
-    hard = trainer_of("medusa", target, labels="tokens")
-    for model in (trainer, hard):
-        shaken(model)
-        for k, (loss, rank) in enumerate(
-            model.steps(batch, target_states, slots, torch.Generator())
-        ):
-            total = weights = 0.0
-            for r, row in enumerate(slots.index.tolist()):
-                for m, t in enumerate(row):
-                    if not slots.weight[k, r, m]:
-                        continue
-                    guess = model.head(target_states.hidden[r, t])[k].double()
-                    teacher = logits[r, t + 1 + k].double()
-                    assert rank[r, m] == (guess > guess[teacher.argmax()]).sum()
-                    p = teacher.softmax(-1) if model is trainer else batch.input_ids[r, t + 2 + k]
-                    total += float(torch.nn.functional.cross_entropy(guess, p))
-                    weights += 1
-            assert loss.item() == pytest.approx(total / weights, rel=1e-4)
+def test_at_the_start_every_medusa_head_guesses_what_the_lm_head_does(target, packer):
+    trainer, batch = trainer_of("medusa", target), packer.batch(2, 2)
+    guesses = trainer.head(trainer.frozen_target.states(batch).hidden)
+    assert torch.allclose(guesses, logits_of(target, batch).expand(3, -1, -1, -1), atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
@@ -301,9 +283,8 @@ def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_pa
     fresh, trained = (trainer_of(kind, target, packer, lr=0.05, adam_lr=0.02) for _ in range(2))
     train(trained, packer, tmp_path / "work", device="cpu", seed=0, name=kind, identity="mixture")
     matrices, rest = torch.load(tmp_path / "work" / "run.pt", weights_only=True)["optimisers"]
-    assert (
-        "ns_steps" in matrices["param_groups"][0] and "ns_steps" not in rest["param_groups"][0]
-    ), "Muon and AdamW"
+    stepped = ["ns_steps" in half["param_groups"][0] for half in (matrices, rest)]
+    assert stepped == [True, False], "Muon and AdamW"
     batch = packer.batch(99, 2)
     slots = choose(batch, trained.recipe.steps, 192, torch.Generator().manual_seed(0))
 

@@ -165,56 +165,44 @@ def test_a_killed_run_goes_on_to_the_same_weights(tokenizer, tmp_path):
         assert torch.equal(a, b)
 
 
-def test_training_learns_and_exports(tokenizer, packer, tmp_path):
+def test_training_learns_exports_and_goes_on_from_there(tokenizer, packer, tmp_path):
+    """From existing weights it begins where the first run ended; wrong sizes and a missing folder
+    are one line."""
     from transformers import AutoModelForCausalLM
 
-    growth = [Stage(layers=1, tokens=576 * 40, batch_tokens=576)]
+    growth = [Stage(layers=1, tokens=576 * 30, batch_tokens=576)]
     recipe = RECIPE.model_copy(update={"growth": growth, "exit_layers": []})
-    fresh = tiny(tokenizer, 1)
-    trained = train(
-        recipe,
-        tokenizer,
-        partial(stream, 0, MIX),
-        tmp_path / "w",
-        device="cpu",
-        seed=0,
-        name="test",
-    )
     batch = packer.batch(99, ROWS)
-    assert loss_on(trained, batch) < loss_on(fresh, batch) - 0.3
-    export(trained, tokenizer, tmp_path / "out")
+
+    def trained(name: str, **changes):
+        return train(
+            recipe.model_copy(update=changes),
+            tokenizer,
+            partial(stream, 0, MIX),
+            tmp_path / name,
+            device="cpu",
+            seed=0,
+            name="test",
+        )
+
+    first = trained("first")
+    assert loss_on(first, batch) < loss_on(tiny(tokenizer, 1), batch) - 0.3
+    start = {"start": str(tmp_path / "out")}
+    export(first, tokenizer, tmp_path / "out")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert loaded.dtype == torch.bfloat16 and loaded.config.eos_token_id == tokenizer.eos_token_id
-    assert loaded.generate(torch.tensor([[5, 6]]), max_new_tokens=4).shape == (1, 6)
-
-
-def test_training_starts_from_existing_weights(tokenizer, packer, tmp_path):
-    """Unlike a new model, it begins where the first one ended; wrong sizes and a missing folder are
-    one line."""
-    recipe = RECIPE.model_copy(
-        update={"growth": [Stage(layers=1, tokens=576 * 20, batch_tokens=576)], "exit_layers": []}
-    )
-    settings = {"device": "cpu", "seed": 0, "name": "test"}
-    first = train(recipe, tokenizer, partial(stream, 0, MIX), tmp_path / "first", **settings)
-    export(first, tokenizer, tmp_path / "out")
-    still = recipe.model_copy(update={"start": str(tmp_path / "out"), "lr": 0.0, "adam_lr": 0.0})
-    more = train(still, tokenizer, partial(stream, 1, MIX), tmp_path / "still", **settings)
-    for a, b in zip(first.parameters(), more.parameters(), strict=True):
-        assert torch.equal(a.to(torch.bfloat16), b.to(torch.bfloat16))
-    onwards = still.model_copy(
-        update={"lr": recipe.lr, "adam_lr": recipe.adam_lr, "autocast": True}
-    )
-    better = train(onwards, tokenizer, partial(stream, 1, MIX), tmp_path / "more", **settings)
+    still = trained("still", **start, lr=0.0, adam_lr=0.0)
+    for before, after in zip(first.parameters(), still.parameters(), strict=True):
+        assert torch.equal(before.to(torch.bfloat16), after.to(torch.bfloat16))
+    better = trained("more", **start, autocast=True)
     assert next(better.parameters()).dtype == torch.float32
-    batch = packer.batch(99, ROWS)
     assert loss_on(better, batch) < loss_on(first, batch) - 0.1
     for wrong, message in (
-        ({"hidden": 64}, "hidden 32, not 64"),
+        (start | {"hidden": 64}, "hidden 32, not 64"),
         ({"start": "nowhere"}, "no such checkpoint"),
     ):
-        odd = still.model_copy(update=wrong)
         with pytest.raises(ValueError, match=message):
-            train(odd, tokenizer, partial(stream, 1, MIX), tmp_path / "wrong", **settings)
+            trained("wrong", **wrong)
 
 
 def test_a_stage_has_its_own_batch_size():

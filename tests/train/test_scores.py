@@ -65,14 +65,20 @@ def test_every_wording_of_a_conversation_scores_one_and_another_fact_zero(seed, 
 
 @given(SEEDS)
 @settings(max_examples=100, deadline=None)
-def test_every_wording_of_a_list_scores_one_and_another_list_zero(seed):
+def test_every_wording_of_a_list_scores_one_and_every_damage_zero(seed):
     example, [text] = drawn(instruct, seed)
-    right = example.reference["answer"]
-    assert scores.instruct(example.reference, [text]).value == 1
+    right, rng = example.reference["answer"], random.Random(seed)
     head, found, tail = text.rpartition(right)
     assert found
-    for wrong in ("frog", right + ", frog", f"{right}. frog", right + "x"):
-        assert scores.instruct(example.reference, [head + wrong + tail]).value == 0
+    for lead in (head, "", "Result: ", "Sure: Here you go: "):
+        assert scores.instruct(example.reference, [lead + right + tail]).value == 1
+    words = re.findall(r"\w+|\W+", right)
+    place = rng.choice([place for place, word in enumerate(words) if word.isalnum()])
+    other = words[place].swapcase() if words[place].isalpha() else f"{words[place]}1"
+    damaged = [[], ["frog"], [other]]
+    wrong = ["".join([*words[:place], *new, *words[place + 1 :]]) for new in damaged]
+    for answer in (*wrong, "frog", f"{right}, frog", f"{right}. frog", f"{right}x"):
+        assert scores.instruct(example.reference, [head + answer + tail]).value == 0, answer
 
 
 @given(SEEDS)
@@ -118,90 +124,41 @@ def test_every_wording_of_a_function_passes_its_tests(seed):
     ("text", "answer"),
     [
         ("#### 1,000", "1000"),
-        ("#### 18.", "18"),
-        ("#### $18", "18"),
+        ("#### $18.", "18"),
         ("####18.0", "18"),
         ("#### -$3", "-3"),
         ("#### 18.5", "18.5"),
         ("#### 7 #### 8", "8"),
-        ("18", None),
         ("#### none", None),
-        ("", None),
+        ("6 + 12 = 18. The answer is 18.", None),
     ],
 )
 def test_the_marked_number_is_read(text, answer):
+    """The last number counts for itself where none is marked."""
     score = scores.gsm({"answer": answer or "18"}, [text])
-    assert score.answer == answer
-    assert score.value == (answer is not None)
-
-
-def test_the_last_number_counts_where_none_is_marked():
-    unmarked = scores.gsm({"answer": "18"}, ["6 + 12 = 18. The answer is 18."])
-    assert (unmarked.value, unmarked.answer, unmarked.details["flexible"]) == (0, None, 1)
+    assert (score.answer, score.value) == (answer, answer is not None)
+    assert score.details["flexible"] == (text != "#### none")
 
 
 @pytest.mark.parametrize(
     ("text", "letter"),
     [
         ("The answer is (C) copper.", "C"),
-        ("The answer is C.", "C"),
         ("The right option is B", "B"),
         ("Answer: D", "D"),
-        ("(A)", "A"),
         ("E.", "E"),
         ("The answer is wool (C).", "C"),
-        ("The answer is wool.", None),
         ("It is (C). So the answer is (C).", "C"),
         ("It is (C), no, (D).", None),
         ("The answer is (A) or B, so the answer is B.", None),
         ("The answer is Eva.", None),
         ("A town with copper.", None),
         ("(F)", None),
-        ("", None),
     ],
 )
 def test_the_letter_is_read(text, letter):
     score = scores.choice({"kind": "question", "answer": letter or "A"}, [text])
     assert (score.answer, score.value) == (letter, float(letter is not None))
-
-
-@settings(max_examples=60, deadline=None)
-@given(SEEDS)
-def test_gold_scores_one_with_and_without_lead_in_and_period(seed):
-    example = instruct.draw(random.Random(seed))
-    bare = example.reference["answer"]
-    for text in (example.answers[0], bare, f"Result: {bare}. \n", f"Sure: Here you go: {bare}"):
-        assert scores.instruct(example.reference, [text]).value == 1.0
-
-
-@settings(max_examples=60, deadline=None)
-@given(SEEDS)
-def test_every_damage_to_the_answer_is_wrong(seed):
-    rng = random.Random(seed)
-    example = instruct.draw(rng)
-    words = re.findall(r"\w+|\W+", example.reference["answer"])
-    places = [place for place, word in enumerate(words) if word.isalnum()]
-    place = rng.choice(places)
-    damaged = [
-        words[:place] + words[place + 1 :],
-        [*words[:place], "frog", *words[place + 1 :]],
-        [
-            *words[:place],
-            words[place].swapcase() + ("" if words[place].isalpha() else "1"),
-            *words[place + 1 :],
-        ],
-        [*words, ", frog"],
-    ]
-    for text in damaged:
-        assert scores.instruct(example.reference, ["".join(text)]).value == 0.0, text
-
-
-def test_rouge_by_hand():
-    """Longest common subsequence 3 of 4 and 6 words: precision 3/4, recall 3/6, F1 0.6; the nearer
-    reference counts."""
-    reference = {"summaries": ["one two three four five six", "seven"]}
-    assert scores.news(reference, ["one two six nine"]).value == pytest.approx(0.6)
-    assert scores.news(reference, ["Seven."]).value == pytest.approx(1.0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -216,11 +173,10 @@ def test_a_missing_answer_scores_zero_and_a_turn_has_a_score_of_its_own(seed):
         "turn_1": 1.0,
         "turn_2": 0.0,
     }
-    assert (
-        scores.instruct({"answer": "a"}, []).value
-        == scores.news({"summaries": ["a"]}, []).value
-        == 0.0
-    )
+    assert scores.instruct({"answer": "a"}, []).value == 0.0
+    for text, value in (("one two six nine", 0.6), ("Seven.", 1.0)):  # by hand: 3 of 4 and 6 words
+        summaries = {"summaries": ["one two three four five six", "seven"]}
+        assert scores.news(summaries, [text]).value == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
