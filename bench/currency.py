@@ -31,9 +31,8 @@ class Currency(Options):
 def measured(words: Sequence[str]) -> int:
     """Measure what a command line asks for; write and print it. Raises ConfigError, ModelError."""
     from bench.run.auditing.cells import from_cells
+    from bench.run.auditing.currency import WARMER, altered_nats, temperature_of
     from bench.run.models import load_language_model, use_threads
-    from methods.currency import distances
-    from methods.engine.altered import altered
 
     config, overrides = parted(words, "currency")
     options = Currency.from_args(config)
@@ -44,17 +43,14 @@ def measured(words: Sequence[str]) -> int:
     cell, folder = point.cell, point.settings.output.dir
     if cell.decoding.sampling.greedy:
         raise ConfigError("decoding.temperature=0: a point mass has no distance; give one above 0")
+    altered = [*options.forms, *(f"{WARMER}{t:g}" for t in options.temperatures)]
+    for name in altered:
+        temperature_of(name)  # refuses it before anything is decoded
     check_writable(folder, "output.dir")
     use_threads(cell.engine)
     target = load_language_model(cell.pair, cell.engine, "target")
-    others, notes = {}, []
-    for form in options.forms:
-        others[form], left = altered(target, form)
-        if left:
-            notes.append(f"{form}: {left} matrices have rows that its blocks do not divide")
     texts = from_cells(cell, point.settings, 1, target).texts
-    sampling = cell.decoding.sampling
-    found = distances(target, others, options.temperatures, texts, sampling)
+    found, notes = altered_nats(target, altered, texts, cell.decoding.sampling)
     tokens = np.array([len(text.output_ids) for text in texts])
     names = np.unique([text.prompt for text in texts], return_inverse=True)[1]
     rows = [row_of(name, nats.numpy(), tokens, names) for name, nats in found.items()]
@@ -66,7 +62,7 @@ def measured(words: Sequence[str]) -> int:
         interval = f"[{row['low']:.4f}, {row['high']:.4f}]"
         table.add_row(row["target"], f"{row['D']:.4f}", interval, f"{row['answer']:.3f}")
     console().print(table)
-    for note in [*notes, f"{tokens.sum()} tokens; written: {folder / 'currency.csv'}"]:
+    for note in [*notes.values(), f"{tokens.sum()} tokens; written: {folder / 'currency.csv'}"]:
         console().print(note, highlight=False, soft_wrap=True)
     return 0
 

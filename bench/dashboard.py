@@ -30,7 +30,7 @@ CELLS = {
     ],
 }
 """Section -> the metrics of its plots, a point for each cell."""
-JUDGED = ("controls", "controls_chains", "newer_rules", "my_rule", "workload")
+JUDGED = ("controls", "controls_chains", "newer_rules", "my_rule", "evidence", "workload")
 """Reports whose tables have a verdict on each rule."""
 
 

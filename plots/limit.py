@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, StrMethodFormatter
 from plots.data import At, Data, Measured
 from plots.labels import named
 from plots.rules import looks_of
-from plots.style import BLUE, GREY, VERMILLION, legend_of, panel_grid
+from plots.style import BLUE, GREY, SOFT, VERMILLION, legend_of, panel_grid
 from results.metrics.catalog import metric
 from results.metrics.distortion import efficiency
 from results.metrics.intervals import NORMAL_95
@@ -23,6 +23,9 @@ from results.reports.grid import panels
 Place = tuple[Measured, Measured]
 _TICKS = (0, 0.02, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2, 3)
 TILTED = "the limit: rule=tilted (on drawn chains token by token)"
+ALTERED = "at the top: the target itself, rounded or at another T"
+APART = 0.025
+"""Share of the axis below which marks have one name."""
 BLOCK = "the limit on drawn chains: block verification towards tilted"
 
 
@@ -39,6 +42,8 @@ def draw(data: Data) -> Figure:
         ax.set_ylabel(metric("tau").axis)
         ax.set_xscale("function", functions=(lambda x: np.sqrt(np.maximum(x, 0)), np.square))
         _panel(ax, _curves(data, found), found, data, at)
+    for ax, (_, at) in zip(axes, places, strict=True):
+        _altered_targets(ax, data, at)
     figure.legend(*legend_of(axes), loc="outside upper left", ncols=2)
     return figure
 
@@ -164,6 +169,38 @@ def _panel(
         alignment="left",
         labelspacing=0.35,
     )
+
+
+def _altered_targets(ax: Axes, data: Data, at: At) -> None:
+    """Mark at the top the D of the target itself, its weights rounded or at another temperature;
+    one name for marks that are close."""
+    found = {}
+    for entry in data.spec.axes[data.figure.series]:
+        place = data.measured({**at, data.figure.series: entry.label}, "distortion")
+        if entry.altered and place is not None:
+            found[entry.altered] = np.sqrt(place.value)
+    widest = np.sqrt(ax.get_xlim()[1])
+    groups: list[list[str]] = []
+    for name in sorted(found, key=lambda name: found[name]):
+        if groups and found[name] - found[groups[-1][0]] < APART * widest:
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    for group in groups:
+        for name in group:
+            ax.axvline(found[name] ** 2, 0.96, 1, color=GREY, lw=1, label=ALTERED)
+        middle = np.mean([found[name] for name in group]) ** 2
+        ax.text(
+            middle,
+            0.95,
+            ", ".join(group),
+            transform=ax.get_xaxis_transform(),
+            rotation=90,
+            ha="center",
+            va="top",
+            color=SOFT,
+            fontsize=8,
+        )
 
 
 def _told(label: str, share: Measured | None) -> str:

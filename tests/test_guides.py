@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 FILE = re.compile(r"`([\w/]+\.\w+)`[^`]*\n\n```(?:python|yaml|json)\n(.*?)```", re.DOTALL)
 """A path, and the block below the paragraph that names it last."""
 BLOCK = "```{}\n(.*?)```"
-LONG = ("report=my_rule", "bench -m ", "task=mini_sum", "floor.py")
+LONG = ("report=my_rule", "report=evidence", "bench -m ", "task=mini_sum", "floor.py")
 """Commands of the guides that show more of the same; those of a file outside: test_outside.py."""
 
 

@@ -206,7 +206,9 @@ class Command:
         """Raises ConfigError for a key that only reports read, beside points."""
         for line in self.overrides:
             key = key_of(line).lstrip("+")
-            if key in ("pairs", "output.archive") or (key == "scale" and self.sweep is None):
+            if key in ("pairs", "rules", "tasks", "output.archive") or (
+                key == "scale" and self.sweep is None
+            ):
                 raise ConfigError(
                     f"{key}: read beside report=NAME alone; add it, or leave {key} out"
                 )

@@ -252,7 +252,7 @@ class Settings(Section):
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
         """The settings of a composed configuration; every key of it must be known. Raises
         ConfigError, one line."""
-        layouts = {"report", "scale", "pairs", "sweep"}
+        layouts = {"report", "scale", "pairs", "rules", "tasks", "sweep"}
         allowed = {*SECTIONS, *cls.model_fields, *layouts}
         for key in config:
             if key not in allowed:

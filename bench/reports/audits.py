@@ -1,6 +1,9 @@
 """What is computed once more from the answers and traces of a report's cells, a record in the
 folder of each.
 
+The target with rounded weights, or at another temperature, beside the target on the answers of
+plain decoding: prompt -> tokens, and the nats of each form.
+
 ARC-Decode's bound (Table 5): does it hold for the draft tokens that a traced cell accepted? For an
 accepted token x and the target's argmax t, the true next-step divergence is the JS divergence
 between the target's next distributions after x and after t, as in calibration (nats, union of both
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -24,8 +27,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.reports.meaning import MeaningModels
-from bench.reports.plan import AGREEMENT, COVERAGE, Plan, of_meanings
+from bench.reports.plan import AGREEMENT, COVERAGE, CURRENCY, Plan, of_meanings
 from bench.run.answer import context, limits_of, stream_name
+from bench.run.auditing.cells import texts_of
+from bench.run.auditing.currency import altered_nats
 from methods.decode import Request, generate
 from methods.divergence import next_step_js
 from results.metrics.intervals import proportion_interval
@@ -51,11 +56,55 @@ COLUMNS = ["prompt", "turn", "cycle", "depth", "clause", "token"]
 BATCH = 16
 
 
-def audit(plans: Iterable[Plan], session: Session) -> None:
-    """Audit the traced cells of the reports that show how often the bound holds."""
+def audit(plans: Sequence[Plan], session: Session) -> None:
+    """Alter the targets of the reports that show what this does, and audit the traced cells of
+    those that show how often the bound holds."""
+    wanted: dict[str, tuple[Cell, dict[str, None]]] = {}
+    for plan in plans:
+        for coords, cell in plan.cells.items():
+            name = plan.spec.altered(coords)
+            if name:
+                plain = cell.baseline()
+                wanted.setdefault(f"{plain.name} {plain.n}", (plain, {}))[1][name] = None
+    for plain, names in wanted.values():
+        alter(session.folder(plain), list(names), session.engines.native)
     bounded = [plan for plan in plans if COVERAGE in plan.spec.metrics()]
     if folders := [session.folder(cell) for plan in bounded for cell in plan.cells.values()]:
         audit_cells(folders, session.engines.native)
+
+
+def alter(folder: RequestedCell, names: Sequence[str], pool: ModelPool) -> None:
+    """Measure how far the target, altered in each of these ways, is from itself on the answers of
+    plain decoding, and store that in its folder. Prompts that have it are not measured again."""
+    try:
+        record = folder.record(CURRENCY) or {"prompts": {}, "notes": {}}
+        known = record["prompts"]
+        lacking = [
+            sample
+            for sample in folder.good_samples()
+            if not {*names} <= known.get(sample.id, {}).keys()
+        ]
+        if not lacking:
+            return
+        cell = folder.cell
+        pool.keep_only([cell])
+        target = pool.load(cell).method.target
+        texts = texts_of(cell, lacking, target)
+        nats, notes = altered_nats(target, names, texts, cell.decoding.sampling)
+        for sample in lacking:
+            known.setdefault(sample.id, {})["tokens"] = len(sample.output_ids)
+            for name in names:
+                known[sample.id][name] = 0.0
+        for at, text in enumerate(texts):  # the turns of a prompt add up
+            for name in names:
+                known[text.prompt][name] += float(nats[name][at])
+        with folder.lock(wait=True):
+            folder.write_record(CURRENCY, {"prompts": known, "notes": record["notes"] | notes})
+    except StoreError as error:
+        log.warning("%s", error)
+    # affects these rows only, which then say that they are missing
+    except Exception as error:
+        log.error("%s: the target was not altered: %s", folder.key, format_exception(error))
 
 
 def audit_cells(folders: Sequence[RequestedCell], pool: ModelPool) -> None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from bench.reports.spans import spans
 from bench.run.related_cells import repeats_of
 from methods.sampling import Sampling
 from results.metrics.answer_speed import modelled_speeds
+from results.metrics.catalog import SPANS
 from results.metrics.delta import Estimate
 from results.metrics.distortion import variation
 from results.metrics.frontier import Lossless, beside_lossless, distance_of
@@ -49,14 +51,17 @@ def chosen_rows(
     if not isinstance(spec, TableSpec) or choice is None:
         return {}
     points: dict[Coords, dict[str, Coords]] = {}
+    outcomes = {}
     for coords in grid:
         place, setting = split(spec, choice, coords)
+        if spec.altered(coords):  # there is nothing to choose
+            outcomes[place] = grid[coords]
+            continue
         points.setdefault(place, {})[setting] = coords
     rows = {
         coords: ChosenRow(spec, choice, settings, cells, grid, session)
         for coords, settings in points.items()
     }
-    outcomes = {}
     for coords, row in rows.items():
         row.asked = spec.chosen().judged_at(coords)
         is_frontier = spec.chosen().is_frontier(coords)
@@ -278,6 +283,9 @@ class ChosenRow:
             tokens = {pair.id: len(pair.sample.output_ids) for pair in row.pairs}
             temperature = next(iter(cells.values())).decoding.temperature
             summary = summary.with_values(**trace_metrics(traces, tokens, temperature))
+        if SPANS & {*self.spec.metrics()}:
+            samples = [pair.sample for pair in row.pairs]
+            summary = summary.with_values(**spans(next(iter(cells.values())), samples))
         of_cells = [self.grid[self.settings[name]].conditions for name in cells]
         stated = [conditions for conditions in of_cells if conditions is not None]
         if not stated:

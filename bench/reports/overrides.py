@@ -4,25 +4,28 @@ rows."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from bench.config.command import key_of
 from methods import user_yaml
-from results.reports.choice import RULE, named, swept
+from results.reports.choice import RULE, TASK, named, swept
 from results.reports.scales import SCALES, Scale
 from results.reports.spec import ReportSpec
 from results.store.errors import redacted_word
 
 if TYPE_CHECKING:
     from bench.config.compose import Composer
+    from results.reports.axes import Axes
+    from results.reports.choice import Sweep
     from results.reports.spec import FigureSpec, TableSpec
 
 Spec = TypeVar("Spec", bound=ReportSpec)
 
-LAYOUT = ("pairs", "scale")
-"""Keys that choose the scale of a report and are no part of a point."""
+LAYOUT = ("pairs", "rules", "scale", "tasks")
+"""Keys that choose the scale of a report, or its rows, and are no part of a point."""
+EXAMPLES = {"rule": "mars,typical", "task": "mini_chat,mini_gsm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,22 @@ class PairSelection:
             return cls(() if pair is None else (pair,), scale)
         if pair is not None:
             raise ValueError(f"pair={pair} pairs={text}: give one of the two")
-        try:
-            pairs = user_yaml.parse(text)
-        except ValueError as error:
-            raise ValueError(f"pairs={text[:60]}: {error}") from error
-        if not isinstance(pairs, list) or {type(pair) for pair in pairs} != {str}:
-            raise ValueError(
-                f"pairs={text}: must be a list of names: pairs=[vicuna_13b,llama31_8b]"
-            )
-        return cls(tuple(dict.fromkeys(pairs)), scale)
+        return cls(listed("pairs", text, "vicuna_13b,llama31_8b"), scale)
 
     def edition(self, spec: Spec) -> Spec:
         """This report on them. Raises ValueError where it has none."""
         return spec.edition(self.pairs, self.scale)
+
+
+def listed(key: str, text: str, example: str) -> tuple[str, ...]:
+    """The names in `KEY=[NAME,NAME]`. Raises ValueError for anything else."""
+    try:
+        names = user_yaml.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{key}={text[:60]}: {error}") from error
+    if not isinstance(names, list) or {type(name) for name in names} != {str}:
+        raise ValueError(f"{key}={text}: must be a list of names: {key}=[{example}]")
+    return tuple(dict.fromkeys(names))
 
 
 def of_points(overrides: Sequence[str]) -> list[str]:
@@ -80,31 +86,63 @@ def takes_rule(spec: ReportSpec) -> bool:
     return getattr(spec, "sweep", None) is not None
 
 
-def with_rule(
+def takes_task(spec: ReportSpec) -> bool:
+    return any(entry.label == TASK for axis in spec.axes.values() for entry in axis)
+
+
+def with_names(
     spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[str]
 ) -> TableSpec | FigureSpec:
-    """The report with the rule that `overrides` name and its settings; unchanged without one. An
-    option that they set is not swept. Raises ValueError where the swept option has to be named."""
+    """The report with the rules and tasks that `overrides` name, as `rule=NAME` or `rules=[NAME,
+    NAME]`. An option of the rule that they set is not swept. Raises ValueError for names that the
+    report does not take, and where the swept option has to be named."""
     keys = values_of(overrides)
-    rule, sweep = keys.get("rule"), getattr(spec, "sweep", None)
-    if sweep is None or rule is None:
+    given = dict(line.partition("=")[::2] for line in spec.base) | keys
+    for key, takes in (("rules", takes_rule(spec)), ("tasks", takes_task(spec))):
+        if key in keys and (not takes or key[:-1] in keys):
+            reason = f"{key[:-1]}={keys[key[:-1]]} is given too" if takes else "it takes none"
+            raise ValueError(f"{key}={keys[key]}: report={spec.name}: {reason}")
+    if takes_task(spec):
+        tasks, chooses = names_of("task", given, hydra)
+        spec = spec.model_copy(update={"axes": named(spec.axes, TASK, tasks, chooses)})
+    sweep = getattr(spec, "sweep", None)
+    if sweep is None or not {"rule", "rules"} & keys.keys():
         return spec
-    hydra.check_option("rule", rule)
-    option, values = "", ()
-    if sweep.option or not any(key.startswith("rule.") for key in keys):
-        option, values = sweep.threshold(hydra.section("rule", rule))
+    rules, chooses = names_of("rule", keys, hydra)
+    options = [line for line in overrides if line.startswith("rule.")]
+    if chooses and options:
+        raise ValueError(f"{options[0]}: of which of {', '.join(rules)}? Give rule=NAME")
+    axes = named(spec.axes, RULE, rules, chooses)
+    for rule in rules if not options or sweep.option else ():
+        axes = with_sweep(axes, sweep, rule, hydra)
+    title, name = spec.title.replace(RULE, ", ".join(rules)), "_".join([spec.name, *rules])
+    return spec.model_copy(update={"axes": axes, "name": name, "title": title})
+
+
+def names_of(key: str, given: Mapping[str, str], hydra: Composer) -> tuple[tuple[str, ...], str]:
+    """The names in `KEY=NAME`, or in `KEYs=[NAME,NAME]` with the override by which a row chooses
+    its own. Raises ValueError for an unknown one."""
+    text = given.get(f"{key}s")
+    names = (given[key],) if text is None else listed(f"{key}s", text, EXAMPLES[key])
+    for name in names:
+        hydra.check_option(key, name)
+    return names, "" if text is None else f"{key}={{}}"
+
+
+def with_sweep(axes: Axes, sweep: Sweep, rule: str, hydra: Composer) -> Axes:
+    """The axes with a setting for each value of the rule's threshold. Raises ValueError."""
+    option, values = sweep.threshold(hydra.section("rule", rule))
     for value in sweep.values if option else ():
         refused = hydra.candidate([f"rule={rule}", f"rule.{option}={value:g}"]).refused
         if refused.startswith(f"rule.{option}="):
             raise ValueError(refused.replace(f"rule.{option}", "report.sweep.values", 1))
-    axes = named(swept(spec.axes, sweep.rows, option, values), rule)
-    title = spec.title.replace(RULE, rule)
-    return spec.model_copy(update={"axes": axes, "name": f"{spec.name}_{rule}", "title": title})
+    rows = [row.replace(RULE, rule) for row in sweep.rows]
+    return swept(axes, rows, option, values)
 
 
 def lacking_rule(spec: ReportSpec, overrides: Sequence[str]) -> str:
     """Why a report with rows for a rule cannot run: none is named. Empty for all others."""
-    if takes_rule(spec) and "rule" not in map(key_of, overrides):
+    if takes_rule(spec) and not {"rule", "rules"} & set(map(key_of, overrides)):
         return f"needs a rule: report={spec.name} rule=NAME"
     return ""
 

@@ -18,14 +18,17 @@ from bench.reports.overrides import (
     of_points,
     taken_by,
     takes_rule,
-    with_rule,
+    with_names,
 )
+from bench.reports.spans import spans
 from bench.reports.steps import Step, tuned, with_files
-from results.metrics.catalog import JUDGED, METRICS, TIMED
+from results.metrics.catalog import JUDGED, METRICS, SPANS, TIMED
 from results.metrics.cost import stated
+from results.metrics.metric import Sums
+from results.metrics.summary import Summary
 from results.metrics.trace_metrics import trace_metrics
 from results.reports.figures import Own
-from results.reports.grid import Conditions, Outcome, machine
+from results.reports.grid import OF_ALTERED, Conditions, Outcome, machine
 from results.reports.spec import FigureSpec
 from results.store.sample import Compared
 from results.store.traces import TraceFolder
@@ -35,12 +38,12 @@ if TYPE_CHECKING:
     from bench.config.compose import Composer
     from bench.run.requested_cell import RequestedCell
     from bench.run.session import Session
-    from results.metrics.summary import Summary
     from results.reports.spec import Coords, ReportSpec, TableSpec
     from results.store.sample import Sample
 
-COVERAGE, AGREEMENT = "coverage", "agreement"
-"""Records of a cell: the audit of ARC-Decode's bound, and how alike answers are (`audits.py`)."""
+COVERAGE, AGREEMENT, CURRENCY = "coverage", "agreement", "currency"
+"""Records of a cell: the audit of ARC-Decode's bound, how alike answers are, and how far its
+altered target is from the target (`audits.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,7 @@ class Plan:
         """What the store holds for each point; where rows choose among settings, also for each row,
         at its coordinates without those of the settings."""
         measured = {
-            coords: outcome(cell, session, self.spec, self.spec.judged_at(coords))
-            for coords, cell in self.cells.items()
+            coords: self._outcome(coords, cell, session) for coords, cell in self.cells.items()
         }
         for coords in self.notes.keys() & measured.keys():
             notes = (*measured[coords].notes, self.notes[coords])
@@ -106,6 +108,12 @@ class Plan:
         for coords, reason in (self.refused | self.absent).items():
             measured[coords] = Outcome.missing(reason)
         return measured | chosen_rows(self.spec, self.cells, measured, session)
+
+    def _outcome(self, coords: Coords, cell: Cell, session: Session) -> Outcome:
+        name = self.spec.altered(coords)
+        if name:
+            return altered_outcome(cell, name, session)
+        return outcome(cell, session, self.spec, self.spec.judged_at(coords))
 
 
 @contextmanager
@@ -126,10 +134,11 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
 
     Raises ValueError for any other override of an axis: it would show one point under several
     labels."""
-    spec = with_rule(PairSelection.from_overrides(overrides).edition(spec), hydra, overrides)
+    spec = with_names(PairSelection.from_overrides(overrides).edition(spec), hydra, overrides)
+    lacking = lacking_rule(spec, overrides)
     overrides = of_points(overrides)
     check_overrides(spec, overrides)
-    lacking = lacking_models(spec, hydra, overrides) or lacking_rule(spec, overrides)
+    lacking = lacking or lacking_models(spec, hydra, overrides)
     cost = next((line for line in overrides if key_of(line) == "cost"), None)
     if cost is not None:
         name = cost.partition("=")[2]
@@ -157,8 +166,11 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
         candidate, step = with_files(hydra, lines, hydra.candidate(lines))
         if step is not None:
             plan.steps[coords] = step
-        if candidate.cell is not None:
-            plan.cells[coords] = candidate.cell
+        cell = candidate.cell
+        if cell is not None and spec.altered(coords) and cell.decoding.sampling.greedy:
+            plan.absent[coords] = "temperature 0: a point mass has no distance from the target"
+        elif cell is not None:
+            plan.cells[coords] = cell
         elif candidate.absent:
             plan.absent[coords] = candidate.absent
         else:
@@ -231,6 +243,8 @@ def outcome(
             }
             traced = trace_metrics([traces], tokens, cell.decoding.temperature)
             summary = summary.with_values(**traced, **audited)
+        if SPANS & {*spec.metrics()}:
+            summary = summary.with_values(**spans(cell, [pair.sample for pair in pairs]))
         if summary.judge is not None:
             summary = summary.with_values(**summary.judge.metrics())
         conditions = conditions_of(cell, summary, folder)
@@ -246,6 +260,26 @@ def outcome(
     if summary is not None or folder.failure():
         return Outcome.failed(problem or "no prompt was measured")
     return Outcome.missing(problem or "not run yet")
+
+
+def altered_outcome(cell: Cell, name: str, session: Session) -> Outcome:
+    """How far the target of a cell, altered so, is from itself on the answers of plain decoding."""
+    folder = session.folder(cell.baseline())
+    record = folder.record(CURRENCY) or {"prompts": {}, "notes": {}}
+    of_prompts = [record["prompts"].get(sample.id, {}) for sample in folder.good_samples()]
+    if not of_prompts or not all(name in each for each in of_prompts):
+        return Outcome.missing(session.problem(cell) or "not run yet")
+    nats = [each[name] for each in of_prompts]
+    tokens = [each["tokens"] for each in of_prompts]
+    a_token, answer = (Sums.of([*zip(nats, of, strict=True)]) for of in (tokens, [1] * len(nats)))
+    task = cell.load_task()
+    summary = Summary(n=len(nats), failed=0, metric=task.metric, proportion=task.proportion)
+    sums = dict.fromkeys(OF_ALTERED, a_token) | {"distortion_answer": answer}
+    summary = summary.with_values(tokens=sum(tokens), **sums)
+    conditions = replace(conditions_of(cell, summary, folder), sessions=())
+    stated = replace(conditions, cell=f"{folder.key} {name}")  # it is not the cell that is shown
+    notes = (record["notes"][name],) if name in record["notes"] else ()
+    return replace(Outcome.measured(summary, conditions=stated), notes=notes, altered=name)
 
 
 def coinciding(samples: Sequence[Sample], pass_at: int) -> tuple[str, ...]:

@@ -96,6 +96,8 @@ def row_names(plans: Iterable[Plan]) -> dict[str, str]:
         rows = [axis for axis in spec.axes if axis not in columns]
         shown = [axis for axis in rows if len(labels_of(spec.axes[axis])) > 1]
         for coords, cell in plan.cells.items():
+            if spec.altered(coords):
+                continue
             labels = spec.labels(coords)
             names[cell.name] = ", ".join(labels[axis] for axis in shown if labels[axis] != AS_GIVEN)
     return names

@@ -14,11 +14,12 @@ from results.metrics import (
     equal_d,
     phases,
     quality,
+    spans,
     trace_metrics,
 )
 from results.metrics.metric import Metric
 
-ROOMS = (clocks, phases, acceptance, distortion, answers, quality, equal_d, trace_metrics)
+ROOMS = (clocks, phases, acceptance, distortion, answers, quality, equal_d, spans, trace_metrics)
 
 
 def declared_in(room: ModuleType) -> Iterator[Metric]:
@@ -34,6 +35,8 @@ JUDGED = frozenset(name for name, metric in METRICS.items() if metric.judged)
 """The metrics that an LLM judge gives."""
 TIMED = frozenset(name for name, metric in METRICS.items() if metric.clock == "needed")
 """The metrics that need a timed pass."""
+SPANS = frozenset(metric.name for metric in spans.SPANS)
+"""The metrics by span, which take a tokenizer."""
 CLOCKED = frozenset(name for name, metric in METRICS.items() if metric.clock)
 """The metrics that the clock has a part in: some ask for no timed pass, but use one."""
 

@@ -81,8 +81,10 @@ def judged_at(sums: Sums | None, temperature: float) -> dict[str, Sums | None]:
         return {}
     distances = [to_temperature(row, temperature) * row[-1] for row in sums.rows]
     rows = np.column_stack([distances, sums.rows[:, -1]])
+    answers = np.column_stack([distances, np.ones(len(distances))])
     return {
         "distortion": replace(sums, rows=rows),
+        "distortion_answer": replace(sums, rows=answers),
         "distortion_tv": None,
         "distortion_js": None,
         "distortion_outside": None,
@@ -98,6 +100,14 @@ def distortion(pair: Compared) -> Addends:
     rules on drawn candidates that do not state their law: a third of the prompts, at least 16.
     Interval: Student's t over prompts."""
     return nats(pair)
+
+
+@declared("Nats per answer", "", 2, "lower", estimator=DIVERGENCE)
+def distortion_answer(pair: Compared) -> Addends:
+    """Distortion of a whole answer: D times its tokens, mean over prompts; all turns of one add up.
+    Interval: Student's t over prompts."""
+    own = nats(pair)
+    return None if own is None else (own[0], 1)
 
 
 @declared("D*", "", 3, "lower", statistic=least, estimator=DIVERGENCE)

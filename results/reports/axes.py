@@ -45,6 +45,9 @@ class Entry(Frozen):
                 this reason.
     judged_at   the temperature that the row is judged at in place of its own: a control, lossless
                 decoding at another temperature presented as a rule.
+    altered     the row is no decoding, but the target with rounded weights (`Q4_0`) or at another
+                temperature (`T = 0.9`): it has the D of that, per token, on the answers of plain
+                decoding.
     frontier    a row of lossless decoding at one temperature, made by `choice.frontier`.
     variants    forms of the entry, written like an axis; they make up the axis "Setting"
                 (`spell_variants`).
@@ -61,6 +64,7 @@ class Entry(Frozen):
     scale: Annotated[tuple[Scale, ...], BeforeValidator(_as_tuple)] = ()
     no_cell: str = ""
     judged_at: float | None = Field(default=None, gt=0)
+    altered: str = ""
     frontier: bool = False
     variants: Annotated[tuple[Entry, ...], BeforeValidator(_spell_out)] = ()
 

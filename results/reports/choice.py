@@ -88,8 +88,8 @@ def frontier_label(temperature: float) -> str:
     return f"lossless, T = {temperature:g}"
 
 
-RULE = "RULE"
-"""What stands for the rule's name in titles and labels."""
+RULE, TASK = "RULE", "TASK"
+"""What stands for the names of rules and tasks in titles and labels."""
 
 
 class Sweep(Frozen):
@@ -97,17 +97,19 @@ class Sweep(Frozen):
 
     rows     labels of these rows.
     option   the option; "": the rule's only option that is a fraction, none if it has no such
-             option.
+             option; None: the rule is as the command gives it.
     values   its values; empty: `spread` around the default.
     """
 
     rows: tuple[str, ...]
-    option: str = ""
+    option: str | None = ""
     values: tuple[float, ...] = ()
 
     def threshold(self, rule: Mapping[str, Any]) -> tuple[str, tuple[float, ...]]:
         """The swept option and its values, for a rule with these options and defaults; ("", ())
         where nothing is swept. Raises ValueError, one line, where it has to be named."""
+        if self.option is None:
+            return "", ()
         fractions = [name for name, value in rule.items() if isinstance(value, float)]
         if not self.option and len(fractions) > 1:
             raise ValueError(
@@ -160,20 +162,27 @@ def swept(axes: Axes, rows: Sequence[str], option: str, values: Sequence[float])
     return {**axes, SETTING: (*(entry for entry in others if entry.only[axis]), *mine)}
 
 
-def named(axes: Axes, name: str) -> Axes:
-    """The axes with the rule's name in every label."""
+def named(axes: Axes, stands: str, names: Sequence[str], override: str = "") -> Axes:
+    """The axes with an entry for each of the names in place of one whose label holds what `stands`
+    for them; it chooses its name by `override`, where that is not empty."""
+
+    def labels_of(label: str) -> list[str]:
+        return [label.replace(stands, name) for name in names] if stands in label else [label]
+
+    def renamed(entry: Entry, label: str, name: str) -> Entry:
+        chosen = (override.format(name),) if override and stands in entry.label else ()
+        only = {
+            axis: tuple(other for one in labels for other in labels_of(one))
+            for axis, labels in entry.only.items()
+        }
+        overrides = (*entry.overrides, *chosen)
+        return entry.model_copy(update={"label": label, "overrides": overrides, "only": only})
+
     return {
         axis: tuple(
-            entry.model_copy(
-                update={
-                    "label": entry.label.replace(RULE, name),
-                    "only": {
-                        other: tuple(label.replace(RULE, name) for label in labels)
-                        for other, labels in entry.only.items()
-                    },
-                }
-            )
+            renamed(entry, label, name)
             for entry in entries
+            for label, name in zip(labels_of(entry.label), names, strict=False)
         )
         for axis, entries in axes.items()
     }

@@ -23,7 +23,7 @@ from results.reports.annotations import Annotator, Note, remarks, rivals
 from results.reports.captions import INTERVAL_OF_MEAN, caption
 from results.reports.columns import Column
 from results.reports.figures import Own, Traced
-from results.reports.grid import Grid, Outcome, columns_of, outcome
+from results.reports.grid import OF_ALTERED, Grid, Outcome, columns_of, outcome
 from results.reports.published import Place, by_place, doubts_of, load_published, place_in_paper
 from results.reports.spec import Coords, FigureSpec, ReportSpec, TableSpec
 
@@ -302,11 +302,11 @@ class _Layout:
     def _cell(self, coords: Coords) -> list[Line]:
         """The lines of one cell."""
         result = outcome(self.grid, coords)
-        labels = self.spec.labels(coords)
+        labels, is_altered = self.spec.labels(coords), bool(self.spec.altered(coords))
         lines = [
             self._line(column, coords, labels, result)
             for column in self.spec.values
-            if column.allows(labels)
+            if column.allows(labels) and (column.metric.name in OF_ALTERED or not is_altered)
         ]
         if result.summary is None:
             notes: tuple[int, ...] = (self._note(f"{result.state}: {result.reason}"),)

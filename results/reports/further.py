@@ -15,6 +15,8 @@ ANSWER_COSTS = (
 )
 TRACED_COSTS = ("out_of_head_1k",)
 """The metrics of the second table of a report that shows accuracy."""
+TITLES = {"answers": "cost of an answer", "spans": "reasoning and answer"}
+"""Name of a further table -> how it is headed, where that is not the name."""
 EQUAL_D = tuple(metric.name for metric in equal_d.EQUAL_D)
 VERDICT = (*EQUAL_D, "tau", "nll", "accuracy")
 """What the verdict stands on, and beside it."""

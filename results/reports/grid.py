@@ -16,6 +16,8 @@ from results.store.traces import TraceFolder
 
 FIELDS = ("cell", "pair", "temperature", "seed", "repeats", "theta", "machine", "date", "session")
 """The conditions as columns of a CSV file."""
+OF_ALTERED = ("distortion", "distortion_answer", "equal_d_distortion")
+"""The metrics of a row that is the altered target (`Entry.altered`)."""
 DRIFT = 0.1
 """Relative change of the baseline's tokens/s within a session above which a table says so."""
 
@@ -148,6 +150,7 @@ class Outcome:
     unjudged     why an LLM judge has not graded it; empty where its task is not judged.
     agreement    measure -> series -> numbers, where answers were compared by models of meaning.
     notes        what a reader must know of it, each a footnote.
+    altered      how the target is altered whose D it has; empty for a cell that was decoded.
     """
 
     state: Literal["measured", "failed", "missing"]
@@ -158,6 +161,7 @@ class Outcome:
     unjudged: str = ""
     agreement: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    altered: str = ""
 
     @classmethod
     def measured(
@@ -191,7 +195,11 @@ def sizes(grid: Grid, clocked: bool) -> str:
     """`n = 24 prompts per cell`, or the range if cells differ; where the clock has a part in what
     is shown, `, 12 of them timed`, with the number of measuring sessions. Empty without a measured
     cell."""
-    summaries = [result.summary for result in grid.values() if result.summary is not None]
+    summaries = [
+        result.summary
+        for result in grid.values()
+        if result.summary is not None and not result.altered
+    ]
     if not summaries:
         return ""
     size, timed = (

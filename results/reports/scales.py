@@ -145,19 +145,16 @@ def _filled(at_scale: Sequence[str], base: Sequence[str], of_scale: Sequence[str
 
 def spelled_out(axis: Mapping[str, Any]) -> list[Plain]:
     """The entries of `{override: "rule.theta={}", values: [0.8, 0.9], label: "θ = {}"}`; further
-    keys go to each, as do further `overrides`; `published` may hold the value too. Raises
-    ValueError without `override` and `values`."""
-    rest = {
-        key: value
-        for key, value in axis.items()
-        if key not in ("override", "values", "label", "published")
-    }
+    keys go to each, as do further `overrides`; `published` and `altered` may hold the value too.
+    Raises ValueError without `override` and `values`."""
+    texts = [key for key in ("label", "published", "altered") if key in axis]
+    rest = {key: value for key, value in axis.items() if key not in ("override", "values", *texts)}
     if not {"override", "values"} <= set(axis):
         raise ValueError(
             "an axis is a list of entries, or {override: 'key={}', values: [...], label: '{}' "
             "(optional)}, or one of these for each scale, {embedded: ..., real: ..., paper: ...}"
         )
-    texts, override = [key for key in ("label", "published") if key in axis], axis["override"]
+    override = axis["override"]
     return [
         {
             "label": str(value),

@@ -33,8 +33,8 @@ from results.reports.axes import (
 )
 from results.reports.choice import Choice, Sweep, with_frontier
 from results.reports.columns import Column
-from results.reports.figures import Figure
-from results.reports.further import ANSWER_COSTS, SETTINGS, TRACED_COSTS, VERDICT
+from results.reports.figures import Figure, MetricName
+from results.reports.further import ANSWER_COSTS, SETTINGS, TITLES, TRACED_COSTS, VERDICT
 from results.reports.scales import SCALES, Scale, at_all_scales
 from results.store.sample import Opponent
 
@@ -193,6 +193,10 @@ class ReportSpec(Frozen):
         """Whether the row is one that others are only compared with."""
         return any(entry.frontier for entry in self.entries(coords).values())
 
+    def altered(self, coords: Coords) -> str:
+        """How the target is altered whose D the row shows; empty for a row that is decoded."""
+        return next(filter(None, (entry.altered for entry in self.entries(coords).values())), "")
+
     def judged_at(self, coords: Coords) -> float | None:
         """The temperature that the row is judged at in place of its own."""
         temperatures = (entry.judged_at for entry in self.entries(coords).values())
@@ -220,6 +224,7 @@ class TableSpec(ReportSpec):
     choice      axes that each row chooses from, in neither rows nor columns, and the row it is
                 compared with.
     sweep       rows whose rule the command line names.
+    further     name -> metrics of a table that follows, in place of what an answer costs.
     """
 
     kind: Literal["table"]
@@ -231,6 +236,7 @@ class TableSpec(ReportSpec):
     published: Published | None = None
     choice: Choice | None = None
     sweep: Sweep | None = None
+    further: dict[str, tuple[MetricName, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -284,11 +290,13 @@ class TableSpec(ReportSpec):
         every setting."""
         first = self._first()
         shown = {column.metric.name for column in self.values}
+        further: Mapping[str, Sequence[str]] = self.further
+        if "accuracy" in shown and not further:
+            further = {"answers": (*ANSWER_COSTS, *(TRACED_COSTS if self.trace else ()))}
         tables = [first]
-        if "accuracy" in shown:
-            names = (*ANSWER_COSTS, *(TRACED_COSTS if self.trace else ()))
-            costs = [name for name in names if name not in shown]
-            tables.append(first._listed("answers", "cost of an answer", costs))
+        for name, metrics in further.items():
+            others = [metric for metric in metrics if metric not in shown]
+            tables.append(first._listed(name, TITLES.get(name, name), others))
         if self.choice is None:
             return tables
         tables.append(self.chosen()._listed("verdict", "beside lossless decoding", VERDICT))
@@ -303,7 +311,11 @@ class TableSpec(ReportSpec):
 
     def _every_setting(self, choice: Choice) -> TableSpec:
         """A row for each setting of the rows that have several."""
-        axes = drop_impossible(without_frontier(self.axes))
+        decoded = {
+            name: tuple(entry for entry in axis if not entry.altered)
+            for name, axis in self.axes.items()
+        }
+        axes = drop_impossible(without_frontier(decoded))
         if choice.axes == (SETTING,):
             axes[SETTING] = tuple(entry for entry in axes[SETTING] if entry.label != AS_GIVEN)
         full = self.model_copy(

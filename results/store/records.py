@@ -23,7 +23,7 @@ from results.store.files import content_of
 log = logging.getLogger(__name__)
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """The name of a cell's folder."""
-RECORDS = ("profile", "agreement", "coverage", "judge")
+RECORDS = ("profile", "agreement", "coverage", "currency", "judge")
 """Further measurements of a cell (`CellFolder.write_record`)."""
 FILES = frozenset(
     {

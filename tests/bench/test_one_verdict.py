@@ -48,7 +48,9 @@ def test_a_cell_is_compared_with_the_same_lossless_cells_in_every_report(hydra: 
     cells: dict[str, frozenset[str]] = {}
     most = 0
     for name in (name for name, report in reports.items() if "choice" in report):
-        words = {"my_rule": ["rule=near_top"], "workload": ["task=mini_chat"]}.get(name, [])
+        rule = ["rule=near_top"]
+        given = {"my_rule": rule, "evidence": rule, "workload": ["task=mini_chat"]}
+        words = given.get(name, [])
         with uncollected():
             found = compared(plan_of(load_report(name, hydra), hydra, words))
         most = max(most, len({row for row, _ in found.values()}))

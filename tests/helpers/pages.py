@@ -5,7 +5,8 @@ docs/templates/NAME.j2 is a page with its numbers left out. In it
 `{{ number("embedded_cpu/gains", "MARS sampling; chat", "tau_gain") }}` names a file of
 results/measured, labels of the row and a metric. A fourth value, "value", leaves out the interval,
 "±" shortens it, "n" gives the number of prompts, and "verdict" what the report's judge says.
-`{{ settings("MARS") }}` is the table of a paper (`paper_settings.py`)."""
+`measured("embedded_cpu/gains", "MARS sampling")` is whether it has such a row, for a sentence that
+comes with the next measurement. `{{ settings("MARS") }}` is the table of a paper (`paper_settings.py`)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def filled(template: str) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    return jinja.get_template(template).render(number=number, settings=settings)
+    return jinja.get_template(template).render(number=number, measured=measured, settings=settings)
 
 
 def number(file: str, labels: str, name: str, form: str = "") -> str:
@@ -62,6 +63,12 @@ def number(file: str, labels: str, name: str, form: str = "") -> str:
     if len(cells) != 1:  # several tables of a report may show a cell
         raise ValueError(f"{place}: {len(cells)} cells of {path} have these labels and this metric")
     return words(rows[0], name, form)
+
+
+def measured(file: str, labels: str) -> bool:
+    """Whether a committed file has a measured row with these labels."""
+    wanted = {*labels.split("; "), "measured"}
+    return any(wanted <= set(map(str, row.values())) for row in rows_of(MEASURED / f"{file}.csv"))
 
 
 def words(row: Mapping[Any, Any], name: str, form: str) -> str:

@@ -344,11 +344,15 @@ def test_the_limit_and_the_efficiency_of_each_rule():
         "far",
         "absent",
     ]
+    altered = {"int8": 0.0001, "Q4_0": 0.0105, "T = 0.7": 0.0112}
     spec = figure_spec(
         {
             "Rule": [
-                {"label": label, "overrides": ["rule=tilted"] if "tilted" in label else []}
-                for label in labels
+                *(
+                    {"label": label, "overrides": ["rule=tilted"] if "tilted" in label else []}
+                    for label in labels
+                ),
+                *({"label": f"target in {name}", "altered": name} for name in altered),
             ]
         },
         {
@@ -375,11 +379,18 @@ def test_the_limit_and_the_efficiency_of_each_rule():
         )
         for label, (x, y) in points.items()
     }
+    grid |= {
+        (f"target in {name}",): Outcome.measured(made.with_values(distortion=x, tau=None))
+        for name, x in altered.items()
+    }
     with style():
         data = data_of(spec, grid)
         figure = limit.draw(data)
         figure.draw_without_rendering()
     [ax] = figure.axes
+    assert [text.get_text() for text in ax.texts] == ["int8", "Q4_0, T = 0.7"], "near ones share"
+    marked = [line.get_xdata()[0] for line in ax.lines if line.get_label() == limit.ALTERED]
+    assert marked == pytest.approx([*altered.values()])
     curves = {line.get_label(): line.get_xydata().tolist() for line in ax.lines}
     assert curves[limit.TILTED] == [[0.0, 2.0], [0.1, 3.0], [0.3, 4.0]]
     assert curves["lossless, T from 1 to 0"] == [[0.0, 2.0], [0.3, 2.5]]
@@ -389,7 +400,7 @@ def test_the_limit_and_the_efficiency_of_each_rule():
     assert named == ["far", said], "0.75 of 1.5; no limit known at 0.9; the highest τ first"
     lines = csv.DictReader(io.StringIO(figure_csv(spec, data.frame)))
     rows = [row for row in lines if row["value_name"] == "efficiency_at_d"]
-    assert [row["value"] for row in rows] == ["", "0.25", "1.0", "1.0", "0.5", ""]
+    assert [row["value"] for row in rows] == ["", "0.25", "1.0", "1.0", "0.5", "", "", "", ""]
 
 
 def test_names_hide_neither_points_nor_each_other() -> None:

@@ -115,6 +115,7 @@ def by_hand():
 
 VALUES = {
     "tau": 12 / 5,
+    "tau_mean": (8 / 3 + 4 / 2) / 2,
     "timed_tau": 12 / 5,
     "accept_len": 7 / 5,
     "acceptance_rate": 7 / 18,
@@ -147,8 +148,10 @@ VALUES = {
     "accuracy": 0.5,
     "baseline_accuracy": 1.0,
     "accuracy_change": -0.5,
+    "accuracy_seen": None,
     "recovery": 0.5,
     "distortion": 1 / 14,
+    "distortion_answer": (0.9 + 0.1) / 2,
     "distortion_least": 0.02,
     "distortion_temperature": 0.5,
     "distortion_tv": 0.2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
     from methods.engine.language_model import LanguageModel
+    from results.store.sample import Sample
 
 
 @dataclass
@@ -32,6 +34,19 @@ class Source:
     exact: float | None = None
 
 
+def texts_of(cell: Cell, samples: Sequence[Sample], target: LanguageModel) -> list[Text]:
+    """The answers of the cell's samples, a text for each turn."""
+    prompts = {prompt.id: prompt for prompt in cell.prompts()}
+    texts = []
+    for sample in samples:
+        start = 0
+        for turn, count in enumerate(sample.turn_tokens):
+            ids = context(target, prompts[sample.id], sample.texts[:turn])
+            texts.append(Text(sample.id, ids, sample.output_ids[start : start + count]))
+            start += count
+    return texts
+
+
 def from_cells(cell: Cell, settings: Settings, samples: int, target: LanguageModel) -> Source:
     """The answers of a cell and of its next repetitions, decoded where the store lacks them. Raises
     StoreError."""
@@ -42,13 +57,7 @@ def from_cells(cell: Cell, settings: Settings, samples: int, target: LanguageMod
     failed = session.print_failures(cells)
     texts, exact = [], []
     for each in cells:
-        prompts = {prompt.id: prompt for prompt in each.prompts()}
-        for sample in session.folder(each).good_samples():
-            start = 0
-            for turn, count in enumerate(sample.turn_tokens):
-                ids = context(target, prompts[sample.id], sample.texts[:turn])
-                texts.append(Text(sample.id, ids, sample.output_ids[start : start + count]))
-                start += count
+        texts += texts_of(each, session.folder(each).good_samples(), target)
         summary = session.compared(each)
         exact.append(None if summary is None else summary.value("distortion"))
     known = [value for value in exact if value is not None]
