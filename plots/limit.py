@@ -189,14 +189,13 @@ def _altered_targets(ax: Axes, data: Data, at: At) -> None:
     for group in groups:
         for name in group:
             ax.axvline(found[name] ** 2, 0.96, 1, color=GREY, lw=1, label=ALTERED)
-        middle = np.mean([found[name] for name in group]) ** 2
-        ax.text(
-            middle,
-            0.95,
+        ax.annotate(
             ", ".join(group),
-            transform=ax.get_xaxis_transform(),
+            (found[group[-1]] ** 2, 1),
+            xycoords=ax.get_xaxis_transform(),
+            xytext=(2, 0),
+            textcoords="offset points",
             rotation=90,
-            ha="center",
             va="top",
             color=SOFT,
             fontsize=8,

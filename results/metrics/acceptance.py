@@ -20,8 +20,8 @@ def tau(pair: Compared) -> Addends:
 
 @declared("τ of the mean answer", "", 2, "higher", compared=True, axis_unit="tokens per cycle")
 def tau_mean(pair: Compared) -> Addends:
-    """The mean over answers of each answer's tokens per cycle, as some tools print the accept length:
-    short answers count as much as long ones. Speed follows τ, which is pooled."""
+    """The mean over answers of each answer's tokens per cycle, as some tools print the accept
+    length: short answers count as much as long ones. Speed follows τ, which is pooled."""
     committed = pair.sample.committed
     return (sum(committed) / len(committed), 1) if committed else None
 

@@ -153,6 +153,13 @@ def without_frontier(axes: Axes) -> Axes:
     }
 
 
+def without_altered(axes: Axes) -> Axes:
+    """The axes without the rows of an altered target."""
+    return {
+        name: tuple(entry for entry in axis if not entry.altered) for name, axis in axes.items()
+    }
+
+
 def check_axes(axes: Axes) -> Axes:
     """Raises ValueError for two entries of one label that a point could hold, and for an unknown
     label in `only`."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from results.metrics.catalog import CLOCKED
+from results.metrics.metric import ALONE
 from results.metrics.verdict import FAMILY
 from results.reports.grid import Grid, conditions, outcome, sizes, stated, unmeasured
 from results.reports.spec import ReportSpec, TableSpec
@@ -95,6 +96,8 @@ def methods(spec: TableSpec, grid: Grid) -> str:
     score has one kind where it is 0 or 1, and another where it is not."""
     kinds: dict[str, list[str]] = {}
     for column in spec.values:
+        if column.measure.estimator is ALONE:
+            continue
         made = {
             column.measure.estimated_by(held.proportion).words: held.proportion
             for held in conditions(grid)

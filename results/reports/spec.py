@@ -28,6 +28,7 @@ from results.reports.axes import (
     pairs_of,
     replaced,
     spell_variants,
+    without_altered,
     without_axes,
     without_frontier,
 )
@@ -299,7 +300,9 @@ class TableSpec(ReportSpec):
             tables.append(first._listed(name, TITLES.get(name, name), others))
         if self.choice is None:
             return tables
-        tables.append(self.chosen()._listed("verdict", "beside lossless decoding", VERDICT))
+        chosen = self.chosen()
+        rows = chosen.model_copy(update={"axes": without_altered(chosen.axes)})
+        tables.append(rows._listed("verdict", "beside lossless decoding", VERDICT))
         settings = self._every_setting(self.choice)
         return [*tables, settings] if settings.points() else tables
 
@@ -311,11 +314,7 @@ class TableSpec(ReportSpec):
 
     def _every_setting(self, choice: Choice) -> TableSpec:
         """A row for each setting of the rows that have several."""
-        decoded = {
-            name: tuple(entry for entry in axis if not entry.altered)
-            for name, axis in self.axes.items()
-        }
-        axes = drop_impossible(without_frontier(decoded))
+        axes = drop_impossible(without_frontier(without_altered(self.axes)))
         if choice.axes == (SETTING,):
             axes[SETTING] = tuple(entry for entry in axes[SETTING] if entry.label != AS_GIVEN)
         full = self.model_copy(

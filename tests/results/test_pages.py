@@ -74,6 +74,12 @@ def test_a_place_without_a_number_is_refused(place: tuple[str, ...], complaint: 
         pages.number(*place)
 
 
+def test_a_sentence_waits_for_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MEASURED", tmp_path)
+    (tmp_path / "a.csv").write_text("Rule,state\ntarget in Q4_0,missing\nMARS,measured\n")
+    assert pages.measured("a", "MARS") and not pages.measured("a", "target in Q4_0")
+
+
 def test_what_findings_say_of_whole_answers_of_smollm2() -> None:
     """Recomputed from the archived cells of MT-bench: τ in and after the first 64 tokens, and how
     far zlib packs."""
