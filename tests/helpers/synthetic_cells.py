@@ -148,6 +148,37 @@ def table_spec(**changes) -> TableSpec:
     return TableSpec.model_validate(spec | changes)
 
 
+def choice_spec(**changes) -> TableSpec:
+    """Rows that choose their setting: the best lossless one, a lossy rule of two, and one as given."""
+    rules = [
+        {
+            "label": "best lossless",
+            "variants": [
+                {"label": "standard", "overrides": ["rule=lossless"]},
+                {"label": "block", "overrides": ["rule=block"]},
+            ],
+        },
+        {
+            "label": "lossy",
+            "overrides": ["rule=lossy"],
+            "variants": {"override": "rule.alpha={}", "values": [0.3, 0.7], "label": "α = {}"},
+        },
+        {"label": "ears", "overrides": ["rule=ears"]},
+    ]
+    spec = {
+        "axes": {
+            "Rule": rules,
+            "K": {"override": "draft.length={}", "values": [3, 10], "label": "K = {}"},
+        },
+        "rows": ["Rule"],
+        "columns": [],
+        "mean": None,
+        "values": ["tau", "accuracy"],
+        "choice": {"axes": ["Setting", "K"], "lossless": "best lossless"},
+    }
+    return table_spec(**(spec | changes))
+
+
 def figure_spec(axes: Mapping[str, Any], figure: Mapping[str, Any], **changes) -> FigureSpec:
     """A figure of these axes, which its `figure` draws."""
     spec = {"name": "f", "title": "F", "kind": "figure", "axes": axes, "figure": figure}

@@ -137,7 +137,7 @@ def result(g: Generation) -> dict[str, Any]:
 def assert_own(method: Method) -> list[Generation]:
     """Alone, and in another order in a batch that its rows leave as they end: the same tokens,
     counts and likelihoods; and these add up. Returns the generations."""
-    asked = tiny_heads.requests(5, seed=5)
+    asked = tiny_heads.requests(9, seed=5)
     alone = [generate_with_nll(method, [request], Limits(NEW, EOS))[0] for request in asked]
     together = generate_with_nll(method, asked[::-1], Limits(NEW, EOS, shrink=True))[::-1]
     assert [result(g) for g in together] == [result(g) for g in alone]

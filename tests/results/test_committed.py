@@ -17,7 +17,7 @@ from bench.config.compose import composer
 from plots.render import CODE, DATA, code_of
 from results.reports.formats import figure_csv
 from results.reports.frame import figure_frame
-from tests.helpers.consistency import contradictions
+from tests.helpers.consistency import IDENTITY, VALUES, contradictions
 from tests.helpers.pictures import content, spec_of
 from tests.helpers.synthetic_cells import figure_spec, made_up
 
@@ -73,23 +73,16 @@ def test_committed_files_do_not_contradict_each_other() -> None:
     assert listed == [] and {"controls.csv", "frontier.csv", "mars_table1.csv"} <= compared
 
 
-def test_a_planted_contradiction_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "count"), [("tau", 1), ("over_best", 0)])
+def test_a_planted_contradiction_is_found(name: str, count: int, tmp_path: Path) -> None:
     """A number that another file gives differently; one of a table's own verdict may differ."""
-    lines = (MEASURED / "embedded_cpu" / "controls.csv").read_text(encoding="utf-8").splitlines()
-    head = next(csv.reader(lines[:1]))
-    name, value = head.index("value_name"), head.index("value")
-    rows = [row for row in csv.reader(lines[1:]) if row[head.index("cell")] and row[value]]
-    for wanted, count in (("tau", 1), ("over_best", 0)):
-        row = next(row for row in rows if row[name].startswith(wanted))
-        other = [*row]
-        other[value] = str(float(row[value]) + 0.5)
-        files = tmp_path / f"{wanted}_a.csv", tmp_path / f"{wanted}_b.csv"
-        for file, line in zip(files, (row, other), strict=True):
-            with file.open("w", encoding="utf-8", newline="") as opened:
-                csv.writer(opened).writerows([head, line])
-        compared, listed = contradictions(files)
-        assert compared == {file.name for file in files} and len(listed) == count
-        assert all(one.startswith(f"{wanted} of {row[head.index('cell')]}") for one in listed)
+    files = {tmp_path / "a.csv": 1.5, tmp_path / "b.csv": 2.0}
+    for file, value in files.items():
+        head = ",".join([*IDENTITY, *VALUES])
+        file.write_text(f"{head}\ncell,0,4,2026-01-01,{name},{value},1,3\n")
+    compared, said = contradictions(files)
+    assert compared == {"a.csv", "b.csv"} and len(said) == count
+    assert all(line.startswith(f"{name} of cell") for line in said)
 
 
 def test_numbers_behind_a_figure() -> None:

@@ -12,14 +12,6 @@ import yaml
 
 from tests.helpers import pages, paper_settings
 
-CSV = """Rule,Task,value_name,value,ci_low,ci_high,n,cell
-MARS,gsm,tau_gain,0.494,0.294,0.694,64,a
-MARS,gsm,tau_gain,0.494,0.294,0.694,64,a
-MARS,gsm,accuracy,0.5,0.4,0.62,64,a
-MARS,chat,accuracy,0.25,,,64,b
-FSD,gsm,tau_gain,,,,64,c
-"""
-
 
 @pytest.mark.parametrize("template", pages.PAGES)
 def test_the_committed_pages_are_the_filled_templates(template: str) -> None:
@@ -34,44 +26,6 @@ def test_each_report_of_a_paper_has_its_settings_listed() -> None:
         paper_settings.preset(["fsd_table2"], "pair.target")
     with pytest.raises(ValueError, match="no point has"):
         paper_settings.preset(["mars_table1"], "rule.theta at PLD")
-
-
-@pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A committed folder of one small CSV file."""
-    monkeypatch.setattr(pages, "MEASURED", tmp_path)
-    (tmp_path / "pair").mkdir()
-    (tmp_path / "pair" / "gains.csv").write_text(CSV)
-
-
-@pytest.mark.usefixtures("measured")
-@pytest.mark.parametrize(
-    ("place", "words"),
-    [
-        (("MARS", "tau_gain"), "+0.49 [+0.29, +0.69]"),
-        (("MARS", "tau_gain", "±"), "+0.49 ± 0.20"),
-        (("MARS", "tau_gain", "n"), "64"),
-        (("MARS; chat", "accuracy"), "25.0%"),
-        (("MARS; gsm", "accuracy", "value"), "50.0%"),
-    ],
-)
-def test_a_number_in_words(place: tuple[str, ...], words: str) -> None:
-    assert pages.number("pair/gains", *place) == words
-
-
-@pytest.mark.usefixtures("measured")
-@pytest.mark.parametrize(
-    ("place", "complaint"),
-    [
-        (("pair/gains", "FSD", "tau_gain"), "0 cells of"),
-        (("pair/gains", "MARS", "accuracy"), "2 cells of"),
-        (("pair/gains", "ARC", "tau"), "0 cells of"),
-        (("pair/none", "ARC", "tau"), "no file"),
-    ],
-)
-def test_a_place_without_a_number_is_refused(place: tuple[str, ...], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        pages.number(*place)
 
 
 def test_a_sentence_waits_for_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

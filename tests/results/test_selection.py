@@ -15,20 +15,15 @@ from results.metrics.answer_speed import (
     modelled_speeds,
     token_speedup,
 )
-from results.metrics.delta import Estimate
 from results.metrics.summary import summarise
-from results.metrics.verdict import Judged, choose, reported
-from results.reports.frame import lay_out_all
-from results.reports.further import VERDICT
+from results.metrics.verdict import choose, reported
 from results.reports.spec import TableSpec
 from results.store.sample import Compared
 from tests.helpers.synthetic_cells import (
+    choice_spec,
     compared,
-    full_grid,
-    made_up,
     sample,
     table_spec,
-    with_values,
 )
 
 IDS = [f"p{i:02}" for i in range(12)]
@@ -144,38 +139,8 @@ def test_cycles_of_each_setting_have_their_own_price() -> None:
     assert alone["speedup_modelled"] == pytest.approx(modelled_speeds(short)["speedup_modelled"])
 
 
-def chosen_spec(**changes) -> TableSpec:
-    rules = [
-        {
-            "label": "best lossless",
-            "variants": [
-                {"label": "standard", "overrides": ["rule=lossless"]},
-                {"label": "block", "overrides": ["rule=block"]},
-            ],
-        },
-        {
-            "label": "lossy",
-            "overrides": ["rule=lossy"],
-            "variants": {"override": "rule.alpha={}", "values": [0.3, 0.7], "label": "α = {}"},
-        },
-        {"label": "ears", "overrides": ["rule=ears"]},
-    ]
-    spec = {
-        "axes": {
-            "Rule": rules,
-            "K": {"override": "draft.length={}", "values": [3, 10], "label": "K = {}"},
-        },
-        "rows": ["Rule"],
-        "columns": [],
-        "mean": None,
-        "values": ["tau", "accuracy"],
-        "choice": {"axes": ["Setting", "K"], "lossless": "best lossless"},
-    }
-    return table_spec(**(spec | changes))
-
-
 def test_variants_make_an_axis_of_their_own() -> None:
-    points = {point.coords: point.overrides[1:] for point in chosen_spec().points()}
+    points = {point.coords: point.overrides[1:] for point in choice_spec().points()}
     assert list(points) == [
         (rule, k, setting)
         for rule, settings in (
@@ -187,7 +152,7 @@ def test_variants_make_an_axis_of_their_own() -> None:
         for setting in settings
     ]
     assert points["lossy", "K = 3", "α = 0.7"] == ("rule=lossy", "draft.length=3", "rule.alpha=0.7")
-    assert TableSpec.model_validate(chosen_spec().model_dump()).points() == chosen_spec().points()
+    assert TableSpec.model_validate(choice_spec().model_dump()).points() == choice_spec().points()
 
 
 def test_a_row_is_compared_with_its_own_models_lossless_row() -> None:
@@ -196,49 +161,6 @@ def test_a_row_is_compared_with_its_own_models_lossless_row() -> None:
         "SpS",
         "GSM8K",
     )
-
-
-GAIN = {
-    "equal_d_distortion": 0.1,
-    "equal_d_speed": 1.2,
-    "equal_d_answer": 1.2,
-    "equal_d_length": 1.0,
-    "equal_d_temperature": 0.5,
-    "judged": Judged(speed=Estimate(1.2, 0.01, 60.0), beyond=0.0, n=64),
-}
-
-
-def test_baselines_are_not_judged() -> None:
-    spec = chosen_spec()
-    rules = [
-        entry.model_copy(update={"baseline": entry.label == "ears"}) for entry in spec.axes["Rule"]
-    ]
-    spec = spec.model_copy(update={"axes": spec.axes | {"Rule": tuple(rules)}})
-    gain = with_values(made_up(), **GAIN)
-    over = lay_out_all(spec, full_grid(spec) | {(rule,): gain for rule in ("lossy", "ears")})[2]
-    assert [sentence.partition(":")[0] for sentence in over.findings] == ["lossy"]
-
-
-def test_a_report_with_a_choice_has_four_tables() -> None:
-    spec = chosen_spec()
-    rows = {
-        (rule,): with_values(
-            replace(made_up(), notes=("standard, K = 3",)),
-            **({} if rule == "best lossless" else GAIN),
-        )
-        for rule in ("best lossless", "lossy", "ears")
-    }
-    first, costs, over, every = lay_out_all(spec, full_grid(spec) | rows)
-    assert list(dict.fromkeys(first.frame["stub"])) == [("best lossless",), ("lossy",), ("ears",)]
-    assert "selected on one half of the prompts and reported on the other" in " ".join(
-        first.caption
-    )
-    assert "standard, K = 3" in first.notes
-    assert len(costs.frame) and {column.metric.name for column in over.spec.values} <= {*VERDICT}
-    assert over.findings[0].startswith("Of 2 rules, lossy; ears are gains: ") and not first.findings
-    decided = over.frame[over.frame["value_name"] == "equal_d_speed"]["verdict"]
-    assert decided.tolist() == ["", "gain", "gain"]
-    assert every.frame["row"].nunique() == 10, "every setting of every row"
 
 
 @pytest.mark.parametrize(
@@ -251,7 +173,7 @@ def test_a_report_with_a_choice_has_four_tables() -> None:
 )
 def test_choices_that_cannot_be_laid_out(changes, said) -> None:
     with pytest.raises(ValueError, match=said):
-        chosen_spec(**changes)
+        choice_spec(**changes)
 
 
 def test_a_mixed_row_is_summarised_over_the_reported_prompts() -> None:

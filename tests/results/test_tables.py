@@ -16,7 +16,9 @@ import pytest
 import yaml
 
 from results.metrics.catalog import METRICS
+from results.metrics.delta import Estimate
 from results.metrics.intervals import NORMAL_95
+from results.metrics.verdict import Judged
 from results.reports.annotations import Note
 from results.reports.columns import Column
 from results.reports.formats import long_csv, markdown, plain_csv, render_table
@@ -26,7 +28,13 @@ from results.reports.reading import MOST_COLUMNS, for_people
 from results.reports.spec import TableSpec, parse_report
 from results.store.errors import printable
 from results.store.sample import JudgeSummary, TimingSession
-from tests.helpers.synthetic_cells import full_grid, made_up, table_spec, with_values
+from tests.helpers.synthetic_cells import (
+    choice_spec,
+    full_grid,
+    made_up,
+    table_spec,
+    with_values,
+)
 
 PUBLISHED = {"file": "mars_table1.csv", "pair": "Model"}
 
@@ -196,6 +204,25 @@ def metrics() -> tuple[TableSpec, Grid]:
     return spec, {("every",): with_values(made_up(n=12), **known)}
 
 
+def choice() -> tuple[TableSpec, Grid]:
+    """Rows that chose their setting, two of them gains, and a baseline, which is not judged."""
+    spec = choice_spec()
+    *rules, ears = spec.axes["Rule"]
+    plain = ears.model_copy(update={"label": "plain", "baseline": True})
+    spec = spec.model_copy(update={"axes": spec.axes | {"Rule": (*rules, ears, plain)}})
+    gain = {
+        "equal_d_distortion": 0.1,
+        "equal_d_speed": 1.2,
+        "equal_d_answer": 1.2,
+        "equal_d_length": 1.0,
+        "equal_d_temperature": 0.5,
+        "judged": Judged(speed=Estimate(1.2, 0.01, 60.0), beyond=0.0, n=64),
+    }
+    noted = replace(made_up(), notes=("standard, K = 3",))
+    rows = {(rule,): with_values(noted, **gain) for rule in ("lossy", "ears", "plain")}
+    return spec, full_grid(spec) | rows | {("best lossless",): noted}
+
+
 KEPT: list[tuple[Callable[[], tuple[TableSpec, Grid]], str]] = [
     *((demo, suffix) for suffix in ("md", "tex", "html", "csv")),
     *((clocks, suffix) for suffix in ("md", "tex", "csv")),
@@ -203,6 +230,8 @@ KEPT: list[tuple[Callable[[], tuple[TableSpec, Grid]], str]] = [
     (parts, "md"),
     (parts, "csv"),
     (metrics, "tex"),
+    (choice, "md"),
+    (choice, "csv"),
 ]
 
 

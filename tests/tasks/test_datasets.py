@@ -221,10 +221,7 @@ def test_examples_of_fsd_stand_in_the_question(name, options, letter, load, tmp_
         "You are a helpful and knowledgable assistant"
     )
     examples, question = asked.split("following the examples below:\n\n")[1].split("\n\nQuestion: ")
-    assert re.findall(
-        r"Example (\d):\nQuestion: .+\n\nChoices: A\) .+\n\nAnswer: .+\nTherefore, the answer is [A-E]\.",
-        examples,
-    ) == list("12345")
+    assert re.findall(r"Example (\d):\nQuestion: .+\n\nChoices: A\) .+", examples) == list("12345")
     assert re.findall(r"([A-E])\) ", question.split("Choices: ")[1]) == list(options)
     right, wrong = f"Therefore, the answer is {letter}. ", "Therefore, the answer is C. "
     for text, score in ((f"A is wrong. {right}", 1), (wrong + right, 1), (wrong, 0), (letter, 0)):
@@ -234,7 +231,6 @@ def test_examples_of_fsd_stand_in_the_question(name, options, letter, load, tmp_
         load(name, path=path, shots=str(write_rows(tmp_path, "own", [row]))).prompts(1)[0].turns
     )
     assert "Example 1:\nQuestion: Up?\n\nChoices: A) a, B) b\n\nAnswer: So." in turn
-    assert "Example 2" not in turn
     with pytest.raises(TaskError, match=r"task.shots.source=none.jsonl: no such file or folder"):
         load(name, path=path, shots="none.jsonl").prompts()
 

@@ -67,6 +67,15 @@ def test_reports_take_the_chosen_numbers_and_make_them_first(tmp_path: Path) -> 
     step = steps["qwen25_7b_32b_csqa_fsd.json"]
     assert {"pair=qwen25_7b_32b", "task=csqa_fsd", "scored=200", f"out={made}"} <= {*step.argv}
     assert step.planned is not None and step.planned.decoding.temperature == 0.6
+    # 32 at four lengths and ten thresholds, 200 by each model alone and at three to ten thresholds,
+    # all three times
+    assert step.answers == (3 * (32 * 14 + 200 * 5), 3 * (32 * 14 + 200 * 12))
+    levels = {
+        step.planned.rule.options.threshold
+        for coords, step in before.steps.items()
+        if coords[1].startswith("FSD (") and coords[2] == "CSQA"
+    }
+    assert levels == {0.2, 0.4, 0.6}
     found = {coords[1]: cell for coords, cell in after.cells.items() if coords[2] == "CSQA"}
     assert {found[name].draft.length for name in ("SD", "SD, p/q", "FSD (Low)")} == {20}
     assert [
@@ -76,25 +85,10 @@ def test_reports_take_the_chosen_numbers_and_make_them_first(tmp_path: Path) -> 
     assert note == "tuned on its prompts (Appendix D): length 20, threshold 0.9"
 
 
-def test_the_plan_has_the_levels_and_what_tuning_takes(
+def test_the_dry_run_says_what_tuning_takes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """By hand, for 200 prompts: 32 at four lengths and ten thresholds, 200 by each model alone and
-    at three to ten thresholds, all three times."""
     words = ["report=fsd_table2", "scale=paper", "pair=qwen25_7b_32b", "n=200", "dry_run=true"]
-    with composer() as hydra:
-        plan = plan_of(
-            load_report("fsd_table2", hydra), hydra, [*words[1:], f"output.dir={tmp_path}"]
-        )
-    steps = {step.file.name: step for step in plan.steps.values()}
-    step = steps["qwen25_7b_32b_csqa_fsd.json"]
-    assert step.answers == (3 * (32 * 14 + 200 * 5), 3 * (32 * 14 + 200 * 12))
-    levels = {
-        step.planned.rule.options.threshold
-        for coords, step in plan.steps.items()
-        if coords[1].startswith("FSD (") and coords[2] == "CSQA"
-    }
-    assert levels == {0.2, 0.4, 0.6}
     assert main_of_bench([*words, f"output.dir={tmp_path}"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("28 points") and "repetition_penalty=1.05" in text
