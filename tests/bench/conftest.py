@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from bench.config.compose import Composer, composer
 from bench.dry_run.downloads import config_folder, listing
 from bench.run import console
 from results.store.cells import CellFolder, Store
+from tests.helpers.commands import run
 from tests.helpers.judging import Server
 
 
@@ -57,7 +59,7 @@ def hydra() -> Iterator[Composer]:
 
 
 @pytest.fixture(scope="session")
-def pair(pair_folder: Path) -> list[str]:
+def pair(pair_folder) -> list[str]:
     """Overrides that choose the small untrained pair; its heads are shapes."""
     heads = [
         f"pair.{head}=random:{pair_folder / head}" for head in ("eagle3", "eagle", "hass", "medusa")
@@ -71,13 +73,13 @@ def pair(pair_folder: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_clock(monkeypatch):
     """No line that depends on how long a command takes."""
     monkeypatch.setattr(console, "EVERY_S", float("inf"))
 
 
 @pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def offline(monkeypatch):
     """A hub that cannot be reached, at once."""
 
     def fail(*args, **kwargs):
@@ -92,17 +94,17 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def command(
-    pair: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    pair,
+    tmp_path,
+    capsys,
+    monkeypatch,
 ) -> Command:
     """`python -m bench` in this process, on the small pair: three prompts of twelve tokens, timed
     in a report or sweep alone, unless said otherwise. Words of a line are parted by
     spaces; `status`: the exit status that it must have."""
     monkeypatch.setattr(sys, "argv", ["bench"])
 
-    def run(*lines: str, status: int = 0, store: Path = tmp_path / "store") -> Result:
+    def commanded(*lines: str, status: int = 0, store: Path = tmp_path / "store") -> Result:
         words = [word for line in lines for word in WORD.findall(line)]
         keys = {word.lstrip("+").partition("=")[0] for word in words}
         defaults = {
@@ -124,7 +126,28 @@ def command(
         assert ended == status, printed.err
         return Result(printed.out, printed.err, Store(store))
 
-    return run
+    return commanded
+
+
+MEASURED = "-m method=sps,mars n=3 timed=2 trace=true decoding.temperature=1"
+"""The command that has filled `store`."""
+
+
+@pytest.fixture(scope="session")
+def measured(pair, tmp_path_factory) -> Path:
+    """A store of two cells and their baseline, timed and traced. Tests read it; those that change
+    one take `store`."""
+    folder = tmp_path_factory.mktemp("measured")
+    words = f"{MEASURED} decoding.max_new_tokens=12 output.dir={folder}"
+    ended = run("bench", *pair, *words.split())
+    assert ended.status == 0, ended.err
+    return folder / "store"
+
+
+@pytest.fixture
+def store(measured, tmp_path) -> Store:
+    """A copy of it, where `command` has its store."""
+    return Store(shutil.copytree(measured, tmp_path / "store"))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ N = 12
 
 
 @pytest.fixture(scope="module")
-def started(pair_folder: Path) -> Iterator[CompletionServer]:
+def started(pair_folder) -> Iterator[CompletionServer]:
     server = CompletionServer(str(pair_folder / "target"))
     yield server
     server.shutdown()
@@ -26,13 +26,13 @@ def started(pair_folder: Path) -> Iterator[CompletionServer]:
 
 
 @pytest.fixture
-def server(started: CompletionServer) -> CompletionServer:
+def server(started) -> CompletionServer:
     started.manners = Manners()
     return started
 
 
 @pytest.fixture
-def audit(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Audit:
+def audit(pair, tmp_path, capsys) -> Audit:
     """Run the command on the small pair; its audit.json with what was printed. Any number of tokens
     suffices, unless said otherwise."""
 
@@ -40,9 +40,9 @@ def audit(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         common = [*pair, f"n={N}", "decoding.max_new_tokens=8", "detect=99", f"output.dir={folder}"]
         keys = {word.partition("=")[0] for word in words}
         common = [word for word in common if word.partition("=")[0] not in keys]
-        found = main([*common, "wait_s=0", "retries=1", *words])
+        ended = main([*common, "wait_s=0", "retries=1", *words])
         printed = capsys.readouterr()
-        assert found == status, printed.err + printed.out
+        assert ended == status, printed.err + printed.out
         file = folder / "audit.json"
         report = json.loads(file.read_text()) if file.exists() else {}
         return {**report, "out": printed.out, "err": printed.err}
@@ -54,7 +54,7 @@ def asking(server: CompletionServer) -> list[str]:
     return [f"url={server.url}", "model=own"]
 
 
-def test_a_server_that_is_right(audit: Audit, server: CompletionServer, tmp_path: Path) -> None:
+def test_a_server_that_is_right(audit, server, tmp_path):
     report = audit(*asking(server))
     assert report["verdict"] == "consistent" and "lossless" not in report["out"]
     assert report["prompts"] == N == report["answers"] and report["notes"] == []
@@ -74,7 +74,7 @@ def test_a_server_that_is_right(audit: Audit, server: CompletionServer, tmp_path
     assert "holds answers of another seed: give another output.dir" in other["err"]
 
 
-def test_a_temperature_that_is_ignored(audit: Audit, server: CompletionServer) -> None:
+def test_a_temperature_that_is_ignored(audit, server):
     server.manners.temperature = 0.4
     report = audit(*asking(server), status=1)
     assert report["verdict"] == "not lossless" and report["z"] < -3
@@ -82,60 +82,49 @@ def test_a_temperature_that_is_ignored(audit: Audit, server: CompletionServer) -
     assert len(report["worst"]) == 10 and "furthest from the target" in report["out"]
 
 
-@pytest.mark.parametrize("ids", ["token_id:", "content"])
-def test_token_ids_in_each_form(
-    audit: Audit, server: CompletionServer, tmp_path: Path, ids: str
-) -> None:
-    expected = audit(*asking(server))
-    server.manners = Manners(ids=ids)
-    report = audit(*asking(server), folder=tmp_path / "other")
-    assert report["z"] == expected["z"]
+@pytest.mark.parametrize("manners", [{"ids": "token_id:"}, {"ids": "content"}, {"stream": True}])
+def test_token_ids_in_each_form(audit, server, tmp_path, manners):
+    plain = audit(*asking(server))
+    server.manners = Manners(**manners)
+    assert audit(*asking(server), folder=tmp_path / "other")["z"] == plain["z"]
 
 
-def test_token_ids_by_the_texts_of_tokens() -> None:
+def test_token_ids_by_the_texts_of_tokens():
     choice = {"text": "one two", "logprobs": {"tokens": ["one", " two"]}}
     reply = Reply.of({"choices": [choice]})
     assert reply.ids({"one": 4, " two": 9}) == [4, 9]
     assert reply.ids({"one": 4}) is None, "two tokens have the text of the other"
     choice["logprobs"] = {"tokens": ["one", "bytes:\\xe2"]}
     assert Reply.of({"choices": [choice]}).ids({"one": 4}) is None
+    for plain in ({}, {"choices": []}, {"choices": [{"text": None}]}):
+        with pytest.raises((LookupError, TypeError)):
+            Reply.of(plain)
 
 
-def test_streams(audit: Audit, server: CompletionServer, tmp_path: Path) -> None:
-    plain = audit(*asking(server))
-    server.manners = Manners(stream=True)
-    assert audit(*asking(server), folder=tmp_path / "streamed")["z"] == plain["z"]
+@pytest.mark.parametrize(
+    ("manners", "complaint"),
+    [
+        (
+            {"ids": "", "takes_ids": False, "takes_more": False},
+            "answers are text whose tokens are not known",
+        ),
+        ({"template": (5, 6)}, "puts a template or tokens of its own around prompts"),
+        ({"cut_prompt": 4}, "it cut the prompt to 4 of"),
+    ],
+)
+def test_a_server_that_answers_something_else(audit, server, manners, complaint):
+    server.manners = Manners(**manners)
+    [line] = audit(*asking(server), status=2)["err"].splitlines()
+    assert complaint in line
 
 
-def test_a_server_of_few_words(audit: Audit, server: CompletionServer) -> None:
-    """No token ids in either direction and no further fields: texts are tokenised again."""
-    server.manners = Manners(ids="", takes_ids=False, takes_more=False)
-    report = audit(*asking(server), status=2)
-    assert "answers are text whose tokens are not known" in report["err"]
-
-
-def test_a_template_of_its_own(audit: Audit, server: CompletionServer) -> None:
-    server.manners.template = (5, 6)
-    report = audit(*asking(server), status=2)
-    assert "puts a template or tokens of its own around prompts" in report["err"]
-    assert len(report["err"].splitlines()) == 1
-
-
-def test_a_prompt_that_is_cut(audit: Audit, server: CompletionServer) -> None:
-    server.manners.cut_prompt = 4
-    report = audit(*asking(server), status=2)
-    assert "it cut the prompt to 4 of" in report["err"]
-
-
-def test_a_seed_that_is_ignored(audit: Audit, server: CompletionServer) -> None:
+def test_a_seed_that_is_ignored(audit, server):
     server.manners.seed = False
     report = audit(*asking(server))
     assert report["notes"] == ["it ignores the seed: its answers cannot be asked for again"]
 
 
-def test_a_server_that_dies_is_asked_for_the_rest(
-    audit: Audit, server: CompletionServer, tmp_path: Path
-) -> None:
+def test_a_server_that_dies_is_asked_for_the_rest(audit, server, tmp_path):
     server.manners.dies_after = 7
     report = audit(*asking(server), "concurrency=1", status=2)
     [line] = report["err"].splitlines()
@@ -146,14 +135,14 @@ def test_a_server_that_dies_is_asked_for_the_rest(
     assert len(server.manners.asked) == N + 2  # the first of the second run is asked twice, too
 
 
-def test_a_server_that_hangs(audit: Audit, server: CompletionServer) -> None:
+def test_a_server_that_hangs(audit, server):
     server.manners.hangs = True
     report = audit(*asking(server), "timeout_s=0.2", "retries=0", status=2)
     [line] = report["err"].splitlines()
     assert "no reply from own" in line and "timed out" in line.lower()
 
 
-def test_a_control_takes_out_what_both_share(audit: Audit, server: CompletionServer) -> None:
+def test_a_control_takes_out_what_both_share(audit, server):
     server.manners.temperature = 0.6
     words = [*asking(server), f"control_url={server.url}", "samples=3"]
     report = audit(*words)
@@ -162,7 +151,7 @@ def test_a_control_takes_out_what_both_share(audit: Audit, server: CompletionSer
 
 
 @pytest.mark.parametrize("way", ["plain", "assisted", "prompt_lookup"])
-def test_transformers(audit: Audit, tmp_path: Path, way: str) -> None:
+def test_transformers(audit, tmp_path, way):
     report = audit(f"transformers={way}")
     assert report["verdict"] == "consistent" and report["answers"] == N
     if way == "assisted":
@@ -176,13 +165,13 @@ def test_transformers(audit: Audit, tmp_path: Path, way: str) -> None:
         assert lossy["verdict"] == "not lossless"
 
 
-def test_a_rule_of_leeway_has_its_exact_distortion_beside_the_bound(audit: Audit) -> None:
+def test_a_rule_of_leeway_has_its_exact_distortion_beside_the_bound(audit):
     assert audit("n=20")["exact"] == pytest.approx(0, abs=1e-6)
     report = audit("n=40", "rule=random", "rule.rate=0.5", status=1)
     assert report["exact"] > report["low"] and report["verdict"] == "not lossless"
 
 
-def test_greedy_decoding(audit: Audit, tmp_path: Path) -> None:
+def test_greedy_decoding(audit, tmp_path):
     report = audit("decoding.temperature=0")
     assert report["z"] is None and report["lost"] == 0
     assert "consistent with greedy decoding" in report["out"]
@@ -194,12 +183,14 @@ def test_greedy_decoding(audit: Audit, tmp_path: Path) -> None:
     assert wrong["outside"] > 0 and wrong["p"] == 0 and wrong["lost"] > 0
 
 
-def test_too_few_tokens_to_see_what_is_asked_for(audit: Audit) -> None:
+def test_too_few_tokens_or_prompts_to_see_what_is_asked_for(audit, tmp_path):
     report = audit("transformers=plain", "detect=0.05", status=2)
     assert report["verdict"] == "too few tokens" and "give more prompts" in report["out"]
+    few = audit("transformers=plain", "n=4", folder=tmp_path / "few", status=2)
+    assert "4 prompts have answers; give at least 10" in few["err"]
 
 
-def test_lines_of_a_file(audit: Audit, tmp_path: Path) -> None:
+def test_lines_of_a_file(audit, tmp_path):
     """Prompts of the task by their ids, a text as a prompt, and a torn last line."""
     audit("transformers=plain", folder=tmp_path / "made")
     made = [json.loads(line) for line in (tmp_path / "made/answers.jsonl").open()]
@@ -212,46 +203,3 @@ def test_lines_of_a_file(audit: Audit, tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     report = audit(f"texts={file}", status=1)
     assert "no answer holds an end token" in report["out"]
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["texts=x.jsonl", "url=http://h"], "texts: the texts come from url; give one of them"),
-        (["url=http://127.0.0.1:1"], "model: missing"),
-        (["url=h"], "url=h"),
-        (["texts=/none.jsonl"], "/none.jsonl: cannot be read"),
-        (["transformers=beam"], "transformers=beam"),
-        (["+arguments.a=1"], "arguments: belong to url= or transformers="),
-        (["control=x", "control_url=http://h", "model=m"], "control: the control is control_url's"),
-        (["detect=0"], "detect=0"),
-        (["decoding.repetition_penalty=1.1"], "compares with p without a penalty"),
-        (["nn=3"], "nn"),
-        (["n=4", "transformers=plain"], "4 prompts have answers; give at least 10"),
-    ],
-)
-def test_a_wrong_command_is_one_line(audit: Audit, words: list[str], complaint: str) -> None:
-    [line] = audit(*words, status=2)["err"].splitlines()
-    assert complaint in line
-
-
-@pytest.mark.parametrize(
-    ("row", "complaint"),
-    [
-        ({"id": "a"}, "has neither output_ids nor text"),
-        ({"id": 3, "text": ""}, "id: Input should be a valid string"),
-        ({"id": "a", "output_ids": [1]}, "has neither prompt nor prompt_ids"),
-        ({"id": "a", "prompt_ids": [1], "output_ids": [99999]}, "has no token 99999"),
-    ],
-)
-def test_wrong_lines(audit: Audit, tmp_path: Path, row: dict[str, Any], complaint: str) -> None:
-    file = tmp_path / "texts.jsonl"
-    file.write_text(json.dumps(row) + "\n")
-    [line] = audit(f"texts={file}", status=2)["err"].splitlines()
-    assert complaint in line
-
-
-def test_what_is_no_completion() -> None:
-    for plain in ({}, {"choices": []}, {"choices": [{"text": None}]}):
-        with pytest.raises((LookupError, TypeError)):
-            Reply.of(plain)

@@ -18,7 +18,6 @@ import yaml
 
 from bench import merge
 from bench.config.cell import Cell
-from bench.config.compose import Composer
 from bench.config.environment import environment
 from bench.config.errors import ConfigError
 from bench.config.paths import PROJECT, command_line, portable
@@ -28,10 +27,11 @@ from methods.engine.fingerprints import fingerprint, unhashed
 from methods.engine.source import ModelError
 from tasks.base import TaskError
 from tests.helpers.old_archives import renamed
+from tests.helpers.tables import rows
 
 
 @pytest.fixture
-def cell_of(hydra: Composer, pair_folder: Path):
+def cell_of(hydra, pair_folder):
     pair = f"pair=local pair.target={pair_folder / 'target'} pair.draft={pair_folder / 'draft'}"
     common = f"{pair} method=mars n=3"
     return lambda *lines: hydra.point(" ".join([common, *lines]).split()).cell
@@ -45,7 +45,7 @@ def cell_of(hydra: Composer, pair_folder: Path):
         ("method=ar", "local-ar-mini_gsm"),
     ],
 )
-def test_name_is_readable_and_repeats(cell_of, words: str, name: str) -> None:
+def test_name_is_readable_and_repeats(cell_of, words, name):
     readable, digest = cell_of(words).name.rsplit("-", 1)
     assert readable == name and len(digest) == 10 and cell_of(words).name.endswith(digest)
 
@@ -86,29 +86,31 @@ COUNTED = [
 ]
 
 
-def test_the_name_depends_on_what_decides_tokens_alone(cell_of) -> None:
+def test_the_name_depends_on_what_decides_tokens_alone(cell_of):
     names = {override: cell_of(override).name for override in (*IGNORED, *COUNTED)}
     assert {override for override, name in names.items() if name == cell_of().name} == {*IGNORED}
 
 
-def test_limit_counts_wherever_it_is_set(cell_of) -> None:
+def test_limit_counts_wherever_it_is_set(cell_of):
     plain = cell_of()
     limit = plain.decoding.max_new_tokens
     assert limit == plain.task.options.max_new_tokens
     assert cell_of(f"decoding.max_new_tokens={limit}").name == plain.name
-    given, of_task = (cell_of(f"{key}.max_new_tokens=9").name for key in ("decoding", "task"))
-    assert given == of_task != plain.name
+    of_decoding, of_task = (
+        cell_of(f"{section}.max_new_tokens=9").name for section in ("decoding", "task")
+    )
+    assert of_decoding == of_task != plain.name
 
 
 @pytest.mark.parametrize(
     "words",
     ["method=ar draft.length=9", "drafter=none rule=greedy", "method=ar pair.draft=null"],
 )
-def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of, words: str) -> None:
+def test_nothing_is_drafted_so_neither_length_nor_rule_matter(cell_of, words):
     assert cell_of(words).name == cell_of("method=ar").name
 
 
-def test_one_rotation_shares_all_but_the_method(cell_of) -> None:
+def test_one_rotation_shares_all_but_the_method(cell_of):
     def keys(*overrides: str) -> set[str]:
         return {cell_of(override).group_key for override in overrides}
 
@@ -124,9 +126,7 @@ CHECKPOINT = (
 
 
 @pytest.mark.parametrize("changed", CHECKPOINT.split())
-def test_any_byte_of_a_checkpoint_counts(
-    cell_of, pair_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
-) -> None:
+def test_any_byte_of_a_checkpoint_counts(cell_of, pair_folder, tmp_path, monkeypatch, changed):
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     target = tmp_path / "target"
     shutil.copytree(pair_folder / "target", target)
@@ -141,9 +141,7 @@ def test_any_byte_of_a_checkpoint_counts(
     assert cell_of(words).name != name
 
 
-def test_of_a_hub_snapshot_the_names_of_the_blobs_count(
-    tmp_path: Path, pair_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_hub_snapshot_the_names_of_the_blobs_count(tmp_path, pair_folder, monkeypatch):
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "c0ffee"
     snapshot.mkdir(parents=True)
@@ -162,26 +160,24 @@ def test_of_a_hub_snapshot_the_names_of_the_blobs_count(
     assert fingerprint(str(snapshot)) != local
 
 
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [
-        ("task=prompts", "task.path={}.jsonl"),
-        ("method=ar", "pair.chat_template={}.jinja"),
-        ("task=mt_bench", "task.references={}.jsonl"),
-        ("task=gsm8k", "task.shots.source={}.jsonl"),
-        ("method=eagle drafter.tree=eagle_25", "drafter.tree={}.yaml"),
-        ("method=medusa", "drafter.tree={}.yaml"),
-        ("rule=arc", "rule.constants={}.json"),
-        ("rule=autojudge", "rule.classifier={}.json"),
-        ("rule=either rule.second.name=autojudge", "+rule.second.classifier={}.json"),
-    ],
-)
-def test_every_file_counts_by_its_content(
-    cell_of, pair_folder: Path, tmp_path: Path, words: str, option: str
-) -> None:
+FILES = rows("""
+task=prompts | task.path={}.jsonl
+method=ar | pair.chat_template={}.jinja
+task=mt_bench | task.references={}.jsonl
+task=gsm8k | task.shots.source={}.jsonl
+method=eagle drafter.tree=eagle_25 | drafter.tree={}.yaml
+method=medusa | drafter.tree={}.yaml
+rule=arc | rule.constants={}.json
+rule=autojudge | rule.classifier={}.json
+rule=either rule.second.name=autojudge | +rule.second.classifier={}.json
+""")
+
+
+@pytest.mark.parametrize(("words", "option"), FILES)
+def test_every_file_counts_by_its_content(cell_of, pair_folder, tmp_path, words, option):
     row = '{{"id": "{}", "prompt": "Hello", "question": "q", "answer": "1 #### 2"}}\n'
-    rows = "".join(map(row.format, range(4)))
-    text = "source: mine\npaths: |\n  0 1\n" if option.endswith("yaml") else rows
+    lines = "".join(map(row.format, range(4)))
+    text = "source: mine\npaths: |\n  0 1\n" if option.endswith("yaml") else lines
     other = text.replace("1\n", "1 2\n").replace("Hello", "Bye")
     suffix = option.rpartition("}")[2]
     for name, content in (("a", text), ("b", text), ("c", other)):
@@ -199,17 +195,14 @@ ARCHIVES = sorted((PROJECT / "results" / "measured").glob("*/store*.tar.xz"))
 @pytest.fixture(scope="module")
 def committed() -> dict[str, dict[str, Any]]:
     """Name -> settings of every committed cell."""
-    found = {}
+    settings = {}
     for archive in ARCHIVES:
         with tarfile.open(archive) as file:
             for member in file:
                 if member.name.endswith("/cell.yaml"):
-                    config = yaml.load(
-                        file.extractfile(member),
-                        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
-                    )
-                    found[Path(member.name).parent.name] = renamed(config)
-    return found
+                    config = yaml.load(file.extractfile(member), yaml.CSafeLoader)
+                    settings[Path(member.name).parent.name] = renamed(config)
+    return settings
 
 
 def names(config: Mapping[str, Any]) -> set[str]:
@@ -228,24 +221,21 @@ def names(config: Mapping[str, Any]) -> set[str]:
             for some in (roles, roles[:1])  # none of a draft cut out
             for chosen in product(("lean", "transformers"), repeat=len(some))
         ]
-        return {cell.named(cell.identity(config["fingerprints"], one)) for one in decoders}
+        identities = [cell.identity(config["fingerprints"], chosen) for chosen in decoders]
+        return {cell.named(identity) for identity in identities}
     except (ConfigError, ModelError, TaskError):
         return set()
 
 
-def test_committed_cells_are_found_again_whatever_option_was_added(
-    committed: dict[str, dict[str, Any]],
-) -> None:
+def test_committed_cells_are_found_again_whatever_option_was_added(committed):
     assert len(ARCHIVES) == 3 and len(committed) == 943
-    checked = {key: found for key, config in committed.items() if (found := names(config))}
-    assert [key for key, found in checked.items() if key not in found] == []
-    left = {
-        key
-        for key, config in committed.items()
-        if config["rule"]["name"] in ("csd", "topp_window")
-        or config["rule"].get("variant") == "ascend"
-    }
-    assert len(left) == 11 and set(committed) - set(checked) == left, "rules that are no more"
+    possible = {key: names(config) for key, config in committed.items()}
+    unknown = {key for key in committed if not possible[key]}
+    assert [key for key in committed if key not in possible[key] | unknown] == []
+    rules = [committed[key]["rule"] for key in unknown]
+    assert len(rules) == 11 and all(
+        rule["name"] in ("csd", "topp_window") or rule["variant"] == "ascend" for rule in rules
+    ), "rules that are no more"
 
 
 @pytest.mark.parametrize(
@@ -256,9 +246,7 @@ def test_committed_cells_are_found_again_whatever_option_was_added(
         ("drafter", "stop_below", 0.0, 0.5),
     ],
 )
-def test_an_added_option_counts_where_it_is_set(
-    committed: dict[str, dict[str, Any]], section: str, option: str, default: Any, other: Any
-) -> None:
+def test_an_added_option_counts_where_it_is_set(committed, section, option, default, other):
     key, config = next(
         (key, config)
         for key, config in committed.items()
@@ -271,9 +259,7 @@ def test_an_added_option_counts_where_it_is_set(
     assert key in named(default) and named(other) and key not in named(other)
 
 
-def test_changed_settings_are_refused_in_one_line(
-    command, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_settings_are_refused_in_one_line(command, capsys):
     words = "method=mars decoding.temperature=1"
     cell = command(words).cell
     file, samples = cell.path / "cell.yaml", (cell.path / "samples.jsonl").read_bytes()
@@ -292,9 +278,7 @@ def test_changed_settings_are_refused_in_one_line(
 @pytest.mark.parametrize(
     ("program", "module"), [("bench/__main__.py", "bench"), ("bench/merge.py", "bench.merge")]
 )
-def test_the_record_of_an_environment_holds_nothing_private(
-    program: str, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_record_of_an_environment_holds_nothing_private(program, module, monkeypatch):
     monkeypatch.setenv("HOME_ADDRESS", "private")
     monkeypatch.setenv("XDG_CACHE_HOME", "/home/ada/cache")
     monkeypatch.setenv("HF_HOME", "/home/ada/cache/huggingface")
@@ -312,7 +296,7 @@ def test_the_record_of_an_environment_holds_nothing_private(
     assert command_line(["/usr/bin/leeway", "n=3"]) == ["/usr/bin/leeway", "n=3"]
 
 
-def test_a_recorded_cell_holds_paths_of_the_checkout(hydra: Composer) -> None:
+def test_a_recorded_cell_holds_paths_of_the_checkout(hydra):
     cell = hydra.point(["pair=tiny", "method=mars"]).cell
     record = cell.record()
     assert record["pair"]["target"] == "models/tiny/target"
@@ -323,19 +307,19 @@ def test_a_recorded_cell_holds_paths_of_the_checkout(hydra: Composer) -> None:
 
 
 @pytest.fixture
-def penalised(pair_folder: Path, tmp_path: Path) -> Path:
+def penalised(pair_folder, tmp_path) -> Path:
     """A target that asks for a penalty, beside what is applied or changes nothing."""
     folder = tmp_path / "target"
     shutil.copytree(pair_folder / "target", folder)
     file = folder / "generation_config.json"
     neutral = {"no_repeat_ngram_size": 0, "min_new_tokens": None, "bad_words_ids": []}
     applied = {"temperature": 0.6, "top_k": 9}
-    given = json.loads(file.read_text()) | neutral | applied
-    file.write_text(json.dumps(given | {"repetition_penalty": 1.5}))
+    penalty = {"repetition_penalty": 1.5}
+    file.write_text(json.dumps(json.loads(file.read_text()) | neutral | applied | penalty))
     return folder
 
 
-def test_a_penalty_is_refused_before_anything_runs(cell_of, penalised: Path) -> None:
+def test_a_penalty_is_refused_before_anything_runs(cell_of, penalised):
     with pytest.raises(ConfigError) as error:
         cell_of(f"method=ar pair.target={penalised}")
     assert str(error.value) == (
@@ -345,14 +329,14 @@ def test_a_penalty_is_refused_before_anything_runs(cell_of, penalised: Path) -> 
     )
 
 
-def test_what_is_applied_is_not_refused(cell_of, penalised: Path) -> None:
+def test_what_is_applied_is_not_refused(cell_of, penalised):
     asked = cell_of(f"method=sps pair.target={penalised} decoding.repetition_penalty=1.5")
     assert asked.decoding.sampling.penalises and asked.baseline().decoding.sampling.penalises
     with pytest.raises(ConfigError, match=r"asks for repetition_penalty=1\.5"):
         cell_of(f"method=sps pair.target={penalised} decoding.repetition_penalty=1.1")
 
 
-def test_it_can_be_ignored_and_changes_no_name(cell_of, penalised: Path) -> None:
+def test_it_can_be_ignored_and_changes_no_name(cell_of, penalised):
     ignoring = cell_of(f"method=ar pair.target={penalised} pair.ignore_generation_config=true")
     assert ignoring.record()["pair"]["ignore_generation_config"] is True
     plain = cell_of("method=ar")
@@ -361,7 +345,7 @@ def test_it_can_be_ignored_and_changes_no_name(cell_of, penalised: Path) -> None
     assert load_language_model(ignoring.pair, ignoring.engine, "target").vocab_size
 
 
-def test_the_day_of_a_task_names_the_cell_where_it_is_given(cell_of) -> None:
+def test_the_day_of_a_task_names_the_cell_where_it_is_given(cell_of):
     plain, dated = cell_of(), cell_of("task.date=2025-01-02")
     assert plain.name != dated.name and "date" not in plain.record()["task"]
     assert dated.record()["task"]["date"] == "2025-01-02"

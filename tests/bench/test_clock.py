@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import re
 from itertools import cycle
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,9 +26,7 @@ from bench.run import models as model_pool
     ],
     ids=str,
 )
-def test_the_quickest_number_of_threads(
-    seconds: dict[int, float], chosen: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_quickest_number_of_threads(seconds, chosen, monkeypatch):
     """A small lead is noise."""
     machine = SimpleNamespace(used=1, now=0.0)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: setattr(machine, "used", count))
@@ -51,19 +48,14 @@ def test_the_quickest_number_of_threads(
         ([], 1, 1),
     ],
 )
-def test_the_threads_of_a_small_model(
-    seconds: list[tuple[float, float]],
-    most: int,
-    chosen: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_threads_of_a_small_model(seconds, most, chosen, monkeypatch):
     """One, unless all are clearly quicker, each time that one looks."""
     trials = cycle(seconds)
     monkeypatch.setattr(model_pool, "_small_products", lambda *_: next(trials))
     assert model_pool.threads_of_small.__wrapped__(most) == chosen
 
 
-def test_a_model_beyond_the_caches_takes_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_beyond_the_caches_takes_all_threads(monkeypatch):
     monkeypatch.setattr(model_pool, "threads_of_small", lambda most: 1)
     sizes = model_pool.SMALLEST - 1, model_pool.SMALLEST
     targets = [
@@ -79,7 +71,7 @@ def test_a_model_beyond_the_caches_takes_all_threads(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_time_left(monkeypatch, capsys):
     """8 of 20 prompts took 80 s, then 10 of 20 took 280 s."""
     clock = iter([0.0, 80.0, 280.0])
     monkeypatch.setattr(progress, "EVERY_S", 10.0)
@@ -93,14 +85,14 @@ def test_the_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     ]
 
 
-def test_the_timed_pass_counts_each_prompt_once(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timed_pass_counts_each_prompt_once(command, monkeypatch):
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
     said = command("method=sps n=3 timed=2").err
     assert re.findall(r"timed pass.*?: (\d+) of (\d+) prompts", said) == [("1", "2"), ("2", "2")]
 
 
 @pytest.fixture
-def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def waits(tmp_path, monkeypatch) -> list[int]:
     """The kinds of lock that this process waited for, none of them to its end."""
     monkeypatch.setenv("LEEWAY_LOCK", str(tmp_path / "lock"))
     found: list[int] = []
@@ -116,7 +108,7 @@ def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_others_wait_while_one_is_timed(waits: list[int], caplog: pytest.LogCaptureFixture) -> None:
+def test_others_wait_while_one_is_timed(waits, caplog):
     with locks.machine(alone=False), locks.machine(alone=False):
         assert not waits
         with locks.machine(alone=True):
@@ -128,7 +120,7 @@ def test_others_wait_while_one_is_timed(waits: list[int], caplog: pytest.LogCapt
         )
 
 
-def test_a_wrong_variable_is_one_line(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_variable_is_one_line(command, monkeypatch):
     monkeypatch.setenv("LEEWAY_LOCK", "/nowhere/lock")
     result = command("method=ar timed=1", status=2)
     assert (

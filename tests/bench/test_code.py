@@ -74,7 +74,7 @@ def digest(folder: Path, name: str = "rule") -> str:
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Callable[..., Path]:
+def written(tmp_path) -> Callable[..., Path]:
     def write(name: str, **edited: str) -> Path:
         folder = tmp_path / name
         folder.mkdir()
@@ -86,7 +86,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_what_counts_as_other_code(edit: str, written: Callable[..., Path]) -> None:
+def test_what_counts_as_other_code(edit, written):
     file, old, new, is_same = EDITS[edit]
     text = {"rule.py": RULE, "limits.py": LIMITS}[file]
     assert old in text
@@ -94,7 +94,7 @@ def test_what_counts_as_other_code(edit: str, written: Callable[..., Path]) -> N
     assert (digest(before) == digest(after)) is is_same
 
 
-def test_a_moved_file_is_the_same_code(written: Callable[..., Path]) -> None:
+def test_a_moved_file_is_the_same_code(written):
     before, after = written("before"), written("after")
     (after / "rule.py").rename(after / "renamed.py")
     (after / "limits.py").rename(after / "bounds.py")
@@ -103,7 +103,7 @@ def test_a_moved_file_is_the_same_code(written: Callable[..., Path]) -> None:
     assert digest(before) == digest(after, "renamed")
 
 
-def test_modules_of_a_package_count(tmp_path: Path) -> None:
+def test_modules_of_a_package_count(tmp_path):
     """By absolute and by relative imports, also inside a function, but not the packages beside."""
     package = tmp_path / "site-packages" / "mine"
     (package / "inner").mkdir(parents=True)
@@ -124,14 +124,14 @@ def test_modules_of_a_package_count(tmp_path: Path) -> None:
     }
 
 
-def test_what_the_shipped_parts_rest_on() -> None:
+def test_what_the_shipped_parts_rest_on():
     assert {"rules/mars", "drafters/eagle3", "scorers/Harness", "loop/native"} <= shipped().keys()
     loop = {str(file.relative_to(code.PROJECT)) for file in code._loop("native")}
     assert {"methods/decode.py", "methods/engine/decoder.py", "methods/sampling.py"} <= loop
     assert not loop & {"methods/rules/mars.py", "methods/rules/lossless.py"}
 
 
-def test_an_edited_rule_is_not_another_loop() -> None:
+def test_an_edited_rule_is_not_another_loop():
     """The loop takes names from the files of those rules and drafters alone that it rests on."""
     imported = {
         path
@@ -147,14 +147,14 @@ def test_an_edited_rule_is_not_another_loop() -> None:
     }  # of plain decoding
 
 
-def test_code_that_is_known_to_give_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_is_known_to_give_the_same_tokens(monkeypatch):
     monkeypatch.setattr(code, "_earlier", lambda: {"b": "a", "c": "b"})
     assert changed({"rule": "a", "loop": "x"}, {"rule": "c", "loop": "x"}) == []
     assert changed({"rule": "a", "loop": "x"}, {"rule": "d", "loop": "y"}) == ["loop", "rule"]
     assert changed({"rule": "a"}, {"rule": "a", "pruning": "p"}) == ["pruning"]
 
 
-def test_the_table_of_same_tokens_is_whole() -> None:
+def test_the_table_of_same_tokens_is_whole():
     pairs = json.loads(SAME.read_text())
     later = [pair[1] for pair in pairs]
     assert len(set(later)) == len(later), "each digest has one earlier one"
@@ -162,7 +162,7 @@ def test_the_table_of_same_tokens_is_whole() -> None:
     assert all(map(code.first_known, later)), "no digest is its own ancestor"
 
 
-def test_a_tree_is_equal_in_all_versions_of_python() -> None:
+def test_a_tree_is_equal_in_all_versions_of_python():
     """3.13 leaves empty fields out of `ast.dump`; `kind` and `ctx` say nothing."""
     assert code._plain(ast.parse("f(x)").body[0]) == [
         "Expr",
@@ -171,7 +171,7 @@ def test_a_tree_is_equal_in_all_versions_of_python() -> None:
 
 
 @pytest.fixture
-def edit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def edit(monkeypatch) -> Callable[..., None]:
     """Gives a part of the code of every cell another digest."""
     true, changes = code.code_of, {}
 
@@ -202,7 +202,7 @@ def answers(result) -> dict[str, str]:
     ("part", "what"),
     [("rule", "rule=mars"), ("drafter", "drafter=model"), ("loop", "the decode loop")],
 )
-def test_other_code_decodes_anew_beside(command, first, edit, caplog, part, what) -> None:
+def test_other_code_decodes_anew_beside(command, first, edit, caplog, part, what):
     before, name = answers(first), first.cell.key
     edit(part)
     again = command("method=mars n=4")
@@ -216,7 +216,7 @@ def test_other_code_decodes_anew_beside(command, first, edit, caplog, part, what
     assert answers(command("method=mars n=4")) == after and "other code" not in caplog.text
 
 
-def test_known_equal_code_goes_on(command, first, edit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_equal_code_goes_on(command, first, edit, monkeypatch):
     recorded = first.cell.config()["code"]["rule"]
     monkeypatch.setattr(code, "_earlier", lambda: {OTHER: recorded})
     edit("rule")
@@ -224,7 +224,7 @@ def test_known_equal_code_goes_on(command, first, edit, monkeypatch: pytest.Monk
     assert len(first.cell.samples()) == 4
 
 
-def test_another_scorer_scores_the_stored_answers(command, first, edit, caplog) -> None:
+def test_another_scorer_scores_the_stored_answers(command, first, edit, caplog):
     before = first.cell.samples()
     edit("scorer")
     again = command("method=mars task=mini_gsm")
@@ -236,7 +236,7 @@ def test_another_scorer_scores_the_stored_answers(command, first, edit, caplog) 
     assert "scored again" not in caplog.text
 
 
-def test_answers_of_unrecorded_code_are_shown_but_not_extended(command, first, caplog) -> None:
+def test_answers_of_unrecorded_code_are_shown_but_not_extended(command, first, caplog):
     for cell in first.store.cells():
         config = cell.config()
         del config["code"]

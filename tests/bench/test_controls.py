@@ -1,8 +1,6 @@
 """The controls of every summary: likelihood, diversity over repeats, control cells, where a cycle's
 time goes."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd
@@ -21,7 +19,7 @@ SHORT = "decoding.max_new_tokens=10 draft.length=3"
 WARM = f"decoding.temperature=1 {SHORT}"
 
 
-def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder) -> None:
+def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder):
     cell = command("method=sps task=mini_chat n=2", WARM).cell
     folder = pair_folder / "target"
     target, stock = load_model(str(folder)), AutoModelForCausalLM.from_pretrained(folder)
@@ -42,7 +40,7 @@ def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder) -> No
     assert summary.nll == pytest.approx(nats / tokens)
 
 
-def test_repeats_meet_in_the_summaries(command) -> None:
+def test_repeats_meet_in_the_summaries(command):
     alone = written(command("method=mars_sampling", WARM).cell)
     assert (alone.repeats, alone.self_agreement) == (1, None)
     axes = "repeat=0,1 decoding.temperature=0,1 summary=json"
@@ -55,7 +53,7 @@ def test_repeats_meet_in_the_summaries(command) -> None:
     assert greedy["nll"] < warm["nll"], "greedy decoding is likelier than sampling"
 
 
-def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
+def test_what_a_rule_gains_over_the_lossless_one(command):
     axes = "rule=mars_sampling,lossless rule.q_mode=exact,draft decoding.temperature=0,1"
     summaries = {}
     for cell in command("-m drafter=eagle3 timed=1", axes, SHORT).cells:
@@ -68,9 +66,9 @@ def test_what_a_rule_gains_over_the_lossless_one(command) -> None:
     assert summaries["mars", "exact", 0].tau_gain is not None
 
 
-def test_where_the_time_of_a_cycle_goes(command) -> None:
-    result = command("method=sps timed=3", WARM)
-    summary, parts = written(result.cell), written(result.cell).phases
+def test_where_the_time_of_a_cycle_goes(store):
+    [sps] = [cell for cell in store.cells() if "-lossless-" in cell.key]
+    summary, parts = written(sps), written(sps).phases
     assert 0 < parts["head"] < parts["verify"] and 0 < summary.prefill_share < 1
     assert summary.head_ms == pytest.approx(1e3 * (parts["head"] + parts["accept"]))
     names = {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"}
@@ -99,7 +97,7 @@ values: [tau, tau_gain]
 """
 
 
-def test_controls_are_judged_as_rules_are(command, tmp_path) -> None:
+def test_controls_are_judged_as_rules_are(command, tmp_path):
     """Lossless decoding that is truncated or cooler, presented as a rule at temperature 1, has a
     distortion, a total variation and a verdict, with the clock of the row that it changes."""
     file = tmp_path / "conf" / "report" / "controlled.yaml"
@@ -114,6 +112,7 @@ def test_controls_are_judged_as_rules_are(command, tmp_path) -> None:
         assert cells.loc[(rule, "equal_d_distortion"), "value"] > 0
         assert isinstance(cells.loc[(rule, "equal_d_speed"), "verdict"], str)
     assert cells.loc[("EAGLE-3", "equal_d_tv"), "value"] < 1e-5
+    assert pd.isna(cells.loc[("EAGLE-3", "equal_d_speed"), "verdict"]), "lossless: nothing to judge"
     assert "equal_d_outside" not in set(table["value_name"]), "no target is truncated"
     assert cells.loc[("control: top-p 0.8", "tau_gain"), "value"] is not None
     judged = ("random, 50%", "equal_d_speed"), ["value", "ci_low", "ci_high", "verdict"]

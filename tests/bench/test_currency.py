@@ -1,9 +1,5 @@
 """`python -m bench.currency`: rounded weights and other temperatures, in nats per token."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,7 +15,7 @@ from methods.engine.loading import load_model
 from methods.sampling import Sampling
 
 
-def test_forms_of_weights() -> None:
+def test_forms_of_weights():
     """A step is 1/127 of the largest of a row, or of a block of 32 in GGUF's Q8_0."""
     weight = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
     largest = weight.abs().amax(-1, keepdim=True)
@@ -33,13 +29,13 @@ def test_forms_of_weights() -> None:
     assert by_form["Q8_0"] < by_form["Q5_0"] < by_form["Q4_0"]
 
 
-def test_distances_are_those_of_transformers(pair_folder: Path) -> None:
+def test_distances_are_those_of_transformers(pair_folder):
     folder = str(pair_folder / "target")
     target = load_model(folder, dtype="float32", device="cpu")
     other, left = altered(target, "Q4_0")
     assert left > 0, "rows of 48 have no whole blocks"
     text = Text("a", [5, 9, 30], [40, 41, 7])
-    found = distances(target, {"Q4_0": other}, [0.5], [text], Sampling(1.0))
+    nats = distances(target, {"Q4_0": other}, [0.5], [text], Sampling(1.0))
     plain, again = (AutoModelForCausalLM.from_pretrained(folder) for _ in range(2))
     with torch.no_grad():
         for weight in again.parameters():
@@ -49,10 +45,10 @@ def test_distances_are_those_of_transformers(pair_folder: Path) -> None:
         z, z4 = (model(ids).logits[0, 2:-1].double() for model in (plain, again))
     for name, r in (("Q4_0", z4.log_softmax(-1)), ("T = 0.5", (z / 0.5).log_softmax(-1))):
         kl = (r.exp() * (r - z.log_softmax(-1))).sum()
-        assert float(found[name][0]) == pytest.approx(float(kl), rel=1e-3)
+        assert float(nats[name][0]) == pytest.approx(float(kl), rel=1e-3)
 
 
-def test_intervals_are_over_prompts() -> None:
+def test_intervals_are_over_prompts():
     row = row_of("x", np.array([2.0, 4.0, 1.0]), np.array([2, 2, 1]), np.array([0, 0, 1]))
     assert row["D"] == pytest.approx(7 / 5) and row["answer"] == pytest.approx(7 / 3)
     effects = np.array([6 - 4 * 1.4, 1 - 1.4]) / 5
@@ -60,7 +56,7 @@ def test_intervals_are_over_prompts() -> None:
     assert row["high"] - row["D"] == pytest.approx(half, rel=1e-3)
 
 
-def test_the_command(tmp_path: Path, pair_folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_command(tmp_path, pair_folder, capsys):
     words = ["pair=local", f"pair.target={pair_folder / 'target'}", f"output.dir={tmp_path}"]
     words += ["n=3", "decoding.max_new_tokens=6"]
     assert main([*words, "forms=[bfloat16,Q4_0]"]) == 0

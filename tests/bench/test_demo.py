@@ -1,28 +1,19 @@
 """The demo's answer: every emitted token once, in order, with the clause that kept it."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.demo import STYLES, Shown, answer, legend, marked
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.method import build_method
-from methods.sampling import Sampling
 from results.store.traces import Clause
+from tests.helpers.decoding import method_on
 from tests.helpers.tiny_models import language_model, prompts
 
 
 @pytest.mark.parametrize("new", [1, 2, 3, 23])
-def test_the_answer_is_that_of_the_decode(new: int) -> None:
-    method = build_method(
-        language_model("llama", layers=3, seed=4),
-        language_model(layers=1, seed=4),
-        registry.drafter("model")(),
-        registry.rule("mars")(theta=0.1),
-        Sampling(1.0),
-        4,
-    )
+def test_the_answer_is_that_of_the_decode(new):
+    models = language_model("llama", layers=3, seed=4), language_model(layers=1, seed=4)
+    method = method_on(*models, "model", registry.rule("mars")(theta=0.1), 1.0)
     request, limits = Request(prompts(1)[0], "0/test"), Limits(new, frozenset())
     ids, clauses = zip(*answer(method, request, limits), strict=True)
     [plain] = generate(method, [request], limits)
@@ -34,18 +25,18 @@ def test_the_answer_is_that_of_the_decode(new: int) -> None:
 CLAUSES = [Clause.DRAWN, Clause.STRICT, Clause.RELAXED, Clause.DRAWN]
 
 
-def test_tokens_are_coloured_by_their_clause() -> None:
+def test_tokens_are_coloured_by_their_clause():
     text = marked(list(enumerate(CLAUSES)), "abcd".__getitem__, is_plain=False)
     assert text.plain == "abcd"
     assert [span.style for span in text.spans] == [STYLES[clause][0] for clause in CLAUSES]
 
 
-def test_without_colours_marks_say_the_same() -> None:
+def test_without_colours_marks_say_the_same():
     text = marked(list(enumerate(CLAUSES)), "abcd".__getitem__, is_plain=True)
     assert text.plain == "<a>b[c]<d>"
 
 
-def test_two_answers_are_compared() -> None:
+def test_two_answers_are_compared():
     mars = Shown("MARS", list(enumerate(CLAUSES)), 2, False, "16")
     lossless = Shown("lossless", [(0, Clause.DRAWN), (1, Clause.STRICT)], 1, True, "4")
     assert mars.heading() == "MARS: WRONG (16), 4 tokens in 2 cycles: 1.5 per cycle"

@@ -17,13 +17,12 @@ from bench.cli.one_cell import open_cell
 from bench.config.paths import TINY
 from bench.run.answer import context
 from bench.run.models import ModelPool
-from methods import registry
 from methods.decode import Limits, Request, generate
 from methods.engine import probe
 from methods.engine.margin import next_logits, top2_margin
-from methods.method import Method, build_method
-from methods.sampling import Sampling
+from methods.method import Method
 from tests.helpers.architectures import config_of, random_model
+from tests.helpers.decoding import method_on
 from tests.helpers.devices import DEVICES, graphs_on
 from tests.helpers.tiny_heads import random_head, small
 
@@ -121,24 +120,24 @@ def stock_pair(device: str, dtype: str) -> Any:
 
 
 @pytest.fixture(scope="module", params=DEVICES)
-def device(request: pytest.FixtureRequest) -> str:
+def device(request) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def pool(device: str) -> ModelPool:
+def pool(device) -> ModelPool:
     return ModelPool()
 
 
 @pytest.mark.parametrize("arm", PAIR)
-def test_the_pair_answers_as_generate_does(arm: str, device: str, pool: ModelPool) -> None:
+def test_the_pair_answers_as_generate_does(arm, device, pool):
     method, prompts = embedded(arm, device, "float32", PROMPTS[device], pool)
     subject = Subject(stock_pair(device, "float32"), prompts, NEW[device])
     assert not first_differences(answers(method, prompts, subject.new, 1), subject.wanted())
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_random_models_answer_as_generate_does(kind: str, device: str) -> None:
+def test_random_models_answer_as_generate_does(kind, device):
     """Plain, by prompt lookup, and with a head's tree."""
     target = random_model(config_of(kind, hidden_size=128, head_dim=HEAD_DIM, **SHAPES[kind]))
     target.model.to(device)
@@ -154,14 +153,12 @@ def test_random_models_answer_as_generate_does(kind: str, device: str) -> None:
     want = subject.wanted()
     for name in ("none", "prompt_lookup", "eagle3"):
         head = random_head(name, target, head_dim=HEAD_DIM) if name == "eagle3" else None
-        method = build_method(
-            target, head, small(name), registry.rule("greedy")(), Sampling(0.0), 4
-        )
+        method = method_on(target, head, small(name))
         assert not first_differences(answers(method, prompts, subject.new, 1), want), name
 
 
 @pytest.mark.parametrize("arm", ["plain", "chain", "tree"])
-def test_in_bfloat16_answers_part_at_near_ties_alone(arm: str, device: str) -> None:
+def test_in_bfloat16_answers_part_at_near_ties_alone(arm, device):
     """Two correct programs round differently. The two largest logits are then at most one spacing of
     bfloat16 apart, or twice as far as rounding moves the logits of that text."""
     method, prompts = embedded(arm, device, "bfloat16", PROMPTS[device])
@@ -179,7 +176,7 @@ def test_in_bfloat16_answers_part_at_near_ties_alone(arm: str, device: str) -> N
 
 
 @pytest.mark.parametrize("arm", ["plain", "chain", "tree"])
-def test_answers_depend_neither_on_batches_nor_on_graphs(arm: str, device: str) -> None:
+def test_answers_depend_neither_on_batches_nor_on_graphs(arm, device):
     many, few = BATCHES[device]
     method, prompts = embedded(arm, device, "float32", many)
     models = [method.target] if method.model is None else [method.target, method.model]

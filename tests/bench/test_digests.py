@@ -77,14 +77,14 @@ def editions(hydra: Composer, name: str) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPORTS)
-def test_the_cells_of_a_report(name: str, hydra: Composer) -> None:
+def test_the_cells_of_a_report(name, hydra):
     assert list(editions(hydra, name)) == [
         line for line in HELD if line.startswith(f"report={name} ")
     ]
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_prompts_of_a_task(name: str, hydra: Composer) -> None:
+def test_the_prompts_of_a_task(name, hydra):
     config = hydra.point([f"task={name}"]).config["task"]
     kind = config.pop("name")
     prompts = registry.build(kind, registry.options(kind).model_validate(config)).prompts(COUNT, 0)

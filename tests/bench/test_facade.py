@@ -6,16 +6,13 @@ import re
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 import leeway
 
 PAGE = Path(__file__).parents[2] / "docs" / "screen.md"
 
 
-def test_the_example_of_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     [example] = re.findall(r"```python\n(from leeway.*?)```", PAGE.read_text(), re.DOTALL)
     quick = example.replace("n=32", 'n=2, **{"decoding.max_new_tokens": 12}')
@@ -30,13 +27,13 @@ def test_the_example_of_the_page(
     assert "theta=0.9" in capsys.readouterr().out
 
 
-def test_one_setting_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_setting_is_one_row(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     frame = leeway.evaluate("drafter=none", task="mini_gsm", n=1, timed=0, seed=3)
     assert len(frame) == 1 and frame["tau"][0] == 1
 
 
-def test_the_class_to_subclass() -> None:
+def test_the_class_to_subclass():
     from methods.rules.lossless import Lossless
 
     assert issubclass(Lossless, leeway.Rule)

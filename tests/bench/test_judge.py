@@ -61,13 +61,12 @@ def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
     assert f"judge.base_url={server.url}: no reply from own" in first.err
     assert written(first.cell).judge is None and len(server.asked()) == 5
     server.start()
-    second = command(*words, "summary=json")
+    second = command(*words)
     asked = server.asked()
     assert len(asked) == len({json.dumps(request["messages"]) for request in asked}) == 8
-    assert {request["key"] for request in asked} == {"Bearer s3cret"}
-    assert {request["path"] for request in asked} == {"/v1/chat/completions"}
+    sent = {(request["key"], request["path"]) for request in asked}
+    assert sent == {("Bearer s3cret", "/v1/chat/completions")}
     summary = written(second.cell).judge
-    assert summary.model_dump(mode="json", exclude_unset=True) == second.last_line["judge"]
     assert (summary.model, summary.mode, summary.n) == ("own", "single", 4)
     assert (summary.replies, summary.unread) == (8, 0)
     assert summary.score == pytest.approx(sum(summary.turns.values()) / 2)
@@ -89,9 +88,8 @@ def test_no_endpoint_is_one_line_and_a_key_is_sent(server, monkeypatch):
     assert "[[" in ask(judge(base_url=server.url), body)
     monkeypatch.setenv("JUDGE_KEY", " s3cret\n")
     ask(judge(base_url=server.url), body)
-    assert [one["key"] for one in server.asked()] == [None, "Bearer s3cret"], (
-        "without its line break"
-    )
+    keys = [request["key"] for request in server.asked()]
+    assert keys == [None, "Bearer s3cret"], "without its line break"
 
 
 @pytest.mark.parametrize(
@@ -100,8 +98,6 @@ def test_no_endpoint_is_one_line_and_a_key_is_sent(server, monkeypatch):
         '{"error": "loading"}',
         "<p>sign in</p>",
         '{"choices": [{"message": null}]}',
-        "7",
-        '{"choices": [{"message": {"content": 7}}]}',
         '{"choices": [{"message": {"content": ["[[7]]"]}}]}',
     ],
 )
@@ -165,7 +161,8 @@ def test_questions_show_what_they_must(templates):
 
     def asked(category, answers, references):
         prompt = Prompt("2", turns=("Q1", "Q2"), reference={"category": category})
-        return [found.messages[1][1] for found in prompts.single(prompt, answers, references)]
+        questions = prompts.single(prompt, answers, references)
+        return [question.messages[1][1] for question in questions]
 
     assert asked("writing", ["a1", "a2 {question_1}"], None) == [
         "Q Q1 A a1 [[rating]]",
@@ -222,12 +219,12 @@ def test_an_answer_that_is_not_korean_counts_by_its_root():
     def graded(turn, value, penalised):
         return JudgeVerdict(Question("1", turn, False, ()), value, penalised)
 
-    found = judge_summary(
+    summary = judge_summary(
         [graded(0, 9.0, True), graded(1, 4.0, False), graded(1, None, True)], "own", "single"
     )
-    assert (found.score, found.turns) == (3.5, {"turn_1": 3.0, "turn_2": 4.0})
-    assert (found.unpenalised, found.penalised, found.unread) == (6.5, 1, 1)
-    assert "1 of 3 grades penalised as not Korean (6.50 without)" in format_judge_summary(found)
+    assert (summary.score, summary.turns) == (3.5, {"turn_1": 3.0, "turn_2": 4.0})
+    assert (summary.unpenalised, summary.penalised, summary.unread) == (6.5, 1, 1)
+    assert "1 of 3 grades penalised as not Korean (6.50 without)" in format_judge_summary(summary)
     assert judge_summary([graded(0, 9.0, None)], "own", "single").unpenalised is None
 
 
@@ -263,8 +260,13 @@ def test_the_win_rate_swaps_places(command, server, tmp_path):
         f"judge.base_url={server.url} judge.model=own judge.prompts={tmp_path / 'alpaca.txt'}",
     )
     result = command(*words)
-    given = written(result.cell).judge
-    assert (given.mode, given.win_rate, given.n, given.replies) == ("pairwise", 0.0, 3, 6)
+    against_reference = written(result.cell).judge
+    assert (
+        against_reference.mode,
+        against_reference.win_rate,
+        against_reference.n,
+        against_reference.replies,
+    ) == ("pairwise", 0.0, 3, 6)
     again = command(*words, "judge.against=baseline").store.cell(result.cell.key)
     equal = written(again).judge
     assert (equal.win_rate, equal.replies) == (0.5, 6), "greedy answers are the baseline's own"
@@ -324,8 +326,8 @@ def test_a_server_that_echoes_the_key_does_not_show_it(server, monkeypatch, stat
     seen = []
 
     def echo(request):
-        seen.append(sent := request["key"])
-        return f"{'x' * 150} you sent {sent} {json.dumps(sent)}".encode()
+        seen.append(request["key"])
+        return f"{'x' * 150} you sent {seen[-1]} {json.dumps(seen[-1])}".encode()
 
     server.start()
     server.status, server.reply = status, echo

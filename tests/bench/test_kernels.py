@@ -32,9 +32,7 @@ def measured() -> dict[tuple[tuple[int, ...], int, int], dict[Kernel, float]]:
         (Kernels(NEVER, ()), False, "the table is not right here: what it chooses takes 1.67"),
     ],
 )
-def test_the_verdict(
-    kernels: Kernels, packed: bool, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verdict(kernels, packed, line, capsys):
     """(10 + 40) / (10 + 10) = 2.5, and (10 + 40) / (10 + 20) where nothing is packed."""
     show(measured(), kernels, packed, "a pair")
     said = capsys.readouterr().out
@@ -45,7 +43,7 @@ def test_the_verdict(
 @pytest.mark.skipif(
     not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
 )
-def test_each_way_is_timed_on_weights_of_its_own() -> None:
+def test_each_way_is_timed_on_weights_of_its_own():
     """The clock moves by one second at each reading, and each way reads it twice a round."""
     clock = iter(range(1000))
     arms = arms_of(torch.randn(1024, 512))
@@ -61,7 +59,7 @@ def test_each_way_is_timed_on_weights_of_its_own() -> None:
 @pytest.mark.skipif(
     not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
 )
-def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(monkeypatch, capsys):
     monkeypatch.setattr(kernels_command, "IN_TURN", 1)
     assert main(["--rounds", "1"]) == 0
     assert re.search(r"the table is (not )?right here: .* of the best", capsys.readouterr().out)

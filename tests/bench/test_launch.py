@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from bench.run.models import ModelPool
 from bench.run.run import measure
 from results.store.cells import Store
 from tests.helpers import dying
-from tests.helpers.stores import Decoded, decoded, difference, doubled
+from tests.helpers.stores import Decoded, decoded, doubled
 from tests.helpers.summaries import written
 
 SWEEP = "-m method=sps,mars task=mini_gsm,mini_chat n=8 timed=2 decoding.max_new_tokens=24"
@@ -30,12 +29,12 @@ SUBMITIT = "no scheduler: submitit is not installed"
 
 
 @pytest.fixture
-def cells(pair: list[str]):
+def cells(pair):
     with composer() as hydra:
         yield lambda words: hydra.command(["-m", *pair, *words.split()]).cells
 
 
-def test_rotations_of_a_pair_come_together(cells, tmp_path: Path) -> None:
+def test_rotations_of_a_pair_come_together(cells, tmp_path):
     common = "method=sps,mars n=4"
     small = cells(f"{common} task=mini_gsm,mini_chat decoding.max_new_tokens=8 pair.name=small")
     large = cells(f"{common} task=mini_gsm,mini_code decoding.max_new_tokens=99")
@@ -44,7 +43,7 @@ def test_rotations_of_a_pair_come_together(cells, tmp_path: Path) -> None:
     assert [len(work.cells) for work in works] == [2] * 4
 
 
-def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Path) -> None:
+def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path):
     asked = cells("method=sps,mars n=1 decoding.max_new_tokens=8")
     [work] = works_of(measure, asked, PASSES, Store(tmp_path))
     with Store(tmp_path).cell(work.cells[1].name).lock():
@@ -54,7 +53,7 @@ def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path: Pa
     assert [len(Store(tmp_path).cell(cell.name).timed()) for cell in work.cells] == [1, 1]
 
 
-def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_and_cores_are_dealt_out(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     for workers, each, gpus in (
         (4, 1, ["4", "5", "6", "7"]),
@@ -68,7 +67,7 @@ def test_gpus_and_cores_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["slurm", "ray"])
-def test_a_missing_package_is_one_line(command, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_missing_package_is_one_line(command, monkeypatch, name):
     monkeypatch.setattr(launchers, "find_spec", lambda name: None)
     line = command(f"method=sps launch={name}", status=2).err
     assert line.startswith(f"error: launch={name}: ") and "[cluster]" in line
@@ -76,12 +75,8 @@ def test_a_missing_package_is_one_line(command, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.slow
 def test_workers_of_this_machine_fill_the_store_as_one_process_does(
-    command,
-    tmp_path: Path,
-    expected: Decoded,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    command, tmp_path, expected, monkeypatch, caplog
+):
     """One dies after two samples of mini_gsm, which another goes on with; all die of mini_chat,
     which fails alone."""
     assert not any(row.shared for cell in Store(tmp_path / "alone").cells() for row in cell.timed())
@@ -100,13 +95,13 @@ def test_workers_of_this_machine_fill_the_store_as_one_process_does(
     monkeypatch.undo()
     result = command(CLUSTER)  # the same command tries again
     root = result.store.root
-    assert difference(decoded(root), expected) == "" and doubled(root) == ""
+    assert decoded(root) == expected and doubled(root) == ""
     for cell in result.cells:
         assert {row.shared for row in cell.timed()} == {"-mini_gsm-" in cell.key}
 
 
 @pytest.fixture
-def expected(command, tmp_path: Path) -> Decoded:
+def expected(command, tmp_path) -> Decoded:
     """What one process decodes."""
     return decoded(command(CLUSTER, store=tmp_path / "alone").store.root)
 
@@ -114,7 +109,7 @@ def expected(command, tmp_path: Path) -> Decoded:
 def assert_equal(result, expected: Decoded) -> None:
     """The same cells with the same tokens, each prompt once, timed beside other workers."""
     root = result.store.root
-    assert difference(decoded(root), expected) == "" and doubled(root) == ""
+    assert decoded(root) == expected and doubled(root) == ""
     assert all(row.shared for cell in result.cells for row in cell.timed())
     assert [written(cell).timed for cell in result.cells] == [2] * 4
 
@@ -122,8 +117,8 @@ def assert_equal(result, expected: Decoded) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("ray") is None, reason=RAY)
 def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(
-    command, tmp_path: Path, expected: Decoded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    command, tmp_path, expected, monkeypatch
+):
     monkeypatch.setattr(launch, "work_of_ray", dying.work_of_ray)
     result = command(CLUSTER, "launch=ray launch.parallel=2")
     assert (tmp_path / "died").exists()
@@ -150,7 +145,7 @@ exec "$@"
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def slurm(tmp_path, monkeypatch):
     """Stands in for Slurm: `task` is what sbatch does for each task of an array, `state` what sacct
     says of it."""
     monkeypatch.setattr(launch, "POLL_S", 0.5)
@@ -175,8 +170,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("submitit") is None, reason=SUBMITIT)
 def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(
-    command, tmp_path: Path, slurm, monkeypatch
-) -> None:
+    command, tmp_path, slurm, monkeypatch
+):
     monkeypatch.setattr("submitit.Job._results_timeout_s", 0)
     cells = "-m method=sps task=mini_gsm,mini_chat n=2 decoding.max_new_tokens=8"
     words = f"{cells} launch=slurm launch.parallel=2"
@@ -188,7 +183,7 @@ def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(
     slurm('sh "${0%/*}/script"', "RUNNING")
     result = command(words)
     alone = command(cells, store=tmp_path / "alone")
-    assert difference(decoded(result.store.root), decoded(alone.store.root)) == ""
+    assert decoded(result.store.root) == decoded(alone.store.root)
 
 
 RULE = """
@@ -207,8 +202,8 @@ class Likely(Rule):
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["slurm", "ray"])
 def test_a_rule_outside_of_the_checkout_reaches_the_workers(
-    command, tmp_path: Path, slurm, monkeypatch: pytest.MonkeyPatch, launcher: str
-) -> None:
+    command, tmp_path, slurm, monkeypatch, launcher
+):
     """The command names a file of its own folder."""
     package = {"slurm": "submitit", "ray": "ray"}[launcher]
     if find_spec(package) is None:
@@ -220,4 +215,4 @@ def test_a_rule_outside_of_the_checkout_reaches_the_workers(
     result = command(cells, f"launch={launcher} launch.parallel=2")
     alone = command(cells, store=tmp_path / "alone")
     assert sum("-likely-" in cell.key for cell in result.store.cells()) == 2
-    assert difference(decoded(result.store.root), decoded(alone.store.root)) == ""
+    assert decoded(result.store.root) == decoded(alone.store.root)

@@ -80,23 +80,20 @@ def test_scores_and_texts_equal_those_of_lm_evals_own_model(task):
         "ar": leeway(),
         "sps, in a batch": leeway(method="sps", batch_size=4),
     }.items():
-        found = run(ours, task)
-        assert [s["resps"] for s in found["samples"]["own"]] == [
+        results = run(ours, task)
+        assert [s["resps"] for s in results["samples"]["own"]] == [
             s["resps"] for s in theirs["samples"]["own"]
         ], name
-        assert found["results"]["own"] == theirs["results"]["own"]
+        assert results["results"]["own"] == theirs["results"]["own"]
     assert any(s["resps"][0][0] for s in theirs["samples"]["own"])
     choice = {
-        **task,
+        **{key: task[key] for key in task if key not in ("filter_list", "generation_kwargs")},
         "task": "choice",
         "output_type": "multiple_choice",
         "doc_to_choice": ["12", "15", " 7", "a lot"],
         "doc_to_target": "0",
-        "filter_list": None,
-        "generation_kwargs": None,
         "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
     }
-    choice = {key: value for key, value in choice.items() if value is not None}
     ours, theirs = run(leeway(), choice), run(theirs_model, choice)
     for own, other in zip(ours["samples"]["choice"], theirs["samples"]["choice"], strict=True):
         for (a, greedy_a), (b, greedy_b) in zip(
@@ -106,7 +103,7 @@ def test_scores_and_texts_equal_those_of_lm_evals_own_model(task):
 
 
 def test_what_lm_eval_decides_is_refused(pair):
-    given = dict(line.split("=", 1) for line in pair)
+    pair_options = dict(line.split("=", 1) for line in pair)
     for overrides, error in (
         ({"task": "mini_gsm"}, "task=mini_gsm: lm-eval decides this"),
         ({"decoding.temperature": 1}, "decoding.temperature=1: lm-eval decides this"),
@@ -114,7 +111,7 @@ def test_what_lm_eval_decides_is_refused(pair):
         ({"rule.thetta": 1}, "rule.thetta: unknown key"),
     ):
         with pytest.raises(ValueError, match=error):
-            leeway(**given, **overrides)
+            leeway(**pair_options, **overrides)
 
 
 def test_stop_strings_and_repeats(pair):
@@ -138,8 +135,8 @@ def test_stop_strings_and_repeats(pair):
 
 
 def test_special_stop_strings_and_marks_of_a_reasoning_are_passed_on(pair):
-    given = dict(line.split("=", 1) for line in pair)
-    model = leeway(**given, think_end_token="</think>")
+    pair_options = dict(line.split("=", 1) for line in pair)
+    model = leeway(**pair_options, think_end_token="</think>")
     special = model.tokenizer.all_special_tokens[0]
     _, limits = model._wanted({"until": [special, "", "\n"], "max_gen_toks": 8})
     assert {special, "\n"} <= set(limits.stop) and "" not in limits.stop

@@ -17,28 +17,29 @@ from huggingface_hub import constants
 from bench.__main__ import main
 from bench.cli import command
 from bench.config.compose import composer
+from bench.config.errors import LISTED, nearest, unknown_key
 from bench.config.paths import PROJECT
 from bench.run.console import console
 from bench.run.models import ModelPool
 from results.store.errors import one_line, printable
+from tests.bench.conftest import MEASURED
 from tests.helpers.commands import run
-from tests.helpers.refusals import MAKERS, NAMED, TEXTS, Files, Wrong, rows
+from tests.helpers.refusals import MAKERS, NAMED, TEXTS, Files, rows
 from tests.helpers.summaries import written
 
 PREFIX = {1: "failed: ", 2: "error: "}
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def files(tmp_path_factory) -> Files:
     return Files(tmp_path_factory.mktemp("named"))
 
 
 @pytest.mark.parametrize("wrong", rows(), ids=lambda wrong: wrong.words[:80])
-def test_a_wrong_command(
-    wrong: Wrong, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_command(wrong, files, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bench"])
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
     output = tmp_path / "output"
     ended = run(*wrong.given(files, output))
     [line] = ended.err.splitlines()
@@ -54,32 +55,45 @@ def test_a_wrong_command(
     )
 
 
-def test_rows_differ_and_name_every_file() -> None:
+def test_rows_differ_and_name_every_file():
     every = list(rows())
     assert len({row.words for row in every}) == len(every) and all(row.says for row in every)
     assert {name for row in every for name in NAMED.findall(row.words)} == {*TEXTS, *MAKERS}
 
 
-def test_help_needs_nothing(command) -> None:
+def test_names_that_are_proposed():
+    """Those that begin with the word come first, and in their order; nothing is like zzz."""
+    reports = [f"fsd_{kind}{number}" for kind in ("fig", "table") for number in range(1, 9)]
+    near = nearest("fsd_t", reports)
+    assert near[:5] == [f"fsd_table{number}" for number in range(1, 6)] and len(near) == LISTED
+    assert nearest("zzz", reports) == nearest("", reports) == []
+    assert "Near" not in unknown_key("report=zzz", reports, what="unknown")
+    said = unknown_key("methd", ["method", "n", "pair"], elsewhere=["drafter.depth"])
+    assert "did you mean method? Allowed: method, n, pair" in said
+
+
+def test_help_needs_nothing(command):
     result = command("--help")
     assert not result.err
     for word in ("pair.target=", "rule.theta", "timed=12", "+sweep=", "report=", "mars_released"):
         assert word in result.out
     assert sum(line.startswith("  ") and "=" in line[:40] for line in result.out.splitlines()) < 35
-    result = command("--help-all")
+    every = command("--help-all").out
     for option in ("decoding.top_p=1.0", "engine.device=auto", "judge.retries=3", "pair.nodes=60"):
-        assert option in result.out, "keys and defaults are those of conf/"
+        assert option in every, "keys and defaults are those of conf/"
 
 
-def test_a_command_without_words_explains_itself(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [([], "python -m bench KEY=VALUE"), (["--version"], f"leeway {version('leeway')}\n")],
+)
+def test_what_needs_no_command(words, line, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bench"])
-    assert main([]) == 0
-    assert capsys.readouterr().out.startswith("python -m bench KEY=VALUE")
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith(line)
 
 
-def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:
+def test_dry_run_shows_and_does_not_run(command, tmp_path):
     result = command("method=mars rule.theta=0.85 dry_run=true")
     assert "1 point, 0 complete; 3 prompts" in result.out and "mars mini_gsm" in result.out
     several = command("-m method=sps,pld dry_run=true")
@@ -87,7 +101,7 @@ def test_dry_run_shows_and_does_not_run(command, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_warning_that_many_cells_give_is_shown_once() -> None:
+def test_a_warning_that_many_cells_give_is_shown_once():
     code = (
         "import logging; from results.store.errors import log_to_stderr; log_to_stderr(); "
         "[logging.getLogger('methods').warning('tau = %s', x) for x in (2, 2, 3)]"
@@ -107,9 +121,7 @@ def test_a_warning_that_many_cells_give_is_shown_once() -> None:
         (["-m", "n=2"], ["n=2"]),
     ],
 )
-def test_flags_and_overrides_come_in_any_order(
-    argv: list[str], expected: list[str], tmp_path: Path
-) -> None:
+def test_flags_and_overrides_come_in_any_order(argv, expected, tmp_path):
     """An agent of W&B's sweeps gives each override as a flag."""
     words = [word.replace("FOLDER", str(tmp_path)) for word in argv]
     with composer(words) as made:
@@ -117,7 +129,7 @@ def test_flags_and_overrides_come_in_any_order(
 
 
 @pytest.fixture
-def interrupts() -> Iterator[None]:
+def interrupts():
     """Python's own answer to Ctrl-C, which a background job lacks."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -125,9 +137,7 @@ def interrupts() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interrupts")
-def test_an_error_that_follows_an_interrupt_is_an_interrupt(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_error_that_follows_an_interrupt_is_an_interrupt(capsys):
     """A library may catch KeyboardInterrupt and raise an error of its own."""
 
     def swallows() -> None:
@@ -160,7 +170,7 @@ runpy.run_module("bench", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.parametrize("module", ["bench.cli.command", "torch"])
-def test_an_early_interrupt_says_a_line_or_nothing(tmp_path: Path, module: str) -> None:
+def test_an_early_interrupt_says_a_line_or_nothing(tmp_path, module):
     words = [sys.executable, "-c", INTERRUPTED, module, "n=1", f"store.dir={tmp_path}"]
     done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode in (130, -signal.SIGINT), done.stderr
@@ -181,20 +191,17 @@ STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eabc\u2066\r\x00\x7f\u2028\ud800"
     ],
     ids=lambda value: value[:16],
 )
-def test_files_of_the_store_in_another_shape(command, name: str, text: str) -> None:
-    words = "method=pld n=1"
-    file = command(words).cell.path / name
+def test_files_of_the_store_in_another_shape(command, store, name, text):
+    file = store.cells()[-1].path / name
     file.write_text(text)
-    [line] = command(words, status=2).err.splitlines()
+    [line] = command(MEASURED, status=2).err.splitlines()
     assert line.startswith(f"error: {file} is no") and "remove it to write it again" in line
     file.unlink()
-    command(words)
+    command(MEASURED)
     assert name in ("failure.json", "environment.json") or file.exists(), "it is written again"
 
 
-def test_nothing_printed_steers_the_terminal(
-    command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_printed_steers_the_terminal(command, tmp_path, capsys):
     assert printable("tab\tline\nτ ≥ 1 “é” 漢") == "tab\tline\nτ ≥ 1 “é” 漢"
     assert one_line(ValueError(STEERING)) == printable(" ".join(STEERING.split()))
     assert "\\x1b" in one_line(STEERING)
@@ -222,16 +229,11 @@ HEAVY = [
 REFUSED = (
     "rule.tehta=0.9",
     "rule=mrs",
-    "task.foo=1",
     "nn=3",
-    "method=no_such_method",
     "task=no_such_task",
     "decoding.temperature=-1",
-    "draft.length=0",
     "pair=local",
-    "summary=yaml",
     "trace=sometimes",
-    "+no_such_key=1",
     "report=no_such_report",
     "report=mars_table1 report.no_such_key=1",
 )
@@ -249,33 +251,29 @@ for command in commands:
 def loaded(*commands: str) -> tuple[list[list], list[str]]:
     """Status and loaded modules after each command of one process, and the lines of its error
     stream."""
-    code, given = [sys.executable, "-c", CODE], json.dumps([commands, HEAVY])
-    done = subprocess.run(code, input=given, capture_output=True, text=True, check=True)
+    program, words = [sys.executable, "-c", CODE], json.dumps([commands, HEAVY])
+    done = subprocess.run(program, input=words, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.splitlines()
 
 
-def test_a_refused_command_loads_nothing() -> None:
+def test_a_refused_command_loads_nothing():
     """A rule's options are typed by its class, which needs torch and nothing more."""
     ended, errors = loaded(*(f"dry_run=true {words}" for words in REFUSED), "rule.q_mode=foo")
     assert ended == [[2, []]] * len(REFUSED) + [[2, ["torch"]]]
     assert len(errors) == len(ended), "one line each"
 
 
-def test_a_list_loads_nothing_and_a_dry_run_torch_alone(tmp_path: Path) -> None:
+def test_a_list_loads_nothing_and_a_dry_run_torch_alone(tmp_path):
     reports = "report=list", "report=[mars_fig4,controls] dry_run=true"
     ended, errors = loaded(*(f"{words} output.dir={tmp_path}" for words in reports))
     assert ended == [[0, []], [0, ["torch"]]], errors
-
-
-def test_the_version_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0 and capsys.readouterr().out == f"leeway {version('leeway')}\n"
 
 
 Mount = Callable[[str], Path]
 
 
 @pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Mount]:
+def mount(tmp_path) -> Iterator[Mount]:
     """Mounts a file system in memory, with these options."""
     folder = tmp_path / "disk"
 
@@ -304,9 +302,7 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
         ("size=4k,nr_inodes=100", "No space left on device"),
     ],
 )
-def test_a_disk_without_room(
-    command, mount: Mount, options: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_room(command, mount, options, reason, monkeypatch):
     disk = mount(options)
     if "100" in options:
         (disk / "full").write_bytes(bytes(4096))
@@ -316,7 +312,7 @@ def test_a_disk_without_room(
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
+def test_a_disk_that_fills_up_while_measuring(command, mount):
     disk = mount("size=32k,nr_inodes=100")
     words = "method=sps n=30 quality_batch=4"
     result = command(words, store=disk / "store", status=2)
@@ -335,9 +331,7 @@ def test_a_disk_that_fills_up_while_measuring(command, mount: Mount) -> None:
     assert written(again.cell).n == 30
 
 
-def test_a_complete_store_that_can_only_be_read_is_printed(
-    command, mount: Mount, tmp_path: Path
-) -> None:
+def test_a_complete_store_that_can_only_be_read_is_printed(command, mount, tmp_path):
     first = command("method=sps n=1", store=tmp_path / "store")
     disk = mount("size=10m")
     shutil.copytree(first.store.root, disk / "store")

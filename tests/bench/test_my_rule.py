@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import methods.rules
-from bench.config.compose import Composer
 from bench.reports.plan import plan_of
 from methods import registry
 from results.reports.choice import Sweep, spread
@@ -24,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "adding_a_rule.md"
 
 
 @pytest.fixture
-def floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def floor(tmp_path, monkeypatch) -> Iterator[str]:
     """The page's rule in folders of the user's own; the flags that add its YAML."""
     python, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     config, *_ = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -38,7 +37,7 @@ def floor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     registry.classes.cache_clear()
 
 
-def test_the_rule_of_the_page(command, floor: str, tmp_path: Path) -> None:
+def test_the_rule_of_the_page(command, floor, tmp_path):
     words = f"{floor} report=my_rule rule=floor report.sweep.values=[0.2,0.8]"
     result = command(words, "n=2 timed=2 decoding.max_new_tokens=4 sessions=1")
     out = tmp_path / "out" / "report"
@@ -58,7 +57,7 @@ def test_the_rule_of_the_page(command, floor: str, tmp_path: Path) -> None:
     assert {"equal_d_speed", "equal_d_answer", "equal_d_length"} <= metrics
 
 
-def test_an_option_that_is_given_is_not_swept(hydra: Composer, pair: list[str]) -> None:
+def test_an_option_that_is_given_is_not_swept(hydra, pair):
     spec = parse_report(hydra.section("report", "my_rule"))
     plan = plan_of(spec, hydra, [*pair, "rule=ears", "rule.tolerance=0.5"])
     rules = {coords[1]: cell.rule for coords, cell in plan.cells.items()}
@@ -78,7 +77,7 @@ def test_values_spread_around_the_default(value: float) -> None:
     assert spread(2.0) == (0.5, 1.0, 2.0, 4.0, 8.0) and spread(0.9) == (0.3, 0.6, 0.9, 0.933, 0.967)
 
 
-def test_the_swept_option_is_the_only_fraction() -> None:
+def test_the_swept_option_is_the_only_fraction():
     sweep = Sweep(rows=("RULE",))
     mars = {"name": "mars", "variant": "sampling", "theta": 0.9, "k": 3}
     assert sweep.threshold(mars)[0] == "theta"

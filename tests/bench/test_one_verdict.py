@@ -5,7 +5,6 @@ from __future__ import annotations
 import yaml
 
 from bench.config.cell import Cell
-from bench.config.compose import Composer
 from bench.config.paths import CONF
 from bench.reports.choice import CONTROLS, reference, split
 from bench.reports.plan import Plan, plan_of, uncollected
@@ -38,7 +37,7 @@ def compared(plan: Plan) -> dict[str, tuple[Coords, frozenset[str]]]:
     }
 
 
-def test_a_cell_is_compared_with_the_same_lossless_cells_in_every_report(hydra: Composer) -> None:
+def test_a_cell_is_compared_with_the_same_lossless_cells_in_every_report(hydra):
     """So that one rule at one setting has one verdict; the longest report is the family that all
     are corrected for."""
     reports = {
@@ -52,8 +51,8 @@ def test_a_cell_is_compared_with_the_same_lossless_cells_in_every_report(hydra: 
         given = {"my_rule": rule, "evidence": rule, "workload": ["task=mini_chat"]}
         words = given.get(name, [])
         with uncollected():
-            found = compared(plan_of(load_report(name, hydra), hydra, words))
-        most = max(most, len({row for row, _ in found.values()}))
-        for cell, (row, lossless) in found.items():
+            rows = compared(plan_of(load_report(name, hydra), hydra, words))
+        most = max(most, len({row for row, _ in rows.values()}))
+        for cell, (row, lossless) in rows.items():
             assert lossless and cells.setdefault(cell, lossless) == lossless, (name, row)
     assert len(cells) > 100 and most <= FAMILY

@@ -1,7 +1,5 @@
 """Which two answers a page opens on."""
 
-from __future__ import annotations
-
 from bench.config.compose import composer
 from bench.reports.render import opening
 
@@ -15,7 +13,7 @@ ROWS = [
 ]
 
 
-def test_lossless_decoding_stands_beside_the_papers_rule_on_its_drafter() -> None:
+def test_lossless_decoding_stands_beside_the_papers_rule_on_its_drafter():
     with composer() as hydra:
         cells = [hydra.point(row).cell for row in ROWS]
     assert opening(cells, {"mars"}) == (2, 3)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,25 +19,13 @@ from bench.screen import main as screen
 from methods import outside, registry, user_yaml
 from results.store.cells import Store
 from results.store.sample import FailedSample, Sample
+from tests.helpers.refusals import FLOOR
 
-FLOOR = """
-from pydantic import Field
-
-from methods.rules.base import Decision, Rule, Verification
-from methods.rules.lossless import lossless_test
-
-
-class Floor(Rule):
-    floor: float = Field(0.3, ge=0, le=1)
-
-    def decide(self, v: Verification) -> Decision:
-        return Decision(v.p_token > self.floor, lossless_test(v))
-"""
 QUICK = ["task=mini_chat", "n=2", "timed=0", "decoding.temperature=1", "decoding.max_new_tokens=12"]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """An empty folder outside of the checkout, with a rule in it, where commands are given."""
     (tmp_path / "floor.py").write_text(FLOOR)
     monkeypatch.chdir(tmp_path)
@@ -51,9 +38,7 @@ def answers_of(folder: Path, rule: str) -> dict[str, str]:
     return {cell.parent.name: cell.read_text() for cell in cells}
 
 
-def test_an_edited_rule_is_decoded_anew_beside_the_old_one(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_edited_rule_is_decoded_anew_beside_the_old_one(folder, caplog):
     command = ["rule=floor.py:Floor", "drafter=eagle3", *QUICK]
     assert main(command) == 0
     first = answers_of(folder, "eagle3-floor")
@@ -80,9 +65,7 @@ def forget() -> None:
         taken.cache_clear()
 
 
-def test_a_module_in_worker_processes_in_a_sweep(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_in_worker_processes_in_a_sweep(folder, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     package = folder / "mine"
     package.mkdir()
@@ -93,7 +76,7 @@ def test_a_module_in_worker_processes_in_a_sweep(
     assert len(answers_of(folder, "eagle3-ceiling")) == len(answers_of(folder, "eagle3-floor")) == 2
 
 
-def test_a_drafter(folder: Path) -> None:
+def test_a_drafter(folder):
     (folder / "drafts.py").write_text(
         textwrap.dedent(
             """
@@ -109,7 +92,7 @@ def test_a_drafter(folder: Path) -> None:
     assert len(answers_of(folder, "again-lossless")) == 1
 
 
-def test_a_rule_is_screened(folder: Path) -> None:
+def test_a_rule_is_screened(folder):
     words = ["n=2", "decoding.max_new_tokens=12"]
     assert screen(["-m", "rule=floor.py:Floor", "rule.floor=0.2,0.6", *words]) == 0
     text = (folder / "outputs" / "screen.csv").read_text()
@@ -134,7 +117,7 @@ class Exact(Scorer):
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("scorer", ["exact.py:Exact", "exactly"])
-def test_a_scorer_in_worker_processes(folder: Path, scorer: str) -> None:
+def test_a_scorer_in_worker_processes(folder, scorer):
     (folder / "exact.py").write_text(EXACT)
     (folder / "rows.jsonl").write_text('{"q": "Hello", "a": "x"}\n{"q": "Hi", "a": "y"}\n')
     rows = ["task.path=rows.jsonl", "task.prompt='{{ q }}'", "task.target='{{ a }}'"]
@@ -153,7 +136,7 @@ def scores_of(store: Store) -> set[float | None]:
     return {record.score for record in records if isinstance(record, Sample)}
 
 
-def test_the_engine_of_another_environment_loads_the_rule(folder: Path) -> None:
+def test_the_engine_of_another_environment_loads_the_rule(folder):
     """What `engine=vllm` sends to its process: the rule's name and options, as JSON."""
     with composer([]) as hydra:
         rule = hydra.point(["rule=floor.py:Floor", "rule.floor=0.7"]).cell.rule
@@ -170,7 +153,7 @@ def test_the_engine_of_another_environment_loads_the_rule(folder: Path) -> None:
 
 
 @pytest.fixture
-def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(folder, monkeypatch):
     """A package that offers a scorer `exactly`, a rule `ground`, one named as the project's, and
     one that does not import."""
     info = folder / "own-1.0.dist-info"
@@ -186,14 +169,14 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("installed")
-def test_entry_points_are_listed_and_imported_only_when_named(folder: Path) -> None:
+def test_entry_points_are_listed_and_imported_only_when_named(folder):
     assert {"ground", "lost", "lossless"} <= set(registry.names("rules"))
     assert main(["rule=ground", "rule.floor=0.2", "drafter=eagle3", *QUICK]) == 0
     assert len(answers_of(folder, "eagle3-ground")) == 1
 
 
 @pytest.mark.usefixtures("installed")
-def test_rules_of_packages_are_screened_where_that_is_asked_for() -> None:
+def test_rules_of_packages_are_screened_where_that_is_asked_for():
     known = user_yaml.mapping(CONF / "screen.yaml")
     options = parse(Screening, {**known, "rules": None}, "")
     assert "ground" not in {one.rule for one in listed(options)}
@@ -203,41 +186,10 @@ def test_rules_of_packages_are_screened_where_that_is_asked_for() -> None:
     assert [one.rule for one in listed(named)][-1] == "ground"
 
 
-WRONG = [
-    ("rule=none.py:X", "no file"),
-    ("rule=floor.py:Flor", "it has Floor"),
-    ("rule=floor.py:Decision", "it has Floor"),
-    ("rule=nowhere.rules:X", "cannot be imported: ModuleNotFoundError"),
-    ("rule=broken.py:X", "cannot be imported: ZeroDivisionError"),
-    ("rule=half.py:Half", "Half lacks decide"),
-    ("rule=clash.py:Mars", "the project has a rule mars; rename the class"),
-    ("drafter=floor.py:Floor", "it has no subclass of Drafter"),
-    ("task=dataset task.prompt=x task.scorer.name=floor.py:Floor", "it has no subclass of Scorer"),
-    ("task=dataset task.prompt=x task.scorer.name=none.py:X", "no file"),
-    ("rule=floor.py:Floor rule.flor=1", "rule.floor"),
-    ("rule=floor.py:Floor rule.floor=7", "rule.floor=7"),
-]
-
-
-@pytest.mark.parametrize(("words", "complaint"), WRONG, ids=[words for words, _ in WRONG])
-def test_what_is_no_rule_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: str, complaint: str
-) -> None:
-    (folder / "broken.py").write_text("1 / 0\n")
-    half = "from methods.rules.base import Rule\n\n\nclass Half(Rule):\n    pass\n"
-    (folder / "half.py").write_text(half)
-    (folder / "clash.py").write_text(FLOOR.replace("Floor", "Mars"))
-    assert main([*words.split(), "n=1"]) == 2
-    [line] = capsys.readouterr().err.strip().splitlines()
-    assert complaint in line
-
-
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("name", "complaint"), [("lost", "cannot be imported"), ("mars", "has the name of one")]
 )
-def test_a_wrong_entry_point_is_one_line(
-    capsys: pytest.CaptureFixture[str], name: str, complaint: str
-) -> None:
+def test_a_wrong_entry_point_is_one_line(capsys, name, complaint):
     with pytest.raises(outside.OutsideError, match=complaint):
         registry.rule(name)

@@ -1,10 +1,6 @@
 """One target on several devices, here processes on the CPU: the tokens of one process, whatever
 drafts."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from bench.config.cell import Cell
@@ -20,7 +16,7 @@ SHORT = "task=mini_gsm n=1 decoding.max_new_tokens=12"
 
 
 @pytest.mark.slow
-def test_two_processes_decode_the_tokens_of_one(command, tmp_path: Path) -> None:
+def test_two_processes_decode_the_tokens_of_one(command, tmp_path):
     """A chain of a draft model, and a tree of a head that reads states of the target; only rank 0
     prints."""
     words = f"-m pair=tiny {SHORT} method=sps,eagle3 timed=0"
@@ -36,7 +32,7 @@ def test_two_processes_decode_the_tokens_of_one(command, tmp_path: Path) -> None
         assert cell.environment()["parallel"] == {"mode": "tensor", "devices": 2}
 
 
-def test_a_result_depends_on_the_decoder_not_on_the_number_of_devices() -> None:
+def test_a_result_depends_on_the_decoder_not_on_the_number_of_devices():
     layers = "engine.parallel=layers engine.devices=2"
     with composer() as hydra:
         one, layers, modules, tensor = (

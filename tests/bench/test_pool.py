@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import active_children
-from pathlib import Path
 
 import pytest
 
@@ -48,7 +47,7 @@ def given(*tasks: Letters) -> Callable[[Letters | None], Letters | None]:
     return lambda before: next(left, None)
 
 
-def test_tasks_are_spread_and_errors_are_of_their_task_alone(two: ProcessPool[Letters]) -> None:
+def test_tasks_are_spread_and_errors_are_of_their_task_alone(two):
     done = dict(two.run(given("ab", "e", "cd")))
     assert [done[name][0] for name in ("ab", "cd")] == ["AB", "CD"] and {
         done["ab"][1],
@@ -57,9 +56,7 @@ def test_tasks_are_spread_and_errors_are_of_their_task_alone(two: ProcessPool[Le
     assert isinstance(done["e"], WorkerError) and str(done["e"]).startswith("ValueError: no e")
 
 
-def test_what_kills_processes_fails_alone(
-    two: ProcessPool[Letters], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_kills_processes_fails_alone(two, caplog):
     done = dict(two.run(given("axb", "cd")))
     assert {name: done[name][0] for name in ("a", "b", "cd")} == {"a": "A", "b": "B", "cd": "CD"}
     assert (
@@ -73,7 +70,7 @@ def test_what_kills_processes_fails_alone(
     )
 
 
-def test_a_process_learns_what_it_did_before_until_it_dies() -> None:
+def test_a_process_learns_what_it_did_before_until_it_dies():
     asked: list[Letters | None] = []
     tasks = given("ab", "x")
     with ProcessPool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, worker)], str) as one:
@@ -87,7 +84,7 @@ def test_a_process_learns_what_it_did_before_until_it_dies() -> None:
             one.call("x")
 
 
-def test_a_process_that_died_while_it_was_idle_is_replaced() -> None:
+def test_a_process_that_died_while_it_was_idle_is_replaced():
     start = partial(Child, "spawn", "worker that dies idle", {"SHARE": "1"}, worker)
     with ProcessPool([start], str) as one:
         one.start()
@@ -97,7 +94,7 @@ def test_a_process_that_died_while_it_was_idle_is_replaced() -> None:
         assert one.call("ab") == ("AB", "1")
 
 
-def test_a_long_folder_for_temporary_files_takes_workers_too(tmp_path: Path) -> None:
+def test_a_long_folder_for_temporary_files_takes_workers_too(tmp_path):
     """The kernel takes a socket's path of 107 bytes; a job's TMPDIR alone may have as many."""
     folder = tmp_path / ("folder_of_a_job_" * 7)
     folder.mkdir()

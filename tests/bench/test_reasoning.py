@@ -70,7 +70,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_text_of_an_answer_is_what_follows_its_reasoning(name: str) -> None:
+def test_the_text_of_an_answer_is_what_follows_its_reasoning(name):
     model, reasoning = MODELS[name]
     ids = model.tokenizer.encode(reasoning + FINAL, add_special_tokens=False)
     generation = Generation(output_ids=[*ids, model.tokenizer.eos_token_id])
@@ -89,30 +89,30 @@ def test_the_text_of_an_answer_is_what_follows_its_reasoning(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("stop", [(), ("answer",), ("\n\n", " b")])
-def test_as_lm_eval_takes_a_mark_that_the_text_shows(text: str, stop: tuple[str, ...]) -> None:
+def test_as_lm_eval_takes_a_mark_that_the_text_shows(text, stop):
     model = model_of(plain=["</think>"])
     generation = Generation(output_ids=model.tokenizer.encode(text, add_special_tokens=False))
-    found = text_of(generation, stop, model, think_end=("</think>",))
-    assert found == postprocess_generated_text(text, list(stop), "</think>")
+    answer = text_of(generation, stop, model, think_end=("</think>",))
+    assert answer == postprocess_generated_text(text, list(stop), "</think>")
 
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [(None, ("[/THINK]",)), ("", ()), ("Final answer:", ("Final answer:",))],
 )
-def test_the_option(given: str | None, wanted: tuple[str, ...]) -> None:
+def test_the_option(given, wanted):
     model = model_of(["[THINK]", "[/THINK]"])
     options = TaskOptions(max_new_tokens=8, think_end=given)
     assert think_end_of(options, model) == wanted
     assert ("think_end" in options.model_dump()) == (given is not None), "cells keep their names"
 
 
-def test_a_tokenizer_without_marks_has_none() -> None:
+def test_a_tokenizer_without_marks_has_none():
     assert model_of(["<think>", "<|channel|>"]).think_end == ()
 
 
 @pytest.mark.parametrize("name", ["Qwen 3", "Magistral", "gpt-oss"])
-def test_scores_and_later_turns_see_the_answer_alone(name: str) -> None:
+def test_scores_and_later_turns_see_the_answer_alone(name):
     """Two turns through the runner's own loop, with an engine that says what it is told to."""
     model, reasoning = MODELS[name]
     said = model.tokenizer.encode(reasoning + FINAL, add_special_tokens=False)
@@ -135,7 +135,7 @@ def test_scores_and_later_turns_see_the_answer_alone(name: str) -> None:
     assert model.decode(asked[1], opens=True) == second
 
 
-def test_published_scorers_give_the_score_of_the_answer() -> None:
+def test_published_scorers_give_the_score_of_the_answer():
     """IFEval's rule on lower case, and CSQA's letter, which the reasoning would decide
     otherwise."""
     with gzip.open(PROJECT / "tasks/data/ifeval/input_data.jsonl.gz", "rt") as lines:

@@ -71,7 +71,7 @@ def test_rejections_stand_where_their_token_was_not_emitted():
 
 
 @pytest.fixture
-def constants(pair_folder: Path, tmp_path: Path) -> Path:
+def constants(pair_folder, tmp_path) -> Path:
     """Bounds that many tokens pass and some of them break."""
     file, target = tmp_path / "arc.json", fingerprint(str(pair_folder / "target"))
     bucket = {"c": 2e-3, "alpha_kappa": 2e-2, "tau": 5.0, "n": 9}
@@ -90,9 +90,7 @@ def divergence(model, before: list[int], *tokens: int) -> float:
 
 
 @torch.inference_mode()
-def test_the_audit_is_that_of_whole_texts(
-    command, pair: list[str], pair_folder: Path, constants: Path
-) -> None:
+def test_the_audit_is_that_of_whole_texts(command, pair, pair_folder, constants):
     words = (
         f"drafter=model_greedy rule=arc rule.constants={constants} rule.theta=0 task=mini_chat n=2 "
         "decoding.temperature=1 decoding.max_new_tokens=12 draft.length=4 timed=0"
@@ -127,14 +125,14 @@ def test_the_audit_is_that_of_whole_texts(
     assert record["differing"] == len(audited)
 
 
-def test_shares_by_hand() -> None:
+def test_shares_by_hand():
     frame = pd.DataFrame(
         {"clause": ["strict"] * 5 + ["argmax"] + ["relaxed"] * 4 + ["rejected", "drawn"]}
     )
-    found = coverage(frame, [(0.1, 0.2, 0.3), (0.3, 0.2, 0.4), (0.0, 0.0, 0.0), (0.5, 0.6, 0.6)])
-    assert (found["accepted"], found["differing"]) == (10, 4)
-    assert found["coverage"] == pytest.approx(0.9) and found["coverage_differing"] == 0.75
-    assert (found["coverage_emb"], found["coverage_logit"]) == (0.75, 1.0)
-    assert found["coverage_ci95"] == proportion_interval(9, 10)
+    shares = coverage(frame, [(0.1, 0.2, 0.3), (0.3, 0.2, 0.4), (0.0, 0.0, 0.0), (0.5, 0.6, 0.6)])
+    assert (shares["accepted"], shares["differing"]) == (10, 4)
+    assert shares["coverage"] == pytest.approx(0.9) and shares["coverage_differing"] == 0.75
+    assert (shares["coverage_emb"], shares["coverage_logit"]) == (0.75, 1.0)
+    assert shares["coverage_ci95"] == proportion_interval(9, 10)
     empty = coverage(frame.head(0), [])
     assert empty["coverage"] is None and empty["coverage_differing"] is None

@@ -23,7 +23,7 @@ SHORT = "task=mini_gsm decoding.temperature=1 drafter=model_greedy rule=arc"
 
 
 @pytest.fixture
-def constants(pair_folder: Path, tmp_path: Path) -> Path:
+def constants(pair_folder, tmp_path) -> Path:
     """Calibrated on the small target; twice, so that the second time nothing is left to measure."""
     file, target = tmp_path / "arc.json", pair_folder / "target"
     words = f"pair.target={target} prompts=3 positions=8 max_new_tokens=10 engine.device=cpu"
@@ -42,7 +42,7 @@ def constants(pair_folder: Path, tmp_path: Path) -> Path:
     return file
 
 
-def test_arc_runs_with_its_constants_and_pruning(command, constants: Path) -> None:
+def test_arc_runs_with_its_constants_and_pruning(command, constants):
     words = f"{SHORT} rule.constants={constants}"
     pruning = "pruning=branches pruning.score=accum_prob pruning.epsilon=0.3"
     loose = written(command(words, pruning, "rule.theta=-1000").cell)
@@ -54,7 +54,7 @@ def test_arc_runs_with_its_constants_and_pruning(command, constants: Path) -> No
 
 
 @pytest.fixture
-def classifier(pair_folder: Path, tmp_path: Path) -> Path:
+def classifier(pair_folder, tmp_path) -> Path:
     file = tmp_path / "classifier.json"
     prints = {part: fingerprint(str(pair_folder / part)) for part in ("target", "draft")}
     file.write_text(
@@ -74,7 +74,7 @@ def classifier(pair_folder: Path, tmp_path: Path) -> Path:
     return file
 
 
-def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path: Path) -> None:
+def test_autojudge_alone_and_with_dropmatch(command, classifier, tmp_path):
     common = f"pair.autojudge={classifier} task=mini_gsm draft.length=3"
     alone, strict, both = (
         command(common, words, store=tmp_path / str(place)).cell
@@ -92,7 +92,7 @@ def test_autojudge_alone_and_with_dropmatch(command, classifier: Path, tmp_path:
     assert written(both).tau >= written(strict).tau
 
 
-def test_the_shipped_files_name_the_shipped_models() -> None:
+def test_the_shipped_files_name_the_shipped_models():
     """by a path within the project: where they were made is nobody's business, and no other machine
     has that folder."""
     pair = PROJECT / "models" / "tiny"

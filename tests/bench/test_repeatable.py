@@ -80,7 +80,7 @@ def sampling() -> Passes:
     return Passes("decoding.temperature=1 seed=3")
 
 
-def test_plain_sampling_may_part_at_a_boundary_only(sampling: Passes) -> None:
+def test_plain_sampling_may_part_at_a_boundary_only(sampling):
     near = sampling.with_token(lambda token: token + 1)
     assert near is not None and (near.at, near.between) == (AT, 0.0) and near.margin > 0
     said = rf"at token {AT}, where a probability of .* lies between the two tokens"
@@ -88,16 +88,16 @@ def test_plain_sampling_may_part_at_a_boundary_only(sampling: Passes) -> None:
         sampling.with_token(sampling.far)
 
 
-def test_a_token_of_a_later_turn_follows_the_turns_before_it(sampling: Passes) -> None:
+def test_a_token_of_a_later_turn_follows_the_turns_before_it(sampling):
     talk = replace(
         sampling.sample, texts=["x y", "z"], turn_tokens=[3, 2], output_ids=[5, 6, 7, 8, 9]
     )
-    for at, said, own in ((2, [], [5, 6]), (3, ["x y"], []), (4, ["x y"], [8])):
-        found = before(sampling.target, sampling.prompt, talk, at)
-        assert found == [*context(sampling.target, sampling.prompt, said), *own]
+    for at, said, tokens in ((2, [], [5, 6]), (3, ["x y"], []), (4, ["x y"], [8])):
+        text = before(sampling.target, sampling.prompt, talk, at)
+        assert text == [*context(sampling.target, sampling.prompt, said), *tokens]
 
 
-def test_greedy_decoding_may_part_at_a_near_tie_only() -> None:
+def test_greedy_decoding_may_part_at_a_near_tie_only():
     greedy = Passes("")
     assert top2_margin(greedy.probs.log()) > 1e-4
     with pytest.raises(NotRepeatable, match="the two largest logits are"):

@@ -3,9 +3,7 @@ whole."""
 
 from __future__ import annotations
 
-import re
 import signal
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,29 +15,16 @@ from bench.run.pool import MOST_DEATHS
 from bench.run.quality import JOBS_EACH, worker_count
 from methods.engine.device import DEFAULT_THREADS
 from results.store.cells import Store
-from results.store.sample import Sample
 from results.store.traces import TraceFolder
+from tests.bench.conftest import MEASURED
 from tests.helpers import dying
 from tests.helpers.commands import started
-from tests.helpers.stores import doubled
+from tests.helpers.stores import doubled, samples_of
 from tests.helpers.summaries import failed_samples, written
 
 pytestmark = pytest.mark.slow
 
 N = 8
-
-
-def samples_of(store: Store) -> dict[str, list[Sample]]:
-    """Every sample of every cell, sorted by id; likelihoods, whose last digits depend on the batch,
-    rounded."""
-
-    def comparable(sample: Sample) -> Sample:
-        return replace(sample, nll=round(sample.nll, 3), distortion=None)
-
-    return {
-        cell.key: sorted(map(comparable, cell.good_samples()), key=lambda sample: sample.id)
-        for cell in store.cells()
-    }
 
 
 def stored_lines(store: Path) -> dict[str, int]:
@@ -51,7 +36,7 @@ def stored_lines(store: Path) -> dict[str, int]:
 @pytest.mark.parametrize(
     "methods", [("method=sps,mars_sampling",), ("method=eagle3", "drafter.total=8", "trace=true")]
 )
-def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, ...]) -> None:
+def test_killed_run_goes_on(command, pair, tmp_path, methods):
     settings = *methods, f"n={N}", "timed=1", "decoding.temperature=1", "quality_batch=2"
     killed = tmp_path / "killed"
     places = f"store.dir={killed}", f"output.dir={tmp_path}", "decoding.max_new_tokens=12"
@@ -78,32 +63,30 @@ def test_killed_run_goes_on(command, pair, tmp_path: Path, methods: tuple[str, .
     assert set(stored_lines(killed).values()) == {N}
 
 
-def test_killed_between_two_measuring_sessions(command, pair, tmp_path: Path) -> None:
-    given = "method=sps", "n=4", "timed=4", "sessions=2", "sessions_gap_s=600"
+def test_killed_between_two_measuring_sessions(command, pair, tmp_path):
+    words = "method=sps", "n=4", "timed=4", "sessions=2", "sessions_gap_s=600"
     store = tmp_path / "store"
     places = f"store.dir={store}", f"output.dir={tmp_path}", "decoding.max_new_tokens=12"
-    process = started("bench", *pair, *given, *places, dies_waiting=600)
+    process = started("bench", *pair, *words, *places, dies_waiting=600)
     process.join()
     assert process.exitcode == -signal.SIGKILL
     [file] = store.glob("*/timed.jsonl")
     before = file.read_bytes()
-    result = command(*given)
+    result = command(*words)
     assert before.count(b"\n") == 2 and file.read_bytes().startswith(before)
     assert len(result.cell.timed()) == 4
 
 
-def test_more_prompts_extend_a_cell_and_fewer_read_it(
-    command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = "method=sps decoding.temperature=1 summary=json timed=2"
+def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch):
+    words = "method=sps decoding.temperature=1 summary=json timed=2"
     decoded = "n", "asked", "tau", "accuracy", "nll", "tokens", "cycles"
 
     def summary(prompts: int) -> dict:
-        result = command(given, f"n={prompts}")
+        result = command(words, f"n={prompts}")
         return result.last_line
 
     four = summary(4)
-    file = next((command(given, "n=4").cell.path).glob("samples.jsonl"))
+    file = next((command(words, "n=4").cell.path).glob("samples.jsonl"))
     before = file.read_bytes()
     eight = summary(8)
     after = file.read_bytes()
@@ -117,10 +100,10 @@ def test_more_prompts_extend_a_cell_and_fewer_read_it(
     assert [summary(8)[name] for name in decoded] == [eight[name] for name in decoded]
 
 
-def test_a_trace_is_about_the_prompts_asked_for(command) -> None:
-    given = "method=mars_sampling decoding.temperature=1 trace=true quality_batch=2"
-    result = command(given, "n=3")
-    command(given, "n=5")
+def test_a_trace_is_about_the_prompts_asked_for(command):
+    words = "method=mars_sampling decoding.temperature=1 trace=true quality_batch=2"
+    result = command(words, "n=3")
+    command(words, "n=5")
     everything = TraceFolder(result.cell)
 
     def times() -> dict[str, int]:
@@ -128,15 +111,13 @@ def test_a_trace_is_about_the_prompts_asked_for(command) -> None:
 
     before = times()
     assert len(before) == 3 and everything.frame()["prompt"].nunique() == 5
-    command(given, "n=3")
+    command(words, "n=3")
     assert times() == before
     ids = [sample.id for sample in result.cell.samples()][:3]
     assert set(TraceFolder(result.cell, ids).frame()["prompt"]) == set(ids)
 
 
-def test_a_changed_sample_is_refused_until_its_line_is_removed(
-    command, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_changed_sample_is_refused_until_its_line_is_removed(command, caplog):
     first = command("method=sps")
     file, before = first.cell.path / "samples.jsonl", samples_of(first.store)
     rows = file.read_bytes().splitlines(keepends=True)
@@ -151,71 +132,52 @@ def test_a_changed_sample_is_refused_until_its_line_is_removed(
 
 
 @pytest.mark.parametrize("change", ["samples.jsonl", "cell.yaml"])
-def test_a_complete_cell_notices_what_became_of_its_baseline(command, change: str) -> None:
-    first = command("method=sps")
-    [baseline] = [
-        cell for cell in first.store.cells() if cell.key == first.cell.config()["baseline"]
-    ]
-    before = samples_of(first.store)
+def test_a_complete_cell_notices_what_became_of_its_baseline(command, store, change):
+    before = samples_of(store)
+    [baseline] = [cell for cell in store.cells() if "-ar-" in cell.key]
     (baseline.path / change).unlink()
-    command("method=sps")
-    assert samples_of(Store(first.store.root)) == before
+    command(MEASURED)
+    assert samples_of(Store(store.root)) == before
 
 
 @pytest.mark.parametrize("change", ["removed", "a line removed", "the last line torn"])
-def test_a_complete_cell_notices_samples_removed_behind_it(command, change: str) -> None:
-    first = command("method=sps n=4")
-    file, before = first.cell.path / "samples.jsonl", samples_of(first.store)
+def test_a_complete_cell_notices_samples_removed_behind_it(command, store, change):
+    before, [cell] = samples_of(store), [cell for cell in store.cells() if "-mars-" in cell.key]
+    file = cell.path / "samples.jsonl"
     rows = file.read_bytes().splitlines(keepends=True)
     left = {"a line removed": rows[:1] + rows[2:], "the last line torn": rows[:-1]}.get(change, [])
     file.unlink()
     if left:
         file.write_bytes(b"".join(left) + (rows[-1][:-9] if "torn" in change else b""))
-    again = command("method=sps n=4")
-    assert written(again.cell).n == 4
-    assert samples_of(Store(first.store.root)) == before, "no sample lost, none twice"
+    command(MEASURED)
+    assert written(cell).n == 3
+    assert samples_of(Store(store.root)) == before, "no sample lost, none twice"
     assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
 
 
 GIVEN = "method=sps,mars_sampling decoding.temperature=1 timed=2"
 
 
-def test_tokens_do_not_depend_on_workers_or_their_batch(command, tmp_path: Path) -> None:
-    stores = []
-    for count, batch in ((1, 32), (2, 7)):
-        spread = f"workers={count} quality_batch={batch}"
-        result = command("-m", GIVEN, "n=9", spread, store=tmp_path / str(count))
-        [line] = re.findall(r"quality pass: (\d+) prompts in \d+ s, (\d) workers?", result.out)
-        assert line == ("27", str(count)), "both methods and their baseline"
-        assert all(written(cell).repeatable == 1.0 for cell in result.cells)
-        stores.append(samples_of(result.store))
-    assert stores[0] == stores[1] and {len(samples) for samples in stores[0].values()} == {9}
-
-
 @pytest.mark.parametrize("victim", ["worker", "forkserver"])
-def test_a_killed_process_of_workers_loses_nothing(
-    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
-) -> None:
-    given = f"{GIVEN} n=4 quality_batch=2"
+def test_a_killed_process_of_workers_loses_nothing(command, tmp_path, monkeypatch, victim):
+    words = f"{GIVEN} n=4 quality_batch=2"
     worker = partial(dying.worker_that_kills, victim, tmp_path / "died")
     with monkeypatch.context() as patch:
         patch.setattr(quality, "loaded_worker", worker)
-        killed = command("-m", given, "workers=2", store=tmp_path / "killed")
+        killed = command("-m", words, "workers=2", store=tmp_path / "killed")
     assert (tmp_path / "died").exists()
-    whole = command("-m", given, store=tmp_path / "whole")
+    whole = command("-m", words, store=tmp_path / "whole")
     assert samples_of(killed.store) == samples_of(whole.store)
     assert doubled(killed.store.root) == ""
 
 
-def test_how_many_workers() -> None:
+def test_how_many_workers():
     asked = [(None, 0), (None, 2 * JOBS_EACH - 1), (None, 1000), (4, 3), (4, 1000)]
     counts = [worker_count(wanted, {"cpu"}, jobs) for wanted, jobs in asked]
     assert counts == [1, 1, DEFAULT_THREADS, 3, 4]
 
 
-def test_a_prompt_that_kills_its_worker_fails_alone(
-    command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_that_kills_its_worker_fails_alone(command, monkeypatch):
     """Real workers, which die whenever they are given the second of four prompts."""
     monkeypatch.setattr(quality, "loaded_worker", dying.worker_of_the_quality_pass)
     result = command("method=sps n=4 workers=2 quality_batch=4", status=1)

@@ -4,6 +4,7 @@ something fails."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -23,40 +24,17 @@ from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model
 from methods.engine.processor import KERNELS
-from methods.method import build_method
-from methods.sampling import Sampling
 from results.metrics.cost import Profile
-from results.store.cells import Store
-from results.store.sample import timing_order
+from results.store.sample import Sample, timing_order
 from tasks.base import Prompt
 from tasks.mini import MiniTask
+from tests.helpers.decoding import method_on
+from tests.helpers.stores import samples_of
 from tests.helpers.summaries import failed_samples, written
-
-DECODED = (
-    "output_ids",
-    "texts",
-    "committed",
-    "accepted",
-    "relaxed",
-    "greedier",
-    "finish",
-    "score",
-    "turn_tokens",
-)
-
-
-def decoded(store: Store, label: str) -> dict[str, list]:
-    """What was decoded for each prompt by the cells of one method."""
-    return {
-        sample.id: [getattr(sample, key) for key in DECODED]
-        for cell in store.cells()
-        if f"-{label}-" in cell.key
-        for sample in cell.samples()
-    }
 
 
 @pytest.fixture
-def prompts_file(tmp_path: Path) -> Path:
+def prompts_file(tmp_path) -> Path:
     """Four prompts of one's own; `long` does not fit the model's positions."""
     file = tmp_path / "mine.jsonl"
     talk = [
@@ -73,9 +51,9 @@ def prompts_file(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_cell_on_disk(command) -> None:
-    given = "method=mars rule.theta=0.5 decoding.temperature=1 seed=3 timed=3"
-    result = command(given, "summary=json")
+def test_a_cell_on_disk(command):
+    words = "method=mars rule.theta=0.5 decoding.temperature=1 seed=3 timed=3 summary=json"
+    result = command(words)
     assert not result.err
     cell = result.cell
     files = {"cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json"}
@@ -108,27 +86,27 @@ def test_a_cell_on_disk(command) -> None:
 
 
 @pytest.mark.slow
-def test_tokens_do_not_depend_on_order_batch_or_company(command, tmp_path: Path) -> None:
-    given = "task=mini_chat decoding.temperature=1 n=5 draft.length=3"
+def test_tokens_do_not_depend_on_order_batches_workers_or_company(command, tmp_path):
+    words = "-m task=mini_chat decoding.temperature=1 n=5 draft.length=3 timed=2"
 
-    def cells_of(store: str, *words: str) -> Store:
-        result = command("-m", given, *words, store=tmp_path / store)
-        return result.store
+    def answers(label: str, *more: str) -> list[Sample]:
+        folder = tmp_path / re.sub(r"\W+", "-", " ".join(more))
+        result = command(words, *more, store=folder)
+        assert all(written(cell).repeatable == 1.0 for cell in result.cells)
+        by_cell = samples_of(result.store).items()
+        [samples] = [samples for key, samples in by_cell if f"-{label}-" in key]
+        return samples
 
-    together = cells_of("together", "method=sps,mars_sampling,fsd")
-    reverse = cells_of("reverse", "method=fsd,mars_sampling", "batch=3")
-    alone = cells_of("alone", "method=sps", "batch=5")
-    for store, label in ((reverse, "fsd"), (reverse, "mars"), (alone, "lossless")):
-        assert len(decoded(store, label)) == 5
-        assert decoded(store, label) == decoded(together, label)
-    assert decoded(together, "fsd") != decoded(together, "lossless")
-    seeded = cells_of("seeded", "method=sps", "seed=1")
-    assert decoded(seeded, "lossless") != decoded(alone, "lossless")
+    together = "method=sps,mars_sampling,fsd"
+    fsd, mars, lossless = (answers(label, together) for label in ("fsd", "mars", "lossless"))
+    assert answers("fsd", "method=fsd,mars_sampling", "batch=3") == fsd != lossless
+    assert answers("mars", "method=fsd,mars_sampling", "batch=3") == mars
+    assert answers("mars", "method=sps,mars_sampling", "workers=2 quality_batch=2") == mars
+    assert answers("lossless", "method=sps", "batch=5") == lossless
+    assert len(lossless) == 5 and answers("lossless", "method=sps", "seed=1") != lossless
 
 
-def test_a_tokenizer_without_a_chat_template_is_given_one(
-    command, pair_folder: Path, tmp_path: Path
-) -> None:
+def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder, tmp_path):
     """A second turn hears the first answer, in the words of the template."""
     bare = tmp_path / "bare"
     shutil.copytree(pair_folder / "target", bare)
@@ -138,13 +116,13 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(
     settings = json.loads(config.read_text()) | {"bos_token": "<|user|>"}  # any known token
     settings.pop("chat_template", None)
     config.write_text(json.dumps(settings))
-    given = f"method=ar task=mini_chat n=1 pair.target={bare}"
-    without = command(given, status=1)
+    words = f"method=ar task=mini_chat n=1 pair.target={bare}"
+    without = command(words, status=1)
     [failed] = failed_samples(without.cell)
     assert "give pair.chat_template=FILE" in failed.error
     assert "results in" not in without.out, "a table of nothing"
     vicuna = PROJECT / "conf" / "chat" / "vicuna.jinja"
-    result = command(given, f"pair.chat_template={vicuna}", store=tmp_path / "with")
+    result = command(words, f"pair.chat_template={vicuna}", store=tmp_path / "with")
     [sample], [prompt] = result.cell.samples(), MiniTask("mini_chat").prompts(1)
     tokenizer = AutoTokenizer.from_pretrained(bare)
     first = (
@@ -157,17 +135,15 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(
     assert sample.prompt_tokens == sum(
         len(tokenizer.encode(text, add_special_tokens=False)) for text in (first, second)
     )
-    answered = (
-        sample.output_ids[: sample.turn_tokens[0]],
-        sample.output_ids[sample.turn_tokens[0] :],
-    )
-    assert [tokenizer.decode(ids, skip_special_tokens=True) for ids in answered] == sample.texts
+    size = sample.turn_tokens[0]
+    turns = sample.output_ids[:size], sample.output_ids[size:]
+    assert [tokenizer.decode(ids, skip_special_tokens=True) for ids in turns] == sample.texts
 
 
-def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
+def test_own_prompts_and_one_that_fails(command, prompts_file):
     prompts = f"task=prompts task.path={prompts_file} n=null"
-    given = f"{prompts} method=sps batch=4 timed=4"
-    result = command(given, status=1)
+    words = f"{prompts} method=sps batch=4 timed=4"
+    result = command(words, status=1)
     [line] = result.err.splitlines()
     assert line.startswith("failed: ") and "1 of 4 prompts failed" in line and "long" in line
     assert line.endswith("or take a model with more positions")
@@ -184,11 +160,11 @@ def test_own_prompts_and_one_that_fails(command, prompts_file: Path) -> None:
         prices[4] = prices[1]
     priced = PricedCell(cell, result.store, Profile.model_validate(profile))
     assert {row.id for row in priced.timed()} == set(measured)
-    command(given, status=1)
+    command(words, status=1)
     assert {sample.id: sample for sample in result.cell.good_samples()} == measured
 
 
-def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_path: Path) -> None:
+def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(pair_folder / "draft", broken)
     weights = broken / "model.safetensors"
@@ -206,9 +182,7 @@ def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder: Path, tmp_p
 
 
 @pytest.mark.parametrize("arm", ["", "baseline: "])
-def test_a_scorer_that_raises_fails_the_prompt(
-    command, monkeypatch: pytest.MonkeyPatch, arm: str
-) -> None:
+def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch, arm):
     """In each cell, or in the baseline alone, which is decoded first."""
     real, scored = MiniTask.score, []
 
@@ -230,7 +204,7 @@ def test_a_scorer_that_raises_fails_the_prompt(
     command("method=sps")  # it is tried again
 
 
-def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch):
     sizes: list[int] = []
     real = NativeMethod.generate_with_nll
 
@@ -246,7 +220,7 @@ def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch: pytest.Monkey
     assert sizes == [7, 4, 2, 2, 3, 2, 1]
 
 
-def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_for_one_method_fails_no_other(command, monkeypatch):
     real = NativeMethod.generate_with_nll
 
     def generate(method, *given):
@@ -267,7 +241,7 @@ def test_no_memory_for_one_method_fails_no_other(command, monkeypatch: pytest.Mo
     assert written(mars).n == 3, "it is tried again"
 
 
-def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baseline_runs_once_for_a_rotation(command, monkeypatch):
     asked: list[str] = []
     real = rotation.answer
 
@@ -276,45 +250,45 @@ def test_baseline_runs_once_for_a_rotation(command, monkeypatch: pytest.MonkeyPa
         return real(method, *args, **kw)
 
     monkeypatch.setattr(rotation, "answer", counting)
-    given = "method=mars rule.theta=0.5,0.7,0.9 timed=3"
-    command("-m", given, "n=7")
+    words = "method=mars rule.theta=0.5,0.7,0.9 timed=3"
+    command("-m", words, "n=7")
     warm_up, *turns = " ".join(asked[:4]), *(" ".join(asked[at : at + 4]) for at in (4, 8, 12))
     assert warm_up == turns[0] == "ar 0.5 0.7 0.9", "one untimed warm-up each"
     assert turns[1:] == ["0.5 0.7 0.9 ar", "0.7 0.9 ar 0.5"]
-    command("-m", given, "n=8")
+    command("-m", words, "n=8")
     assert len(asked) == 16, "one more answer, the same timed prompts: nothing is warmed up"
 
 
-def test_sessions_divide_the_timed_prompts(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_divide_the_timed_prompts(command, monkeypatch):
     class Anew(Exception):
         """The process would have been replaced."""
 
-    def execv(path: str, words: list[str]) -> None:
-        raise Anew(*words[1:])
+    def execv(path: str, argv: list[str]) -> None:
+        raise Anew(*argv[1:])
 
-    def replaced(*words: str) -> tuple[str, ...]:
+    def replaced(*more: str) -> tuple[str, ...]:
         with pytest.raises(Anew) as raised:
-            command("-m", given, *words)
+            command("-m", words, *more)
         return raised.value.args
 
     monkeypatch.setattr("os.execv", execv)
-    given = "method=mars,ar n=5 timed=5 sessions=3 sessions_gap_s=0"
+    words = "method=mars,ar n=5 timed=5 sessions=3 sessions_gap_s=0"
     first = replaced("fresh=true")
     assert "sessions=3" in first and "fresh=true" not in first
     replaced()
-    result = command("-m", given)
+    result = command("-m", words)
     assert all(len(cell.timed()) == 5 for cell in result.cells)
     sizes = [Counter(row.started for row in cell.timed()).values() for cell in result.cells]
     assert [list(size) for size in sizes] == [[2, 2, 1]] * 2
-    command("-m", given)  # a whole cell is not timed again
+    command("-m", words)  # a whole cell is not timed again
     anew = replaced("++fresh=true")  # what was timed before is no reason to stop
     assert not any("fresh" in word for word in anew)
 
 
-def test_dear_laws_are_of_the_first_prompts_alone(command) -> None:
+def test_dear_laws_are_of_the_first_prompts_alone(command):
     """A relaxed rule on drawn candidates is integrated over them, unless it states its law."""
-    given = "method=sps decoding.temperature=1 n=18 decoding.max_new_tokens=3"
-    result = command("-m", given, "rule=mars_sampling,tilted")
+    words = "method=sps decoding.temperature=1 n=18 decoding.max_new_tokens=3"
+    result = command("-m", words, "rule=mars_sampling,tilted")
     counts = {
         cell.key.split("-")[1]: sum(row.distortion is not None for row in cell.good_samples())
         for cell in result.store.cells()
@@ -334,17 +308,15 @@ PROMPTS = [Prompt("good", (), input_ids=(9, 8, 7)), Prompt("bad", (), input_ids=
     ],
 )
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_prompt_whose_logits_become_nan(
-    pair_folder: Path, drafter: str, options: dict, rule: str, temperature: float
-) -> None:
+def test_a_prompt_whose_logits_become_nan(pair_folder, drafter, options, rule, temperature):
     folder = str(pair_folder / "target")
     target = load_model(folder, check=False)
     model = target.model
     separate = model.lm_head.weight.detach().clone()  # no longer the embedding
     model.lm_head.weight = torch.nn.Parameter(separate)
     draft = load_model(folder, check=False) if drafter == "model" else None
-    drafting, keeping = registry.drafter(drafter)(**options), registry.rule(rule)()
-    method = NativeMethod(build_method(target, draft, drafting, keeping, Sampling(temperature), 2))
+    drafting = registry.drafter(drafter)(**options)
+    method = NativeMethod(method_on(target, draft, drafting, rule, temperature, length=2))
     limits = Limits(12, frozenset())
 
     def answered() -> list:

@@ -15,7 +15,7 @@ NOT_CODE = ("measured", "published", "data", "rows")
 
 
 @pytest.fixture
-def edited(tmp_path: Path) -> Path:
+def edited(tmp_path) -> Path:
     """The project with the same constant of MARS in other words, and with another test of ARC."""
     tree = tmp_path / "project"
     for name in CODE:
@@ -37,7 +37,7 @@ def edited(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_what_is_recorded_decodes_the_same_tokens(edited: Path, tmp_path: Path) -> None:
+def test_what_is_recorded_decodes_the_same_tokens(edited, tmp_path):
     same, equal = compare(PROJECT, edited, tmp_path / "stores", prompts=2)
     assert same == {"rules/mars": True, "rules/arc": False}
     assert len(equal) == 1

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -22,6 +21,7 @@ from bench.view import main as view
 from results.store.cells import Store
 from results.store.errors import log_to_stderr, redacted_word
 from tests.bench.conftest import WORD
+from tests.helpers.tables import rows
 
 PLANTED = re.compile(rb"FAKE[A-Z]+-[a-z]{3}")
 VARIABLES = {
@@ -46,7 +46,7 @@ JUDGED = (
 
 
 @pytest.fixture(autouse=True)
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def planted(tmp_path, monkeypatch):
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     for name in ("DIR", "CACHE_DIR", "DATA_DIR", "CONFIG_DIR"):
@@ -66,7 +66,7 @@ def leaks(folder: Path) -> set[str]:
     return {f"{found.decode()}" for text in texts for found in PLANTED.findall(text)}
 
 
-def test_a_run(command, tmp_path: Path) -> None:
+def test_a_run(command, tmp_path):
     """Store, output, tracker's files and what it prints. The judge does not answer, which is said
     with its URL."""
     done = command(JUDGED, "method=sps tracker=wandb n=1 timed=1 trace=true", status=1)
@@ -80,24 +80,24 @@ def test_a_run(command, tmp_path: Path) -> None:
     assert "judge.base_url='http://(hidden)@127.0.0.1:9/v1?api-key=(hidden)'" in recorded["argv"]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "judge.base_url=ftp://u:FAKEJUDGE-lll@h judge.model=m",
-        "task=mt_bench task.max_new_tokens=FAKEOWN-fff",
-        "pair.target=/none/FAKEOWN-fff",
-        "task.nonsense=http://u:FAKEQUERY-mmm@h",
-        "store.dir=/proc/FAKEOWN-fff",
-        "rule=FAKEOWN-fff",
-        "decoding.temperature=[FAKEOWN-fff]",
-    ],
-)
-def test_refused_commands(words: str, command) -> None:
+REFUSED = """
+judge.base_url=ftp://u:FAKEJUDGE-lll@h judge.model=m
+task=mt_bench task.max_new_tokens=FAKEOWN-fff
+pair.target=/none/FAKEOWN-fff
+task.nonsense=http://u:FAKEQUERY-mmm@h
+store.dir=/proc/FAKEOWN-fff
+rule=FAKEOWN-fff
+decoding.temperature=[FAKEOWN-fff]
+"""
+
+
+@pytest.mark.parametrize("words", REFUSED.strip().splitlines())
+def test_refused_commands(words, command):
     done = command("method=sps n=1", words, status=2)
     assert not PLANTED.findall((done.out + done.err).encode()), done.err
 
 
-def test_failures_and_warnings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_failures_and_warnings(capsys, tmp_path):
     """What a library raises, as a record, a warning and a traceback."""
     error = RuntimeError("cannot reach http://u:FAKEJUDGE-lll@h/x with FAKEHF-bbb")
     folder = Store(tmp_path / "store").cell("one")
@@ -116,7 +116,7 @@ def test_failures_and_warnings(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert leaks(tmp_path) == set()
 
 
-def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_slurm(tmp_path, monkeypatch):
     """Submitit's script, and the command in its pickles."""
     (tmp_path / "bin").mkdir()
     for program in (tmp_path / "bin" / name for name in ("sbatch", "srun")):
@@ -126,9 +126,11 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["bench", *WORD.findall(JUDGED), "+hub.token=FAKEQUERY-mmm"]
     monkeypatch.setattr(sys, "argv", words)
     with composer() as hydra:
-        given = f"method=sps n=1 task=mt_bench launch=slurm launch.logs={tmp_path / 'logs'}".split()
-        point = hydra.point(given)
-        other = hydra.point([*given, "launch.setup=['export HF_TOKEN=FAKEHF-bbb']"])
+        overrides = (
+            f"method=sps n=1 task=mt_bench launch=slurm launch.logs={tmp_path / 'logs'}".split()
+        )
+        point = hydra.point(overrides)
+        other = hydra.point([*overrides, "launch.setup=['export HF_TOKEN=FAKEHF-bbb']"])
     passes = Passes(frozenset(), frozenset(), 1, 1)
     [work] = works_of(measure, [point.cell], passes, Store(tmp_path / "store"))
     submit([work], 0, point.settings.launch.options)
@@ -141,7 +143,7 @@ def endpoint(url: str, key: str) -> Endpoint:
     return Endpoint(url, key, timeout_s=1, retries=0, wait_s=0)
 
 
-def test_the_judge_gets_what_the_url_holds() -> None:
+def test_the_judge_gets_what_the_url_holds():
     """A user and a password become the header for them, and a query stays behind the path."""
     path = "/chat/completions"
     asked = endpoint("https://u:p%40ss@h:8/v1/?api-version=3", "").address(path)
@@ -153,29 +155,26 @@ def test_the_judge_gets_what_the_url_holds() -> None:
     assert keyed["headers"] == {"Authorization": "Bearer k"} and not keyed["url"].userinfo
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ("+hub.token=hf_abc", "+hub.token=(hidden)"),
-        ("api_key=abc", "api_key=(hidden)"),
-        ("PASSWORD=x", "PASSWORD=(hidden)"),
-        ("hub.pat=x", "hub.pat=(hidden)"),
-        ("path=/x", "path=/x"),
-        ("decoding.max_new_tokens=12", "decoding.max_new_tokens=12"),
-        ("rule.theta=0.9", "rule.theta=0.9"),
-        ("-m", "-m"),
-        ("a=http://h:80/x@v2", "a=http://h:80/x@v2"),
-        ("a=http://u:p/w@h:80/x", "a=http://(hidden)@h:80/x"),
-        ("a=http://u:p@w@h/x?y", "a=http://(hidden)@h/x?y"),
-        ("http://token@h/x", "http://(hidden)@h/x"),
-        ("a=s3://h/x?api-version=2&X-Sig=b&c=", "a=s3://h/x?api-version=2&X-Sig=(hidden)&c="),
-        ("https://h/x#access_token=b", "https://h/x#access_token=(hidden)"),
-        ("say a=b@c?d=e", "say a=b@c?d=e"),
-        (
-            "'postgres://u:p@h/d' and http://v:q@i",
-            "'postgres://(hidden)@h/d' and http://(hidden)@i",
-        ),
-    ],
-)
-def test_words_of_a_command(given: str, kept: str) -> None:
-    assert redacted_word(given) == kept and redacted_word(kept) == kept
+WORDS = rows("""
++hub.token=hf_abc | +hub.token=(hidden)
+api_key=abc | api_key=(hidden)
+PASSWORD=x | PASSWORD=(hidden)
+hub.pat=x | hub.pat=(hidden)
+path=/x | path=/x
+decoding.max_new_tokens=12 | decoding.max_new_tokens=12
+rule.theta=0.9 | rule.theta=0.9
+-m | -m
+a=http://h:80/x@v2 | a=http://h:80/x@v2
+a=http://u:p/w@h:80/x | a=http://(hidden)@h:80/x
+a=http://u:p@w@h/x?y | a=http://(hidden)@h/x?y
+http://token@h/x | http://(hidden)@h/x
+a=s3://h/x?api-version=2&X-Sig=b&c= | a=s3://h/x?api-version=2&X-Sig=(hidden)&c=
+https://h/x#access_token=b | https://h/x#access_token=(hidden)
+say a=b@c?d=e | say a=b@c?d=e
+'postgres://u:p@h/d' and http://v:q@i | 'postgres://(hidden)@h/d' and http://(hidden)@i
+""")
+
+
+@pytest.mark.parametrize(("word", "kept"), WORDS)
+def test_words_of_a_command(word, kept):
+    assert redacted_word(word) == kept and redacted_word(kept) == kept

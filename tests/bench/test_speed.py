@@ -13,12 +13,11 @@ from bench.run.models import NativeMethod
 from bench.run.phases import PHASES, Phases
 from bench.run.profiling import profile_of, profiles
 from bench.speed import main
-from methods import registry
 from methods.decode import Limits
 from methods.engine.loading import load_model
-from methods.method import Method, build_method
-from methods.sampling import Sampling
+from methods.method import Method
 from tasks.mini import MiniTask
+from tests.helpers.decoding import method_on
 from tests.helpers.tiny_heads import random_head
 
 RUNS = [("lean", "float32"), ("lean", "bfloat16"), ("transformers", "float32")]
@@ -32,18 +31,11 @@ def methods_of(folder: Path, decoder: str, dtype: str) -> list[Method]:
         load_model(str(folder / role), dtype=dtype, decoder=decoder) for role in ("target", "draft")
     )
     models = {"model": draft, "eagle3": random_head("eagle3", target, dtype=dtype)}
-    return [
-        build_method(
-            target, model, registry.drafter(name)(), registry.rule("greedy")(), Sampling(0.0), 3
-        )
-        for name, model in models.items()
-    ]
+    return [method_on(target, model, name, length=3) for name, model in models.items()]
 
 
 @pytest.mark.parametrize(("decoder", "dtype"), RUNS)
-def test_every_phase_takes_time_and_the_head_is_part_of_verify(
-    pair_folder: Path, decoder: str, dtype: str
-) -> None:
+def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder, decoder, dtype):
     methods = [NativeMethod(method) for method in methods_of(pair_folder, decoder, dtype)]
     prompts = list(MiniTask("mini_gsm").prompts(1))
     for found in profiles(
@@ -63,16 +55,16 @@ def phases_of(*seconds: float) -> Phases:
     return run
 
 
-def test_a_profile_is_the_mean_over_prompts_of_their_medians() -> None:
-    found = profile_of([phases_of(1.0, 1.0, 9.0), phases_of(2.0), Phases(torch.device("cpu"))])
-    assert found is not None and [one["draft"] for one in found.prompts] == [1.0, 2.0]
-    assert (found.phases["draft"], found.phases["cycle"]) == (1.5, 6.0), (
+def test_a_profile_is_the_mean_over_prompts_of_their_medians():
+    profile = profile_of([phases_of(1.0, 1.0, 9.0), phases_of(2.0), Phases(torch.device("cpu"))])
+    assert profile is not None and [one["draft"] for one in profile.prompts] == [1.0, 2.0]
+    assert (profile.phases["draft"], profile.phases["cycle"]) == (1.5, 6.0), (
         "a prompt without a cycle has no phases"
     )
     assert profile_of([Phases(torch.device("cpu"))]) is None
 
 
-def test_a_pair_beside_transformers(pair_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pair_beside_transformers(pair_folder, capsys):
     pair = f"pair.target={pair_folder / 'target'} pair.draft={pair_folder / 'draft'}"
     words = f"task=mini_gsm engine.threads=1 {pair} pair.eagle3=null --n 2 --new {NEW} --length 3"
     assert main(words.split()) == 0
@@ -87,7 +79,7 @@ def test_a_pair_beside_transformers(pair_folder: Path, capsys: pytest.CaptureFix
     assert len(tokens) == 4 and len({*tokens}) == 1, "greedy decoding gives every arm one answer"
 
 
-def test_a_random_head_is_one_of_its_shape() -> None:
+def test_a_random_head_is_one_of_its_shape():
     shapes = "random:models/shapes/tiny"
     words = f"pair=local pair.target={shapes} pair.eagle3={shapes}_eagle3 method=eagle3"
     _, method = open_cell([*words.split(), "engine.device=cpu"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,6 @@ import pytest
 
 from bench import exchange, view
 from results.store.cells import Store
-from tests.helpers.commands import run
-
-
-@pytest.fixture(scope="module")
-def whole(pair: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of two cells and their baseline, timed and traced."""
-    folder = tmp_path_factory.mktemp("viewed")
-    words = "-m method=sps,mars n=3 timed=2 trace=true decoding.temperature=1"
-    words += f" decoding.max_new_tokens=12 output.dir={folder}"
-    ended = run("bench", *pair, *words.split())
-    assert ended.status == 0, ended.err
-    return folder / "store"
-
-
-@pytest.fixture
-def store(whole: Path, tmp_path: Path) -> Store:
-    """A copy of it."""
-    return Store(shutil.copytree(whole, tmp_path / "copy"))
 
 
 def data(folder: Path, part: str = "index") -> list[Any]:
@@ -42,7 +23,7 @@ def data(folder: Path, part: str = "index") -> list[Any]:
 
 
 @pytest.fixture
-def group_of(tmp_path: Path) -> Callable[[Store], dict[str, Any]]:
+def group_of(tmp_path) -> Callable[[Store], dict[str, Any]]:
     """Writes the page of a store; its only group."""
 
     def shown(store: Store) -> dict[str, Any]:
@@ -53,9 +34,7 @@ def group_of(tmp_path: Path) -> Callable[[Store], dict[str, Any]]:
     return shown
 
 
-def test_a_bundle_shows_every_cell(
-    store: Store, group_of, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_shows_every_cell(store, group_of, tmp_path, capsys):
     group = group_of(store)
     assert str(tmp_path / "bundle" / "index.html") in capsys.readouterr().out
     assert [name for _, name, _ in group["cells"]] == ["ar", "lossless", "mars"]
@@ -68,9 +47,7 @@ def test_a_bundle_shows_every_cell(
         assert len(samples[name].output_ids) == tokens
 
 
-def test_a_store_whose_models_are_elsewhere(
-    store: Store, group_of, tmp_path: Path, pair_folder: Path
-) -> None:
+def test_a_store_whose_models_are_elsewhere(store, group_of, tmp_path, pair_folder):
     """Somebody else's store: texts without tokens."""
     for folder in store.cells():
         moved = json.dumps(folder.config()).replace(str(pair_folder), "/nowhere")
@@ -84,14 +61,12 @@ def test_a_store_whose_models_are_elsewhere(
 @pytest.mark.parametrize(
     "name", ["environment.json", "samples.jsonl", "timed.jsonl", "trace/00000.parquet"]
 )
-def test_any_damaged_file_hides_no_other_cell(
-    store: Store, group_of, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_any_damaged_file_hides_no_other_cell(store, group_of, name, caplog):
     next(iter(store.root.glob("*mars*"))).joinpath(name).write_bytes(b"\xff{\n")
     assert len(group_of(store)["cells"]) == 2 and name in caplog.text
 
 
-def test_prompts_that_have_changed_are_not_shown(command, group_of, tmp_path: Path) -> None:
+def test_prompts_that_have_changed_are_not_shown(command, group_of, tmp_path):
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"id": "p0", "prompt": "The cat sat on the mat."}\n')
     store = command(f"method=sps task=prompts task.path={file} n=1").store
@@ -105,9 +80,7 @@ def test_prompts_that_have_changed_are_not_shown(command, group_of, tmp_path: Pa
 
 
 @pytest.mark.parametrize("form", ["parquet", "spec_bench"])
-def test_a_run_is_written_in_every_format(
-    form: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exchange.main([f"to={form}", f"store.dir={whole}", f"out={tmp_path}"]) == 0
+def test_a_run_is_written_in_every_format(form, measured, tmp_path, capsys):
+    assert exchange.main([f"to={form}", f"store.dir={measured}", f"out={tmp_path}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines and all(Path(line.split(": ")[0]).is_file() for line in lines)

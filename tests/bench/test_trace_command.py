@@ -21,9 +21,7 @@ def part_times(folder: TraceFolder) -> dict[str, int]:
     return {part.name: part.stat().st_mtime_ns for part in sorted(folder.path.glob("*.parquet"))}
 
 
-def test_a_trace_tells_the_samples_and_leaves_them_alone(
-    command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch):
     words = f"method=mars_sampling rule.theta=0.3 task=mini_chat {RUN}"
     plain = command(words)
     before = (plain.cell.path / "samples.jsonl").read_bytes(), written(plain.cell)
@@ -65,7 +63,7 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(
     command(asked)
 
 
-def test_another_decoding_is_refused(command) -> None:
+def test_another_decoding_is_refused(command):
     result = command("method=sps", RUN)
     file = result.cell.path / "samples.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -91,7 +89,7 @@ HOLDS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.l
         "method=mars_released drafter=eagle3 rule.theta=0.5",
     ],
 )
-def test_the_traced_score_beside_its_threshold_is_the_decision(command, method) -> None:
+def test_the_traced_score_beside_its_threshold_is_the_decision(command, method):
     result = command(method, "trace=true", RUN)
     assert not result.err
     traces = TraceFolder(result.cell)

@@ -15,8 +15,7 @@ from methods.decode import Limits, Request, generate
 from methods.engine import attention, probe
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
-from methods.method import build_method
-from methods.sampling import Sampling
+from tests.helpers.decoding import method_on
 from tests.helpers.tiny_models import NoTokenizer
 
 SIZES = {
@@ -157,14 +156,9 @@ def wrong_answers(model: LanguageModel, new: int = 12) -> tuple[list[str], set[s
     for name, options, length in DRAFTERS:
         for group in ([0], [1], [0, 1, 2]):
             try:
-                method = build_method(
-                    model,
-                    model if name == "model" else None,
-                    registry.drafter(name)(**options),
-                    registry.rule("greedy")(),
-                    Sampling(0.0),
-                    length,
-                )
+                draft = model if name == "model" else None
+                drafter = registry.drafter(name)(**options)
+                method = method_on(model, draft, drafter, length=length)
                 answers = generate(
                     method, [Request(rows[i], str(i)) for i in group], Limits(new, model.eos_ids)
                 )

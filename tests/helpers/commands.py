@@ -29,16 +29,6 @@ class Ended:
         """The lines of the error stream that are no warning."""
         return [line for line in self.err.splitlines() if not line.startswith("WARNING: ")]
 
-    @property
-    def answered(self) -> bool:
-        """Whether it did what it was asked for, or refused in one short printable line."""
-        return self.status == 0 or (
-            self.status == 2
-            and len(self.errors) == 1
-            and self.err.strip().isprintable()
-            and len(self.err) <= 5000
-        )
-
 
 def run(module: str, *words: object) -> Ended:
     """Run `python -m MODULE WORDS`; what it raises is a defect and comes through."""

@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.helpers.replies import Replying
+
 
 @dataclass
 class Manners:
     """How the server behaves.
 
-    ids          gives token ids of answers: "token_ids", "token_id:", "content", "pieces", or none.
+    ids          gives token ids of answers: "token_ids", "token_id:", "content", or none.
     takes_ids    takes prompts as token ids.
     takes_more   takes fields beside OpenAI's own.
     template     tokens that it puts before every prompt.
@@ -62,7 +64,6 @@ class CompletionServer(ThreadingHTTPServer):
             ids = ids[-manners.cut_prompt :]
         answer = self._drawn(ids, body)
         ended = answer[-1] == self.tokenizer.eos_token_id
-        pieces = [self.tokenizer.decode([token]) for token in answer[: len(answer) - ended]]
         choice: dict[str, Any] = {
             "text": self.tokenizer.decode(answer, skip_special_tokens=True),
             "finish_reason": "stop" if ended else "length",
@@ -74,8 +75,6 @@ class CompletionServer(ThreadingHTTPServer):
             choice["logprobs"] = {"tokens": [f"token_id:{token}" for token in answer]}
         elif manners.ids == "content":
             choice["logprobs"] = {"content": [{"id": token} for token in answer]}
-        elif manners.ids == "pieces":
-            choice["logprobs"] = {"tokens": pieces}
         usage = {"prompt_tokens": len(ids), "completion_tokens": len(answer)}
         return {"choices": [choice], "usage": usage}
 
@@ -96,12 +95,11 @@ class CompletionServer(ThreadingHTTPServer):
         return drawn
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Replying):
     server: CompletionServer
 
     def do_POST(self) -> None:
-        manners = self.server.manners
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        manners, body = self.server.manners, self.asked()
         if manners.hangs:
             self.rfile.read(1)  # until the client gives up
             return
@@ -109,24 +107,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         knows = manners.takes_more or "top_k" not in body
         if not knows or (isinstance(body["prompt"], list) and not manners.takes_ids):
-            self._reply(400, b'{"error": {"message": "unknown field"}}')
+            self.reply(b'{"error": {"message": "unknown field"}}', 400)
             return
         manners.asked.append(body)
         whole = self.server.completion(body)
         if manners.stream:
-            self._reply(200, _events(whole), "text/event-stream")
+            self.reply(_events(whole), Content_Type="text/event-stream")
         else:
-            self._reply(200, json.dumps(whole).encode())
-
-    def _reply(self, status: int, content: bytes, kind: str = "application/json") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
+            self.reply(json.dumps(whole).encode())
 
 
 def _events(whole: dict[str, Any]) -> bytes:

@@ -3,11 +3,11 @@ one."""
 
 from __future__ import annotations
 
-import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from threading import Thread
 
 from bench.config.settings import JudgeOptions
+from tests.helpers.replies import Replying, chat_completion
 
 
 def judge(**options) -> JudgeOptions:
@@ -51,43 +51,23 @@ class Server(ThreadingHTTPServer):
     def reply(self, request: dict) -> bytes:
         self._asked.append(request)
         asked = request["messages"][-1]["content"]
-        compares = request["messages"][0]["content"] == "Rank."
-        said = (
-            ("M" if "FIRST" in asked.split(", M ")[-1] else "m")
-            if compares
-            else f"I read {len(asked)} characters. Rating: [[{len(asked) % 10 + 1}]]"
-        )
-        return json.dumps(
-            {"choices": [{"message": {"role": "assistant", "content": said}}]}
-        ).encode()
+        said = f"I read {len(asked)} characters. Rating: [[{len(asked) % 10 + 1}]]"
+        if request["messages"][0]["content"] == "Rank.":
+            said = "M" if "FIRST" in asked.split(", M ")[-1] else "m"
+        return chat_completion(said)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Replying):
     server: Server
 
     def do_POST(self) -> None:
-        body, self.server.left = (
-            json.loads(self.rfile.read(int(self.headers["Content-Length"]))),
-            self.server.left - 1,
-        )
+        body = self.asked()
+        self.server.left -= 1
         if self.server.left < -1:
             return
-        dies = self.server.left < 0
-        content = (
-            b'{"choices": ['
-            if dies
-            else self.server.reply(
-                {"path": self.path, "key": self.headers.get("Authorization"), **body}
-            )
-        )
-        self.send_response(self.server.status)
-        self.send_header(
-            "Location", f"http://localhost:{self.server.server_port}/elsewhere"
-        )  # read at a redirect
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", "1000" if dies else str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        elsewhere = f"http://localhost:{self.server.server_port}/elsewhere"  # read at a redirect
+        if self.server.left < 0:
+            self.reply(b'{"choices": [', self.server.status, Content_Length=1000)
+        else:
+            request = {"path": self.path, "key": self.headers.get("Authorization"), **body}
+            self.reply(self.server.reply(request), self.server.status, Location=elsewhere)

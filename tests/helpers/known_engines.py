@@ -14,38 +14,38 @@ from transformers import AutoModelForCausalLM
 
 from bench.audit import main as audit
 from bench.config.paths import TINY
+from tests.helpers.tables import rows
 
 TREE = "drafter=eagle3 drafter.total=16 drafter.depth=6 draft.length=7"
 CHAIN = "drafter=model draft.length=5"
 LONG = "n=200 samples=2"
-ALIKE = {
-    "no draft": f"method=ar {LONG}",
-    "chain of the draft model": f"{CHAIN} rule=lossless {LONG}",
-    "the same, another seed": f"{CHAIN} rule=lossless seed=7",
-    "the same, top-p 0.9": f"{CHAIN} rule=lossless decoding.top_p=0.9",
-    "tree of EAGLE-3": f"{TREE} rule=lossless {LONG}",
-    "block verification": f"{CHAIN} rule=block",
-    "transformers": f"transformers=plain {LONG}",
-    "transformers, assisted": f"transformers=assisted {LONG}",
-    "transformers, assisted, top-k 20": "transformers=assisted decoding.top_k=20 n=200",
-    "transformers, prompt lookup": "transformers=prompt_lookup n=200",
-}
-OTHER = {
-    "chain, lossy 0.3": f"{CHAIN} rule=lossy rule.alpha=0.3 {LONG}",
-    "chain, MARS' sampling 0.9": f"{CHAIN} rule=mars_sampling rule.theta=0.9 {LONG}",
-    "tree, tilted 4": f"{TREE} rule=tilted rule.lam=4 {LONG}",
-    "tree, threshold 0.5": f"{TREE} rule=threshold rule.single=0.5",
-    "chain, typical": f"{CHAIN} rule=typical",
-    "tree, tilted 1": f"{TREE} rule=tilted rule.lam=1",
-    "tree, q of the draft in place of 1 (wrong q)": f"{TREE} rule=lossless_draft_q",
-    "tree, MARS": f"{TREE} rule=mars",
-    "tree, ARC": f"{TREE} rule=arc rule.constants=${{{{pair.arc}}}}",
-    "transformers, assisted, ensemble weight 0.7": "transformers=assisted n=96 "
-    "+arguments.assistant_ensemble_weight=0.7",
-    "temperature ignored (1, asked 0.7)": "texts={plain} decoding.temperature=0.7 n=200",
-    "greedy acceptance": "texts={greedy} n=200",
-    "stale cache behind rejections": "texts={stale} n=200",
-}
+ALIKE = rows(f"""
+no draft | method=ar {LONG}
+chain of the draft model | {CHAIN} rule=lossless {LONG}
+the same, another seed | {CHAIN} rule=lossless seed=7
+the same, top-p 0.9 | {CHAIN} rule=lossless decoding.top_p=0.9
+tree of EAGLE-3 | {TREE} rule=lossless {LONG}
+block verification | {CHAIN} rule=block
+transformers | transformers=plain {LONG}
+transformers, assisted | transformers=assisted {LONG}
+transformers, assisted, top-k 20 | transformers=assisted decoding.top_k=20 n=200
+transformers, prompt lookup | transformers=prompt_lookup n=200
+""")
+OTHER = rows(f"""
+chain, lossy 0.3 | {CHAIN} rule=lossy rule.alpha=0.3 {LONG}
+chain, MARS' sampling 0.9 | {CHAIN} rule=mars_sampling rule.theta=0.9 {LONG}
+tree, tilted 4 | {TREE} rule=tilted rule.lam=4 {LONG}
+tree, threshold 0.5 | {TREE} rule=threshold rule.single=0.5
+chain, typical | {CHAIN} rule=typical
+tree, tilted 1 | {TREE} rule=tilted rule.lam=1
+tree, q of the draft in place of 1 (wrong q) | {TREE} rule=lossless_draft_q
+tree, MARS | {TREE} rule=mars
+tree, ARC | {TREE} rule=arc rule.constants=${{{{pair.arc}}}}
+transformers, assisted, ensemble weight 0.7 | transformers=assisted n=96 +arguments.assistant_ensemble_weight=0.7
+temperature ignored (1, asked 0.7) | texts={{plain}} decoding.temperature=0.7 n=200
+greedy acceptance | texts={{greedy}} n=200
+stale cache behind rejections | texts={{stale}} n=200
+""")
 
 
 def faulty(file: Path, prompts: Path, fault: str, n: int = 96, length: int = 48) -> None:
@@ -59,9 +59,9 @@ def faulty(file: Path, prompts: Path, fault: str, n: int = 96, length: int = 48)
         for name in ("target", "draft")
     )
     random = torch.Generator().manual_seed(0)
-    rows = [json.loads(line) for line in prompts.open()]
+    asked = [json.loads(line) for line in prompts.open()]
     with file.open("w") as out, torch.no_grad():
-        for row in rows[:n]:
+        for row in asked[:n]:
             seen: list[int] = list(row["prompt_ids"])
             answer: list[int] = []
             while len(answer) < length and (not answer or answer[-1] != 1):
@@ -103,13 +103,13 @@ def row_of(name: str, words: str, folder: Path, files: dict[str, Path]) -> dict[
 def main() -> None:
     folder = Path(sys.argv[1])
     files = {name: folder / f"{name}.jsonl" for name in ("plain", "greedy", "stale")}
-    rows = [row_of(name, words, folder, files) for name, words in ALIKE.items()]
+    table = [row_of(name, words, folder, files) for name, words in ALIKE]
     files["plain"] = folder / "transformers" / "answers.jsonl"
     for fault in ("greedy", "stale"):
         if not files[fault].exists():
             faulty(files[fault], files["plain"], fault)
-    rows += [row_of(name, words, folder, files) for name, words in OTHER.items()]
-    print(pd.DataFrame(rows).to_string())
+    table += [row_of(name, words, folder, files) for name, words in OTHER]
+    print(pd.DataFrame(table).to_string())
 
 
 if __name__ == "__main__":

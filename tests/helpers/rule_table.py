@@ -3,7 +3,7 @@ through."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 
 from methods import registry
 from methods.rules._files import FileMissing
@@ -234,161 +235,31 @@ def cases(
     return [v for v in found if runs(rule, v)]
 
 
-def _entry(
-    name: str, relaxes: str = "always", given: dict[str, Any] | None = None, **options: Any
-) -> Entry:
-    return Entry(name, relaxes, options, given or {})
-
-
-_arc = {"embedding": EMBEDDING.double().numpy()}
-_heads = {"weight": WEIGHT.double().numpy()}
-TABLE = {
-    "greedy": _entry("greedy", "never"),
-    "lossless": _entry("lossless", "never"),
-    "lossless draft": _entry("lossless", "warm", q_mode="draft"),
-    "mars": _entry("mars"),
-    "mars prob": _entry("mars", indicator="prob_ratio", theta=0.3),
-    "mars margin": _entry("mars", indicator="logit_margin", theta=0.1),
-    "mars sampling": _entry("mars", variant="sampling", theta=0.8),
-    "mars sampling strict": _entry("mars", "never", variant="sampling", theta=1.0),
-    "mars sampling draft": _entry("mars", variant="sampling", q_mode="draft"),
-    "mars released": _entry("mars", "warm", variant="released", q_mode="draft"),
-    "mars released exact": _entry("mars", "warm", variant="released", theta=0.7),
-    "fsd": _entry("fsd"),
-    "fsd greedy": _entry("fsd", divergence="js", threshold=0.1, correction="greedy"),
-    "fsd kl": _entry("fsd", divergence="kl", threshold=0.4),
-    "fsd kl_released": _entry("fsd", divergence="kl_released", threshold=0.4),
-    "fsd tv": _entry("fsd", divergence="tv", threshold=0.3),
-    "fsd processed": _entry("fsd", divergence="tv", threshold=0.3, processed=True),
-    "random": _entry("random", rate=0.6),
-    "either": _entry(
-        "either",
-        first={"name": "random", "rate": 0.3},
-        second={"name": "fsd", "divergence": "tv", "threshold": 0.3},
-    ),
-    "tilted": _entry("tilted", "warm"),
-    "tilted loose": _entry("tilted", "warm", lam=0.05),
-    "typical": _entry("typical", "warm"),
-    "typical released": _entry("typical", "warm", variant="released"),
-    "typical tight": _entry("typical", "warm", epsilon=0.5, delta=0.9),
-    "typical sample": _entry("typical", "warm", epsilon=1.0, delta=0.5, correction="sample"),
-    **{
-        f"arc {buckets}": _entry("arc", "always", _arc | {"constants": constants})
-        for buckets, constants in (("one", ARC_ONE), ("three", ARC_THREE))
-    },
-    "arc strict": _entry("arc", "never", _arc | {"constants": ARC_ONE}, theta=1.0),
-    "arc draft": _entry(
-        "arc", "always", _arc | {"constants": ARC_THREE}, theta=0.8, q_mode="draft"
-    ),
-    "arc released": _entry(
-        "arc", "warm", _arc | {"constants": ARC_THREE}, variant="released", theta=0.7
-    ),
-    "arc released draft": _entry(
-        "arc", "warm", _arc | {"constants": ARC_ONE}, variant="released", q_mode="draft"
-    ),
-    "dropmatch": _entry("dropmatch", "always", _heads),
-    "dropmatch naive": _entry("dropmatch", "always", _heads, variant="naive"),
-    "dropmatch majority": _entry("dropmatch", "always", _heads, variant="majority", p_drop=0.5),
-    "dropmatch naive nucleus": _entry(
-        "dropmatch", "always", _heads, variant="naive", selection="nucleus", heads=3
-    ),
-    "dropmatch without dropout": _entry(
-        "dropmatch", "never", _heads, variant="majority", p_drop=0.0
-    ),
-    "dropout_head": _entry("dropout_head", "always", _heads),
-    "dropout_head 4": _entry("dropout_head", "always", _heads, head=4, p_drop=0.4),
-    "dropout_head without dropout": _entry("dropout_head", "never", _heads, p_drop=0.0),
-    "coarse_grained singletons": _entry(
-        "coarse_grained", "never", {"groups": SINGLETONS}, token="keep"
-    ),
-    "coarse_grained overlapping": _entry(
-        "coarse_grained", "always", {"groups": OVERLAPPING}, token="keep"
-    ),
-    "coarse_grained redraw overlapping": _entry(
-        "coarse_grained", "never", {"groups": OVERLAPPING}, token="redraw"
-    ),
-    "autojudge both": _entry(
-        "autojudge", "always", {"weights": classifier("autojudge", "both")}, threshold=0.3
-    ),
-    "autojudge": _entry("autojudge", "always", {"weights": classifier("autojudge", "target")}),
-    "autojudge strict": _entry(
-        "autojudge", "never", {"weights": classifier("autojudge", "target")}, threshold=0.0
-    ),
-    "judge": _entry("judge", "always", {"weights": classifier("judge", "target")}),
-    "cactus": _entry("cactus", "warm"),
-    "cactus strict": _entry("cactus", "never", delta=0.0),
-    "lossy": _entry("lossy", "warm"),
-    "lossy strict": _entry("lossy", "never", alpha=0.0),
-    "cascade_opt": _entry("cascade_opt", "warm", alpha=0.05),
-    "cascade_opt paper": _entry("cascade_opt", "warm", alpha=0.3, gate="paper"),
-    "cascade_opt paper strict": _entry("cascade_opt", "never", alpha=-1.1, gate="paper"),
-    "cascade_opt head": _entry("cascade_opt", "warm", alpha=0.3, head=0.8),
-    "cascade_opt strict": _entry("cascade_opt", "never", alpha=-1.1),
-    "cascade_tok": _entry("cascade_tok", "warm"),
-    "cascade_tok processed": _entry("cascade_tok", "warm", alpha=0.8, top_set="processed"),
-    "cascade_tok processed all": _entry("cascade_tok", "warm", alpha=1.0, top_set="processed"),
-    "cascade_tok zero": _entry("cascade_tok", "never", alpha=0.0),
-    "cascade_tok all": _entry("cascade_tok", "warm", alpha=1.0),
-    "cascade_tok tail": _entry("cascade_tok", "warm", alpha=0.8, variant="lossless_tail"),
-    "mentored": _entry("mentored", "warm"),
-    "mentored small": _entry("mentored", "warm", budget=0.01, tolerance=0.0),
-    "mentored strict": _entry("mentored", "never", budget=0.0),
-    "r_fuzzy": _entry("r_fuzzy", "warm"),
-    "r_fuzzy kl": _entry("r_fuzzy", "warm", threshold=0.4, divergence="kl"),
-    "r_fuzzy strict": _entry("r_fuzzy", "never", threshold=0.0),
-    "ensemble": _entry("ensemble", "warm"),
-    "ensemble strict": _entry("ensemble", "never", w=1.0),
-    "ensemble transformers": _entry("ensemble", "always", w=0.5, variant="transformers"),
-    "ensemble always-accept": _entry("ensemble", "warm", w=0.0),
-    "ensemble scheduled": _entry("ensemble", "warm", w=0.2, w_first=1.0, tokens=6),
-    "ensemble scheduled, transformers": _entry(
-        "ensemble", w=0.2, w_first=0.9, tokens=3, schedule="step", variant="transformers"
-    ),
-    "contrastive": _entry("contrastive", "never"),
-    "contrastive strict": _entry("contrastive", "never", beta=0.0),
-    "contrastive at temperature 2": _entry("contrastive", "warm", beta=0.1, temperature=2.0),
-    "contrastive plausible": _entry("contrastive", "never", beta=1.0, gate="plausible"),
-    "threshold": _entry("threshold", "warm", single=0.4, acc=0.9),
-    "threshold strict": _entry("threshold", "never"),
-    "entropy_verify": _entry("entropy_verify", "warm"),
-    "entropy_verify strict": _entry("entropy_verify", "never", threshold=1.0, alpha=0.0),
-    "ears": _entry("ears", "warm"),
-    "ears strict": _entry("ears", "never", tolerance=0.0),
-    "fly": _entry("fly", window=2),
-    "fly no window": _entry("fly", no_window=True, entropy=0.5),
-    "fly no gate": _entry("fly", window=3, entropy=0.0),
-    "fly strict": _entry("fly", "never", window=9),
-    "fly vllm": _entry("fly", variant="vllm", window=2),
-    "fly vllm of five": _entry("fly", variant="vllm", window=1, entropy=0.6, entropy_top_k=5),
-    "asd": _entry("asd"),
-    "asd dspark": _entry("asd", variant="dspark", regret_per_value=1.0),
-    "asd strict": _entry("asd", "never", budget=0.0),
-    "bild": _entry("bild", rollback=2.0),
-    "relaxed_topk": _entry("relaxed_topk"),
-    "relaxed_topk three": _entry("relaxed_topk", top_n=3, delta=0.2),
-    "relaxed_topk thinking": _entry("relaxed_topk", span="thinking", begin=1, end=2),
-    "relaxed_topk strict": _entry("relaxed_topk", "never", top_n=1),
-    "near_top": _entry("near_top"),
-    "near_top of three": _entry("near_top", threshold=0.5, top_n=3),
-    "near_top strict": _entry("near_top", "never", top_n=1),
-    "near_top thinking": _entry("near_top", span="thinking", begin=1, end=2),
-    "near_top probability": _entry("near_top", by="probability", threshold=0.15),
-    "near_top with protections": _entry(
-        "near_top", threshold=0.1, from_position=1, after_tokens=3, protected=(0, 4, 7)
-    ),
-    "secure_sd": _entry("secure_sd", "warm", relaxed={"name": "lossy", "alpha": 0.7}, tokens=4),
-    "secure_sd power": _entry(
-        "secure_sd",
-        "warm",
-        relaxed={"name": "r_fuzzy", "threshold": 0.1},
-        schedule="power",
-        tokens=8,
-        gamma=2.0,
-    ),
-    "secure_sd strict": _entry(
-        "secure_sd", "never", relaxed={"name": "ensemble", "w": 0.0}, end_eta=0.0
-    ),
-    "block": _entry("block", "never"),
-    "traversal": _entry("traversal", "never"),
+ARC = {"embedding": EMBEDDING.double().numpy()}
+HEADS = {"weight": WEIGHT.double().numpy()}
+BOUND: dict[str, dict[str, Any]] = {
+    "": {},
+    "one bucket": ARC | {"constants": ARC_ONE},
+    "three buckets": ARC | {"constants": ARC_THREE},
+    "heads": HEADS,
+    "singletons": {"groups": SINGLETONS},
+    "overlapping": {"groups": OVERLAPPING},
+    "autojudge both": {"weights": classifier("autojudge", "both")},
+    "autojudge target": {"weights": classifier("autojudge", "target")},
+    "judge target": {"weights": classifier("judge", "target")},
 }
-"""Label -> entry; a label begins with the rule's name."""
+"""What the last column of rule_table.txt names."""
+
+
+def _entries() -> Iterator[tuple[str, Entry]]:
+    """Label and entry of each line of rule_table.txt: `label | relaxes | options | bound to`, of
+    which the last two may be missing. A label begins with the rule's name."""
+    for line in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines():
+        label, relaxes, options, bound = [*map(str.strip, line.split("|")), "", ""][:4]
+        yield (
+            label,
+            Entry(label.split()[0], relaxes, yaml.safe_load(f"{{{options}}}"), BOUND[bound]),
+        )
+
+
+TABLE = dict(_entries())

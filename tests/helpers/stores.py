@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from results.store.cells import Store
+from results.store.sample import Sample
 
 Decoded = dict[str, dict[str, tuple[Any, ...]]]
 """Cell -> prompt -> (tokens, texts, score)."""
@@ -26,20 +26,17 @@ def decoded(root: Path) -> Decoded:
     }
 
 
-def difference(got: Decoded, expected: Decoded, *, complete: bool = True) -> str:
-    """The first difference of two stores in one line; without `complete`, only of the prompts that
-    `got` has."""
-    if complete and got.keys() != expected.keys():
-        return f"cells {sorted(got.keys() ^ expected.keys())} are in one store alone"
-    for cell, samples in got.items():
-        if complete and (lacking := expected[cell].keys() - samples.keys()):
-            return f"{cell}: {len(lacking)} of {len(expected[cell])} samples are missing"
-        for prompt, sample in samples.items():
-            if prompt not in expected.get(cell, {}):
-                return f"{cell}: {prompt} was not asked for"
-            if sample != expected[cell][prompt]:
-                return f"{cell}: {prompt} has other tokens, text or score"
-    return ""
+def samples_of(store: Store) -> dict[str, list[Sample]]:
+    """Every sample of every cell, sorted by id; likelihoods, whose last digits depend on the batch,
+    rounded."""
+
+    def comparable(sample: Sample) -> Sample:
+        return replace(sample, nll=round(sample.nll, 3), distortion=None)
+
+    return {
+        cell.key: sorted(map(comparable, cell.good_samples()), key=lambda sample: sample.id)
+        for cell in store.cells()
+    }
 
 
 def doubled(root: Path) -> str:
@@ -47,18 +44,7 @@ def doubled(root: Path) -> str:
     for path in root.glob("*/samples.jsonl"):
         rows = [json.loads(line) for line in path.read_bytes().rpartition(b"\n")[0].splitlines()]
         counts = Counter(row["id"] for row in rows if "output_ids" in row)
-        if twice := [prompt for prompt, count in counts.items() if count > 1]:
+        twice = [prompt for prompt, count in counts.items() if count > 1]
+        if twice:
             return f"{path.parent.name}: {', '.join(twice)} doubled"
     return ""
-
-
-def snapshot(folder: Path) -> dict[str, str]:
-    """Each file of a folder with its digest, each link with its target."""
-    return {
-        str(path.relative_to(folder)): os.readlink(path)
-        if path.is_symlink()
-        else sha256(path.read_bytes()).hexdigest()
-        if path.is_file()
-        else ""
-        for path in sorted(folder.rglob("*"))
-    }

@@ -22,6 +22,7 @@ from methods.pruning import Pruning
 from methods.rules.base import Rule
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
+from tests.helpers.decoding import method_on
 from tests.helpers.rehearsal.models import random_head as draw_head
 from tests.helpers.tiny_models import language_model, noisy_copy, prompts
 
@@ -152,17 +153,11 @@ def fitted_medusa(
     """Ridge regression from the final-norm state at t to the token at t+2+i, over the answers to
     `rows`. The residual blocks are the identity. Heads that were given a state one place off would
     predict hardly anything."""
-    method = build_method(
-        target, None, registry.drafter("none")(), registry.rule("greedy")(), Sampling(0.0), 1
-    )
+    method, limits = method_on(target), Limits(new + heads, frozenset())
     states, later = [], [[] for _ in range(heads)]
     for row in rows:
-        ids = (
-            row
-            + generate(method, [Request(row, "fit")], Limits(new + heads, frozenset()))[
-                0
-            ].output_ids
-        )
+        [answer] = generate(method, [Request(row, "fit")], limits)
+        ids = row + answer.output_ids
         with torch.inference_mode():
             hidden = target.model(
                 torch.tensor([ids]), output_hidden_states=True, use_cache=False

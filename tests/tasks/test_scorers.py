@@ -29,7 +29,7 @@ from tasks.scorers.ifeval import IFEval
 from tasks.scorers.livecodebench import LiveCodeBench, read_tests
 from tasks.scorers.rouge import RougeL
 from tasks.sources import DATA, RowSource
-from tests.helpers.rehearsal.rows import FUNCTIONS, NUMPY_TEST, PROBLEMS, ROWS
+from tests.helpers.rehearsal.rows import FUNCTIONS, PROBLEMS, ROWS
 
 ROOT = Path(__file__).parents[2]
 COMPOSER = Composer("config", None)
@@ -307,7 +307,7 @@ def test_assertions_and_plus_tests():
         reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
         assert code.score(reference, [row["code"]]).value == 1
         assert code.score(reference, [row["code"].replace("*", "+")]).value == 0
-    plus = {**FUNCTIONS[1], "test": NUMPY_TEST.format(3)}
+    plus = {**FUNCTIONS[1], "test": ROWS["humaneval_plus"][2]["test"]}
     assert (
         function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value
         == 1

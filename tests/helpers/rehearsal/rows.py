@@ -11,65 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-WORD_PROBLEMS = [
-    {
-        "question": f"A box holds {n} pens. How many pens do 500 boxes hold?",
-        "answer": f"They hold {n}*500=<<{n}*500={n * 500}>>{n * 500} pens.\n#### {n * 500:,}",
-    }
-    for n in (2, 3, 4, 5, 6)
-]
-QUESTIONS = [
-    {
-        "question_id": 81 + n,
-        "category": category,
-        "turns": [f"Name {n + 2} rivers.", "Name their countries."],
-        "reference": ["The Rhine flows north.", "Germany."],
-    }
-    for n, category in enumerate(("writing", "math", "math", "coding", "stem"))
-]
-FUNCTIONS = [
-    {
-        "task_id": f"HumanEval/{n}",
-        "entry_point": f"add_{n}",
-        "prompt": f'import math\n\n\ndef add_{n}(x: int) -> int:\n    """ Add {n} to x.\n'
-        f"    >>> add_{n}(1)\n    {n + 1}\n"
-        '    """\n',
-        "canonical_solution": f"    return x + {n}\n",
-        "test": (
-            f"\n\nMETADATA = {{}}\n\n\ndef check(candidate):\n    assert candidate(1) == {n + 1}\n"
-        ),
-    }
-    for n in (1, 2, 3, 4, 5)
-]
-NUMPY_TEST = (
-    "import numpy as np\n\ndef check(candidate):\n    for x, y in [(1, {0}.0), (0.5, {0} - "
-    "0.5)]:\n        out = candidate(x)\n        assert out == y or np.allclose(out, y, "
-    "rtol=1e-07, atol=1e-6)\n"
-)
-PROBLEMS: list[dict[str, Any]] = [
-    {
-        "task_id": n,
-        "text": f"Write a function to multiply a number by {n}.",
-        "code": f"def times(a):\r\n  return a * {n}",
-        "test_setup_code": "",
-        "test_list": [f"assert times(2) == {2 * n}", f"assert times(0) == {0 * n}"],
-        "challenge_test_list": [],
-    }
-    for n in (11, 12, 13, 14, 15)
-]
-OPTIONS = [
-    {
-        "question_id": 70 + n,
-        "question": f"What is {n} + 1?",
-        "options": list("123456789"),
-        "answer": "ABCDEFGHI"[n],
-        "answer_index": n,
-        "cot_content": "",
-        "category": "math",
-        "src": "own",
-    }
-    for n in range(5)
-]
+import yaml
+from jinja2 import Template
 
 
 def _hidden(cases: list[dict[str, str]]) -> str:
@@ -97,147 +40,37 @@ def _contest(n: int) -> dict[str, Any]:
 
 def _message(n: int) -> dict[str, Any]:
     """A message that begins a conversation, as OpenAssistant/oasst1 has it."""
+    return {**_WRITTEN["oasst1"][0], "message_id": f"m{n}", "text": f"Name {n + 2} rivers."}
+
+
+def _written() -> dict[str, list[dict[str, Any]]]:
+    """The rows of rows.yaml.j2, by task."""
+    template = Template(Path(__file__).with_name("rows.yaml.j2").read_text(encoding="utf-8"))
+    rendered = [yaml.safe_load(template.render(n=n)) for n in range(5)]
     return {
-        "message_id": f"m{n}",
-        "parent_id": None,
-        "text": f"Name {n + 2} rivers.",
-        "role": "prompter",
-        "lang": "en",
-        "deleted": False,
-        "message_tree_id": f"m{n}",
+        task: [of_all[tasks] for of_all in rendered]
+        for tasks in rendered[0]
+        for task in tasks.split()
     }
 
 
-ARTICLES = [
-    {
-        "id": f"a{n}",
-        "article": f"{n} ships left the port at dawn.",
-        "highlights": f"{n} ships left port.",
-    }
-    for n in range(2, 7)
+_WRITTEN = _written()
+_CONTESTS = [_contest(n) for n in range(5)]
+WORD_PROBLEMS, QUESTIONS = _WRITTEN["gsm8k"], _WRITTEN["mt_bench"]
+FUNCTIONS, PROBLEMS = _WRITTEN["humaneval"], _WRITTEN["mbpp"]
+_LEFT_OUT = [
+    {"parent_id": "m0", "role": "assistant"},
+    {"parent_id": "m5"},
+    {"lang": "es"},
+    {"deleted": True},
 ]
-COMMON_SENSE = [
-    {
-        "id": f"c{n}",
-        "question": "Where do fish live? ",
-        "question_concept": "fish",
-        "answerKey": "ABCDE"[n],
-        "choices": {"label": list("ABCDE"), "text": ["trees", "water", "cups", "sand", "roofs"]},
-    }
-    for n in range(5)
-]
-KNOWLEDGE = [
-    {
-        "question": f"What is {n} + 1?",
-        "subject": "arithmetic",
-        "choices": ["1", "2", "3", "4"],
-        "answer": n,
-    }
-    for n in (0, 1, 2, 3, 0)
-]
-CONTESTS = [_contest(n) for n in range(5)]
+"""Of oasst1: an answer, a later turn, another language, a deleted message."""
 ROWS: Mapping[str, list[dict[str, Any]]] = {
-    **dict.fromkeys(
-        (
-            "gsm8k",
-            "gsm8k_eagle",
-            "gsm8k_mars",
-            "gsm8k_mars_release",
-            "gsm8k_arc",
-            "gsm8k_dropmatch",
-        ),
-        WORD_PROBLEMS,
-    ),
-    **dict.fromkeys(
-        ("humaneval", "humaneval_completion", "humaneval_eagle", "humaneval_arc", "humaneval_mars"),
-        FUNCTIONS,
-    ),
-    "humaneval_plus": [
-        {**row, "test": NUMPY_TEST.format(n)} for n, row in enumerate(FUNCTIONS, start=1)
-    ],
-    "mbpp": PROBLEMS,
-    "mbpp_plus": [
-        {
-            "task_id": row["task_id"],
-            "prompt": row["text"],
-            "code": row["code"],
-            "test_imports": ["import math"],
-            "test_list": row["test_list"],
-            "test": "import numpy as np\n" + "\n".join(row["test_list"]),
-        }
-        for row in PROBLEMS
-    ],
-    **dict.fromkeys(("mt_bench", "mt_bench_eagle", "komt_bench", "spec_bench", "eagle"), QUESTIONS),
-    "alpaca": [
-        {
-            "dataset": "own",
-            "instruction": f"Name {n} birds.",
-            "output": "A crow.",
-            "generator": "text",
-        }
-        for n in range(2, 7)
-    ],
+    **_WRITTEN,
+    **dict.fromkeys(("livecodebench", "livecodebench_v5", "livecodebench_v6"), _CONTESTS),
     "oasst1": [
-        *map(
-            _message, range(5)
-        ),  # left out: an answer, a later turn, another language, a deleted one
-        {**_message(5), "parent_id": "m0", "role": "assistant"},
-        {**_message(6), "parent_id": "m5"},
-        {**_message(7), "lang": "es"},
-        {**_message(8), "deleted": True},
-    ],
-    "alpaca_eagle": [
-        {
-            "instruction": f"Name {n} birds.",
-            "input": "",
-            "output": "A crow.",
-            "text": "Below is an …",
-        }
-        for n in range(2, 7)
-    ],
-    **dict.fromkeys(("cnn_dm", "cnn_dm_eagle"), ARTICLES),
-    **dict.fromkeys(("csqa", "csqa_fsd"), COMMON_SENSE),
-    **dict.fromkeys(("mmlu", "mmlu_fsd", "mmlu_dropmatch"), KNOWLEDGE),
-    **dict.fromkeys(("mmlu_pro", "mmlu_pro_arc"), OPTIONS),
-    "ifeval": [
-        {
-            "key": 1000 + n,
-            "prompt": "Write one line without commas.",
-            "instruction_id_list": ids,
-            "kwargs": kwargs,
-        }
-        for n, (ids, kwargs) in enumerate(
-            [
-                (["punctuation:no_comma"], [{}]),
-                (
-                    ["punctuation:no_comma", "length_constraints:number_words"],
-                    [{}, {"relation": "at least", "num_words": 3}],
-                ),
-                (["detectable_format:number_highlighted_sections"], [{"num_highlights": 1}]),
-                (["change_case:english_lowercase"], [{}]),
-                (["startend:quotation"], [{}]),
-            ]
-        )
-    ],
-    **dict.fromkeys(("livecodebench", "livecodebench_v5", "livecodebench_v6"), CONTESTS),
-    "aime24": [
-        {
-            "ID": f"2024-I-{n}",
-            "Problem": f"Find ${n}+1$.",
-            "Solution": rf"$\\boxed{{{n + 1}}}$",
-            "Answer": n + 1,
-        }
-        for n in range(1, 6)
-    ],
-    "gpqa_diamond": [
-        {
-            "Record ID": f"rec{n}",
-            "Question": f"What is {n} + 1?",
-            "Correct Answer": f"{n + 1}\n",
-            **{f"Incorrect Answer {i}": f" {n + 1 + i}" for i in (1, 2, 3)},
-            "Subdomain": "arithmetic",
-        }
-        for n in range(5)
+        *_WRITTEN["oasst1"],
+        *({**_message(n), **changes} for n, changes in enumerate(_LEFT_OUT, start=5)),
     ],
 }
 """Task -> five rows."""

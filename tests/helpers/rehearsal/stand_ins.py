@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from tasks.judge_prompts import MT_BENCH
 from tasks.sources import text_digest
 from tests.helpers.rehearsal.models import HERE, checkpoint, save_sentence_model
 from tests.helpers.rehearsal.rows import ROWS, write_mirror
+from tests.helpers.replies import Replying, chat_completion
 
 if TYPE_CHECKING:
     from bench.config.compose import ComposedPoint
@@ -242,28 +243,15 @@ def making(folder: Path) -> Iterator[None]:
         yield
 
 
-class _Judge(BaseHTTPRequestHandler):
+class _Judge(Replying):
     """Grades an answer 5, and takes the first of two. It has limits: of the first three requests
     of a server two are refused."""
 
     def do_POST(self) -> None:
-        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        refused = vars(self.server).setdefault("refusals", [429, 503])
-        if refused:
-            self.send_response(refused.pop())
-            self.send_header("Retry-After", "0")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+        asked = json.dumps(self.asked())
+        refusals = vars(self.server).setdefault("refusals", [429, 503])
+        if refusals:
+            self.reply(b"", refusals.pop(), Retry_After=0)
             return
         said = "m" if "compare two answers" in asked else "Rating: [[5]]"
-        content = json.dumps(
-            {"choices": [{"message": {"role": "assistant", "content": said}}]}
-        ).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.reply(chat_completion(said))

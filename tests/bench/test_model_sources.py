@@ -1,5 +1,5 @@
-"""GGUF files through the whole command: the tokens of `transformers.generate`, and a record of what
-was measured."""
+"""Models of other forms through the whole command: GGUF files, with the tokens of `transformers.generate`
+and a record of what was measured; and draft models cut out of their target."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from methods.engine import gguf, user_cache
 from methods.engine.loading import load_cut, load_model
 from methods.engine.source import PACKAGE
 from methods.heads.head import load_eagle3
-from methods.method import build_method
-from methods.registry import drafter, rule
-from methods.sampling import Sampling
 from tasks.mini import MiniTask
+from tests.helpers.decoding import method_on
 from tests.helpers.tiny_gguf import write_gguf
+from tests.helpers.tiny_models import save_cut
 
 
 @pytest.fixture
-def file(tmp_path: Path, pair_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, pair_folder, monkeypatch) -> Path:
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     write_gguf(tmp_path / "tiny.gguf", pair_folder / "target")
     return tmp_path / "tiny.gguf"
@@ -53,7 +52,7 @@ def greedy(model: PreTrainedModel, ids: list[int], new: int) -> list[int]:
     return out[0, len(ids) :].tolist()
 
 
-def test_greedy_output_is_that_of_generate(command, file) -> None:
+def test_greedy_output_is_that_of_generate(command, file):
     result = command(f"pair=local pair.target={file} method=ar n=5")
     assert result.err.startswith("tiny.gguf: converting to float32, once, into ")
     model, tokenizer = stock(file), AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
@@ -69,7 +68,7 @@ def test_greedy_output_is_that_of_generate(command, file) -> None:
     assert environment["dequantised"] == {"target": said}
 
 
-def test_a_dry_run_converts_nothing(command, file) -> None:
+def test_a_dry_run_converts_nothing(command, file):
     words = f"pair=local pair.target={file} method=pld dry_run=true"
     assert "not converted yet" in " ".join(command(words).out.split())
     assert not (file.parent / "cache" / "gguf2").exists()
@@ -86,7 +85,7 @@ NEW = 32
 
 
 @pytest.mark.slow
-def test_the_real_model_decodes_as_generate_does() -> None:
+def test_the_real_model_decodes_as_generate_does():
     """Two prompts, token by token, with each of the drafters made for it."""
     with composer() as hydra:
         pair = parse(Pair, hydra.point(["pair=smollm2"]).config, "pair")
@@ -95,22 +94,47 @@ def test_the_real_model_decodes_as_generate_does() -> None:
         pytest.skip(
             "no weights of pair=smollm2 in the cache: any command with pair=smollm2 fetches them"
         )
-    target, model = load_model(pair.target.source, revision=pair.target.revision), stock(file)
+    target, theirs = load_model(pair.target.source, revision=pair.target.revision), stock(file)
     with gzip.open(PROJECT / "tasks/data/gsm8k/test.jsonl.gz", "rt", encoding="utf-8") as lines:
         asked = ["What is the capital of France?", json.loads(next(lines))["question"]]
     prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
-    expected = [greedy(model, ids, NEW) for ids in prompts]
+    expected = [greedy(theirs, ids, NEW) for ids in prompts]
     assert "rance" in target.decode(expected[0]), "it has learnt something"
     requests, limits = [Request(ids, "key") for ids in prompts], Limits(NEW, target.eos_ids)
     models = {
         "eagle3": load_eagle3(pair.checkpoint("eagle3").source, target),
         "model": load_cut(pair.checkpoint("draft").source, target),
     }
-    for name, drafting in models.items():
-        method = build_method(
-            target, drafting, drafter(name)(), rule("lossless")(), Sampling(0.0), 5
-        )
-        runs = generate(method, requests, limits)
+    for name, model in models.items():
+        runs = generate(method_on(target, model, name, "lossless", length=5), requests, limits)
         assert [run.output_ids for run in runs] == expected, name
         accepted = [count for run in runs for count in run.accepted]
         assert sum(accepted) / len(accepted) > LEAST_ACCEPTED[name], (name, accepted)
+
+
+@pytest.fixture
+def cut(pair_folder, tmp_path) -> Path:
+    """A cut of the small target: one of its layers, and one of its own that starts as the target's
+    last."""
+    return save_cut(tmp_path / "cut", load_model(str(pair_folder / "target")), shared=1)
+
+
+def test_a_cut_runs_by_itself(command, cut, pair_folder):
+    """As pair.target it is loaded with the target that its config.json names."""
+    result = command(f"pair.target={cut} method=ar n=3")
+    alone = load_cut(str(cut), load_model(str(pair_folder / "target")))
+    measured = {sample.id: sample.output_ids for sample in result.cell.samples()}
+    for prompt in MiniTask("mini_gsm").prompts(3):
+        ids = alone.encode([{"role": "user", "content": prompt.turns[0]}])
+        [answer] = generate(method_on(alone), [Request(ids, "key")], Limits(12, alone.eos_ids))
+        assert measured[prompt.id] == answer.output_ids
+
+
+def test_a_cut_that_names_no_target_drafts_only(command, cut):
+    config = json.loads((cut / "config.json").read_text())
+    del config["target"]
+    (cut / "config.json").write_text(json.dumps(config))
+    command(f"pair.draft={cut} method=sps n=1")
+    result = command(f"pair.target={cut} method=ar n=1", status=2)
+    [line] = result.err.splitlines()
+    assert "a cut of its target, which its config.json does not name" in line

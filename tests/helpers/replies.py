@@ -1,0 +1,33 @@
+"""What the HTTP servers of the tests share."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+
+class Replying(BaseHTTPRequestHandler):
+    """Reads JSON, replies, and says nothing on the terminal."""
+
+    def asked(self) -> dict[str, Any]:
+        """The body of the request."""
+        body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        return body
+
+    def reply(self, content: bytes, status: int = 200, **headers: object) -> None:
+        """`headers`: by their names, with _ for -."""
+        self.send_response(status)
+        length = {"Content_Type": "application/json", "Content_Length": len(content)}
+        for name, value in {**length, **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def chat_completion(text: str) -> bytes:
+    """A reply of /chat/completions."""
+    return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
