@@ -168,16 +168,14 @@ def test_a_control_takes_out_what_both_share() -> None:
 
 def test_one_token_outside_the_support_is_proof_unless_the_control_has_them() -> None:
     tokens = contexts()
-    excluded = tokens.excluded.copy()
-    excluded[5] = 2
-    outside = Tokens(
-        **{
-            name: excluded if name == "excluded" else getattr(tokens, name)
-            for name in Tokens.__slots__
-        }
-    )
-    assert audited(outside).p == 0 and audited(outside).outside == 1
-    assert audited(outside, outside).is_consistent
+
+    def outside(count: int) -> Tokens:
+        named = {name: getattr(tokens, name) for name in Tokens.__slots__}
+        return Tokens(**named | {"excluded": np.where(np.arange(len(tokens)) < count, 2, 0)})
+
+    assert audited(outside(1)).p == 0 and audited(outside(1)).outside == 1
+    assert audited(outside(1), outside(1)).is_consistent
+    assert not audited(outside(20), outside(0)).is_consistent
 
 
 def test_the_parts_are_all_of_the_tokens() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
 
-from results.metrics.delta import Estimate
+from results.metrics.delta import Between, Estimate
 from results.metrics.frontier import Lossless, beside_lossless
 from results.metrics.summary import scores_by_item
 from results.metrics.verdict import ALPHA, FAMILY, LEVEL, Answered, Judged
@@ -230,6 +230,10 @@ def test_how_many_prompts_would_decide() -> None:
     decides."""
     near, room = judged(math.exp(0.01), 0.05), math.log(1.05) - 0.01
     assert near.verdict.needed == pytest.approx(64 * (Z * 0.05 / room) ** 2, rel=0.01)
+    # what differs between sessions does not shrink
+    apart = replace(near, between=Between(method=5e-5), sessions=1)
+    left = (room / Z) ** 2 - 1e-4
+    assert apart.verdict.needed == pytest.approx(64 * (0.05**2 - 1e-4) / left, rel=0.01)
     far = judged(1.5, 0.4)
     assert far.verdict.needed == pytest.approx(64 * (Z * 0.4 / math.log(1.5)) ** 2, rel=0.01)
     assert judged(1.0247, 5.0).verdict.text == "undecided, n > 100,000"
