@@ -15,6 +15,7 @@ from rich.text import Text
 
 from bench.cli.command import run_command
 from bench.cli.one_cell import open_cell
+from bench.config.errors import ConfigError
 from bench.run.answer import context, limits_of, stream_name
 from bench.run.console import console
 from bench.run.models import ModelPool
@@ -174,9 +175,19 @@ def demo() -> None:
     )
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    return run_command(demo)
+
+    def body() -> None:
+        words = sys.argv[1:] if argv is None else argv
+        if words:
+            raise ConfigError(
+                f"{words[0]}: the demo takes no options. Answers of other methods: python -m bench "
+                "method=NAME n=4, then python -m bench.view"
+            )
+        demo()
+
+    return run_command(body)
 
 
 if __name__ == "__main__":

@@ -307,9 +307,17 @@ def said_of(cell: Cell, method: Method) -> dict[str, Any]:
 
 
 def shipped_or_own(contexts: Path) -> Path:
-    """The file, or that of a pair which comes with this project: `smollm2`."""
-    shipped = PROJECT / "models" / contexts / "contexts.safetensors"
-    return shipped if not contexts.suffix and shipped.is_file() else contexts
+    """The file, or that of a pair which comes with this project: `smollm2`. Raises ConfigError for
+    neither."""
+    files = (PROJECT / "models").glob("*/contexts.safetensors")
+    shipped = {file.parent.name: file for file in files}
+    file = shipped.get(str(contexts), contexts)
+    if not file.is_file():
+        raise ConfigError(
+            f"contexts={contexts}: no such file; give one that record=FILE has written, or "
+            f"{' or '.join(sorted(shipped))}"
+        )
+    return file
 
 
 def replayed(

@@ -15,7 +15,7 @@ from bench.config.engine import EngineOptions, check_for_vllm
 from bench.config.environment import environment
 from bench.config.errors import ConfigError, NotHere
 from bench.config.identity import IDENTITY_VERSION, are_own, by_content, contents, digest
-from bench.config.paths import TINY, portable
+from bench.config.paths import PROJECT, TINY, portable
 from bench.config.schema import (
     SECTIONS,
     Checkpoint,
@@ -55,6 +55,8 @@ _READABLE: set[tuple[Any, ...]] = set()
 
 @cache
 def _texts(source: str, revision: str | None) -> Callable[[Sequence[int]], list[str]]:
+    if (PROJECT / source).is_dir():  # as a store names the folders of the checkout
+        source = str(PROJECT / source)
     return token_texts(
         source, revision, TINY / "target" if ModelSource.of(source).is_random else None
     ).of

@@ -236,9 +236,10 @@ class Composer:
         return parse(Pair, self.point(overrides).config, "pair")
 
     def check_option(self, group: str, option: str, *others: str) -> None:
-        """Raises ConfigError for an option that is neither a YAML of the group nor one of
-        `others`."""
-        check_known(group, option, (*others, *self.options(group)))
+        """Raises ConfigError for an option that is neither a YAML of the group, nor a class outside
+        of the project, nor one of `others`."""
+        if not self._is_outside(group, option):
+            check_known(group, option, (*others, *self.options(group)))
 
     def options(self, group: str) -> list[str]:
         """The YAMLs of a group, sorted."""
@@ -348,7 +349,7 @@ class Composer:
     def _option(self, group: str, name: str, *within: str) -> tuple[Data, Choices]:
         """A YAML of a group joined with those that it builds on, and what their `override /GROUP:
         NAME` choose."""
-        if group in FROM_OUTSIDE and self._is_outside(group, name):
+        if self._is_outside(group, name):
             return {group: _defaults_of(group, name)}, Choices()
         values, defaults, is_global = self._read(f"{group}/{name}")
         if name in within:
@@ -376,9 +377,14 @@ class Composer:
         return data, chosen
 
     def _is_outside(self, group: str, name: str) -> bool:
-        """Whether the option is a class outside of the project, and none of its YAMLs."""
+        """Whether the option is a class outside of the project, and none of its YAMLs. Raises
+        ConfigError for a file without its class."""
+        if group not in FROM_OUTSIDE:
+            return False
         if outside.is_outside(name):
             return True
+        if name.endswith(".py"):
+            raise ConfigError(f"{group}={name}: names no class; give {group}={name}:CLASS")
         return name not in self.options(group) and name in outside.installed(FROM_OUTSIDE[group])
 
     def _joined(self, *structural: str) -> tuple[Data, Choices]:

@@ -4,6 +4,7 @@ Imports no vLLM."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,7 @@ from methods.trees import static
 if TYPE_CHECKING:
     from bench.config.parts import CellParts
 
+DEVICE = re.compile(r"auto|cpu(:\d+)?|cuda(:\d+)?")
 MOST_THREADS = 1024
 """More than any machine's cores; OpenMP ends the process where it cannot allocate the stacks."""
 MOST_DEVICES = 64
@@ -82,7 +84,7 @@ class EngineOptions(Section):
     """
 
     name: EngineName = "native"
-    device: str = Field(pattern=r"^(auto|cpu(:\d+)?|cuda(:\d+)?)$")
+    device: str
     dtype: DType
     threads: int | None = Field(ge=1, le=MOST_THREADS)
     parallel: ParallelName = "none"
@@ -146,6 +148,8 @@ class EngineOptions(Section):
     @classmethod
     def _present(cls, device: str) -> str:
         """`auto` becomes what it stands for here, so that a result names its device."""
+        if not DEVICE.fullmatch(device):
+            raise ValueError("must be auto, cpu, cuda or cuda:INDEX")
         if device != "auto":
             return device
         import torch

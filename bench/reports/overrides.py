@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from bench.config.command import key_of
-from methods import user_yaml
+from methods import registry, user_yaml
 from results.reports.choice import RULE, TASK, named, swept
 from results.reports.scales import SCALES, Scale
 from results.reports.spec import ReportSpec
@@ -103,40 +103,58 @@ def with_names(
             reason = f"{key[:-1]}={keys[key[:-1]]} is given too" if takes else "it takes none"
             raise ValueError(f"{key}={keys[key]}: report={spec.name}: {reason}")
     if takes_task(spec):
-        tasks, chooses = names_of("task", given, hydra)
-        spec = spec.model_copy(update={"axes": named(spec.axes, TASK, tasks, chooses)})
+        tasks = names_of("task", given, hydra)
+        axes = named(spec.axes, TASK, {name: chosen_by("task", name, given) for name in tasks})
+        spec = spec.model_copy(update={"axes": axes})
     sweep = getattr(spec, "sweep", None)
     if sweep is None or not {"rule", "rules"} & keys.keys():
         return spec
-    rules, chooses = names_of("rule", keys, hydra)
+    rules = titled(names_of("rule", keys, hydra))
     options = [line for line in overrides if line.startswith("rule.")]
-    if chooses and options:
+    if "rules" in keys and options:
         raise ValueError(f"{options[0]}: of which of {', '.join(rules)}? Give rule=NAME")
-    axes = named(spec.axes, RULE, rules, chooses)
-    for rule in rules if not options or sweep.option else ():
-        axes = with_sweep(axes, sweep, rule, hydra)
+    chosen = {title: chosen_by("rule", rule, keys) for title, rule in rules.items()}
+    axes = named(spec.axes, RULE, chosen)
+    for title, rule in rules.items() if not options or sweep.option else ():
+        rows = [row.replace(RULE, title) for row in sweep.rows]
+        axes = with_sweep(axes, sweep, rows, rule, hydra)
     title, name = spec.title.replace(RULE, ", ".join(rules)), "_".join([spec.name, *rules])
     return spec.model_copy(update={"axes": axes, "name": name, "title": title})
 
 
-def names_of(key: str, given: Mapping[str, str], hydra: Composer) -> tuple[tuple[str, ...], str]:
-    """The names in `KEY=NAME`, or in `KEYs=[NAME,NAME]` with the override by which a row chooses
-    its own. Raises ValueError for an unknown one."""
+def titled(rules: Sequence[str]) -> dict[str, str]:
+    """What tables call each rule -> its name. Raises ValueError for two of one title."""
+    titles: dict[str, str] = {}
+    for rule in rules:
+        title = registry.title("rules", rule)
+        if title in titles:
+            raise ValueError(f"rules: {titles[title]} and {rule} are both {title}; rename one")
+        titles[title] = rule
+    return titles
+
+
+def chosen_by(key: str, name: str, given: Mapping[str, str]) -> str:
+    """The override by which a row chooses its own of `KEYs=[NAME,NAME]`; "" for `KEY=NAME`."""
+    return f"{key}={name}" if f"{key}s" in given else ""
+
+
+def names_of(key: str, given: Mapping[str, str], hydra: Composer) -> tuple[str, ...]:
+    """The names in `KEY=NAME` or `KEYs=[NAME,NAME]`. Raises ValueError for an unknown one."""
     text = given.get(f"{key}s")
     names = (given[key],) if text is None else listed(f"{key}s", text, EXAMPLES[key])
     for name in names:
         hydra.check_option(key, name)
-    return names, "" if text is None else f"{key}={{}}"
+    return names
 
 
-def with_sweep(axes: Axes, sweep: Sweep, rule: str, hydra: Composer) -> Axes:
-    """The axes with a setting for each value of the rule's threshold. Raises ValueError."""
+def with_sweep(axes: Axes, sweep: Sweep, rows: Sequence[str], rule: str, hydra: Composer) -> Axes:
+    """The axes with a setting for each value of the rule's threshold in these rows. Raises
+    ValueError."""
     option, values = sweep.threshold(hydra.section("rule", rule))
     for value in sweep.values if option else ():
         refused = hydra.candidate([f"rule={rule}", f"rule.{option}={value:g}"]).refused
         if refused.startswith(f"rule.{option}="):
             raise ValueError(refused.replace(f"rule.{option}", "report.sweep.values", 1))
-    rows = [row.replace(RULE, rule) for row in sweep.rows]
     return swept(axes, rows, option, values)
 
 

@@ -44,11 +44,8 @@ def caption(
         if _is_untold(spec, axis, stub)
     ]
     what += [sizes(grid, bool(named & CLOCKED)), "" if spec.choice is None else SELECTION]
-    what += (
-        [f"score: {scores(spec, grid)}"]
-        if named & {"accuracy", "recovery", "accuracy_change"}
-        else []
-    )
+    scored = scores(spec, grid) if named & {"accuracy", "recovery", "accuracy_change"} else ""
+    what += [f"score: {scored}"] if scored else []
     how = (
         [f"95% intervals: {methods(spec, grid)}"]
         if any(line["interval"] and line["ci_low"] != line["ci_high"] for line in lines)

@@ -162,15 +162,15 @@ def swept(axes: Axes, rows: Sequence[str], option: str, values: Sequence[float])
     return {**axes, SETTING: (*(entry for entry in others if entry.only[axis]), *mine)}
 
 
-def named(axes: Axes, stands: str, names: Sequence[str], override: str = "") -> Axes:
+def named(axes: Axes, stands: str, names: Mapping[str, str]) -> Axes:
     """The axes with an entry for each of the names in place of one whose label holds what `stands`
-    for them; it chooses its name by `override`, where that is not empty."""
+    for them. `names`: each with the override that chooses it, "" for none."""
 
     def labels_of(label: str) -> list[str]:
         return [label.replace(stands, name) for name in names] if stands in label else [label]
 
     def renamed(entry: Entry, label: str, name: str) -> Entry:
-        chosen = (override.format(name),) if override and stands in entry.label else ()
+        chosen = (names[name],) if names[name] and stands in entry.label else ()
         only = {
             axis: tuple(other for one in labels for other in labels_of(one))
             for axis, labels in entry.only.items()

@@ -2,12 +2,17 @@
 
 import pytest
 
-from bench.demo import STYLES, Shown, answer, legend, marked
+from bench.demo import STYLES, Shown, answer, legend, main, marked
 from methods import registry
 from methods.decode import Limits, Request, generate
 from results.store.traces import Clause
 from tests.helpers.decoding import method_on
 from tests.helpers.tiny_models import language_model, prompts
+
+
+def test_words_are_refused_not_passed_over(capsys):
+    assert main(["rule=fsd"]) == 2
+    assert "rule=fsd: the demo takes no options" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("new", [1, 2, 3, 23])

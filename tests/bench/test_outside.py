@@ -14,6 +14,9 @@ from bench.__main__ import main
 from bench.config.compose import composer
 from bench.config.paths import CONF
 from bench.config.section import parse
+from bench.reports.plan import plan_of
+from bench.reports.render import groups_of_stored, stored_cells
+from bench.reports.run import load_report
 from bench.screen import Screening, listed
 from bench.screen import main as screen
 from methods import outside, registry, user_yaml
@@ -97,6 +100,47 @@ def test_a_rule_is_screened(folder):
     assert screen(["-m", "rule=floor.py:Floor", "rule.floor=0.2,0.6", *words]) == 0
     text = (folder / "outputs" / "screen.csv").read_text()
     assert "floor,floor=0.2" in text and "floor,floor=0.6" in text
+
+
+@pytest.mark.parametrize("words", ["rule=floor.py:Floor", "rules=[floor.py:Floor,typical]"])
+def test_a_report_has_it_by_its_title(words):
+    with composer([]) as hydra:
+        plan = plan_of(load_report("evidence", hydra), hydra, [words])
+    titles = {
+        (plan.spec.labels(coords)["Rule"], registry.title("rules", cell.rule.name))
+        for coords, cell in plan.cells.items()
+        if plan.spec.labels(coords)["Rule"] in ("floor", "typical")
+    }
+    named = ["floor", "typical"] if "typical" in words else ["floor"]
+    assert titles == {(name, name) for name in named} and not plan.refused
+    assert plan.spec.name == "_".join(["evidence", *named])
+
+
+def test_its_threshold_is_swept():
+    with composer([]) as hydra:
+        plan = plan_of(load_report("my_rule", hydra), hydra, ["rule=floor.py:Floor"])
+    rules = [
+        cell.rule.options
+        for coords, cell in plan.cells.items()
+        if plan.spec.labels(coords)["Rule"] == "floor"
+    ]
+    assert not plan.refused and plan.spec.name == "my_rule_floor"
+    assert {rule.floor for rule in rules} == {0.1, 0.2, 0.3, 0.533, 0.767}
+
+
+def test_two_rules_of_one_title_are_no_rows(folder):
+    (folder / "other.py").write_text(FLOOR)
+    with composer([]) as hydra, pytest.raises(ValueError, match="are both floor; rename one"):
+        words = ["rules=[floor.py:Floor,other.py:Floor]"]
+        plan_of(load_report("evidence", hydra), hydra, words)
+
+
+def test_a_page_of_a_store_outside_has_the_texts_of_tokens(folder):
+    assert main(["rule=floor.py:Floor", *QUICK]) == 0
+    store = Store(folder / "outputs" / "store")
+    assert [group.texts is None for group in groups_of_stored(stored_cells(store), store)] == [
+        False
+    ]
 
 
 EXACT = """
