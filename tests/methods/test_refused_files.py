@@ -338,7 +338,9 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "change", "complaint"), ROWS, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "change", "complaint"), ROWS, ids=[f"{row[0]}-{row[-1]}" for row in ROWS]
+)
 def test_what_does_not_fit_is_one_line(
     kind: str, change: Change, complaint: str, tmp_path: Path, pair_folder: Path, cache: Path
 ) -> None:
@@ -348,7 +350,7 @@ def test_what_does_not_fit_is_one_line(
     assert not (cache / "gguf2").exists()
 
 
-@pytest.mark.parametrize(("spoiled", "complaint"), WRITTEN, ids=str)
+@pytest.mark.parametrize(("spoiled", "complaint"), WRITTEN, ids=[row[1] for row in WRITTEN])
 def test_what_a_gguf_file_says_and_is_not_applied_is_one_line(
     spoiled: Callable[[Path], Change],
     complaint: str,
