@@ -40,6 +40,11 @@ SHRINK = 8
 """A batch shrinks when one of so many of its rows has ended: moving the others costs little beside
 a cycle."""
 
+PLACES = (1, 4, 16)
+"""Tokens of an answer up to which its nats are added up by themselves."""
+LEVELS = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Nats per token between which tokens are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
@@ -58,6 +63,9 @@ class Divergence:
     logit     mean of the raw logit z under R.
     tv_at_1   total variation from the target at temperature 1, not truncated.
     log_mass  logsumexp(z / T) at each temperature of `methods.distortion.POWERS`.
+    nats_at       of the tokens up to each of `PLACES`, behind the place before it; last of the rest.
+    nats_counts   tokens between each two of `LEVELS`: first those below all of them.
+    nats_largest  of one token.
     """
 
     basis: str
@@ -70,14 +78,18 @@ class Divergence:
     logit: float
     tv_at_1: float
     log_mass: list[float]
+    nats_at: list[float]
+    nats_counts: list[int]
+    nats_largest: float
 
     def __add__(self, other: Divergence) -> Divergence:
-        sums = {
-            part.name: getattr(self, part.name) + getattr(other, part.name)
-            for part in fields(self)[1:-1]
-        }
-        log_mass = [a + b for a, b in zip(self.log_mass, other.log_mass, strict=True)]
-        return Divergence(self.basis, **sums, log_mass=log_mass)
+        sums = {}
+        for part in fields(self)[1:-1]:
+            mine, theirs = getattr(self, part.name), getattr(other, part.name)
+            is_list = isinstance(mine, list)
+            sums[part.name] = [*map(add, mine, theirs)] if is_list else mine + theirs
+        largest = max(self.nats_largest, other.nats_largest)
+        return Divergence(self.basis, **sums, nats_largest=largest)
 
 
 @dataclass(slots=True, kw_only=True)

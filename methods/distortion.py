@@ -29,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.batch import Divergence, Generation
+from methods.batch import LEVELS, PLACES, Divergence, Generation
 from methods.decode import Limits, Observer
 from methods.method import Method
 from methods.rules.base import Rule
@@ -106,10 +106,15 @@ class LawRecorder(Observer):
             if request not in self._unknown:
                 of_request = values[owners == request][: len(generation.output_ids)]
                 sums = of_request.sum(0).tolist()
+                nats = of_request[:, SUMS.index("nats")].contiguous()
+                levels = torch.bucketize(nats, nats.new_tensor(LEVELS), right=True)
                 generation.divergence = Divergence(
                     self._basis,
                     len(of_request),
                     log_mass=sums[len(SUMS) :],
+                    nats_at=[part.sum().item() for part in nats.tensor_split(PLACES)],
+                    nats_counts=levels.bincount(minlength=len(LEVELS) + 1).tolist(),
+                    nats_largest=max(nats.tolist(), default=0.0),
                     **dict(zip(SUMS, sums[: len(SUMS)], strict=True)),
                 )
 

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.intervals import NORMAL_95
-from results.metrics.metric import DIVERGENCE, Addends, Metric, Sums, declared
+from results.metrics.metric import BOOTSTRAP, DIVERGENCE, Addends, Metric, Sums, declared
 from results.store.sample import Compared
 
 Floats = NDArray[np.float64]
 INVERSE = np.array([2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24]) / 4
 """1 / T of the temperatures at which samples hold logsumexp(z / T): `methods.distortion.POWERS`."""
+LEVELS = np.array([1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10])
+"""Nats per token between which samples count tokens: `methods.batch.LEVELS`."""
 FINE = np.linspace(INVERSE[0], INVERSE[-1], 1101)
 
 
@@ -74,6 +76,18 @@ def nearest(sums: Floats) -> Floats:
     return np.asarray(1 / FINE[distance(sums, FINE).argmin(-1)])
 
 
+def last_percent(sums: Floats) -> Floats:
+    """[...]: the nats that one token in a hundred exceeds, of the counts [..., 10] of tokens between
+    levels."""
+    edges = np.log([LEVELS[0] / 3, *LEVELS, 3 * LEVELS[-1]])
+    below = 0.99 * sums.sum(-1, keepdims=True)
+    after = sums.cumsum(-1)
+    level = (after < below).sum(-1, keepdims=True)
+    count = np.take_along_axis(sums, level, -1)
+    part = 1 - (np.take_along_axis(after, level, -1) - below) / count
+    return np.asarray(np.exp(edges[level] + part * (edges[level + 1] - edges[level])))[..., 0]
+
+
 def judged_at(sums: Sums | None, temperature: float) -> dict[str, Sums | None]:
     """The distortions of a row that is judged at another temperature than its own, as a summary
     takes them."""
@@ -88,6 +102,9 @@ def judged_at(sums: Sums | None, temperature: float) -> dict[str, Sums | None]:
         "distortion_tv": None,
         "distortion_js": None,
         "distortion_outside": None,
+        "distortion_early": None,
+        "distortion_late": None,
+        "distortion_p99": None,
     }
 
 
@@ -108,6 +125,33 @@ def distortion_answer(pair: Compared) -> Addends:
     Interval: Student's t over prompts."""
     own = nats(pair)
     return None if own is None else (own[0], 1)
+
+
+@declared("D, tokens 1–4", "", 3, "lower", estimator=DIVERGENCE)
+def distortion_early(pair: Compared) -> Addends:
+    """Distortion of the first four tokens of each answer, nats per token. Interval as for D."""
+    own = pair.sample.distortion
+    if own is None or own.nats_at is None:
+        return None
+    return sum(own.nats_at[:2]), sum(min(tokens, 4) for tokens in pair.sample.turn_tokens)
+
+
+@declared("D, tokens from 17", "", 3, "lower", estimator=DIVERGENCE)
+def distortion_late(pair: Compared) -> Addends:
+    """Distortion behind the first sixteen tokens of each answer, nats per token. Interval as for
+    D."""
+    own = pair.sample.distortion
+    if own is None or own.nats_at is None:
+        return None
+    return own.nats_at[-1], sum(max(tokens - 16, 0) for tokens in pair.sample.turn_tokens)
+
+
+@declared("D, p99", "", 2, "lower", statistic=last_percent, estimator=BOOTSTRAP)
+def distortion_p99(pair: Compared) -> Addends:
+    """Nats that one token in a hundred exceeds. Each token is known to lie between two of the
+    levels 0.001, 0.003, 0.01, …, 10; between them logarithms are interpolated."""
+    own = pair.sample.distortion
+    return None if own is None or own.nats_counts is None else tuple(own.nats_counts)
 
 
 @declared("D*", "", 3, "lower", statistic=least, estimator=DIVERGENCE)

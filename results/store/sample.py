@@ -39,7 +39,8 @@ class Counts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distortion:
     """How far the rule's law R of each emitted token is from the target's p, summed over the tokens
-    of all turns, as `methods.batch.Divergence` explains; `nats` is None where it is infinite."""
+    of all turns, as `methods.batch.Divergence` explains; nats are None where they are infinite, and
+    their places and counts in answers that were decoded before these were kept."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     basis: Literal["law", "draws", "theorem"]
@@ -52,6 +53,9 @@ class Distortion:
     logit: float
     log_mass: list[float]
     tv_at_1: float | None = None
+    nats_at: list[float] | None = None
+    nats_counts: list[int] | None = None
+    nats_largest: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ than `tilted`."""
 from __future__ import annotations
 
 import math
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from scipy.special import entr, logsumexp, rel_entr, softmax
 
-from methods import registry
+from methods import batch, registry
 from methods.batch import Generation
 from methods.decode import Limits
 from methods.distortion import (
@@ -29,7 +30,7 @@ from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.rules.whole import tilted
 from methods.sampling import Sampling
-from results.metrics.distortion import INVERSE
+from results.metrics.distortion import INVERSE, LEVELS
 from tests.helpers.rule_cases import every_token, first_token, random_case
 from tests.helpers.rule_table import with_states
 from tests.helpers.tiny_heads import method_of, requests
@@ -99,17 +100,18 @@ def test_numbers_are_those_of_the_definitions() -> None:
 
 def test_store_and_loop_know_the_same_temperatures() -> None:
     assert [n / 4 for n in POWERS] == INVERSE.tolist()
+    assert LEVELS.tolist() == list(batch.LEVELS)
 
 
 def decoded(
-    rule: str, drafter: str, sampling: Sampling, batch: int = 6, **options: Any
+    rule: str, drafter: str, sampling: Sampling, rows: int = 6, most: int = 40, **options: Any
 ) -> list[Generation]:
     """Answers of an untrained target, with their divergences; the draft model is a noisy copy of
     it."""
     method, asked = method_of(drafter, registry.rule(rule)(**options), sampling), requests(24)
-    limits, answers = Limits(40, frozenset(range(0, VOCAB, 16)), laws=True, shrink=True), []
-    for start in range(0, len(asked), batch):
-        answers += generate_with_nll(method, asked[start : start + batch], limits)
+    limits, answers = Limits(most, frozenset(range(0, VOCAB, 16)), laws=True, shrink=True), []
+    for start in range(0, len(asked), rows):
+        answers += generate_with_nll(method, asked[start : start + rows], limits)
     return answers
 
 
@@ -149,9 +151,28 @@ def test_emitted_tokens_are_as_likely_as_the_law_says(
     )
     assert abs(excess.mean()) < 4 * excess.std() / len(excess) ** 0.5
     assert sum(one.divergence.nats for one in found) > 0.01
-    alone = decoded(rule, drafter, Sampling(1.0), batch=1, **options)
+    alone = decoded(rule, drafter, Sampling(1.0), rows=1, **options)
     for one, other in zip(found, alone, strict=True):
         assert one.divergence.nats == pytest.approx(other.divergence.nats, abs=1e-4)
+
+
+def test_nats_by_place_are_those_of_shorter_answers() -> None:
+    """The first 1, 4 and 16 tokens of a long answer are a shorter answer."""
+    long = decoded("mars", "model", Sampling(1.0), theta=0.5)
+    for place, most in enumerate(batch.PLACES):
+        short = decoded("mars", "model", Sampling(1.0), most=most, theta=0.5)
+        for whole, part in zip(long, short, strict=True):
+            nats = sum(whole.divergence.nats_at[: place + 1])
+            assert nats == pytest.approx(part.divergence.nats, abs=1e-4)
+    for whole in long:
+        law = whole.divergence
+        assert sum(law.nats_at) == pytest.approx(law.nats)
+        assert sum(law.nats_counts) == law.tokens
+        levels = [0.0, *batch.LEVELS]
+        least = sum(map(mul, levels, law.nats_counts))
+        assert least <= law.nats and law.nats_largest <= law.nats + 1e-9
+        filled = max(level for level, count in enumerate(law.nats_counts) if count)
+        assert law.nats_largest >= levels[filled]
 
 
 def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has_no_value() -> None:

@@ -72,6 +72,9 @@ def distortion(tokens, nats):
         entropy=entropy * tokens,
         logit=second * tokens,
         log_mass=[x * tokens for x in mass],
+        nats_at=nats and [0.4 * nats, 0.1 * nats, 0.2 * nats, 0.3 * nats],
+        nats_counts=[tokens - 1, 0, 0, 0, 0, 1, 0, 0, 0, 0],
+        nats_largest=0.2,
     )
 
 
@@ -152,6 +155,9 @@ VALUES = {
     "recovery": 0.5,
     "distortion": 1 / 14,
     "distortion_answer": (0.9 + 0.1) / 2,
+    "distortion_early": 0.5 / 8,
+    "distortion_late": None,
+    "distortion_p99": 0.1 * 3 ** (1 - 0.14 / 2),
     "distortion_least": 0.02,
     "distortion_temperature": 0.5,
     "distortion_tv": 0.2,
