@@ -63,9 +63,11 @@ class Divergence:
     logit     mean of the raw logit z under R.
     tv_at_1   total variation from the target at temperature 1, not truncated.
     log_mass  logsumexp(z / T) at each temperature of `methods.distortion.POWERS`.
-    nats_at       of the tokens up to each of `PLACES`, behind the place before it; last of the rest.
-    nats_counts   tokens between each two of `LEVELS`: first those below all of them.
-    nats_largest  of one token.
+    nats_at   of the tokens up to each of `PLACES`, from the one before; last of the others.
+    nats_counts
+              tokens between each two of `LEVELS`; first those below all, last those above.
+    nats_largest
+              of one token.
     """
 
     basis: str

@@ -77,8 +77,7 @@ def nearest(sums: Floats) -> Floats:
 
 
 def last_percent(sums: Floats) -> Floats:
-    """[...]: the nats that one token in a hundred exceeds, of the counts [..., 10] of tokens between
-    levels."""
+    """[...]: the nats that one token in a hundred exceeds, of counts [..., 10] between levels."""
     edges = np.log([LEVELS[0] / 3, *LEVELS, 3 * LEVELS[-1]])
     below = 0.99 * sums.sum(-1, keepdims=True)
     after = sums.cumsum(-1)
