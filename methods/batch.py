@@ -85,7 +85,7 @@ class Divergence:
     nats_largest: float
 
     def __add__(self, other: Divergence) -> Divergence:
-        sums = {}
+        sums: dict[str, Any] = {}
         for part in fields(self)[1:-1]:
             mine, theirs = getattr(self, part.name), getattr(other, part.name)
             is_list = isinstance(mine, list)
