@@ -44,6 +44,8 @@ PLACES = (1, 4, 16)
 """Tokens of an answer up to which its nats are added up by themselves."""
 LEVELS = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Nats per token between which tokens are counted."""
+ENTROPIES = (0.1, 0.5, 1.0, 2.0)
+"""Entropies of the target at temperature 1, nats; tokens and their nats are added up between two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,9 @@ class Divergence:
               tokens between each two of `LEVELS`; first those below all, last those above.
     nats_largest
               of one token.
+    nats_by_entropy, tokens_by_entropy
+              of the tokens where the target's entropy lies between each two of `ENTROPIES`; first
+              those below all, last those above.
     """
 
     basis: str
@@ -82,6 +87,8 @@ class Divergence:
     log_mass: list[float]
     nats_at: list[float]
     nats_counts: list[int]
+    nats_by_entropy: list[float]
+    tokens_by_entropy: list[int]
     nats_largest: float
 
     def __add__(self, other: Divergence) -> Divergence:

@@ -29,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.batch import LEVELS, PLACES, Divergence, Generation
+from methods.batch import ENTROPIES, LEVELS, PLACES, Divergence, Generation
 from methods.decode import Limits, Observer
 from methods.method import Method
 from methods.rules.base import Rule
@@ -51,6 +51,8 @@ HALVINGS, CLOSE, CHUNK = 24, 2e-6, 32
 """Steps of the bisection; how near to a guess a value must lie; candidates whose `emit` weights are
 held at once."""
 SUMS = ("nats", "tv", "js", "outside", "entropy", "logit", "tv_at_1")
+UNCERTAINTY = -1
+"""Column of `compared` with the entropy of the target at temperature 1."""
 Probe = Callable[[Tensor], Tensor]
 """Uniform numbers -> bool, of the same shape: the node is kept."""
 
@@ -107,13 +109,17 @@ class LawRecorder(Observer):
                 of_request = values[owners == request][: len(generation.output_ids)]
                 sums = of_request.sum(0).tolist()
                 nats = of_request[:, SUMS.index("nats")].contiguous()
-                levels = torch.bucketize(nats, nats.new_tensor(LEVELS), right=True)
+                levels = _between(LEVELS, nats)
+                entropies = _between(ENTROPIES, of_request[:, UNCERTAINTY])
+                brackets = len(ENTROPIES) + 1
                 generation.divergence = Divergence(
                     self._basis,
                     len(of_request),
-                    log_mass=sums[len(SUMS) :],
+                    log_mass=sums[len(SUMS) : UNCERTAINTY],
                     nats_at=[part.sum().item() for part in nats.tensor_split(PLACES)],
                     nats_counts=levels.bincount(minlength=len(LEVELS) + 1).tolist(),
+                    nats_by_entropy=entropies.bincount(nats, minlength=brackets).tolist(),
+                    tokens_by_entropy=entropies.bincount(minlength=brackets).tolist(),
                     nats_largest=max(nats.tolist(), default=0.0),
                     **dict(zip(SUMS, sums[: len(SUMS)], strict=True)),
                 )
@@ -160,10 +166,16 @@ class LawRecorder(Observer):
             )
 
 
+def _between(bounds: Sequence[float], values: Tensor) -> Tensor:
+    """How many of the `bounds` are at most each of the values [M]: int64 [M]."""
+    return torch.bucketize(values.contiguous(), values.new_tensor(bounds), right=True)
+
+
 def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
-    """[M, 7 + 12] float64 of R = `law` [M, V] beside the target with raw `logits` [M, V], as
+    """[M, 7 + 12 + 1] float64 of R = `law` [M, V] beside the target with raw `logits` [M, V], as
     `Divergence` adds them up: nats, TV, JS, mass of R where p is 0, H(R), E_R[z], TV from the whole
-    target at temperature 1, then logsumexp(z / T) at each temperature of `POWERS`."""
+    target at temperature 1, then logsumexp(z / T) at each temperature of `POWERS`, then the entropy
+    of the whole target at temperature 1."""
     z = logits.double()
     top, best = z.max(-1)
     # to 1e-6, in half the time
@@ -174,7 +186,10 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
     log_mass = mass.log() + top[:, None] * (z.new_tensor(POWERS) / 4)
     entropy = -torch.xlogy(law, law).sum(-1)
     logit = torch.linalg.vecdot(law, z)
-    at_1 = (law - power[4] / mass[:, POWERS.index(4), None]).abs_().sum(-1) / 2
+    whole = power[4] / mass[:, POWERS.index(4), None]
+    at_1 = (law - whole).abs_().sum(-1) / 2
+    uncertainty = log_mass[:, POWERS.index(4)] - torch.linalg.vecdot(whole, z)
+    of_target = [log_mass, uncertainty[:, None]]
     if sampling.greedy:
         at_best = law.gather(-1, best[:, None])[:, 0]
         missing = 1 - at_best
@@ -183,10 +198,8 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
             - torch.xlogy(at_best + 1, (at_best + 1) / 2)
             + missing * math.log(2)
         ) / 2
-        return torch.cat(
-            [torch.stack([top - logit, missing, js, missing, entropy, logit, at_1], -1), log_mass],
-            -1,
-        )
+        of_law = torch.stack([top - logit, missing, js, missing, entropy, logit, at_1], -1)
+        return torch.cat([of_law, *of_target], -1)
     processed = sampling.process(logits).double()
     log_p = processed.log_softmax(-1)
     p = log_p.exp()
@@ -199,7 +212,8 @@ def compared(logits: Tensor, law: Tensor, sampling: Sampling) -> Tensor:
         -torch.xlogy(middle, middle).sum(-1) - (entropy - torch.linalg.vecdot(p, finite)) / 2
     ).clamp(min=0)
     tv = (law - p).abs_().sum(-1) / 2
-    return torch.cat([torch.stack([nats, tv, js, outside, entropy, logit, at_1], -1), log_mass], -1)
+    of_law = torch.stack([nats, tv, js, outside, entropy, logit, at_1], -1)
+    return torch.cat([of_law, *of_target], -1)
 
 
 def is_drawn(v: Verification) -> bool:

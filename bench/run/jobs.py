@@ -164,7 +164,7 @@ def _stored(divergence: Divergence | None) -> Distortion | None:
         return None
     plain = asdict(divergence)
     if not math.isfinite(divergence.nats):
-        plain |= dict.fromkeys(("nats", "nats_at", "nats_counts", "nats_largest"))
+        plain |= dict.fromkeys(name for name in plain if name.startswith("nats"))
     return Distortion(**plain)
 
 

@@ -103,6 +103,8 @@ def judged_at(sums: Sums | None, temperature: float) -> dict[str, Sums | None]:
         "distortion_outside": None,
         "distortion_early": None,
         "distortion_late": None,
+        "distortion_sure": None,
+        "distortion_unsure": None,
         "distortion_p99": None,
     }
 
@@ -143,6 +145,26 @@ def distortion_late(pair: Compared) -> Addends:
     if own is None or own.nats_at is None:
         return None
     return own.nats_at[-1], sum(max(tokens - 16, 0) for tokens in pair.sample.turn_tokens)
+
+
+@declared("D, entropy < 0.1", "", 3, "lower", estimator=DIVERGENCE)
+def distortion_sure(pair: Compared) -> Addends:
+    """Distortion of the tokens where the target's entropy at temperature 1 is below 0.1 nats, nats
+    per token. Interval as for D."""
+    own = pair.sample.distortion
+    if own is None or own.nats_by_entropy is None or own.tokens_by_entropy is None:
+        return None
+    return own.nats_by_entropy[0], own.tokens_by_entropy[0]
+
+
+@declared("D, entropy ≥ 1", "", 3, "lower", estimator=DIVERGENCE)
+def distortion_unsure(pair: Compared) -> Addends:
+    """Distortion of the tokens where the target's entropy at temperature 1 is at least 1 nat, nats
+    per token. Interval as for D."""
+    own = pair.sample.distortion
+    if own is None or own.nats_by_entropy is None or own.tokens_by_entropy is None:
+        return None
+    return sum(own.nats_by_entropy[-2:]), sum(own.tokens_by_entropy[-2:])
 
 
 @declared("D, p99", "", 2, "lower", statistic=last_percent, estimator=BOOTSTRAP)

@@ -55,6 +55,8 @@ class Distortion:
     tv_at_1: float | None = None
     nats_at: list[float] | None = None
     nats_counts: list[int] | None = None
+    nats_by_entropy: list[float] | None = None
+    tokens_by_entropy: list[int] | None = None
     nats_largest: float | None = None
 
 

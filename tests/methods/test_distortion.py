@@ -74,8 +74,8 @@ def test_the_law_is_that_of_all_outcomes(name: str, options: dict[str, Any]) -> 
 
 
 def test_numbers_are_those_of_the_definitions() -> None:
-    """KL, TV, JS, mass outside, entropy, mean logit, TV at temperature 1 and logsumexp, each by its
-    sum over the vocabulary."""
+    """KL, TV, JS, mass outside, entropy, mean logit, TV at temperature 1 and logsumexp and
+    the target's entropy, each by its sum over the vocabulary."""
     z, law = np.array([1.0, 0.5, -0.3, -2.0]), np.array([0.1, 0.6, 0.3, 0.0])
     tensors = torch.tensor(z[None]).float(), torch.tensor(law[None])
     logit = law @ z
@@ -93,7 +93,8 @@ def test_numbers_are_those_of_the_definitions() -> None:
         found = compared(*tensors, sampling)[0].tolist()
         assert found[:6] == pytest.approx(numbers(p), rel=1e-6)
         assert found[6] == pytest.approx(abs(law - softmax(z)).sum() / 2, rel=1e-6)
-        assert found[7:] == pytest.approx([logsumexp(z * n / 4) for n in POWERS], rel=1e-6)
+        assert found[7:-1] == pytest.approx([logsumexp(z * n / 4) for n in POWERS], rel=1e-6)
+        assert found[-1] == pytest.approx(entr(softmax(z)).sum(), rel=1e-6)
     greedy = compared(*tensors, Sampling(0.0))[0].tolist()
     assert greedy[:4] == pytest.approx([1.0 - logit, *numbers(np.eye(4)[0])[1:4]], rel=1e-6)
 
@@ -173,6 +174,8 @@ def test_nats_by_place_are_those_of_shorter_answers() -> None:
         assert least <= law.nats and law.nats_largest <= law.nats + 1e-9
         filled = max(level for level, count in enumerate(law.nats_counts) if count)
         assert law.nats_largest >= levels[filled]
+        assert sum(law.nats_by_entropy) == pytest.approx(law.nats)
+        assert sum(law.tokens_by_entropy) == law.tokens
 
 
 def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has_no_value() -> None:

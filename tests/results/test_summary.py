@@ -74,6 +74,8 @@ def distortion(tokens, nats):
         log_mass=[x * tokens for x in mass],
         nats_at=nats and [0.4 * nats, 0.1 * nats, 0.2 * nats, 0.3 * nats],
         nats_counts=[tokens - 1, 0, 0, 0, 0, 1, 0, 0, 0, 0],
+        nats_by_entropy=nats and [0.2 * nats, 0.1 * nats, 0.2 * nats, 0.3 * nats, 0.2 * nats],
+        tokens_by_entropy=[1, 0, 1, 1, tokens - 3],
         nats_largest=0.2,
     )
 
@@ -157,6 +159,8 @@ VALUES = {
     "distortion_answer": (0.9 + 0.1) / 2,
     "distortion_early": 0.5 / 8,
     "distortion_late": None,
+    "distortion_sure": 0.2 / 2,
+    "distortion_unsure": 0.5 / 10,
     "distortion_p99": 0.1 * 3 ** (1 - 0.14 / 2),
     "distortion_least": 0.02,
     "distortion_temperature": 0.5,
