@@ -45,7 +45,7 @@ PLACES = (1, 4, 16)
 LEVELS = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Nats per token between which tokens are counted."""
 ENTROPIES = (0.1, 0.5, 1.0, 2.0)
-"""Entropies of the target at temperature 1, nats; tokens and their nats are added up between two."""
+"""Entropies of the target at temperature 1, nats, between which tokens and nats are added up."""
 
 
 @dataclass(frozen=True, slots=True)
