@@ -73,19 +73,23 @@ class Claim:
     """A cell that this process may write.
 
     folder     locked.
-    baseline   the name of its baseline's folder.
+    baseline   the folder of its baseline.
     is_wanted  for itself, not only as the baseline of other cells.
-    cells      the cell as the command asks for it, once for each number of prompts; at least one.
+    requested  the cell as the command asks for it, once for each number of prompts; at least one.
     todo       what it lacked at the last look.
     started    its configuration and environment are on disk.
     """
 
     folder: CellFolder
-    baseline: str
+    baseline: CellFolder
     is_wanted: bool
-    cells: list[Cell] = field(default_factory=list)
+    requested: list[RequestedCell] = field(default_factory=list)
     todo: Todo = field(default_factory=Todo)
     started: bool = False
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [each.cell for each in self.requested]
 
     @property
     def cell(self) -> Cell:
@@ -97,14 +101,12 @@ class Claim:
         """The largest number of timed prompts asked for."""
         return max(cell.timed_prompts for cell in self.cells)
 
-    def look(self, passes: Passes, store: Store) -> None:
+    def look(self, passes: Passes) -> None:
         """Read what the cell lacks, for all numbers of prompts together."""
         is_traced = self.is_wanted and self.cell.name in passes.traced
         todos = [
-            RequestedCell(cell, store).todo(
-                is_traced=is_traced, sessions=passes.sessions, for_itself=self.is_wanted
-            )
-            for cell in self.cells
+            each.todo(is_traced=is_traced, sessions=passes.sessions, for_itself=self.is_wanted)
+            for each in self.requested
         ]
         self.todo = reduce(Todo.joined, todos)
 
@@ -128,7 +130,7 @@ class Claim:
         """Write cell.yaml; answers that are there keep the record of their code. Raises
         StoreError where the settings were edited."""
         before = self.folder.config() or {}
-        config = {**self.cell.record(), "baseline": self.baseline}
+        config = {**self.cell.record(), "baseline": self.baseline.key}
         if self.folder.samples():
             del config["code"]
             if "code" in before:
@@ -155,16 +157,15 @@ class Claim:
         self.folder.write_failure(error if isinstance(error, str) else format_exception(error))
         log.debug("%s failed", self.cell.name, exc_info=True)
 
-    def record_missing(self, store: Store) -> None:
+    def record_missing(self) -> None:
         """Record why prompts are missing, for each number of them that was asked for."""
-        for cell in self.cells:
-            requested = RequestedCell(cell, store)
+        for requested in self.requested:
             todo = requested.todo(for_itself=self.is_wanted)
             try:
                 if todo.fault is not None:
                     self.fail(StoreError(todo.fault))
                 elif todo.untried and self.folder.failure() is None:
-                    reason = requested.baseline.failure() or "was not finished"
+                    reason = self.baseline.failure() or "was not finished"
                     self.fail(f"baseline: {reason}")
                 elif todo.record:
                     self.write_config()
@@ -199,7 +200,7 @@ def claimed(cells: Sequence[Cell], passes: Passes, store: Store, locks: ExitStac
     refused = lock_groups(by_group(cells), claims, store, locks, is_wanted=True)
     baselines: dict[tuple[str, int | None], Cell] = {}
     for claim in claims.values():
-        claim.look(passes, store)
+        claim.look(passes)
         if claim.cell.is_autoregressive or not (claim.todo.baseline or claim.todo.fault):
             continue
         for cell in claim.cells:
@@ -208,7 +209,7 @@ def claimed(cells: Sequence[Cell], passes: Passes, store: Store, locks: ExitStac
     groups = [[baseline] for baseline in baselines.values()]
     refused |= lock_groups(groups, claims, store, locks, is_wanted=False)
     for name in {baseline.name for baseline in baselines.values()} & claims.keys():
-        claims[name].look(passes, store)
+        claims[name].look(passes)
     return Claims(claims, refused, list(baselines.values()))
 
 
@@ -227,7 +228,7 @@ def lock_groups(
     for group in groups:
         new = sorted((cell for cell in group if cell.name not in claims), key=prompts_asked)
         folders = {cell.name: folder_of(cell, store) for cell in new}  # for the largest n
-        baselines = {cell.name: folder_of(cell.baseline(), store).key for cell in new}
+        baselines = {cell.name: folder_of(cell.baseline(), store) for cell in new}
         with ExitStack() as group_locks:
             try:
                 # every process takes them in this order
@@ -241,7 +242,8 @@ def lock_groups(
             folder.clear_failure()
             claims[name] = Claim(folder, baselines[name], is_wanted)
         for cell in group:
-            claims[cell.name].cells.append(cell)
+            claim = claims[cell.name]
+            claim.requested.append(RequestedCell(cell, store, claim.folder))
     return refused
 
 

@@ -24,7 +24,7 @@ from bench.run.console import Bar, ProgressBars, console, counted, display_names
 from bench.run.jobs import DecodeJob, DecodeResult, done_here, loaded_worker
 from bench.run.locks import machine
 from bench.run.pool import MOST_DEATHS, Child, Died, ProcessPool, shares
-from bench.run.requested_cell import RequestedCell, folder_of
+from bench.run.requested_cell import RequestedCell
 from methods.engine.device import DEFAULT_THREADS
 from methods.engine.texts import has_chat_template
 from methods.rules.base import Rule
@@ -56,14 +56,12 @@ SAME = ("output_ids", "committed", "accepted", "relaxed", "greedier")
 """What a trace must share with the sample that was decoded before it."""
 
 
-def quality_pass(
-    claims: Collection[Claim], passes: Passes, store: Store, engine: DecodingEngine
-) -> None:
+def quality_pass(claims: Collection[Claim], passes: Passes, engine: DecodingEngine) -> None:
     """Decode and score the prompts without an answer, and score the answers without a score."""
     for claim in claims:
         if claim.todo.rescore:
             claim.forget_scores()
-    quality = QualityPass(claims, passes, store)
+    quality = QualityPass(claims, passes)
     quality.score()
     if not quality.jobs:
         return
@@ -89,8 +87,8 @@ def await_baselines(claims: Claims, passes: Passes, store: Store, engine: Decodi
                 refused = lock_groups([[baseline]], here, store, locks, is_wanted=False)
                 if here:
                     for claim in here.values():
-                        claim.look(passes, store)
-                    quality_pass(here.values(), passes, store, engine)
+                        claim.look(passes)
+                    quality_pass(here.values(), passes, engine)
                     break
             if not is_told:
                 is_told = True
@@ -251,7 +249,7 @@ def difference(record: Record, before: Sample) -> str | None:
 class QualityPass:
     """Hands out the jobs of all claimed cells and stores what comes back."""
 
-    def __init__(self, claims: Collection[Claim], passes: Passes, store: Store) -> None:
+    def __init__(self, claims: Collection[Claim], passes: Passes) -> None:
         self._batch = passes.quality_batch
         self._works: dict[str, CellWork] = {}
         self._prompts: dict[str, list[Prompt]] = {}
@@ -270,7 +268,7 @@ class QualityPass:
             try:
                 answered: Sequence[Sample] = ()
                 if not cell.is_autoregressive:
-                    answered = folder_of(cell.baseline(), store).good_samples()
+                    answered = claim.baseline.good_samples()
                 prompts = self._prompts_of(cell)
                 check_form(cell, prompts)
                 self._works[cell.name] = CellWork.of(

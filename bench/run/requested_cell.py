@@ -88,11 +88,11 @@ def ids_of(cell: Cell, store: Store) -> list[str]:
 
 class RequestedCell(CellFolder):
     """Reads as if only the first `cell.n` prompts of the task (all when None) had ever been
-    measured."""
+    measured. `whole`: its folder, where that was found already."""
 
-    def __init__(self, cell: Cell, store: Store) -> None:
-        self._whole = folder_of(cell, store)
-        super().__init__(self._whole.path, store.lines)
+    def __init__(self, cell: Cell, store: Store, whole: CellFolder | None = None) -> None:
+        self.whole = folder_of(cell, store) if whole is None else whole
+        super().__init__(self.whole.path, store.lines)
         self.cell, self._store = cell, store
 
     @cached_property
@@ -143,7 +143,7 @@ class RequestedCell(CellFolder):
         baseline = None if self.cell.is_autoregressive else self.baseline
         can_score = self.cell.load_task().unscorable() is None
         try:
-            if not is_listed and not self._whole.samples():
+            if not is_listed and not self.whole.samples():
                 return Todo(whole=True, failure=self.failure())
             wanted = Wanted(
                 prompts=tuple(self.ids),
@@ -155,7 +155,7 @@ class RequestedCell(CellFolder):
                 scorers=same_scores(self.cell) if can_score else frozenset(),
                 for_itself=for_itself,
             )
-            return lacking(wanted, state_of(wanted, self._whole, baseline))
+            return lacking(wanted, state_of(wanted, self.whole, baseline))
         except StoreError as error:
             return Todo(fault=str(error))
 

@@ -58,9 +58,9 @@ def measure(
     with ExitStack() as locks:
         claims = claimed(cells, passes, store, locks)  # each with its Todo
         engine.prepare([claim.cell for claim in claims.by_name.values()])
-        quality_pass(claims.by_name.values(), passes, store, engine)  # answers and scores
+        quality_pass(claims.by_name.values(), passes, engine)  # answers and scores
         await_baselines(claims, passes, store, engine)
-        timed_pass(claims.wanted, passes, store, engine)
+        timed_pass(claims.wanted, passes, engine)
         for claim in claims.by_name.values():
-            claim.record_missing(store)
+            claim.record_missing()
     return [cell for cell in cells if cell.name in claims.refused]

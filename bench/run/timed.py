@@ -24,7 +24,6 @@ from bench.run.console import Bar, ProgressBars, console, counted, display_names
 from bench.run.locks import machine, timing_session
 from bench.run.models import use_threads
 from bench.run.profiling import PROMPTS, profiles
-from bench.run.requested_cell import folder_of
 from methods.batch import Generation, total
 from methods.engine.margin import mass_between, top2_margin
 from methods.sampling import Sampling
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.run.engine import DecodingEngine, LoadedMethod
     from methods.engine.language_model import LanguageModel
-    from results.store.cells import Store
     from results.store.sample import Sample, TimingSession
     from tasks.base import Prompt
 
@@ -69,13 +67,11 @@ class MethodRun:
         return self.claim.cell
 
 
-def timed_pass(
-    claims: Sequence[Claim], passes: Passes, store: Store, engine: DecodingEngine
-) -> None:
+def timed_pass(claims: Sequence[Claim], passes: Passes, engine: DecodingEngine) -> None:
     """Time what is to be timed of these cells, group after group."""
     due: dict[str, Claim] = {}
     for claim in claims:
-        claim.look(passes, store)  # the quality pass has answered since
+        claim.look(passes)  # the quality pass has answered since
         if claim.todo.fault is not None:
             claim.fail(StoreError(claim.todo.fault))
         elif claim.todo.failure is None and (claim.todo.time or claim.todo.profile):
@@ -93,7 +89,7 @@ def timed_pass(
             # the clock's machine may be another one than that of the answers
             started = [due[cell.name] for cell in group if due[cell.name].start()]
             if started:
-                time_group(started, store, engine, session)
+                time_group(started, engine, session)
 
 
 def title(cells: Sequence[Cell]) -> str:
@@ -103,9 +99,7 @@ def title(cells: Sequence[Cell]) -> str:
     return f"{first.pair.name}, {first.task.name}, temperature {temperature:g}, {points}"
 
 
-def time_group(
-    claims: Sequence[Claim], store: Store, engine: DecodingEngine, session: TimingSession
-) -> None:
+def time_group(claims: Sequence[Claim], engine: DecodingEngine, session: TimingSession) -> None:
     """Time what is due of the cells of one group. What goes wrong is recorded in their folders, not
     raised."""
     first = claims[0].cell
@@ -113,12 +107,11 @@ def time_group(
         engine.keep_only([claim.cell for claim in claims])
         session = replace(session, threads=use_threads(first.engine))
         baseline = engine.load(first.baseline())
-        folder = folder_of(first.baseline(), store)
         expected: dict[str, Sample] = {}
         for claim in claims:
             if claim.cell.is_autoregressive:  # of batches of another size
                 expected |= claim.folder.by_id()
-        expected |= folder.by_id()
+        expected |= claims[0].baseline.by_id()
     except Exception as error:  # nothing of this group can run: every cell says why
         for claim in claims:
             claim.fail(error)
