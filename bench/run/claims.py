@@ -158,19 +158,17 @@ class Claim:
         log.debug("%s failed", self.cell.name, exc_info=True)
 
     def record_missing(self) -> None:
-        """Record why prompts are missing, for each number of them that was asked for."""
-        for requested in self.requested:
-            todo = requested.todo(for_itself=self.is_wanted)
-            try:
-                if todo.fault is not None:
-                    self.fail(StoreError(todo.fault))
-                elif todo.untried and self.folder.failure() is None:
-                    reason = self.baseline.failure() or "was not finished"
-                    self.fail(f"baseline: {reason}")
-                elif todo.record:
-                    self.write_config()
-            except Exception as error:
-                self.fail(error)
+        """Record why prompts are missing."""
+        try:
+            if self.todo.fault is not None:
+                self.fail(StoreError(self.todo.fault))
+            elif self.todo.untried and self.folder.failure() is None:
+                reason = self.baseline.failure() or "was not finished"
+                self.fail(f"baseline: {reason}")
+            elif self.todo.record:
+                self.write_config()
+        except Exception as error:
+            self.fail(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,10 +68,10 @@ class PricedCell(RequestedCell):
             if isinstance(pair, Compared) and pair.timed is not None
         ]
 
-    def summarised(self, records: list[Compared | FailedSample]) -> Summary:
-        """The summary of these records, their speeds on that machine. What was timed here, phases
+    def summary(self) -> Summary:
+        """As `RequestedCell.summary`, with the speeds of that machine. What was timed here, phases
         among it, is left out."""
         task = self.cell.load_task()
-        return summarise(records, metric=task.metric, proportion=task.proportion).with_values(
-            asked=self.cell.n
-        )
+        return summarise(
+            self.compared(), metric=task.metric, proportion=task.proportion
+        ).with_values(asked=self.cell.n)

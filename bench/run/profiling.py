@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bench.run.answer import answer
+from bench.run.answer import context
 from bench.run.phases import PHASES, Phases
-from methods.batch import Generation
+from methods.decode import Request
 
 if TYPE_CHECKING:
     from bench.run.engine import LoadedMethod
-    from methods.decode import Limits, Request
+    from methods.decode import Limits
     from tasks.base import Prompt
 
 PROMPTS, NEW_TOKENS = 6, 24
@@ -59,15 +59,12 @@ def _run(
 ) -> Phases | None:
     """None for a prompt that cannot be answered, and for an engine that does not tell its
     phases."""
-    phases = None
-
-    def decode(requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        nonlocal phases
-        phases = method.phases(requests[0], limits)
-        return [Generation()]
-
-    answer(method, [prompt], limits, stream, turns=1, decode=decode)
-    return phases
+    try:
+        ids = context(method.target, prompt, [])
+        method.check_fit(len(ids), limits)
+        return method.phases(Request(ids, stream(prompt, 0)), limits)
+    except Exception:  # the passes record why it cannot be answered
+        return None
 
 
 def profile_of(runs: Sequence[Phases]) -> PhaseProfile | None:

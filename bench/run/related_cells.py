@@ -3,14 +3,15 @@ decoding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.run.requested_cell import RequestedCell
 from results.metrics.summary import diversity
-from results.metrics.tau_gain import gain
+from results.metrics.tau_gain import gain, paired
+from results.store.errors import StoreError
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -24,36 +25,32 @@ GAINS = ("tau_gain",)
 
 
 def compared_summary(
-    cell: Cell,
-    store: Store,
-    folder_of: Callable[[Cell], RequestedCell],
-    between: Between | None = None,
-) -> Summary | None:
-    """The summary of the prompts that the cell asks for, with the metrics that compare it with its
-    repeats and with the lossless rule; speeds are those that the folders of `folder_of` have, their
-    intervals with what differs between measuring sessions. None while prompts are missing. Raises
-    StoreError."""
-    if (summary := folder_of(cell).summary()) is None:
-        return None
-    summary = summary.with_values(between=between)
-    runs = repeats_of(cell, store)
+    folder: RequestedCell, store: Store, between: Between | None = None
+) -> Summary:
+    """The summary of the prompts of a measured cell, with the metrics that compare it with its
+    repeats and with the lossless rule; the intervals of its speeds with what differs between
+    measuring sessions. Raises StoreError."""
+    summary = folder.summary().with_values(between=between)
+    runs = repeats_of(folder.cell, store)
     if len(runs) > 1:
         summary = summary.with_values(**diversity([sample for run in runs for sample in run]))
-    return summary.with_later(GAINS, partial(over_lossless, cell, store))
+    return over_lossless(summary, folder, store)
 
 
-def over_lossless(cell: Cell, store: Store, asked: float | None = None) -> dict[str, Any]:
-    """What the cell gains over the lossless rule at the same point. `asked`: the temperature of the
-    point in place of the cell's own, for a control. Raises StoreError."""
+def over_lossless(
+    summary: Summary, folder: RequestedCell, store: Store, asked: float | None = None
+) -> Summary:
+    """The summary of a measured cell with what it gains over the lossless rule at the same point.
+    `asked`: the temperature of the point in place of the cell's own, for a control."""
+    cell = folder.cell
     point = cell if asked is None else judged_point(cell, asked)
     lossless = point.replace(timed=0).lossless()  # τ and NLL need no clock
-    if cell.is_autoregressive or lossless.name == cell.name:
-        return {}
-    samples = samples_of(cell.replace(timed=0), store)
-    strict = samples_of(lossless, store)
-    if samples is None or strict is None:
-        return {}
-    return gain(samples, strict)
+    runs = None
+    if not cell.is_autoregressive and lossless.name != cell.name:
+        with suppress(StoreError):  # who asks for that cell is told
+            strict = samples_of(lossless, store)
+            runs = None if strict is None else paired(folder.by_id(), strict)
+    return summary.with_later(GAINS, partial(gain, runs))
 
 
 def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:

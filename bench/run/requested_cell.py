@@ -167,18 +167,13 @@ class RequestedCell(CellFolder):
             raise StoreError(todo.fault)
         return self.compared() if todo.is_measured else None
 
-    def summary(self) -> Summary | None:
-        """The metrics of the prompts asked for; None while one of them is missing. Those that
-        compare cells are missing (`bench.run.related_cells`). Raises StoreError."""
-        records = self.measured()
-        return None if records is None else self.summarised(records)
-
-    def summarised(self, records: list[Compared | FailedSample]) -> Summary:
-        """The summary of these records, with the phases of the profile and the scores of a
-        judge."""
+    def summary(self) -> Summary:
+        """The metrics of the prompts asked for, with the phases of the profile and the scores of a
+        judge. Those that compare cells are missing (`bench.run.related_cells`). Raises
+        StoreError."""
         task, judge = self.cell.load_task(), self.record(JUDGED) or {}
         summary = summarise(
-            records, metric=task.metric, proportion=task.proportion, **profiled(self)
+            self.compared(), metric=task.metric, proportion=task.proportion, **profiled(self)
         )
         if judge and judge.pop("asked") == self.cell.n:
             summary = summary.with_values(judge=JudgeSummary.model_validate(judge))

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -17,8 +17,8 @@ from rich.table import Table
 from bench.config.errors import ConfigError
 from bench.run.console import console
 from bench.run.cost_clock import PricedCell
-from bench.run.related_cells import GAINS, compared_summary, over_lossless
-from bench.run.requested_cell import RequestedCell, folder_of
+from bench.run.related_cells import compared_summary, over_lossless
+from bench.run.requested_cell import RequestedCell
 from bench.run.trackers import Logbook
 from results.metrics.delta import Between, between
 from results.metrics.distortion import judged_at
@@ -50,29 +50,32 @@ class Session:
     def __init__(self, settings: Settings) -> None:
         self.settings, self.store = settings, Store(settings.store.dir)
         self.logbook = Logbook(settings)
-        self._summaries: dict[str, Summary | None] = {}
+        self._requested: dict[str, RequestedCell] = {}
         self._todos: dict[str, Todo] = {}
+        self._summaries: dict[str, Summary | None] = {}
 
     def forget(self) -> None:
         """Forget what was read of the cells: they may have changed."""
-        self._summaries.clear()
-        self._todos.clear()
+        for known in (self._requested, self._todos, self._summaries):
+            known.clear()
         self.__dict__.pop("sessions_of_store", None)
 
     def todo(self, cell: Cell, *, is_traced: bool = False) -> Todo:
         """What the cell lacks, read once until `forget`. `is_traced`: whether a report reads its
         traces."""
-        is_traced = is_traced or self.settings.trace is True
-        key = f"{cell.name} {cell.n} {cell.timed} {is_traced}"
+        return self._todo(cell, is_traced or self.settings.trace is True)
+
+    def _todo(self, cell: Cell, is_traced: bool) -> Todo:
+        key = f"{_key(cell)} {is_traced}"
         if key not in self._todos:
-            requested = RequestedCell(cell, self.store)
+            requested = self.requested(cell)
             self._todos[key] = requested.todo(is_traced=is_traced, is_listed=False)
         return self._todos[key]
 
     def unanswered(self, cell: Cell) -> Sequence[str]:
         """Ids of the prompts without an answer. Raises StoreError where they cannot be listed."""
         todo = self.todo(cell)
-        return RequestedCell(cell, self.store).ids if todo.whole else todo.decode
+        return self.requested(cell).ids if todo.whole else todo.decode
 
     def lacking(self, cells: Iterable[Cell], traced: Collection[str] = ()) -> list[Cell]:
         """Those of the cells that lack something, each number of prompts once; `traced`: names of
@@ -138,11 +141,6 @@ class Session:
             if summary is not None:
                 self.logbook.log_cell(self.folder(cell), summary)
 
-    def _folders(self, cells: Iterable[Cell]) -> Collection[CellFolder]:
-        """The folders of these cells, each once."""
-        folders = (folder_of(cell, self.store) for cell in cells)
-        return {folder.key: folder for folder in folders}.values()
-
     def begin_another(self, cells: Iterable[Cell]) -> None:
         """Where prompts are still to be timed, begin the next measuring session and do not return:
         a process of its own, some minutes later. What is timed stays."""
@@ -154,11 +152,23 @@ class Session:
         words = [word for word in sys.argv[1:] if word.lstrip("+-").partition("=")[0] != "fresh"]
         os.execv(sys.executable, [sys.executable, "-m", "bench", *words])
 
+    def _folders(self, cells: Iterable[Cell]) -> Collection[CellFolder]:
+        """The folders of these cells, each once."""
+        folders = (self.requested(cell).whole for cell in cells)
+        return {folder.key: folder for folder in folders}.values()
+
+    def requested(self, cell: Cell) -> RequestedCell:
+        """The cell's folder, restricted to the prompts that the cell asks for; found once until
+        `forget`."""
+        key = _key(cell)
+        if key not in self._requested:
+            self._requested[key] = RequestedCell(cell, self.store)
+        return self._requested[key]
+
     def folder(self, cell: Cell) -> RequestedCell:
-        """The cell's folder, restricted to the prompts that the cell asks for; with `cost`, on that
-        machine."""
+        """As `requested`; with `cost`, on that machine."""
         if self.settings.cost is None:
-            return RequestedCell(cell, self.store)
+            return self.requested(cell)
         return PricedCell(cell, self.store, self.settings.cost)
 
     def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
@@ -167,7 +177,7 @@ class Session:
         summary = summary.with_values(
             **judged_at(summary.sums.get("distortion_least"), temperature)
         )
-        return summary.with_later(GAINS, partial(over_lossless, cell, self.store, temperature))
+        return over_lossless(summary, self.requested(cell), self.store, temperature)
 
     @property
     def between(self) -> Between | None:
@@ -188,28 +198,32 @@ class Session:
         return TraceFolder(self.folder(cell)).failure()
 
     def compared(self, cell: Cell) -> Summary | None:
-        """The summary of the prompts asked for, with the metrics that compare cells. Raises
-        StoreError."""
-        key = f"{cell.name} {cell.n} {cell.timed} {getattr(cell.task.options, 'pass_at', 1)}"
+        """The summary of the prompts asked for, with the metrics that compare cells; None while one
+        of them was not tried or is to be timed. Raises StoreError."""
+        key = _key(cell)
         if key not in self._summaries:
-            self._summaries[key] = compared_summary(cell, self.store, self.folder, self.between)
+            todo, summary = self._todo(cell, is_traced=False), None
+            if todo.fault is not None:
+                raise StoreError(todo.fault)
+            if todo.is_measured:
+                summary = compared_summary(self.folder(cell), self.store, self.between)
+            self._summaries[key] = summary
         return self._summaries[key]
 
     def write_summary(self, cell: Cell) -> None:
         """Write summary.json for other programs, where the cell's files are younger than it.
         Nothing reads it back."""
-        folder = RequestedCell(cell, self.store)
+        folder = self.requested(cell)
         try:
             if self.todo(cell).is_measured and not folder.has_latest_summary():
-                folder_of = partial(RequestedCell, store=self.store)
-                summary = compared_summary(cell, self.store, folder_of, self.sessions_of_store)
-                folder.write_summary({} if summary is None else summary.plain())
+                summary = compared_summary(folder, self.store, self.sessions_of_store)
+                folder.write_summary(summary.plain())
         except StoreError as error:  # its failure is listed; the others are written
             log.warning("%s: no summary.json: %s", folder.key, error)
 
     def problem(self, cell: Cell) -> str | None:
         """Why the cell is incomplete, in one line; None when it is complete."""
-        todo, folder = self.todo(cell), folder_of(cell, self.store)
+        todo, folder = self.todo(cell), self.requested(cell)
         if todo.failure or todo.fault or not todo:
             return todo.failure or todo.fault
         if not todo.is_measured:
@@ -222,12 +236,13 @@ class Session:
                 return str(error)
         if todo.failed:
             prompt, reason = next(iter(todo.failed.items()))
-            count = len(RequestedCell(cell, self.store).ids)
-            return f"{len(todo.failed)} of {count} prompts failed; first {prompt}: {reason}"
+            return (
+                f"{len(todo.failed)} of {len(folder.ids)} prompts failed; first {prompt}: {reason}"
+            )
         if todo.trace:
             return self.trace_failure(cell) or "was not traced"
         if todo.score or (todo.baseline is not None and todo.baseline.score):
-            return self.folder(cell).baseline.failure() or "answers without a score"
+            return folder.baseline.failure() or "answers without a score"
         return "was not finished"
 
     def print(self, *parts: Any, **options: Any) -> None:
@@ -247,7 +262,7 @@ class Session:
             table.add_row(label, *_figures(summary))
         if any(summary is not None and summary.n for _, summary in summaries):
             self.print(table)
-        for line in _clocks(zip(cells, summaries, strict=True), self.store):
+        for line in self._clocks(zip(cells, summaries, strict=True)):
             self.print(line, soft_wrap=True)
         status = self.print_failures(cells)
         if self.settings.summary == "json":
@@ -276,25 +291,29 @@ class Session:
             else:
                 print(json.dumps(summary.plain()))
 
+    def _clocks(self, cells: Iterable[tuple[Cell, tuple[str, Summary | None]]]) -> Iterator[str]:
+        """A line for measured points of one baseline that were timed in different measuring
+        sessions."""
+        baselines: dict[str, dict[str, list[str]]] = {}
+        for cell, (label, summary) in cells:
+            started = {row.started for row in self.requested(cell).timed()} if summary else ()
+            if started:
+                sessions = baselines.setdefault(cell.baseline().name, {})
+                sessions.setdefault(" and ".join(sorted(started)), []).append(label)
+        for sessions in baselines.values():
+            if len(sessions) > 1:
+                timed = "; ".join(
+                    f"{began}: {', '.join(names)}" for began, names in sessions.items()
+                )
+                yield (
+                    f"warning: timed at different times, so their speeds do not compare: {timed}. "
+                    "fresh=true times all again, in one session"
+                )
 
-def _clocks(
-    cells: Iterable[tuple[Cell, tuple[str, Summary | None]]], store: Store
-) -> Iterator[str]:
-    """A line for measured points of one baseline that were timed in different measuring
-    sessions."""
-    baselines: dict[str, dict[str, list[str]]] = {}
-    for cell, (label, summary) in cells:
-        started = {row.started for row in RequestedCell(cell, store).timed()} if summary else ()
-        if started:
-            sessions = baselines.setdefault(cell.baseline().name, {})
-            sessions.setdefault(" and ".join(sorted(started)), []).append(label)
-    for sessions in baselines.values():
-        if len(sessions) > 1:
-            timed = "; ".join(f"{began}: {', '.join(names)}" for began, names in sessions.items())
-            yield (
-                f"warning: timed at different times, so their speeds do not compare: {timed}. "
-                "fresh=true times all again, in one session"
-            )
+
+def _key(cell: Cell) -> str:
+    """Equal for cells that ask for the same prompts of one folder, scored in the same way."""
+    return f"{cell.name} {cell.n} {cell.timed} {getattr(cell.task.options, 'pass_at', 1)}"
 
 
 def _figures(summary: Summary | None) -> list[str]:

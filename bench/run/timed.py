@@ -27,7 +27,6 @@ from bench.run.profiling import PROMPTS, profiles
 from methods.batch import Generation, total
 from methods.engine.margin import mass_between, top2_margin
 from methods.sampling import Sampling
-from results.store.errors import StoreError
 from results.store.sample import FailedSample, FirstDifference, Timed, TimedRun, timing_order
 from results.store.state import PROFILE
 
@@ -71,10 +70,7 @@ def timed_pass(claims: Sequence[Claim], passes: Passes, engine: DecodingEngine) 
     """Time what is to be timed of these cells, group after group."""
     due: dict[str, Claim] = {}
     for claim in claims:
-        claim.look(passes)  # the quality pass has answered since
-        if claim.todo.fault is not None:
-            claim.fail(StoreError(claim.todo.fault))
-        elif claim.todo.failure is None and (claim.todo.time or claim.todo.profile):
+        if claim.todo.failure is None and (claim.todo.time or claim.todo.profile):
             due[claim.cell.name] = claim
     groups = by_group(claim.cell for claim in due.values())
     if not groups:

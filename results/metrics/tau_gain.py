@@ -72,13 +72,18 @@ def common(runs: Iterable[Mapping[str, Sample]]) -> list[str]:
     return sorted(set.intersection(*every)) if every else []
 
 
-def gain(own: Mapping[str, Sample], lossless: Mapping[str, Sample]) -> dict[str, Any]:
-    """`tau_gain`, τ(own) − τ(lossless), with `_ci95` by a paired bootstrap over the prompts that
-    both answered. Empty where neither took a cycle."""
+def paired(own: Mapping[str, Sample], lossless: Mapping[str, Sample]) -> tuple[Counts, Counts]:
+    """The counts of the prompts that both runs answered."""
     ids = common([own, lossless])
-    runs = [Counts.of(run, ids) for run in (own, lossless)]
-    if not all(run.cycles.sum() for run in runs):
+    return Counts.of(own, ids), Counts.of(lossless, ids)
+
+
+def gain(runs: tuple[Counts, Counts] | None) -> dict[str, Any]:
+    """`tau_gain`, τ(own) − τ(lossless) of `paired` runs, with `_ci95` by a bootstrap over their
+    prompts. Empty where there are none, or one took no cycle."""
+    if runs is None or not all(run.cycles.sum() for run in runs):
         return {}
-    parts = [runs[0].tau(draws) - runs[1].tau(draws) for draws in resampled(len(ids))]
-    gains = np.concatenate(parts)
-    return {"tau_gain": float(gains[0]), "tau_gain_ci95": interval(gains, len(ids))}
+    own, lossless = runs
+    n = len(own.tokens)
+    gains = np.concatenate([own.tau(draws) - lossless.tau(draws) for draws in resampled(n)])
+    return {"tau_gain": float(gains[0]), "tau_gain_ci95": interval(gains, n)}

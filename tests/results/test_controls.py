@@ -14,7 +14,7 @@ from scipy.stats import norm
 from results.metrics import frontier
 from results.metrics.delta import SESSION_FLOOR, Estimate, between
 from results.metrics.frontier import Lossless, beside_lossless
-from results.metrics.tau_gain import gain
+from results.metrics.tau_gain import gain, paired
 from results.metrics.verdict import FAMILY, Answered, Judged
 from results.store.sample import Compared, Sample, Timed, TimedRun
 from tests.helpers.old_archives import unpacked
@@ -215,7 +215,7 @@ def test_block_verification_commits_more_of_drawn_chains(tmp_path: Path) -> None
         {each.id: each for each in store.cell(name).samples() if isinstance(each, Sample)}
         for name in cells
     )
-    results = gain(block, standard)
+    results = gain(paired(block, standard))
     assert (
         len(block) == len(standard) == 512
         and results["tau_gain_ci95"][0] > 0
