@@ -93,20 +93,24 @@ def looks_of(rules: Mapping[str, str]) -> dict[str, Look]:
     if not any(rules.values()):
         return {name: look(place) for place, name in enumerate(rules)}
     families = {name: family(rule) for name, rule in rules.items()}
-    left = [marker for of, marker in MARKERS.items() if of not in families.values()]
-    left = [*left, *MARKERS.values()]
+    spare_markers = [marker for of, marker in MARKERS.items() if of not in families.values()]
+    spare_markers = [*spare_markers, *MARKERS.values()]
     others = {COLOURS[of] for of in families.values()}
+    spare_colours = cycle(colour for colour in BY_PLACE if colour not in others)
     crowded = {of for of, count in Counter(families.values()).items() if count > len(DASHES)}
-    own = cycle(colour for colour in BY_PLACE if colour not in others)
-    seen: dict[str, int] = {}
-    found, further = {}, 0
+    seen: Counter[str] = Counter()
+    by_name: dict[str, Look] = {}
+    further = 0
     for name, of in families.items():
-        number = seen[of] = seen.get(of, -1) + 1
+        number = seen[of]
+        seen[of] += 1
+        marker, colour = MARKERS[of], COLOURS[of]
+        if number > 0:
+            marker = spare_markers[further % len(spare_markers)]
+            further += 1
+            if of in crowded:
+                colour = next(spare_colours)
         place = list(FAMILIES).index(of) + number
-        marker = MARKERS[of] if number == 0 else left[further % len(left)]
-        colour = next(own) if of in crowded and number > 0 else COLOURS[of]
-        found[name] = Look(
-            colour, marker, DASHES[place % len(DASHES)], HATCHES[place % len(HATCHES)]
-        )
-        further += number > 0
-    return found
+        dash, hatch = DASHES[place % len(DASHES)], HATCHES[place % len(HATCHES)]
+        by_name[name] = Look(colour, marker, dash, hatch)
+    return by_name

@@ -134,12 +134,12 @@ def panel_grid(
 
 def legend_of(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
     """Handles and labels of each series once, even if it is missing from some panels."""
-    held = {
+    handles = {
         label: handle
         for ax in axes
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
     }
-    return list(held.values()), list(held)
+    return list(handles.values()), list(handles)
 
 
 def note(figure: Figure, text: str) -> None:

@@ -117,15 +117,14 @@ def left_out(data: Data) -> str:
 
 
 def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str, Look]) -> None:
-    sweep, found = data.figure, set[float]()
+    sweep, baselines = data.figure, set[float]()
     lines: list[tuple[Look, dict[float, Measured]]] = []
     for line, shape in shapes.items():
         here = {**at, sweep.lines: line} if sweep.lines else at
         cells = {place: {**here, sweep.x: label} for place, label in _places(data)}
-        lines.append(
-            (shape, {x: data.measured(cell, scale.metric) or GAP for x, cell in cells.items()})
-        )
-        ax.plot(list(cells), [y.value for y in lines[-1][1].values()], **scale.of(shape))
+        points = {x: data.measured(cell, scale.metric) or GAP for x, cell in cells.items()}
+        lines.append((shape, points))
+        ax.plot(list(points), [y.value for y in points.values()], **scale.of(shape))
         levels = _baselines(data, cells.values(), scale.metric)
         if len(levels) > 1:  # it depends on x, such as the speed on the batch size
             through = [
@@ -140,9 +139,19 @@ def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str
                 zorder=1.5,
             )
         else:
-            found |= levels
-    for level in sorted(found):
+            baselines |= levels
+    for level in sorted(baselines):
         ax.axhline(level, color=scale.colour, lw=1, ls=_BASELINE_DASH, zorder=1.5)
+    _draw_bands(ax, scale, lines)
+    ax.set_ylabel(metric(scale.metric).axis, color=scale.colour)
+    ax.tick_params(axis="y", colors=scale.colour)
+
+
+def _draw_bands(
+    ax: Axes, scale: _Scale, lines: Sequence[tuple[Look, Mapping[float, Measured]]]
+) -> None:
+    """Draw the intervals of the lines, whole. But few prompts may have one that would leave the
+    points a line at the bottom: then it is cut, which the panel says."""
     low, high = ax.get_ylim()
     for shape, points in lines:
         ax.fill_between(
@@ -153,7 +162,6 @@ def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str
             alpha=0.1,
             lw=0,
         )
-    # whole bands, but few prompts may have one that would leave the points a line at the bottom
     with_bands = ax.get_ylim()
     ends = max(with_bands[0], 2 * low - high), min(with_bands[1], 2 * high - low)
     ax.set_ylim(*ends)
@@ -167,8 +175,6 @@ def _draw_scale(ax: Axes, scale: _Scale, data: Data, at: At, shapes: Mapping[str
             color=SOFT,
             transform=ax.transAxes,
         )
-    ax.set_ylabel(metric(scale.metric).axis, color=scale.colour)
-    ax.tick_params(axis="y", colors=scale.colour)
 
 
 def _places(data: Data) -> list[tuple[float, str]]:
