@@ -15,6 +15,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from rich.table import Table
 
 from bench.cli.command import FAILED, Options, parted, run_command
+from bench.config.command import key_of, with_base
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.help import answered
@@ -221,21 +222,22 @@ def judged(
     names = sorted({text.prompt for each in sources for text in each.texts})
     tables = [tokens_of(each, names, cell, models) for each in sources]
     for each, table in zip(sources, tables, strict=True):
-        if (count := len(np.unique(table.prompt))) < LEAST_PROMPTS:
+        count = len(np.unique(table.prompt))
+        if count < LEAST_PROMPTS:
             raise ConfigError(
                 f"{each.name}: {count} prompts have answers; give at least {LEAST_PROMPTS}, which "
                 "errors over prompts need"
             )
-    found = statistics.audited(*tables)
+    audit = statistics.audited(*tables)
     counts = [len(table) for table in tables]
     visible = statistics.detectable(sum(counts) if control is None else harmonic(counts))
-    if not found.is_consistent:
+    if not audit.is_consistent:
         verdict = NOT_LOSSLESS
-    elif found.z is not None and visible[1] > detect:
+    elif audit.z is not None and visible[1] > detect:
         verdict = TOO_FEW
     else:
         verdict = CONSISTENT
-    return Judged(found, source, control, names, visible, verdict)
+    return Judged(audit, source, control, names, visible, verdict)
 
 
 def harmonic(counts: Sequence[int]) -> int:
@@ -245,8 +247,7 @@ def harmonic(counts: Sequence[int]) -> int:
 
 def plain(result: Judged, cell: Cell, detect: float) -> dict[str, Any]:
     """audit.json."""
-    found = result.audit
-    bound = found.bound
+    audit, bound = result.audit, result.audit.bound
     low, high = (None, None) if bound is None else bound.interval
     return {
         "verdict": result.verdict,
@@ -254,30 +255,30 @@ def plain(result: Judged, cell: Cell, detect: float) -> dict[str, Any]:
         "control": None if result.control is None else result.control.name,
         "target": redacted(str(cell.pair.target.source)),
         "decoding": cell.decoding.model_dump(mode="json"),
-        "tokens": found.tokens,
-        "answers": found.answers,
-        "prompts": found.prompts,
-        "p": found.p,
-        "z": found.z,
-        "score_p": found.score_p,
+        "tokens": audit.tokens,
+        "answers": audit.answers,
+        "prompts": audit.prompts,
+        "p": audit.p,
+        "z": audit.z,
+        "score_p": audit.score_p,
         "bound": None if bound is None else bound.value,
         "low": low,
         "high": high,
-        "control_bound": None if found.control is None else found.control.value,
-        "temperature": found.temperature and found.temperature[0],
-        "temperature_interval": found.temperature and found.temperature[1:],
-        "outside": found.outside,
-        "edge": found.edge,
-        "lost": found.lost if cell.decoding.sampling.greedy else None,
+        "control_bound": None if audit.control is None else audit.control.value,
+        "temperature": audit.temperature and audit.temperature[0],
+        "temperature_interval": audit.temperature and audit.temperature[1:],
+        "outside": audit.outside,
+        "edge": audit.edge,
+        "lost": audit.lost if cell.decoding.sampling.greedy else None,
         "exact": result.source.exact,
         "detect": detect,
         "detectable": {"temperature": result.detectable[0], "rule": result.detectable[1]},
-        "answer_bound": None if bound is None else bound.value * found.tokens / found.answers,
-        "places": plain_parts(found.places),
-        "entropies": plain_parts(found.entropies),
+        "answer_bound": None if bound is None else bound.value * audit.tokens / audit.answers,
+        "places": plain_parts(audit.places),
+        "entropies": plain_parts(audit.entropies),
         "worst": [
             {"prompt": result.names[prompt], "tokens": count, "nats": gain, "z": z}
-            for prompt, count, gain, z in found.worst[:SHOWN]
+            for prompt, count, gain, z in audit.worst[:SHOWN]
         ],
         "notes": result.source.notes,
     }
@@ -379,7 +380,7 @@ def audit(words: Sequence[str]) -> int:
     options = Auditing.from_args(config)
     options.check()
     with composer(words) as hydra:
-        point = hydra.point(with_base(overrides, options))
+        point = hydra.point(on_base(overrides, options))
     settings, cell = point.settings, point.cell
     if cell.decoding.sampling.repetition_penalty != 1:
         raise ConfigError(
@@ -405,15 +406,15 @@ def audit(words: Sequence[str]) -> int:
     return STATUS[result.verdict]
 
 
-def with_base(overrides: Sequence[str], options: Auditing) -> list[str]:
-    """The overrides behind those of the base that they leave to it."""
-    keys = {word.partition("=")[0] for word in overrides}
+def on_base(overrides: Sequence[str], options: Auditing) -> list[str]:
+    """The overrides behind those of the base that they leave to it, and that an engine other than
+    Leeway's needs."""
     base = list(options.base)
-    if "pair.target" in keys:
+    if "pair.target" in map(key_of, overrides):
         base.append("pair=local")
     if options.texts or options.url or options.transformers:  # another engine drafts
         base += ["drafter=none", "rule=lossless"]
-    return [*(line for line in base if line.partition("=")[0] not in keys), *overrides]
+    return with_base(overrides, base)
 
 
 def source_for(options: Auditing, cell: Cell, settings: Settings, target: LanguageModel) -> Source:
@@ -448,8 +449,8 @@ def loaded(cell: Cell, options: Auditing) -> list[LanguageModel]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 consistent with the target's distribution, 1 not lossless, 2 all else: too few
     tokens, a server that is gone, a wrong command."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    return run_command(lambda: 0 if answered("audit", given) else audit(given))
+    words = list(sys.argv[1:] if argv is None else argv)
+    return run_command(lambda: 0 if answered("audit", words) else audit(words))
 
 
 if __name__ == "__main__":

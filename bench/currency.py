@@ -13,6 +13,7 @@ from pydantic import PositiveFloat
 from rich.table import Table
 
 from bench.cli.command import Options, parted, run_command
+from bench.config.command import with_base
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
 from bench.config.help import answered
@@ -36,10 +37,8 @@ def measured(words: Sequence[str]) -> int:
 
     config, overrides = parted(words, "currency")
     options = Currency.from_args(config)
-    keys = {word.partition("=")[0] for word in overrides}
-    base = [line for line in options.base if line.partition("=")[0] not in keys]
     with composer(words) as hydra:
-        point = hydra.point([*base, *overrides])
+        point = hydra.point(with_base(overrides, options.base))
     cell, folder = point.cell, point.settings.output.dir
     if cell.decoding.sampling.greedy:
         raise ConfigError("decoding.temperature=0: a point mass has no distance; give one above 0")
@@ -50,10 +49,10 @@ def measured(words: Sequence[str]) -> int:
     use_threads(cell.engine)
     target = load_language_model(cell.pair, cell.engine, "target")
     texts = from_cells(cell, point.settings, 1, target).texts
-    found, notes = altered_nats(target, altered, texts, cell.decoding.sampling)
+    nats, notes = altered_nats(target, altered, texts, cell.decoding.sampling)
     tokens = np.array([len(text.output_ids) for text in texts])
     names = np.unique([text.prompt for text in texts], return_inverse=True)[1]
-    rows = [row_of(name, nats.numpy(), tokens, names) for name, nats in found.items()]
+    rows = [row_of(name, of_texts.numpy(), tokens, names) for name, of_texts in nats.items()]
     frame = pd.DataFrame(rows)
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_csv(folder / "currency.csv", index=False)
@@ -88,8 +87,8 @@ def row_of(name: str, nats: np.ndarray, tokens: np.ndarray, prompts: np.ndarray)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 the command is wrong."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    return run_command(lambda: 0 if answered("currency", given) else measured(given))
+    words = list(sys.argv[1:] if argv is None else argv)
+    return run_command(lambda: 0 if answered("currency", words) else measured(words))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,12 @@ def key_of(override: str) -> str:
     return override.partition("=")[0]
 
 
+def with_base(overrides: Sequence[str], base: Sequence[str]) -> list[str]:
+    """The overrides behind those of `base` whose keys they leave to it."""
+    keys = set(map(key_of, overrides))
+    return [*(line for line in base if key_of(line) not in keys), *overrides]
+
+
 def follow_length(config: Mapping[str, Any], keys: Collection[str]) -> None:
     """Give a dynamic tree K levels where draft.length=K is among the keys given: drafter.depth,
     which counts the rounds behind the root's, becomes K - 1. A drafter.depth that was given

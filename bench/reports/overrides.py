@@ -96,24 +96,24 @@ def with_names(
     """The report with the rules and tasks that `overrides` name, as `rule=NAME` or `rules=[NAME,
     NAME]`. An option of the rule that they set is not swept. Raises ValueError for names that the
     report does not take, and where the swept option has to be named."""
-    keys = values_of(overrides)
-    given = dict(line.partition("=")[::2] for line in spec.base) | keys
+    values = values_of(overrides)
+    with_base = values_of(spec.base) | values
     for key, takes in (("rules", takes_rule(spec)), ("tasks", takes_task(spec))):
-        if key in keys and (not takes or key[:-1] in keys):
-            reason = f"{key[:-1]}={keys[key[:-1]]} is given too" if takes else "it takes none"
-            raise ValueError(f"{key}={keys[key]}: report={spec.name}: {reason}")
+        if key in values and (not takes or key[:-1] in values):
+            reason = f"{key[:-1]}={values[key[:-1]]} is given too" if takes else "it takes none"
+            raise ValueError(f"{key}={values[key]}: report={spec.name}: {reason}")
     if takes_task(spec):
-        tasks = names_of("task", given, hydra)
-        axes = named(spec.axes, TASK, {name: chosen_by("task", name, given) for name in tasks})
+        tasks = names_of("task", with_base, hydra)
+        axes = named(spec.axes, TASK, {name: chosen_by("task", name, with_base) for name in tasks})
         spec = spec.model_copy(update={"axes": axes})
     sweep = getattr(spec, "sweep", None)
-    if sweep is None or not {"rule", "rules"} & keys.keys():
+    if sweep is None or not {"rule", "rules"} & values.keys():
         return spec
-    rules = titled(names_of("rule", keys, hydra))
+    rules = titled(names_of("rule", values, hydra))
     options = [line for line in overrides if line.startswith("rule.")]
-    if "rules" in keys and options:
+    if "rules" in values and options:
         raise ValueError(f"{options[0]}: of which of {', '.join(rules)}? Give rule=NAME")
-    chosen = {title: chosen_by("rule", rule, keys) for title, rule in rules.items()}
+    chosen = {title: chosen_by("rule", rule, values) for title, rule in rules.items()}
     axes = named(spec.axes, RULE, chosen)
     for title, rule in rules.items() if not options or sweep.option else ():
         rows = [row.replace(RULE, title) for row in sweep.rows]
@@ -133,15 +133,15 @@ def titled(rules: Sequence[str]) -> dict[str, str]:
     return titles
 
 
-def chosen_by(key: str, name: str, given: Mapping[str, str]) -> str:
+def chosen_by(key: str, name: str, values: Mapping[str, str]) -> str:
     """The override by which a row chooses its own of `KEYs=[NAME,NAME]`; "" for `KEY=NAME`."""
-    return f"{key}={name}" if f"{key}s" in given else ""
+    return f"{key}={name}" if f"{key}s" in values else ""
 
 
-def names_of(key: str, given: Mapping[str, str], hydra: Composer) -> tuple[str, ...]:
+def names_of(key: str, values: Mapping[str, str], hydra: Composer) -> tuple[str, ...]:
     """The names in `KEY=NAME` or `KEYs=[NAME,NAME]`. Raises ValueError for an unknown one."""
-    text = given.get(f"{key}s")
-    names = (given[key],) if text is None else listed(f"{key}s", text, EXAMPLES[key])
+    text = values.get(f"{key}s")
+    names = (values[key],) if text is None else listed(f"{key}s", text, EXAMPLES[key])
     for name in names:
         hydra.check_option(key, name)
     return names

@@ -390,10 +390,10 @@ def show_cells(plans: Sequence[Plan], session: Session) -> None:
 
 def show_contradictions() -> None:
     """Print what the papers' numbers and texts say against each other."""
-    found = contradictions()
-    for number, each in enumerate(found, start=1):
-        print(each.text(number))
-    print(summary(found))
+    listed = contradictions()
+    for number, contradiction in enumerate(listed, start=1):
+        print(contradiction.text(number))
+    print(summary(listed))
 
 
 def show_reports(reports: Iterable[AnyReport], overrides: Sequence[str], session: Session) -> None:

@@ -22,10 +22,10 @@ OF_MODELS = re.compile(f"{THINK_END.pattern}|{re.escape(FINAL)}", re.IGNORECASE)
 def spans(cell: Cell, samples: Sequence[Sample]) -> dict[str, Sums]:
     """The metrics by span of a cell's samples; empty without marks, and where the target's
     tokenizer is not on this machine."""
-    split, given = cell.texts, cell.task.options.think_end
-    if split is None or given == "":
+    split, end = cell.texts, cell.task.options.think_end
+    if split is None or end == "":
         return {}
-    mark = OF_MODELS if given is None else re.compile(re.escape(given))
+    mark = OF_MODELS if end is None else re.compile(re.escape(end))
     thinking: dict[str, list[int | None]] = {}
     for sample in samples:
         start, ends = 0, []
@@ -38,7 +38,7 @@ def spans(cell: Cell, samples: Sequence[Sample]) -> dict[str, Sums]:
 
 def tokens_until(mark: re.Pattern[str], texts: Sequence[str]) -> int | None:
     """The tokens, of these texts, up to the last place of the mark, its own included."""
-    ends = [found.end() for found in mark.finditer("".join(texts))]
+    ends = [match.end() for match in mark.finditer("".join(texts))]
     if not ends:
         return None
     return sum(length < ends[-1] for length in accumulate(map(len, texts))) + 1

@@ -211,8 +211,8 @@ def tuning_answers(planned: Cell, n: int | None) -> tuple[int, int]:
 
 def run_module(argv: Sequence[str]) -> int:
     """The exit status of `python -m ARGV`, which prints to this terminal."""
-    own = {key: value for key, value in os.environ.items() if key not in TORCHRUN}
-    return subprocess.run([sys.executable, "-m", *argv], env=own, check=False).returncode
+    environment = {key: value for key, value in os.environ.items() if key not in TORCHRUN}
+    return subprocess.run([sys.executable, "-m", *argv], env=environment, check=False).returncode
 
 
 def run_steps(steps: Iterable[Step], session: Session) -> bool:

@@ -13,7 +13,7 @@ Other fields are not read."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -88,6 +88,10 @@ class Asked:
     ids: Sequence[int]
     seed: int
 
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.id, self.sample
+
 
 class AnswerFile:
     """Answers as they arrive, each on disk before it counts, with what was asked beside them: the
@@ -114,11 +118,10 @@ class AnswerFile:
 
     def of(self, requests: Sequence[Asked]) -> list[Answer]:
         """The answers to these requests that are there."""
-        keys = [(one.id, one.sample) for one in requests]
-        return [self.answers[key] for key in keys if key in self.answers]
+        return [self.answers[request.key] for request in requests if request.key in self.answers]
 
     def missing(self, requests: Sequence[Asked]) -> list[Asked]:
-        return [one for one in requests if (one.id, one.sample) not in self.answers]
+        return [request for request in requests if request.key not in self.answers]
 
     def add(self, answer: Answer) -> None:
         append_line(self.path, answer.model_dump_json(exclude_none=True).encode() + b"\n")
@@ -139,7 +142,7 @@ class Tokenised:
 
 
 def tokenised(
-    answers: Iterable[Answer],
+    answers: Sequence[Answer],
     target: LanguageModel,
     prompts: Mapping[str, Sequence[int]],
     ends: Literal["auto", "kept", "dropped"],
@@ -147,32 +150,34 @@ def tokenised(
     """The answers as token ids of the target. `prompts`: token ids of the task's prompts; `ends`:
     whether the answers hold the end tokens that were drawn; auto: where one does, or all say how
     they finished. Raises AnswersError."""
-    texts, left_out, asked, is_said = [], 0, 0, True
+    only_end = target.eos_ids if len(target.eos_ids) == 1 else ()
+    texts, left_out = [], 0
     for answer in answers:
-        asked += 1
-        is_said &= answer.finish is not None
         output = answer.output_ids
         if output is None:
             output = retokenised(answer, target)
             left_out += output is None
         if output and answer.finish == "stop" and output[-1] not in target.eos_ids:
-            output = [*output, *([min(target.eos_ids)] if len(target.eos_ids) == 1 else [])]
+            output = [*output, *only_end]
         if output:
             texts.append(Text(answer.id, prompt_of(answer, target, prompts), output))
     for text in texts:
-        if max(*text.prompt_ids, *text.output_ids) >= target.vocab_size:
+        largest = max(*text.prompt_ids, *text.output_ids)
+        if largest >= target.vocab_size:
             raise AnswersError(
-                f"prompt {text.prompt}: {target.source} has no token "
-                f"{max(*text.prompt_ids, *text.output_ids)}; give pair.target= the model of these "
-                "answers"
+                f"prompt {text.prompt}: {target.source} has no token {largest}; give pair.target= "
+                "the model of these answers"
             )
-    if left_out > MOST_LEFT_OUT * asked:
+    if left_out > MOST_LEFT_OUT * len(answers):
         raise AnswersError(
-            f"{left_out} of {asked} answers are text whose tokens are not known, and the others "
-            "are no fair sample of what the engine says; give token ids"
+            f"{left_out} of {len(answers)} answers are text whose tokens are not known, and the "
+            "others are no fair sample of what the engine says; give token ids"
         )
-    ended = is_said or any(text.output_ids[-1] in target.eos_ids for text in texts)
-    return Tokenised(texts, ends == "dropped" or (ends == "auto" and not ended), left_out)
+    if ends == "auto":
+        tell_finish = all(answer.finish is not None for answer in answers)
+        has_end = any(text.output_ids[-1] in target.eos_ids for text in texts)
+        ends = "kept" if tell_finish or has_end else "dropped"
+    return Tokenised(texts, ends == "dropped", left_out)
 
 
 def prompt_of(

@@ -42,23 +42,24 @@ class Generated:
         options = self._options()
         eos = target.generation_config.eos_token_id
         ends = eos if isinstance(eos, list) else [eos]
-        for one in missing:
-            ids = torch.tensor([list(one.ids)], device=target.device)
-            torch.manual_seed(int(sha256(f"{one.seed}/{one.id}".encode()).hexdigest()[:15], 16))
+        for request in missing:
+            ids = torch.tensor([list(request.ids)], device=target.device)
+            digest = sha256(f"{request.seed}/{request.id}".encode()).hexdigest()
+            torch.manual_seed(int(digest[:15], 16))
             try:
                 output = target.generate(ids, attention_mask=torch.ones_like(ids), **options)
             except (TypeError, ValueError) as error:  # of an argument: all prompts have it
                 raise AnswersError(f"transformers={self.way}: {str(error).strip()}") from error
             except RuntimeError as error:
-                self.failed.append(f"{one.id}: {format_exception(error)}")
+                self.failed.append(f"{request.id}: {format_exception(error)}")
                 continue
-            answer = output[0, len(one.ids) :].tolist()
+            answer = output[0, len(request.ids) :].tolist()
             ended = answer[-1:] and answer[-1] in ends
             file.add(
                 Answer(
-                    id=one.id,
-                    sample=one.sample,
-                    prompt_ids=list(one.ids),
+                    id=request.id,
+                    sample=request.sample,
+                    prompt_ids=list(request.ids),
                     output_ids=answer,
                     finish="stop" if ended else "length",
                 )
@@ -82,10 +83,11 @@ class Generated:
         if self.way == "prompt_lookup":
             options["prompt_lookup_num_tokens"] = length
         elif self.way == "assisted":
-            options["assistant_model"] = draft = self._model("draft")
-            config = draft.generation_config
-            config.num_assistant_tokens, config.num_assistant_tokens_schedule = length, "constant"
-            config.assistant_confidence_threshold = 0.0
+            draft = self._model("draft")
+            draft.generation_config.num_assistant_tokens = length
+            draft.generation_config.num_assistant_tokens_schedule = "constant"
+            draft.generation_config.assistant_confidence_threshold = 0.0
+            options["assistant_model"] = draft
         return options | dict(self.arguments)
 
     def _model(self, role: str) -> Any:

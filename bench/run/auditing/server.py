@@ -69,7 +69,7 @@ class Server:
             file.add(first)
             self._check_seed(missing[0], first)
             with ThreadPoolExecutor(concurrency) as pool:
-                waiting = {pool.submit(self._ask, one): one for one in missing[1:]}
+                waiting = {pool.submit(self._ask, request): request for request in missing[1:]}
                 try:
                     for done in as_completed(waiting):
                         self._take(done.result, waiting[done], file)
@@ -82,21 +82,21 @@ class Server:
                 "are kept, and the same command asks for the others"
             ) from error
 
-    def _take(self, result: Callable[[], Answer], one: Asked, file: AnswerFile) -> None:
+    def _take(self, result: Callable[[], Answer], request: Asked, file: AnswerFile) -> None:
         try:
             file.add(result())
         except NoReply as error:
             if error.status is None or error.status >= 500:
                 raise
-            self.failed.append(f"{one.id}: {error}")
+            self.failed.append(f"{request.id}: {error}")
 
-    def _first(self, one: Asked) -> Answer:
+    def _first(self, request: Asked) -> Answer:
         """The first answer, by the first way of asking that the server takes. Raises NoReply."""
         ways = [(ids, more) for ids in (True, False) for more in (True, False)]
         for number, way in enumerate(ways):
             self._way = way
             try:
-                answer = self._ask(one)
+                answer = self._ask(request)
             except NoReply as error:
                 if error.status in (None, *FATAL) or number == len(ways) - 1:
                     raise
@@ -113,19 +113,19 @@ class Server:
         if answer.output_ids is None:
             self.notes.append("it gives no token ids: answers are tokenised again")
 
-    def _check_seed(self, one: Asked, first: Answer) -> None:
+    def _check_seed(self, request: Asked, first: Answer) -> None:
         if self.sampling.greedy:
             return
-        again = self._ask(one)
+        again = self._ask(request)
         if (again.output_ids, again.text) != (first.output_ids, first.text):
             self.notes.append("it ignores the seed: its answers cannot be asked for again")
 
-    def _ask(self, one: Asked) -> Answer:
+    def _ask(self, request: Asked) -> Answer:
         """Raises NoReply, ServerError."""
         reply = self.endpoint.post(
-            "/completions", self.body(one), "completion", lambda reply: Reply.of(joined(reply))
+            "/completions", self.body(request), "completion", lambda reply: Reply.of(joined(reply))
         )
-        sent, seen = len(one.ids), reply.prompt_tokens
+        sent, seen = len(request.ids), reply.prompt_tokens
         if seen is not None and seen > sent:
             raise ServerError(
                 f"{self.name}: it read {seen} tokens of a prompt of {sent}: it puts a template or "
@@ -134,27 +134,27 @@ class Server:
         if seen is not None and seen < sent:
             raise NoReply(f"it cut the prompt to {seen} of {sent} tokens", 413)
         return Answer(
-            id=one.id,
-            sample=one.sample,
-            prompt_ids=list(one.ids),
+            id=request.id,
+            sample=request.sample,
+            prompt_ids=list(request.ids),
             output_ids=reply.ids(self.ids_by_text),
             text=reply.text,
             finish=reply.finish,
             tokens=reply.tokens,
         )
 
-    def body(self, one: Asked) -> dict[str, Any]:
+    def body(self, request: Asked) -> dict[str, Any]:
         """The request."""
         as_ids, has_more = self._way or (True, True)
-        text = self.target.tokenizer.decode(list(one.ids), skip_special_tokens=False)
+        text = self.target.tokenizer.decode(list(request.ids), skip_special_tokens=False)
         more = {"top_k": self.sampling.top_k, "min_p": self.sampling.min_p, **IDS}
         return {
             "model": self.model,
-            "prompt": list(one.ids) if as_ids else text,
+            "prompt": list(request.ids) if as_ids else text,
             "max_tokens": self.max_new_tokens,
             "temperature": self.sampling.temperature,
             "top_p": self.sampling.top_p,
-            "seed": one.seed,
+            "seed": request.seed,
             "stream": False,
             **(more if has_more else {}),
             **self.arguments,
@@ -163,13 +163,13 @@ class Server:
     @cached_property
     def ids_by_text(self) -> dict[str, int]:
         """The text of each token that has one of its own."""
-        found: dict[str, int] = {}
+        by_text: dict[str, int] = {}
         twice = set()
         for token in range(self.target.vocab_size):
             text = self.target.decode([token], special=True)
-            twice |= {text} & found.keys()
-            found[text] = token
-        return {text: token for text, token in found.items() if text not in twice}
+            twice |= {text} & by_text.keys()
+            by_text[text] = token
+        return {text: token for text, token in by_text.items() if text not in twice}
 
 
 def repeated(answers: Sequence[Answer]) -> list[Answer]:
@@ -207,13 +207,13 @@ class Reply:
         if not isinstance(text, str):
             raise TypeError("text must be text")
         usage = plain.get("usage") or {}
-        given = choice.get("logprobs") or {}
+        logprobs = choice.get("logprobs") or {}
         ids = choice.get("token_ids") or choice.get("tokens")
-        pieces = given.get("tokens")
+        pieces = logprobs.get("tokens")
         if ids is None and pieces and all(piece.startswith("token_id:") for piece in pieces):
             ids = [int(piece.removeprefix("token_id:")) for piece in pieces]
-        if ids is None and given.get("content"):
-            ids = [token.get("id") for token in given["content"]]
+        if ids is None and logprobs.get("content"):
+            ids = [token.get("id") for token in logprobs["content"]]
         if ids is not None and not all(isinstance(token, int) for token in ids):
             ids = None
         return cls(
@@ -230,9 +230,8 @@ class Reply:
         if self.token_ids is not None:
             return self.token_ids
         if self.pieces and "".join(self.pieces) == self.text:
-            found = [by_text.get(piece) for piece in self.pieces]
-            known = [token for token in found if token is not None]
-            return known if len(known) == len(found) else None
+            known = [by_text[piece] for piece in self.pieces if piece in by_text]
+            return known if len(known) == len(self.pieces) else None
         return None
 
 
