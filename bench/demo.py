@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from bench.cli.command import run_command
-from bench.cli.one_cell import open_cell
 from bench.config.errors import ConfigError
 from bench.run.answer import context, limits_of, stream_name
 from bench.run.console import console
 from bench.run.models import ModelPool
+from bench.run.one_cell import open_cell
 from methods.decode import Request, text_of
 from methods.rules import walk
 from methods.trace import generate_traced

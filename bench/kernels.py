@@ -23,9 +23,9 @@ from rich.table import Column, Table
 from torch import Tensor
 
 from bench.cli.command import Options, run_command
-from bench.cli.one_cell import open_cell
 from bench.config.command import key_of
 from bench.run.models import ModelPool
+from bench.run.one_cell import open_cell
 from methods.engine.decoder import Product, Projection
 from methods.engine.processor import KERNELS, MIB, NEVER, Kernel, Kernels, described
 from methods.engine.products import SMALLEST, Matrix

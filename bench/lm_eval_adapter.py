@@ -24,8 +24,8 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from tqdm import tqdm
 
 from bench.cli.command import run_command
-from bench.cli.one_cell import open_cell
 from bench.run.models import ModelPool
+from bench.run.one_cell import open_cell
 from methods.decode import Limits, Request, generate, text_of
 from methods.engine import texts
 from methods.method import Method

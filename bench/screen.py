@@ -6,44 +6,32 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pydantic import NonNegativeInt, PositiveInt
 from rich.table import Table
 
-from bench.cli.command import Options, run_command
+from bench.cli.command import Options, parted, run_command
+from bench.config.command import key_of, with_base
 from bench.config.compose import Composer, composer
-from bench.config.environment import code_digest
 from bench.config.errors import ConfigError
 from bench.config.help import answered
-from bench.config.paths import PROJECT, portable
-from bench.config.section import check_known, parse
+from bench.config.paths import PROJECT
+from bench.config.section import check_known
 from bench.run.console import console
 from methods import registry
-from methods.batch import Generation
-from methods.engine.source import ModelError
 from methods.outside import installed
-from results.metrics.delta import estimate, ratio
-from results.store.errors import StoreError, one_line
+from results.metrics.delta import Floats, estimate, ratio
 from results.store.files import check_writable
 
 if TYPE_CHECKING:
-    from bench.config.cell import Cell
-    from methods.decode import Limits, Request
-    from methods.method import Method
-    from methods.rules.base import Rule
-    from methods.screen import Screened
-    from results.metrics.cost import Profile
-    from tasks.base import Prompt
+    from bench.run.screening import Overrides, Tally
 
-Floats = NDArray[np.float64]
-PLAIN_CYCLE = Generation(committed=[1], nodes=[0], levels=[0])
 LIMIT, LOSSLESS = "tilted", "lossless"
 COLUMNS = (
     "rule",
@@ -87,13 +75,13 @@ class Screening(Options):
 class Setting:
     """One rule with its options.
 
-    overrides  that choose it, `rule=NAME` first.
     label      the options that tell it from the rule's other settings.
+    overrides  that choose it, `rule=NAME` first.
     """
 
     rule: str
     label: str
-    overrides: tuple[str, ...]
+    overrides: Overrides
 
 
 def listed(options: Screening) -> Iterator[Setting]:
@@ -127,186 +115,31 @@ def named(hydra: Composer, overrides: Sequence[str], options: Screening) -> Iter
     yield from combinations(LOSSLESS, {})
     yield from combinations(LIMIT, options.settings[LIMIT])
     for point in hydra.command(overrides).points:
-        rule = tuple(line for line in point.overrides if is_of_rule(line))
-        rest = {line for line in point.overrides if not is_of_rule(line)}
-        if swept := rest - set(overrides):
+        others = {line for line in point.overrides if not is_of_rule(line)}
+        swept = others - set(overrides)
+        if swept:
             raise ConfigError(
                 f"-m {min(swept)}: one screen is one decode; sweep rule and its options alone"
             )
-        label = ", ".join(line.removeprefix("rule.") for line in rule if line[4] == ".")
-        yield Setting(registry.title("rules", point.config["rule"]["name"]), label, rule)
+        chosen = tuple(filter(is_of_rule, point.overrides))
+        label = ", ".join(line.removeprefix("rule.") for line in chosen if line.startswith("rule."))
+        yield Setting(registry.title("rules", point.config["rule"]["name"]), label, chosen)
 
 
 def is_of_rule(line: str) -> bool:
     """Whether an override chooses the rule or sets one of its options."""
-    return line.lstrip("+").partition("=")[0].partition(".")[0] == "rule"
+    return key_of(line).lstrip("+").partition(".")[0] == "rule"
 
 
-def with_base(overrides: Sequence[str], base: Sequence[str]) -> list[str]:
-    """The overrides behind those of `base` that they leave to it."""
-    keys = {line.partition("=")[0] for line in overrides}
-    drafts = keys & {"drafter", "method"}
-
-    def is_left(line: str) -> bool:
-        key = line.partition("=")[0]
-        return key not in keys and not (drafts and key.startswith("draft"))
-
-    return [*filter(is_left, base), *overrides]
+def on_base(overrides: Sequence[str], base: Sequence[str]) -> list[str]:
+    """The overrides behind those of `base` that they leave to it: a drafter or method that they
+    name has a tree of its own."""
+    if {"drafter", "method"} & set(map(key_of, overrides)):
+        base = [line for line in base if not line.startswith("draft")]
+    return with_base(overrides, base)
 
 
-@dataclass(slots=True)
-class Result:
-    """What one setting does on the prompts.
-
-    rows      [prompts, 5] float64: expected tokens, expected nats, cycles, emitted tokens of the
-              lossless answer, and those of its first tokens that the prefill gave.
-    left_out  why it was not screened; empty where it was.
-    no_law    why it has no distortion; empty where it has.
-    seconds   of CPU that the rule took.
-    """
-
-    setting: Setting
-    rows: Floats
-    left_out: str = ""
-    no_law: str = ""
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class Found:
-    """What all settings do in each request, a turn of a prompt.
-
-    answers  the prompt of each request.
-    emitted  tokens that each emitted.
-    rows     of each setting and request: expected tokens, expected nats, cycles.
-    refused  why a setting was not screened, or why its numbers are not known.
-    no_law   why a setting has no distortion.
-    seconds  of CPU that the rule of a setting took.
-    failed   a line for each prompt that failed.
-    generations  of the lossless decode, of each request; none of a replay.
-    cells    the cell of each setting; none of a replay.
-    source   where the contexts of a replay came from.
-    """
-
-    answers: list[str] = field(default_factory=list)
-    emitted: list[int] = field(default_factory=list)
-    rows: dict[Setting, list[Floats]] = field(default_factory=dict)
-    refused: dict[Setting, str] = field(default_factory=dict)
-    no_law: dict[Setting, str] = field(default_factory=dict)
-    seconds: dict[Setting, float] = field(default_factory=dict)
-    failed: list[str] = field(default_factory=list)
-    generations: list[Generation] = field(default_factory=list)
-    cells: dict[Setting, Cell] = field(default_factory=dict)
-    source: str = ""
-
-    def add(
-        self, answers: Sequence[str], emitted: Sequence[int], screens: Mapping[Setting, Screened]
-    ) -> None:
-        """Take the requests of one decode."""
-        self.answers += answers
-        self.emitted += emitted
-        for setting, screen in screens.items():
-            self.rows.setdefault(setting, []).extend(screen.rows.numpy())
-            self.seconds[setting] = self.seconds.get(setting, 0.0) + screen.seconds
-            if screen.unknown:
-                self.refused[setting] = screen.unknown
-            if screen.no_law:
-                self.no_law[setting] = screen.no_law
-
-    def drop(self, answer: str) -> None:
-        """Forget a prompt that failed in one of its turns."""
-        stays = [place for place, name in enumerate(self.answers) if name != answer]
-        self.answers = [self.answers[place] for place in stays]
-        self.emitted = [self.emitted[place] for place in stays]
-        self.generations = [self.generations[place] for place in stays]
-        self.rows = {
-            setting: [rows[place] for place in stays] for setting, rows in self.rows.items()
-        }
-
-    def result(self, setting: Setting) -> Result:
-        """The setting's sums, a row for each prompt."""
-        sums: dict[str, Floats] = {}
-        requests = zip(self.answers, self.emitted, self.rows.get(setting, ()), strict=False)
-        for answer, emitted, row in requests:
-            first = 1.0
-            sums[answer] = sums.get(answer, np.zeros(5)) + np.array([*row, emitted, first])
-        rows = np.array(list(sums.values())) if sums else np.empty((0, 5))
-        refused, no_law = self.refused.get(setting, ""), self.no_law.get(setting, "")
-        return Result(setting, rows, refused, no_law, self.seconds.get(setting, 0.0))
-
-
-def decoded(rest: Sequence[str], settings: Sequence[Setting], options: Screening) -> Found:
-    """Decode the prompts losslessly and put every cycle before the rules; write what they saw where
-    that is asked for. Raises ModelError, TaskError."""
-    from bench.cli.one_cell import open_cell
-    from bench.run.answer import answer, limits_of, stream_name
-    from bench.run.models import ModelPool, NativeMethod
-    from methods.contexts import Recorder
-    from methods.screen import host, screened
-    from results.store.sample import FailedSample
-
-    found, pool = Found(), ModelPool()
-    cell, lossless = open_cell([*rest, f"rule={LOSSLESS}"], pool)
-    task = cell.load_task()
-    limits = limits_of(cell, lossless.target, task)
-    methods: dict[Setting, Method] = {}
-    for setting in settings:
-        try:
-            found.cells[setting], methods[setting] = open_cell([*rest, *setting.overrides], pool)
-        except (ConfigError, ModelError, ValueError) as error:
-            found.refused[setting] = one_line(error)
-    hosting = host(lossless, list(methods.values()))
-    rules = {setting: method.rule for setting, method in methods.items()}
-    recorder = None if options.record is None else Recorder(options.top)
-
-    prompts = task.prompts(cell.n, cell.seed)
-    places = {stream_name(cell, task, prompt, 0): place for place, prompt in enumerate(prompts)}
-    failed: dict[int, str] = {}
-
-    def generate(requests: Sequence[Request], limits: Limits) -> list[Generation]:
-        answers = [request.key.rpartition("/")[0] for request in requests]
-        watching = [] if recorder is None else [recorder]
-        if recorder is not None:
-            recorder.begin(requests, [places[f"{name}/0"] for name in answers])
-        generations, screens = screened(hosting, rules, requests, limits, watching)
-        if recorder is not None:
-            recorder.end(generations)
-        emitted = [len(generation.output_ids) for generation in generations]
-        found.add(answers, emitted, screens)
-        found.generations += generations
-        return generations
-
-    def stream(prompt: Prompt, turn: int) -> str:
-        return stream_name(cell, task, prompt, turn)
-
-    for start in range(0, len(prompts), options.batch):
-        some = prompts[start : start + options.batch]
-        answers = answer(NativeMethod(hosting), some, limits, stream, decode=generate)
-        for place, (name, given) in enumerate(answers.items(), start):
-            if isinstance(given, FailedSample):
-                failed[place] = f"{name}: {given.error}"
-                found.drop(stream_name(cell, task, prompts[place], 0).rpartition("/")[0])
-    found.failed = list(failed.values())
-    if recorder is not None and options.record is not None:
-        said = said_of(cell, lossless)
-        recorder.write(options.record, hosting.sampling, limits, failed, **said)
-    return found
-
-
-def said_of(cell: Cell, method: Method) -> dict[str, Any]:
-    """What a file of contexts says of models and task."""
-    roles = [role for role in cell.roles if role != "target"]
-    return {
-        "vocab": method.target.vocab_size,
-        "target": portable(cell.pair.target.source),
-        "draft": portable(cell.pair.checkpoint(roles[0]).source) if roles else None,
-        "fingerprints": cell.fingerprints(),
-        "task": cell.task.name,
-        "code": code_digest(),
-    }
-
-
-def shipped_or_own(contexts: Path) -> Path:
+def contexts_file(contexts: Path) -> Path:
     """The file, or that of a pair which comes with this project: `smollm2`. Raises ConfigError for
     neither."""
     files = (PROJECT / "models").glob("*/contexts.safetensors")
@@ -320,88 +153,17 @@ def shipped_or_own(contexts: Path) -> Path:
     return file
 
 
-def replayed(
-    file: Path, hydra: Composer, rest: Sequence[str], settings: Sequence[Setting]
-) -> Found:
-    """Put the contexts of a file before the rules. Raises ContextsError."""
-    from methods.contexts import Contexts
-    from methods.rules.base import DraftCapabilities
-
-    contexts, found = Contexts(file), Found()
-    said = contexts.description
-    found.source = contexts.origin
-    drafts = DraftCapabilities(
-        "recorded", contexts.has_q, said.sampled, chain=said.chain, distinct=not said.replacement
-    )
-    rules: dict[Setting, Rule] = {}
-    for setting in settings:
-        try:
-            config = hydra.point([*rest, *setting.overrides]).config
-            rule = parse(registry.rule, config, "rule", registry.names("rules")).options
-            rule.check(drafts, contexts.sampling)
-            rules[setting] = contexts.bound(rule)
-        except (ConfigError, ValueError) as error:
-            found.refused[setting] = one_line(error)
-    answers = [str(answer) for answer in contexts.answers]
-    found.add(answers, contexts.emitted, contexts.screened(rules))
-    return found
-
-
-def speeds(found: Found, profile: Profile) -> dict[Setting, float]:
-    """Seconds per token of plain decoding ÷ those of each setting, on the machine of a cost
-    profile, without the prompt: its cycles' seconds over the tokens they are expected to emit. None
-    for a setting whose rule or drafter the profile does not price."""
-    from bench.run.cost_clock import clocks_of
-    from results.store.sample import Sample
-
-    speeds: dict[Setting, float] = {}
-    for setting, cell in found.cells.items():
-        try:
-            clock, plain_clock = clocks_of(profile, cell)
-            cycles = sum(
-                float(clock.cycles(cast(Sample, generation)).sum())
-                for generation in found.generations
-            )
-        except StoreError:
-            continue
-        plain = float(plain_clock.cycles(cast(Sample, PLAIN_CYCLE)).sum())
-        tokens = sum(float(row[0]) for row in found.rows[setting])
-        speeds[setting] = plain * tokens / cycles
-    return speeds
-
-
-def checked(
-    hydra: Composer, rest: Sequence[str], settings: Sequence[Setting]
-) -> dict[Setting, dict[str, float | None]]:
-    """τ and D of the settings decoded by themselves, as `python -m bench` does it."""
-    from bench.run.run import run
-    from bench.run.session import Session
-
-    points = [hydra.point([*rest, *setting.overrides, "timed=0"]) for setting in settings]
-    session = Session(points[0].settings)
-    cells = [point.cell for point in points]
-    session.check(cells)
-    run(cells, session)
-    session.print_failures(cells)
-    found: dict[Setting, dict[str, float | None]] = {}
-    for setting, cell in zip(settings, cells, strict=True):
-        summary = session.compared(cell)
-        if summary is not None:
-            found[setting] = {name: summary.value(name) for name in ("tau", "distortion")}
-    return found
-
-
-def best(results: Sequence[Result], frame: pd.DataFrame, number: int) -> list[Setting]:
+def best(settings: Sequence[Setting], frame: pd.DataFrame, number: int) -> list[Setting]:
     """Lossless decoding, and the settings of the Pareto set with the largest modelled speed, or
     accept length where none is modelled."""
-    by_name = {(one.setting.rule, one.setting.label): one.setting for one in results}
+    by_name = {(setting.rule, setting.label): setting for setting in settings}
     rows = frame[frame["pareto"] & (frame["rule"] != LOSSLESS)].head(number)
     names = [(LOSSLESS, ""), *zip(rows["rule"], rows["setting"], strict=True)]
     return [by_name[name] for name in names]
 
 
 def accept_length(sums: Floats) -> Floats:
-    """Expected tokens per cycle."""
+    """Expected tokens per cycle. `sums`: of `Tally.sums`."""
     return np.asarray(sums[..., 0] / sums[..., 2])
 
 
@@ -412,65 +174,65 @@ def mean_nats(sums: Floats) -> Floats:
 
 
 def line_of(
-    result: Result, lossless: Result | None, speeds: Mapping[Setting, float]
+    setting: Setting, tally: Tally, speeds: Mapping[Overrides, float], lossless: Floats
 ) -> dict[str, Any]:
-    """The row of a setting in screen.csv, without `pareto`."""
+    """The row of a setting in screen.csv, without `pareto`. `lossless`: the sums of lossless
+    decoding on the same drafts."""
+    sums, left_out = tally.sums(setting.overrides), tally.refused.get(setting.overrides, "")
     line: dict[str, Any] = {
-        "rule": result.setting.rule,
-        "setting": result.setting.label,
-        "left_out": result.left_out,
-        "no_distortion": result.no_law,
-        "prompts": len(result.rows),
-        "cpu_seconds": round(result.seconds, 2) if len(result.rows) else None,
-        "speed_modelled": speeds.get(result.setting),
+        "rule": setting.rule,
+        "setting": setting.label,
+        "left_out": left_out,
+        "no_distortion": tally.no_law.get(setting.overrides, ""),
+        "prompts": len(sums),
+        "speed_modelled": speeds.get(setting.overrides),
     }
-    if result.left_out or not len(result.rows):
+    if not len(sums):
         return line
-    line["cycles"] = int(result.rows[:, 2].sum())
-    line |= stated("tau", result.rows, accept_length)
-    if lossless is not None:
-        # over the tokens of lossless decoding on the same drafts
-        both = np.stack([result.rows[:, 0], lossless.rows[:, 0]], 1)
-        line |= stated("gain", both, ratio)
-    if not np.isnan(result.rows[:, 1]).any():
-        line |= stated("distortion", result.rows, mean_nats, log=False)
+    line["cpu_seconds"] = round(tally.seconds[setting.overrides], 2)
+    if left_out:
+        return line
+    line["cycles"] = int(sums[:, 2].sum())
+    line |= stated("tau", sums, accept_length)
+    if len(lossless):
+        line |= stated("gain", np.stack([sums[:, 0], lossless[:, 0]], 1), ratio)
+    if not np.isnan(sums[:, 1]).any():
+        line |= stated("distortion", sums, mean_nats, log=False)
     return line
 
 
 def stated(name: str, rows: Any, statistic: Any, log: bool = True) -> dict[str, float | None]:
-    """A value with the ends of its interval, Student's t over prompts."""
-    found = estimate(rows, statistic, log=log)
-    ends = None if found is None else found.interval()
-    return {
-        name: None if found is None else found.value,
-        f"{name}_low": None if ends is None else ends[0],
-        f"{name}_high": None if ends is None else ends[1],
-    }
+    """A value with the ends of its interval, Student's t over prompts; nothing where it is not
+    known."""
+    estimated = estimate(rows, statistic, log=log)
+    if estimated is None:
+        return {}
+    low, high = estimated.interval() or (None, None)
+    return {name: estimated.value, f"{name}_low": low, f"{name}_high": high}
 
 
 def is_pareto(frame: pd.DataFrame) -> list[bool]:
     """Of each row whether no other row keeps at least as much with at most its distortion, and more
     of one of them. The limit and rows without a distortion are not compared."""
     known = frame[frame["distortion"].notna() & (frame["rule"] != LIMIT)]
+    tau, distortion = known["tau"], known["distortion"]
     marks = []
     for place, row in frame.iterrows():
-        if place not in known.index:
-            marks.append(False)
-            continue
-        others = known.drop(index=place)
-        equal = (others["tau"] == row["tau"]) & (others["distortion"] == row["distortion"])
-        others = others[~equal | (others.index < place)]  # of equal ones the first
-        no_worse = (others["tau"] >= row["tau"]) & (others["distortion"] <= row["distortion"])
-        better = (others["tau"] > row["tau"]) | (others["distortion"] < row["distortion"])
-        marks.append(not (no_worse & (better | equal.reindex(others.index))).any())
+        no_worse = (tau >= row["tau"]) & (distortion <= row["distortion"])
+        better = (tau > row["tau"]) | (distortion < row["distortion"])
+        earlier = known.index < place  # of equal rows the first counts
+        is_beaten = (no_worse & (better | earlier)).any()
+        marks.append(place in known.index and not is_beaten)
     return marks
 
 
-def table_of(results: Sequence[Result], speeds: Mapping[Setting, float]) -> pd.DataFrame:
+def table_of(
+    settings: Sequence[Setting], tally: Tally, speeds: Mapping[Overrides, float]
+) -> pd.DataFrame:
     """All settings, the largest modelled speed or accept length first, those that were left out
     last."""
-    lossless = next((one for one in results if one.setting.rule == LOSSLESS), None)
-    frame = pd.DataFrame([line_of(result, lossless, speeds) for result in results])
+    lossless = next(tally.sums(each.overrides) for each in settings if each.rule == LOSSLESS)
+    frame = pd.DataFrame([line_of(setting, tally, speeds, lossless) for setting in settings])
     frame = frame.reindex(columns=[name for name in COLUMNS if name != "pareto"])
     values = [name for name in COLUMNS if name.startswith(("tau", "gain", "distortion", "speed"))]
     frame[values] = frame[values].astype(float)
@@ -486,9 +248,9 @@ def printed(frame: pd.DataFrame) -> None:
         "tau_decoded": ("τ decoded", ".2f"),
         "distortion_decoded": ("D decoded", ".4f"),
     }
-    shown = {name: title for name, (title, _) in further.items() if frame[name].notna().any()}
+    shown = [name for name in further if frame[name].notna().any()]
     heads = ("rule", "setting", "τ", "÷ lossless", "D (nats per token)", "Pareto")
-    table = Table(*heads, *shown.values())
+    table = Table(*heads, *(further[name][0] for name in shown))
     for row in frame[frame["tau"].notna()].to_dict("records"):
         table.add_row(
             row["rule"],
@@ -520,52 +282,53 @@ def with_half(row: Mapping[Any, Any], name: str, form: str) -> str:
     return value if pd.isna(low) else f"{value} ± {number((high - low) / 2, form)}"
 
 
-def screen(words: Sequence[str]) -> tuple[pd.DataFrame, Found, Path]:
+def screen(words: Sequence[str]) -> tuple[pd.DataFrame, Tally, Path]:
     """Screen what a command line asks for, and write it: the table, what it was made of, and the
     folder of the files. Raises ConfigError, ModelError, ContextsError."""
-    with composer(words, "screen") as conf:
-        known = conf.point([], resolve=False).config
-        mine = [word for word in words if word.partition("=")[0] in known]
-        options = Screening.from_args(conf.point(mine, resolve=False).config)
-    overrides = [word for word in words if word not in mine]
+    config, overrides = parted(words, "screen")
     with composer(words) as hydra:
-        return _screened(options, overrides, hydra)
+        return _screened(Screening.from_args(config), overrides, hydra)
 
 
 def _screened(
     options: Screening, overrides: Sequence[str], hydra: Composer
-) -> tuple[pd.DataFrame, Found, Path]:
+) -> tuple[pd.DataFrame, Tally, Path]:
     if options.check and options.contexts is not None:
         raise ConfigError("check: needs the models, which contexts= does without; give one of them")
-    given = with_base(overrides, options.base)
-    rest = [line for line in given if not line.startswith("-") and not is_of_rule(line)]
-    names_rule = any(is_of_rule(line) for line in overrides)
+    words = on_base(overrides, options.base)
+    rest = [word for word in words if not word.startswith("-") and not is_of_rule(word)]
+    names_rule = any(map(is_of_rule, overrides))
     if names_rule and options.rules is not None:
         raise ConfigError("rules: beside rule=NAME that rule alone is screened; give one of them")
-    settings = list(named(hydra, given, options) if names_rule else listed(options))
-    cost, folder = hydra.settings(rest).cost, hydra.settings(rest).output.dir
+    settings = list(named(hydra, words, options) if names_rule else listed(options))
+    shared = hydra.settings(rest)
+    cost, folder = shared.cost, shared.output.dir
     check_writable(folder, "output.dir")
     if not settings and (options.record is None or options.check):
         raise ConfigError("rules: empty, which only record=FILE alone is for; give names, or null")
-    if options.contexts is None:
-        found = decoded(rest, settings, options)
-    elif options.record is None and cost is None:
-        found = replayed(shipped_or_own(options.contexts), hydra, rest, settings)
-    else:
+    if options.contexts is not None and (options.record is not None or cost is not None):
         raise ConfigError(
             "contexts: replaces the decode, of which record= and cost= are; give one of them"
         )
+    from bench.run import screening  # only here: it costs torch
+
+    chosen = [setting.overrides for setting in settings]
+    if options.contexts is not None:
+        tally = screening.replayed(contexts_file(options.contexts), hydra, rest, chosen)
+    else:
+        tally = screening.decoded(rest, chosen, options.batch, options.record, options.top)
     if not settings:
-        return pd.DataFrame(columns=COLUMNS), found, folder
-    results = [found.result(setting) for setting in settings]
-    frame = table_of(results, {} if cost is None else speeds(found, cost))
+        return pd.DataFrame(columns=COLUMNS), tally, folder
+    frame = table_of(settings, tally, {} if cost is None else screening.speeds(tally, cost))
     if options.check:
-        for setting, values in checked(hydra, rest, best(results, frame, options.check)).items():
+        tried = best(settings, frame, options.check)
+        values = screening.checked(hydra, rest, [setting.overrides for setting in tried])
+        for setting in tried:
             is_row = (frame["rule"] == setting.rule) & (frame["setting"] == setting.label)
-            for name, value in values.items():
+            for name, value in values.get(setting.overrides, {}).items():
                 frame.loc[is_row, f"{name}_decoded"] = value
     write(frame, folder)
-    return frame, found, folder
+    return frame, tally, folder
 
 
 def write(frame: pd.DataFrame, folder: Path) -> None:
@@ -579,28 +342,28 @@ def write(frame: pd.DataFrame, folder: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 a prompt failed, 2 the command is wrong."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
 
     def body() -> int:
-        if answered("screen", given):
+        if answered("screen", words):
             return 0
         began = time.process_time()
-        frame, found, folder = screen(given)
+        frame, tally, folder = screen(words)
         if len(frame):
             printed(frame)
             written = f"; written: {folder / 'screen.csv'}, screen.png"
         else:
             written = ", recorded"
-        if found.source:
-            console().print(f"contexts: {found.source}", highlight=False, soft_wrap=True)
+        if tally.source:
+            console().print(f"contexts: {tally.source}", highlight=False, soft_wrap=True)
         console().print(
-            f"{len(set(found.answers))} prompts, {len(found.rows)} settings, "
+            f"{len(set(tally.prompts))} prompts, {len(tally.rows)} settings, "
             f"{time.process_time() - began:.0f} CPU seconds, loading included{written}",
             soft_wrap=True,
         )
-        for line in found.failed:
+        for line in tally.failed.values():
             print(f"failed: {line}", file=sys.stderr)
-        return 1 if found.failed else 0
+        return 1 if tally.failed else 0
 
     return run_command(body)
 

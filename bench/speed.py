@@ -26,10 +26,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from bench.cli.command import Options, run_command
-from bench.cli.one_cell import open_cell
 from bench.config.command import key_of
 from bench.run.answer import context
 from bench.run.models import ModelPool
+from bench.run.one_cell import open_cell
 from methods.decode import Limits, Request, generate
 from methods.engine import gguf
 from methods.engine.device import now

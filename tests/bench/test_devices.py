@@ -13,10 +13,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from bench.cli.one_cell import open_cell
 from bench.config.paths import TINY
 from bench.run.answer import context
 from bench.run.models import ModelPool
+from bench.run.one_cell import open_cell
 from methods.decode import Limits, Request, generate
 from methods.engine import probe
 from methods.engine.margin import next_logits, top2_margin

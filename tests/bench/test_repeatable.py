@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.cli.one_cell import open_cell
 from bench.run.answer import answer, context, limits_of, stream_name
 from bench.run.jobs import scored
 from bench.run.models import NativeMethod
+from bench.run.one_cell import open_cell
 from bench.run.timed import NotRepeatable, before, first_difference
 from methods.engine.margin import mass_between, next_logits, top2_margin
 from methods.sampling import draw

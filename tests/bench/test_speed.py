@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.cli.one_cell import open_cell
 from bench.run.models import NativeMethod
+from bench.run.one_cell import open_cell
 from bench.run.phases import PHASES, Phases
 from bench.run.profiling import profile_of, profiles
 from bench.speed import main
