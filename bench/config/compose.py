@@ -7,7 +7,7 @@ parser reads the overrides."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import islice, product
@@ -32,7 +32,8 @@ from bench.config.command import (
     key_of,
 )
 from bench.config.errors import ConfigError, NotHere, unknown_key
-from bench.config.paths import CONF, PROJECT
+from bench.config.paths import CONF
+from bench.config.plain import Data, has, leaves, merge, put, resolved
 from bench.config.section import check_known, parse
 from methods import outside, user_yaml
 from results.store.errors import one_line
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from bench.config.schema import Pair
     from bench.config.settings import Settings
 
-Data = dict[str, Any]
 Choices = dict[str, str | None]
 """Group -> the option chosen."""
 FROM_OUTSIDE = {"rule": "rules", "drafter": "drafters"}
@@ -57,13 +57,8 @@ MULTIRUN = ("-m", "--multirun")
 CONFIG_DIR = ("--config-dir", "-cd")
 AGENT = re.compile(r"--[A-Za-z_][\w./@]*=")
 """`--rule.theta=0.9`, as an agent of W&B's sweeps gives an override."""
-SCORER = "task.scorer."
-"""Its keys depend on its name, which an override may choose; the scorer refuses those that it does
-not have."""
 KEY = re.compile(r"[\w.@/+~-]+", re.ASCII)
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
-REFERENCE = re.compile(r"\$\{(?:project:([^{}]*)|([^{}]*))\}")
-"""Interpolations: a path in the checkout, a key, or a key beside this one (`.split`)."""
 
 
 def split(argv: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -126,21 +121,7 @@ class Composer:
             raise ConfigError(f"{repeated[0]}: given {keys.count(repeated[0])} times; give it once")
         swept = [override.input_line for override in parsed if override.is_sweep_override()]
         if "report" in keys:
-            asked = parsed[keys.index("report")]
-            if asked.input_line in swept:
-                raise ConfigError(
-                    f"{asked.input_line}: several reports are a list: report=[NAME,NAME]"
-                )
-            names: Any = asked.value()
-            if names == []:
-                raise ConfigError("report=[]: names no report; report=list shows all")
-            if swept:
-                raise ConfigError(
-                    f"{swept[0]}: a report names its own points; give one value beside report="
-                )
-            rest = [line for line, key in zip(overrides, keys, strict=True) if key != "report"]
-            reports = dict.fromkeys(map(str, names if isinstance(names, list) else [names]))
-            return Command([], rest, None, tuple(reports))
+            return _reports(parsed, swept)
         config, choices = self._base(*(_values(line)[0] for line in parsed if self._chooses(line)))
         hydra = config.get("hydra", {})
         sweep = choices.get("sweep")
@@ -161,6 +142,10 @@ class Composer:
             points = [tuple(overrides)]
         return Command([self.point(point) for point in points], overrides, sweep, ())
 
+    def _base_of(self, lines: Sequence[str]) -> tuple[Data, Choices]:
+        """`_joined` of those lines that choose a group's option."""
+        return self._base(*(line for line in lines if self._chooses(self._parse(line))))
+
     def _sweep(
         self, params: Sequence[Override], commanded: Sequence[Override]
     ) -> list[tuple[str, ...]]:
@@ -179,25 +164,21 @@ class Composer:
         options = {key for key in keys if "." in key and key.partition(".")[0] in OPTIONAL}
         if not options or keys.isdisjoint(("method", *OPTIONAL)):
             return points
-        bases = [
-            self._base(*(line for line in point if self._chooses(self._parse(line))))[0]
-            for point in points
-        ]
-        lacking = [{key for key in options if not _has(config, key)} for config in bases]
-        everywhere = set.intersection(*lacking)
-        return list(
-            dict.fromkeys(
-                tuple(line for line in point if key_of(line) not in lacks - everywhere)
-                for point, lacks in zip(points, lacking, strict=True)
-            )
-        )
+        configs = [self._base_of(point)[0] for point in points]
+        lacking = [{key for key in options if not has(config, key)} for config in configs]
+        nowhere = set.intersection(*lacking)  # a typing error, which the point tells
+        shortened = []
+        for point, lacks in zip(points, lacking, strict=True):
+            left_out = lacks - nowhere
+            shortened.append(tuple(line for line in point if key_of(line) not in left_out))
+        return list(dict.fromkeys(shortened))
 
     def point(self, overrides: Sequence[str], *, resolve: bool = True) -> ComposedPoint:
         """One point, unless not `resolve` with every interpolation replaced. Of repeated keys the
         last wins. Raises ConfigError."""
         by_key = {override.key_or_group: override for override in map(self._parse, overrides)}
         lines = tuple(str(override.input_line) for override in by_key.values())
-        base, _ = self._base(*(line for line in lines if self._chooses(self._parse(line))))
+        base, _ = self._base_of(lines)
         config = merge({}, {key: value for key, value in base.items() if key != "hydra"})
         for key, override in by_key.items():
             if not self._chooses(override):
@@ -402,7 +383,8 @@ class Composer:
                 parts.append(values)
                 continue
             [(group, default)] = entry.items()
-            if (option := choices.setdefault(group, default)) is not None:
+            option = choices.setdefault(group, default)
+            if option is not None:
                 data, chosen = self._option(group, option)
                 choices = chosen | choices
                 parts.append(data)
@@ -410,6 +392,23 @@ class Composer:
         for part in reversed(parts):
             merge(config, part)
         return config, choices
+
+
+def _reports(overrides: Sequence[Override], swept: Sequence[str | None]) -> Command:
+    """The command of a line with `report=`. Raises ConfigError."""
+    [asked] = [override for override in overrides if override.key_or_group == "report"]
+    if asked.input_line in swept:
+        raise ConfigError(f"{asked.input_line}: several reports are a list: report=[NAME,NAME]")
+    names: Any = asked.value()
+    if names == []:
+        raise ConfigError("report=[]: names no report; report=list shows all")
+    if swept:
+        raise ConfigError(
+            f"{swept[0]}: a report names its own points; give one value beside report="
+        )
+    rest = [str(override.input_line) for override in overrides if override is not asked]
+    reports = dict.fromkeys(map(str, names if isinstance(names, list) else [names]))
+    return Command([], rest, None, tuple(reports))
 
 
 def _defaults_of(group: str, name: str) -> Data:
@@ -473,94 +472,3 @@ def _number(value: str) -> float | str:
         with suppress(ValueError):
             return kind(value)
     return value
-
-
-def _has(config: Data, key: str) -> bool:
-    """Whether the section of this key has it."""
-    section: Any = config
-    for name in key.split("."):
-        if not isinstance(section, dict) or name not in section:
-            return False
-        section = section[name]
-    return True
-
-
-def leaves(section: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """The full keys of all values in the sections of a configuration."""
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield from leaves(value, f"{above}{key}.")
-        elif above:
-            yield f"{above}{key}"
-
-
-def merge(into: Data, values: Mapping[str, Any]) -> Data:
-    """Copy values into a mapping, mappings into mappings; anything else replaces what is there, but
-    ??? does not."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            below = into.get(key)
-            into[key] = merge(below if isinstance(below, dict) else {}, value)
-        elif value != "???" or key not in into:
-            into[key] = list(value) if isinstance(value, list) else value
-    return into
-
-
-def put(
-    section: Data, path: Sequence[str], value: Any, *, force: bool = False, above: str = ""
-) -> None:
-    """Set the value at a path of keys; a mapping is merged into one that is there. `above`: the
-    section's own key, with a dot. Raises NotHere for a key that is not there, unless `force`."""
-    name, *rest = path
-    old: Any = section.get(name)
-    is_open = not rest or isinstance(old, dict)
-    force = force or above.startswith(SCORER)
-    if not force and (name not in section or not is_open):
-        full = f"{name}.{rest[0]}" if name in section else name
-        raise NotHere(unknown_key(f"{above}{full}", [f"{above}{key}" for key in section]))
-    if not is_open:
-        old = section[name] = {}
-    if rest:
-        put(old, rest, value, force=force, above=f"{above}{name}.")
-    elif isinstance(value, dict) and isinstance(old, dict):
-        if old and not value:
-            raise ConfigError(
-                f"{above}{name}={{}}: changes nothing; give {above}{name}.KEY=VALUE, with one of "
-                f"{', '.join(map(str, old))}"
-            )
-        for key, below in value.items():
-            put(old, [key], below, force=force, above=f"{above}{name}.")
-    else:
-        section[name] = value
-
-
-def resolved(value: Any, config: Data, at: tuple[Any, ...] = ()) -> Any:
-    """The value at these keys of a configuration, with every interpolation replaced. Raises
-    ConfigError for one that names nothing, NotHere for a value that is missing (???)."""
-    if isinstance(value, dict):
-        return {key: resolved(below, config, (*at, key)) for key, below in value.items()}
-    if isinstance(value, list):
-        return [resolved(below, config, (*at, place)) for place, below in enumerate(value)]
-    if value == "???":
-        raise NotHere(f"{'.'.join(map(str, at))}: missing; give {'.'.join(map(str, at))}=VALUE")
-    while isinstance(value, str) and (match := REFERENCE.search(value)):
-        new = _named(match, config, at)
-        value = new if match[0] == value else value.replace(match[0], str(new))
-    return value
-
-
-def _named(match: re.Match[str], config: Data, at: tuple[Any, ...]) -> Any:
-    """What an interpolation stands for. Raises ConfigError."""
-    path, name = match.groups()
-    if path is not None:
-        return str(PROJECT / path)
-    keys = (*at[:-1], *name[1:].split(".")) if name.startswith(".") else tuple(name.split("."))
-    new: Any = config
-    for key in keys:
-        if not isinstance(new, dict) or key not in new or keys == at:
-            raise ConfigError(
-                f"{'.'.join(map(str, at))}={match[0]}: names nothing; give a key, as in "
-                "${output.dir}, or ${project:PATH}"
-            )
-        new = new[key]
-    return resolved(new, config, keys)
