@@ -41,16 +41,13 @@ class Priced:
         with each prompt; `strata`: whether it was timed, and the setting that decoded it."""
         self._rows, self._units, self._strata = rows, units, strata
         cycles = rows[:, len(COMMON) + 2 :: 3]
-        of_kind = [
-            {unit for unit, spent in zip(units, own, strict=True) if spent} for own in cycles.T
-        ]
         used = rows[:, len(COMMON) :: 3].sum(0) > 0
-        self.is_known = bool(used.sum()) and all(
-            own for own, is_used in zip(of_kind, used, strict=True) if is_used
-        )
-        self._has_spread = all(
-            len(own) > 1 for own, is_used in zip(of_kind, used, strict=True) if is_used
-        )
+        timed_units = [
+            {unit for unit, count in zip(units, counts, strict=True) if count}
+            for counts in cycles.T[used]
+        ]
+        self.is_known = bool(timed_units) and all(timed_units)
+        self._has_spread = all(len(timed) > 1 for timed in timed_units)
 
     @classmethod
     def of(cls, pairs: Sequence[Compared], settings: Mapping[str, str] | None = None) -> Self:
@@ -75,10 +72,10 @@ class Priced:
         for unit, row, stratum in zip(self._units, self._rows, self._strata, strict=True):
             sums[index[unit]] += row
             strata[index[unit]] = max(strata[index[unit]], stratum)
-        found = estimate(sums, statistic, strata)
-        if found is None or self._has_spread:
-            return found
-        return Estimate(found.value, None, 0.0)
+        estimated = estimate(sums, statistic, strata)
+        if estimated is None or self._has_spread:
+            return estimated
+        return Estimate(estimated.value, None, 0.0)
 
 
 def unit_names(pairs: Sequence[Compared]) -> list[str]:
@@ -91,26 +88,28 @@ def unit_names(pairs: Sequence[Compared]) -> list[str]:
     return [names[pair.id] for pair in pairs]
 
 
-def addends(pair: Compared, kinds: Sequence[str], own_kind: str) -> list[float]:
-    own, base, clock = pair.sample, pair.baseline, pair.timed
-    passes = float(len(own.committed))
-    own_spent = base_spent = (0.0, 0.0)
+def addends(pair: Compared, settings: Sequence[str], setting: str) -> list[float]:
+    """What a prompt adds: `COMMON` and three for each setting, 0 for those that did not decode
+    it."""
+    sample, base, timed = pair.sample, pair.baseline, pair.timed
+    passes = float(len(sample.committed))
+    spent = base_spent = (0.0, 0.0)
     prefills = [0.0, 0.0, 0.0]
-    if clock is not None:
-        prefills = [1.0, *(run.prefill_s for run in clock.runs)]
-        if is_rated(clock):
-            own_spent, base_spent = ((run.decode_s, float(run.cycles)) for run in clock.runs)
+    if timed is not None:
+        prefills = [1.0, *(run.prefill_s for run in timed.runs)]
+        if is_rated(timed):
+            spent, base_spent = ((run.decode_s, float(run.cycles)) for run in timed.runs)
     common = [
         1.0,
-        float(sum(own.committed)),
-        float(len(own.output_ids)),
+        float(sum(sample.committed)),
+        float(len(sample.output_ids)),
         float(len(base.output_ids)),
         float(len(base.committed)),
         *base_spent,
         *prefills,
     ]
-    for kind in kinds:
-        common += [passes, *own_spent] if kind == own_kind else [0.0, 0.0, 0.0]
+    for name in settings:
+        common += [passes, *spent] if name == setting else [0.0, 0.0, 0.0]
     return common
 
 
@@ -133,12 +132,12 @@ def _token(sums: Floats) -> Floats:
 
 def answer_speedup(sums: Floats) -> Floats:
     """(Σ baseline passes · t_AR + prefills) ÷ (Σ own passes · t_cycle + prefills)."""
-    own, base = (
+    prefills, base_prefills = (
         _column(sums, f"{arm}prefill_s") * _column(sums, "prompts") / _column(sums, "timed")
         for arm in ("", "base_")
     )
-    baseline = _column(sums, "base_passes") * _token(sums) + base
-    return np.asarray(baseline / (_decode(sums) + own))
+    baseline = _column(sums, "base_passes") * _token(sums) + base_prefills
+    return np.asarray(baseline / (_decode(sums) + prefills))
 
 
 def token_speedup(sums: Floats) -> Floats:
@@ -163,7 +162,7 @@ def modelled_speeds(
     number, but none of these. `settings`: as `Priced` has them. None without a clock."""
     priced, values = Priced.of(pairs, settings), dict[str, Any]()
     for name, statistic in MODELLED.items():
-        found = priced.estimate(statistic)
-        values[name] = None if found is None else found.value
-        values[f"{name}_ci95"] = None if found is None else found.timed_interval()
+        speed = priced.estimate(statistic)
+        values[name] = None if speed is None else speed.value
+        values[f"{name}_ci95"] = None if speed is None else speed.timed_interval()
     return values

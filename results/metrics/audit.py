@@ -155,12 +155,13 @@ def witness(tokens: Tokens) -> Floats:
         means, covariance = tokens.moments(tokens.tilted(w)[0])
         slope = (tokens.emitted - means).sum(0) - w / RIDGE**2
         step = np.linalg.solve(covariance + np.eye(len(w)) / RIDGE**2, slope)
-        size = 1.0
-        while (found := value(w + size * step)) < best and size > 1e-4:
+        size, reached = 1.0, value(w + step)
+        while reached < best and size > 1e-4:
             size /= 2
-        if found - best < CLOSE * max(1.0, abs(best)):
+            reached = value(w + size * step)
+        if reached - best < CLOSE * max(1.0, abs(best)):
             break
-        w, best = w + size * step, found
+        w, best = w + size * step, reached
     return w
 
 
@@ -171,14 +172,16 @@ def fold_of(prompts: NDArray[np.int64]) -> NDArray[np.int64]:
 def held_out_gains(tokens: Tokens, *others: Tokens) -> list[Floats]:
     """The gain of each token under the witness of the other parts' answers, also of tokens of
     `others`, with these same witnesses."""
-    found = [np.zeros(len(each)) for each in (tokens, *others)]
-    folds = [fold_of(each.prompt) for each in (tokens, *others)]
+    engines = (tokens, *others)
+    gains = [np.zeros(len(each)) for each in engines]
+    folds = [fold_of(each.prompt) for each in engines]
     for fold in range(FOLDS):
         w = witness(tokens.of(folds[0] != fold))
-        for gains, each, own in zip(found, (tokens, *others), folds, strict=True):
-            if (own == fold).any():
-                gains[own == fold] = each.of(own == fold).gains(w)
-    return found
+        for gain, each, of_each in zip(gains, engines, folds, strict=True):
+            held_out = of_each == fold
+            if held_out.any():
+                gain[held_out] = each.of(held_out).gains(w)
+    return gains
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,22 +211,22 @@ class Mean:
 
 
 def clustered(parts: Sequence[tuple[Floats, NDArray[np.int64]]]) -> tuple[Floats, Floats, int]:
-    """The mean of [n, F] values of tokens, with prompts [n]; of two parts the first less the
-    second. Also its covariance [F, F], prompts taken as independent, and their number."""
-    prompts = np.unique(np.concatenate([own for _, own in parts]))
+    """The mean of [n, F] values of tokens, with the prompt [n] of each; of two parts the first less
+    the second. Also its covariance [F, F], prompts taken as independent, and their number."""
+    prompts = np.unique(np.concatenate([prompt for _, prompt in parts]))
     width = parts[0][0].shape[1]
     total, effects = np.zeros(width), np.zeros((len(prompts), width))
-    for sign, (values, own) in zip((1, -1), parts, strict=False):
+    for sign, (values, prompt) in zip((1, -1), parts, strict=False):
         mean = values.mean(0)
         total = total + sign * mean
-        np.add.at(effects, np.searchsorted(prompts, own), sign * (values - mean) / len(values))
+        np.add.at(effects, np.searchsorted(prompts, prompt), sign * (values - mean) / len(values))
     count = len(prompts)
     return total, effects.T @ effects * count / (count - 1), count
 
 
 def mean_of(parts: Sequence[tuple[Floats, NDArray[np.int64]]]) -> Mean:
     """As `clustered`, of one value a token [n]."""
-    value, covariance, count = clustered([(gains[:, None], own) for gains, own in parts])
+    value, covariance, count = clustered([(gains[:, None], prompt) for gains, prompt in parts])
     return Mean(float(value[0]), math.sqrt(float(covariance[0, 0])), count)
 
 
@@ -324,19 +327,18 @@ def audited(tokens: Tokens, control: Tokens | None = None) -> Audit:
     beside = None if control is None else control.of(control.excluded == 0)
     is_drawn = len(inside) > 0 and float(inside.variance.sum()) > 0
     tests = [_excluded_p(tokens, control)]
-    z = score = bound = own = None
+    z = score = bound = control_bound = None
     gains, shown = tokens.excess, tokens
     if is_drawn:
-        others = () if beside is None else (beside,)
-        gains, *further = held_out_gains(inside, *others)
+        engines = [inside] if beside is None else [inside, beside]
+        gains, *further = held_out_gains(*engines)
         shown = inside
-        parts = [(gains, inside.prompt)]
-        if beside is not None:
-            parts.append((further[0], beside.prompt))
-            own = mean_of(parts[1:])
-            z, score = beside_control(inside, beside)
-        else:
+        parts = [(gain, each.prompt) for gain, each in zip([gains, *further], engines, strict=True)]
+        if beside is None:
             z, score = z_of(inside), score_p(inside)
+        else:
+            control_bound = mean_of(parts[1:])
+            z, score = beside_control(inside, beside)
         bound = mean_of(parts)
         tests += [_two_sided(z), score, bound.p_above]
     return Audit(
@@ -348,7 +350,7 @@ def audited(tokens: Tokens, control: Tokens | None = None) -> Audit:
         z=z,
         score_p=score,
         bound=bound,
-        control=own,
+        control=control_bound,
         p=min(1.0, min(tests[:1] + [len(tests[1:]) * each for each in tests[1:]])),
         temperature=nearest_temperature(inside) if is_drawn else None,
         lost=float(tokens.excess.mean()),
@@ -398,13 +400,13 @@ def _parts(
     tokens: Tokens, gains: Floats, chosen: Mapping[str, NDArray[np.bool_]]
 ) -> dict[str, Part]:
     total = float(gains.sum())
-    found = {}
+    parts = {}
     for name, some in chosen.items():
         if some.any():
-            own = float(gains[some].sum())
-            share = own / total if total > 0 else math.nan
-            found[name] = Part(int(some.sum()), z_of(tokens.of(some)), own / some.sum(), share)
-    return found
+            gain, count = float(gains[some].sum()), int(some.sum())
+            share = gain / total if total > 0 else math.nan
+            parts[name] = Part(count, z_of(tokens.of(some)), gain / count, share)
+    return parts
 
 
 def _worst(tokens: Tokens, gains: Floats) -> list[tuple[int, int, float, float | None]]:

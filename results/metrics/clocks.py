@@ -16,8 +16,8 @@ def clock(pair: Compared) -> Addends:
     """Tokens and seconds of the whole answer, the baseline's behind."""
     if pair.timed is None:
         return None
-    own, base = pair.timed.runs
-    return own.tokens, own.prefill_s + own.decode_s, base.tokens, base.prefill_s + base.decode_s
+    run, base = pair.timed.runs
+    return run.tokens, run.prefill_s + run.decode_s, base.tokens, base.prefill_s + base.decode_s
 
 
 @declared(
@@ -75,8 +75,8 @@ def decode_speedup(pair: Compared) -> Addends:
     """As the speedup, without the prompt's forward on both sides."""
     if pair.timed is None:
         return None
-    own, base = pair.timed.runs
-    return own.tokens, own.decode_s, base.tokens, base.decode_s
+    run, base = pair.timed.runs
+    return run.tokens, run.decode_s, base.tokens, base.decode_s
 
 
 @declared(
@@ -116,8 +116,8 @@ def answer_speedup(pair: Compared) -> Addends:
     sum. It checks the modelled one, and is marked where their intervals do not meet."""
     if pair.timed is None:
         return None
-    own, base = pair.timed.runs
-    return base.prefill_s + base.decode_s, own.prefill_s + own.decode_s
+    run, base = pair.timed.runs
+    return base.prefill_s + base.decode_s, run.prefill_s + run.decode_s
 
 
 @declared(

@@ -204,15 +204,14 @@ class Profile(Frozen):
                 parts[f"{kind}.drafts.{drafter}.cycle"] = drafting.cycle
                 if (first := min(drafting.forwards.values(), default=0.0)) > 0:
                     models[f"{kind}.drafts.{drafter}.forwards"] = first
-        high = [name for name, seconds in (parts | models).items() if seconds > MOST * token]
+        times = parts | models
+        high = [name for name, seconds in times.items() if seconds > MOST * token]
         low = [name for name, seconds in models.items() if seconds < LEAST * token]
-        every = (parts | models).values()
-        if high or low or 0 < max(every) < LEAST * token:
+        if high or low or 0 < max(times.values()) < LEAST * token:
             name = [*high, *low, "target"][0]
-            given = token if name == "target" else (parts | models)[name]
             raise ValueError(
-                f"{name}: {given:g} beside {token:g} for a token in the target: these cannot both "
-                "be seconds; give all times in seconds"
+                f"{name}: {times.get(name, token):g} beside {token:g} for a token in the target: "
+                "these cannot both be seconds; give all times in seconds"
             )
 
     def forward(self, tokens: NDArray[np.int64], batch: int) -> NDArray[np.float64]:
@@ -240,13 +239,13 @@ class Profile(Frozen):
         """What drafting costs. Raises StoreError, one line, for a drafter or batch that the profile
         does not have."""
         drafts = self.costs(greedy).drafts
-        found = drafts.get(drafter, drafts.get(drafter.removesuffix(DRAWN)))
-        if found is None or batch not in found:
+        by_batch = drafts.get(drafter, drafts.get(drafter.removesuffix(DRAWN)))
+        if by_batch is None or batch not in by_batch:
             raise StoreError(
                 f"drafter={drafter} at batch={batch}: {self.title} does not price it; it has "
                 f"{', '.join(f'{name} at {sorted(sizes)}' for name, sizes in drafts.items())}"
             )
-        return found[batch]
+        return by_batch[batch]
 
     def accepting(self, rule: str, greedy: bool, drawn: bool = False) -> Linear:
         """What a rule's decision costs. Raises StoreError, one line, for a rule that the profile
@@ -321,16 +320,16 @@ def plain_clock(profile: Profile, greedy: bool, batch: int) -> Clock:
     return Clock(profile, "none", LOSSLESS, greedy, batch, lambda levels: ())
 
 
-def modelled(own: Clock, base: Clock, pair: Compared) -> Timed:
+def modelled(clock: Clock, base: Clock, pair: Compared) -> Timed:
     """The prompt as if it had been timed on the machine of the clocks' profile, its baseline beside
     it."""
     is_baseline = pair.sample is pair.baseline
     return Timed(
         pair.id,
-        own.run(pair.sample),
+        clock.run(pair.sample),
         None if is_baseline else base.run(pair.baseline),
-        host=own.profile.title,
-        boot=own.profile.title,
+        host=clock.profile.title,
+        boot=clock.profile.title,
         started="modelled",
     )
 

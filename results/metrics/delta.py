@@ -103,10 +103,10 @@ def estimate(
     rows = np.asarray(sums, float)
     total = rows.sum(0)
 
-    def scaled(values: Floats) -> Floats:
+    def scaled(totals: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.asarray(statistic(values), float)
-            return np.log(found) if log else found
+            values = np.asarray(statistic(totals), float)
+            return np.log(values) if log else values
 
     if not np.isfinite(scaled(total)):
         return None
@@ -119,26 +119,27 @@ def estimate(
         else (scaled(total + STEP * rows) - scaled(total - STEP * rows)) / (2 * STEP)
     )
     variances, freedoms = [], list[float]()
-    for of_stratum in _members(np.zeros(len(rows)) if strata is None else strata):
-        own = effects[of_stratum]
-        variances.append(len(own) * float(own.var(ddof=1)))
-        freedoms.append(_freedom(own) if skewed else len(own) - 1)
+    for members in _members(np.zeros(len(rows)) if strata is None else strata):
+        stratum = effects[members]
+        variances.append(len(stratum) * float(stratum.var(ddof=1)))
+        freedoms.append(_freedom(stratum) if skewed else len(stratum) - 1)
     whole = sum(variances)
     if not np.isfinite(whole):
         return Estimate(value, None, 0.0, log)
     if np.sqrt(whole) < ROUNDING * (1.0 if log else max(1.0, abs(value))):  # all items agree
         return Estimate(value, 0.0, float(sum(freedoms)), log)
-    freedom = whole**2 / sum(one**2 / free for one, free in zip(variances, freedoms, strict=True))
-    return Estimate(value, float(np.sqrt(whole)), freedom, log)
+    spread = sum(part**2 / free for part, free in zip(variances, freedoms, strict=True))
+    return Estimate(value, float(np.sqrt(whole)), whole**2 / spread, log)
 
 
 def _freedom(effects: Floats) -> float:
     """Of a sample variance, twice its square over its own variance, which grows with the
     kurtosis."""
-    n, apart = len(effects), (effects - effects.mean()) ** 2
-    if not (spread := apart.mean()):
+    n, squares = len(effects), (effects - effects.mean()) ** 2
+    variance = squares.mean()
+    if not variance:
         return n - 1
-    excess = (apart**2).mean() / spread**2 - (n - 3) / (n - 1)
+    excess = (squares**2).mean() / variance**2 - (n - 3) / (n - 1)
     return float(np.clip(2 * n / excess, 1, n - 1)) if excess > 0 else n - 1
 
 
@@ -147,10 +148,10 @@ def _members(strata: Sequence[object] | Floats) -> list[NDArray[np.int64]]:
     members: dict[object, list[int]] = {}
     for i, label in enumerate(strata):
         members.setdefault(label, []).append(i)
-    ordered = sorted(members.values(), key=len, reverse=True)
-    single = [i for own in ordered[1:] if len(own) == 1 for i in own]
-    kept = [own for i, own in enumerate(ordered) if i == 0 or len(own) > 1]
-    return [np.array(own + (single if i == 0 else [])) for i, own in enumerate(kept)]
+    largest, *others = sorted(members.values(), key=len, reverse=True)
+    single = [i for stratum in others if len(stratum) == 1 for i in stratum]
+    several = [stratum for stratum in others if len(stratum) > 1]
+    return [np.array(stratum) for stratum in ([*largest, *single], *several)]
 
 
 def ratio(sums: Floats) -> Floats:
@@ -171,8 +172,8 @@ def clocked_interval(*sums: ArrayLike, level: float = LEVEL) -> Interval | None:
     Resampling a few prompts gives intervals that are too narrow: of 4 prompts, 79% hold the truth
     instead of 95%."""
     rows = np.column_stack([np.atleast_1d(column) for column in sums])
-    found = estimate(rows, ratio if rows.shape[1] == 2 else double_ratio) if len(rows) else None
-    return None if found is None else found.interval(level)
+    speed = estimate(rows, ratio if rows.shape[1] == 2 else double_ratio) if len(rows) else None
+    return None if speed is None else speed.interval(level)
 
 
 ENOUGH = 30
@@ -259,9 +260,8 @@ def between(cells: Iterable[Sequence[Timed]]) -> Between:
         key = tuple((row.started, row.id, row.runs[1].decode_s) for row in rated)
         alike.setdefault(key, []).append(rated)
     excess, weight, freedom = np.zeros(2), np.zeros(2), 0
-    plain_freedom: dict[
-        frozenset[str], int
-    ] = {}  # what moves plain decoding moves it in all groups
+    # what moves plain decoding moves it in all groups
+    plain_freedom: dict[frozenset[str], int] = {}
     for group in alike.values():
         sessions = np.array([row.started for row in group[0]])
         prices = np.log([[row.own.decode_s / row.own.cycles for row in rows] for rows in group])
@@ -275,15 +275,13 @@ def between(cells: Iterable[Sequence[Timed]]) -> Between:
                 freedom += free
             elif free:
                 plain_freedom[frozenset(sessions.tolist())] = free
-    found = [
-        float(value / least) if least else 0.0 for value, least in zip(excess, weight, strict=True)
+    variances = np.divide(excess, weight, out=np.zeros(2), where=weight > 0).tolist()
+    freedoms = (freedom, sum(plain_freedom.values()))
+    of_method, of_plain = [
+        (variance, free) if variance > SESSION_FLOOR**2 else (SESSION_FLOOR**2, 0)
+        for variance, free in zip(variances, freedoms, strict=True)
     ]
-    floor, known = SESSION_FLOOR**2, (freedom, sum(plain_freedom.values()))
-    [method, plain_part] = [
-        (value, free) if value > floor else (floor, 0)
-        for value, free in zip(found, known, strict=True)
-    ]
-    return Between(*method, *plain_part)
+    return Between(*of_method, *of_plain)
 
 
 def _excess(

@@ -24,41 +24,55 @@ FINE = np.linspace(INVERSE[0], INVERSE[-1], 1101)
 
 def nats(pair: Compared) -> Addends:
     """Nats and tokens; infinite where the rule keeps what p excludes."""
-    own = pair.sample.distortion
-    return None if own is None else (float("inf") if own.nats is None else own.nats, own.tokens)
+    divergence = pair.sample.distortion
+    if divergence is None:
+        return None
+    return float("inf") if divergence.nats is None else divergence.nats, divergence.tokens
 
 
 def apart(pair: Compared, of: str) -> Addends:
     """TV, JS or the mass outside p's support, and tokens."""
-    own = pair.sample.distortion
-    return None if own is None else (getattr(own, of), own.tokens)
+    divergence = pair.sample.distortion
+    return None if divergence is None else (getattr(divergence, of), divergence.tokens)
 
 
 def variation(pairs: Sequence[Compared], of: Literal["tv", "tv_at_1", "outside"]) -> Sums:
     """TV from the cell's own target, or from the whole target at temperature 1, or the mass
     outside, of those prompts that have it."""
-    rows = [row for pair in pairs if (row := apart(pair, of)) is not None and row[0] is not None]
-    return Sums.of(rows)
+    rows = [apart(pair, of) for pair in pairs]
+    return Sums.of([row for row in rows if row is not None and row[0] is not None])
+
+
+def by_entropy(pair: Compared, brackets: slice) -> Addends:
+    """Nats and tokens where the target's entropy lies in these brackets of
+    `methods.batch.ENTROPIES`."""
+    divergence = pair.sample.distortion
+    if divergence is None:
+        return None
+    nats_in, tokens_in = divergence.nats_by_entropy, divergence.tokens_by_entropy
+    if nats_in is None or tokens_in is None:
+        return None
+    return sum(nats_in[brackets]), sum(tokens_in[brackets])
 
 
 def spectrum(pair: Compared) -> Addends:
     """Entropy, mean logit, logsumexp(z / T) at each temperature, tokens."""
-    own = pair.sample.distortion
-    return None if own is None else (own.entropy, own.logit, *own.log_mass, own.tokens)
+    divergence = pair.sample.distortion
+    if divergence is None:
+        return None
+    return divergence.entropy, divergence.logit, *divergence.log_mass, divergence.tokens
 
 
 def distance(sums: Floats, inverse: Floats) -> Floats:
     """[..., T]: KL(R || p_T), nats per token, at 1 / T = `inverse` [T], of `spectrum` sums
     [..., 15]: -H - E_R[z] / T + logsumexp(z / T), whose last term is a smooth convex function of
     1 / T: a cubic spline through those known."""
-    from scipy.interpolate import (
-        CubicSpline,
-    )  # takes half a second, which a dry run should not cost
+    # takes half a second, which a dry run should not cost
+    from scipy.interpolate import CubicSpline
 
-    entropy, logit, mass = sums[..., :1], sums[..., 1:2], sums[..., 2:-1]
-    return np.asarray(
-        (CubicSpline(INVERSE, mass, axis=-1)(inverse) - entropy - logit * inverse) / sums[..., -1:]
-    )
+    entropy, logit, mass, tokens = np.split(sums, [1, 2, -1], axis=-1)
+    log_mass = CubicSpline(INVERSE, mass, axis=-1)(inverse)
+    return np.asarray((log_mass - entropy - logit * inverse) / tokens)
 
 
 def to_temperature(sums: Floats, temperature: float) -> Floats:
@@ -124,55 +138,51 @@ def distortion(pair: Compared) -> Addends:
 def distortion_answer(pair: Compared) -> Addends:
     """Distortion of a whole answer: D times its tokens, mean over prompts; all turns of one add up.
     Interval: Student's t over prompts."""
-    own = nats(pair)
-    return None if own is None else (own[0], 1)
+    addends = nats(pair)
+    return None if addends is None else (addends[0], 1)
 
 
 @declared("D, tokens 1–4", "", 3, "lower", estimator=DIVERGENCE)
 def distortion_early(pair: Compared) -> Addends:
     """Distortion of the first four tokens of each answer, nats per token. Interval as for D."""
-    own = pair.sample.distortion
-    if own is None or own.nats_at is None:
+    divergence = pair.sample.distortion
+    if divergence is None or divergence.nats_at is None:
         return None
-    return sum(own.nats_at[:2]), sum(min(tokens, 4) for tokens in pair.sample.turn_tokens)
+    return sum(divergence.nats_at[:2]), sum(min(tokens, 4) for tokens in pair.sample.turn_tokens)
 
 
 @declared("D, tokens from 17", "", 3, "lower", estimator=DIVERGENCE)
 def distortion_late(pair: Compared) -> Addends:
     """Distortion behind the first sixteen tokens of each answer, nats per token. Interval as for
     D."""
-    own = pair.sample.distortion
-    if own is None or own.nats_at is None:
+    divergence = pair.sample.distortion
+    if divergence is None or divergence.nats_at is None:
         return None
-    return own.nats_at[-1], sum(max(tokens - 16, 0) for tokens in pair.sample.turn_tokens)
+    return divergence.nats_at[-1], sum(max(tokens - 16, 0) for tokens in pair.sample.turn_tokens)
 
 
 @declared("D, entropy < 0.1", "", 3, "lower", estimator=DIVERGENCE)
 def distortion_sure(pair: Compared) -> Addends:
     """Distortion of the tokens where the target's entropy at temperature 1 is below 0.1 nats, nats
     per token. Interval as for D."""
-    own = pair.sample.distortion
-    if own is None or own.nats_by_entropy is None or own.tokens_by_entropy is None:
-        return None
-    return own.nats_by_entropy[0], own.tokens_by_entropy[0]
+    return by_entropy(pair, slice(1))
 
 
 @declared("D, entropy ≥ 1", "", 3, "lower", estimator=DIVERGENCE)
 def distortion_unsure(pair: Compared) -> Addends:
     """Distortion of the tokens where the target's entropy at temperature 1 is at least 1 nat, nats
     per token. Interval as for D."""
-    own = pair.sample.distortion
-    if own is None or own.nats_by_entropy is None or own.tokens_by_entropy is None:
-        return None
-    return sum(own.nats_by_entropy[-2:]), sum(own.tokens_by_entropy[-2:])
+    return by_entropy(pair, slice(-2, None))
 
 
 @declared("D, p99", "", 2, "lower", statistic=last_percent, estimator=BOOTSTRAP)
 def distortion_p99(pair: Compared) -> Addends:
     """Nats that one token in a hundred exceeds. Each token is known to lie between two of the
     levels 0.001, 0.003, 0.01, …, 10; between them logarithms are interpolated."""
-    own = pair.sample.distortion
-    return None if own is None or own.nats_counts is None else tuple(own.nats_counts)
+    divergence = pair.sample.distortion
+    if divergence is None or divergence.nats_counts is None:
+        return None
+    return tuple(divergence.nats_counts)
 
 
 @declared("D*", "", 3, "lower", statistic=least, estimator=DIVERGENCE)
@@ -238,9 +248,9 @@ def efficiency(
     distortion, tau, error = rule
     if not curve[0][0] < distortion <= curve[-1][0]:
         return None
-    at = [x for x, _, _ in curve]
-    best = float(np.interp(distortion, at, [y for _, y, _ in curve]))
-    best_error = float(np.interp(distortion, at, [own for _, _, own in curve]))
+    distortions, taus, errors = zip(*curve, strict=True)
+    best = float(np.interp(distortion, distortions, taus))
+    best_error = float(np.interp(distortion, distortions, errors))
     gain = best - lossless[1]
     if gain < max(LEAST_GAIN, NORMAL_95 * np.hypot(best_error, lossless[2])):
         return None

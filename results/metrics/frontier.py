@@ -9,7 +9,7 @@ setting."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -50,18 +50,13 @@ def distance_of(pairs: Sequence[Compared], temperature: float | None = None) -> 
     """Distortion, nats per token, with its error over prompts: from the cell's own target or, with
     a `temperature`, from the untruncated target there. None where fewer than two prompts have it,
     or it is infinite."""
-    rows = [
-        row
-        for pair in pairs
-        if (row := nats(pair) if temperature is None else spectrum(pair)) is not None
-    ]
+    adds, statistic = nats, ratio
+    if temperature is not None:
+        adds, statistic = spectrum, partial(to_temperature, temperature=temperature)
+    rows = [row for row in map(adds, pairs) if row is not None]
     if len(rows) < 2 or not np.isfinite(rows).all():
         return None
-    return estimate(
-        rows,
-        ratio if temperature is None else partial(to_temperature, temperature=temperature),
-        log=False,
-    )
+    return estimate(rows, statistic, log=False)
 
 
 @dataclass(frozen=True)
@@ -77,17 +72,18 @@ class Draws:
 class _Priced:
     """A row over the common prompts.
 
-    own, plain   its counts and those of plain decoding, over n prompts.
+    counts, plain
+                 its counts and those of plain decoding, over n prompts.
     kinds        for each setting: which of the n prompts, and which of the m timed ones, it
                  decoded.
-    clock        [m, 6] of the timed prompts: own decode seconds, cycles and prefill seconds, and
+    clock        [m, 6] of the timed prompts: its decode seconds, cycles and prefill seconds, and
                  the baseline's.
     sessions     the measuring sessions that timed it.
     unit         tokens of plain decoding at the temperature that rows are judged at, in one of the
                  plain decoding beside the row.
     """
 
-    own: Counts
+    counts: Counts
     plain: Counts
     kinds: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]
     clock: Floats
@@ -96,30 +92,19 @@ class _Priced:
 
     @classmethod
     def of(cls, row: Answered, ids: Sequence[str], timed: Sequence[str]) -> _Priced:
+        """`ids` and `timed`: of the common prompts, and of the timed ones of these."""
         pairs = {pair.id: pair for pair in row.pairs}
-        settings = [row.settings.get(name, "") for name in ids]
-        settings_timed = [row.settings.get(name, "") for name in timed]
-        kinds = [
-            (
-                np.array([setting == kind for setting in settings]),
-                np.array([setting == kind for setting in settings_timed]),
-            )
-            for kind in sorted(set(settings))
-        ]
-        clocks = [clock for name in timed if (clock := pairs[name].timed) is not None]
-        seconds = [
-            [
-                float(value)
-                for run in clock.runs
-                for value in (run.decode_s, run.cycles, run.prefill_s)
-            ]
-            for clock in clocks
-        ]
+        settings, settings_timed = (
+            np.array([row.settings.get(name, "") for name in names]) for names in (ids, timed)
+        )
+        clocks = list(filter(None, (pairs[name].timed for name in timed)))
+        runs = [run for clock in clocks for run in clock.runs]
+        seconds = np.array([[run.decode_s, run.cycles, run.prefill_s] for run in runs], float)
         return cls(
             Counts.of({name: pairs[name].sample for name in ids}, ids),
             Counts.of({name: pairs[name].baseline for name in ids}, ids),
-            kinds,
-            np.array(seconds, dtype=np.float64),
+            [(settings == kind, settings_timed == kind) for kind in np.unique(settings)],
+            seconds.reshape(-1, 6),
             frozenset(clock.started for clock in clocks),
         )
 
@@ -130,7 +115,7 @@ class _Priced:
 
     def token(self, draws: Draws) -> Floats:
         """Cost of an emitted token in each resample."""
-        return np.asarray(self._answers(draws) / (draws.prompts @ self.own.tokens))
+        return np.asarray(self._answers(draws) / (draws.prompts @ self.counts.tokens))
 
     def answer(self, draws: Draws) -> Floats:
         """Cost of an answer in each resample."""
@@ -148,7 +133,7 @@ class _Priced:
 
     def length(self, draws: Draws) -> Floats:
         """Tokens of an answer."""
-        return np.asarray((draws.prompts @ self.own.tokens) / draws.prompts.sum(1))
+        return np.asarray((draws.prompts @ self.counts.tokens) / draws.prompts.sum(1))
 
     def _answers(self, draws: Draws) -> Floats:
         """Cost of all answers, prompts included."""
@@ -161,7 +146,7 @@ class _Priced:
                 (draws.timed @ seconds) / np.where(drawn > 0, drawn, 1),
                 seconds.sum() / cycles.sum(),
             )
-            total = total + draws.prompts @ (self.own.cycles * of_prompts) * price
+            total = total + draws.prompts @ (self.counts.cycles * of_prompts) * price
         cycles_cost = total * self.unit / self._plain_price(draws)
         return np.asarray(cycles_cost + self._prefill(draws, 2) * draws.prompts.sum(1))
 
@@ -176,7 +161,7 @@ class _Priced:
 
 
 def beside_lossless(
-    own: Answered,
+    row: Answered,
     temperature: float,
     lossless: Sequence[Lossless],
     between: Between | None = None,
@@ -186,11 +171,11 @@ def beside_lossless(
 
         equal_d_distortion     nats per token from the target that the row is judged by
         equal_d_speed          cost of a token of the fastest lossless setting, or of plain
-                               decoding, that distorts no more ÷ own
+                               decoding, that distorts no more ÷ the row's
         equal_d_speed_own      the same of lossless decoding on the row's own draft alone
         equal_d_answer, equal_d_length, equal_d_temperature
                                of that fastest setting: the same of an answer, which has plain
-                               decoding's length; own tokens ÷ its; its temperature
+                               decoding's length; the row's tokens ÷ its; its temperature
         judged                 what the verdict needs (`Judged.verdict`)
 
     temperature   at which the row decodes. At 0 greedy decoding distorts no more than the row: it
@@ -202,26 +187,25 @@ def beside_lossless(
 
     Settings with fewer than two timed prompts do not compare. Empty without a clock or a
     distortion."""
-    compared = [row for row in lossless if len(_timed(row.pairs)) > 1]
-    known = [own.pairs, *(row.pairs for row in compared)]
+    compared = [setting for setting in lossless if len(_timed(setting.pairs)) > 1]
+    known = [row.pairs, *(setting.pairs for setting in compared)]
     ids = sorted(set.intersection(*({pair.id for pair in pairs} for pairs in known)))
     timed = sorted(set.intersection(*map(_timed, known)) & set(ids))
-    if own.distortion is None or not compared or len(ids) < 2 or len(timed) < 2:
+    if row.distortion is None or not compared or len(ids) < 2 or len(timed) < 2:
         return {}
-    priced = [_Priced.of(row, ids, timed) for row in (own, *(Answered(r.pairs) for r in compared))]
-    mine, *others = _in_one_unit(priced, [temperature, *(row.temperature for row in compared)])
-    if not mine.is_known:
+    rows = [row, *(Answered(setting.pairs) for setting in compared)]
+    priced = [_Priced.of(each, ids, timed) for each in rows]
+    ours, *others = _in_one_unit(priced, [temperature, *(each.temperature for each in compared)])
+    if not ours.is_known:
         return {}
-    rng, found = np.random.default_rng(SEED + 1), dict[str, list[Floats]]()
+    rng, parts = np.random.default_rng(SEED + 1), list[dict[str, Floats]]()
     for prompts in resampled(len(ids), FRONTIER_RESAMPLES):
         draws = Draws(prompts, _of_timed(len(prompts), len(timed), rng))
-        distortion = np.maximum(_drawn(own.distortion, len(prompts), rng), 0.0)
+        distortion = np.maximum(_drawn(row.distortion, len(prompts), rng), 0.0)
         choices = _choices(compared, others, draws, rng)
-        values = _fastest(mine, temperature, distortion, choices, draws)
-        for name, value in values.items():
-            found.setdefault(name, []).append(value)
-    whole = {name: np.concatenate(parts) for name, parts in found.items()}
-    stated = _stated(whole, own.distortion, min(len(ids), len(timed)))
+        parts.append(_fastest(ours, temperature, distortion, choices, draws))
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    stated = _stated(whole, row.distortion, min(len(ids), len(timed)))
     speeds = {
         name: _speed(whole[name], len(timed), between, priced)
         for name in ("equal_d_speed", "equal_d_speed_own")
@@ -266,7 +250,7 @@ def _in_one_unit(rows: Sequence[_Priced], temperatures: Sequence[float]) -> list
         prices.append(seconds / tokens)
     unit = float(prices[0] / prices[1])
     return [
-        _Priced(row.own, row.plain, row.kinds, row.clock, row.sessions, unit if at == 0 else 1.0)
+        replace(row, unit=unit) if at == 0 else row
         for row, at in zip(rows, temperatures, strict=True)
     ]
 
@@ -303,7 +287,7 @@ def _choices(
 
 
 def _fastest(
-    own: _Priced, temperature: float, distortion: Floats, choices: Sequence[_Choice], draws: Draws
+    row: _Priced, temperature: float, distortion: Floats, choices: Sequence[_Choice], draws: Draws
 ) -> dict[str, Floats]:
     """The row beside the fastest of the choices that distort no more."""
     costs, lengths, at, same = list[Floats](), list[Floats](), list[Floats](), list[bool]()
@@ -338,14 +322,14 @@ def _fastest(
                 hot.temperature + share * (cool.temperature - hot.temperature),
             )
             same.append(hot.same_draft)
-    token = own.token(draws)
-    best, rows = np.argmin(costs, 0), np.arange(len(distortion))
-    cost, length = np.stack(costs)[best, rows], np.stack(lengths)[best, rows]
+    token = row.token(draws)
+    best, each = np.argmin(costs, 0), np.arange(len(distortion))
+    cost, length = np.stack(costs)[best, each], np.stack(lengths)[best, each]
     values = {
         "equal_d_speed": cost / token,
-        "equal_d_answer": cost * length / own.answer(draws),
-        "equal_d_length": own.length(draws) / length,
-        "equal_d_temperature": np.stack(at)[best, rows],
+        "equal_d_answer": cost * length / row.answer(draws),
+        "equal_d_length": row.length(draws) / length,
+        "equal_d_temperature": np.stack(at)[best, each],
         "beyond": _beyond(distortion, choices),
     }
     on_own_draft = [cost for cost, is_same in zip(costs, same, strict=True) if is_same]

@@ -88,9 +88,9 @@ def edit_similarity(a: Sequence[int], b: Sequence[int]) -> float:
 
 
 def difference_interval(
-    reference: ArrayLike, own: ArrayLike, level: float = LEVEL
+    reference: ArrayLike, numbers: ArrayLike, level: float = LEVEL
 ) -> Interval | None:
-    """Interval of mean(own) − mean(reference); one number in [0, 1] each per item, in the same
+    """Interval of mean(numbers) − mean(reference); one number in [0, 1] each per item, in the same
     order. None without items.
 
     The bound of Learned-Miller and Thomas (2019, arXiv:1905.06208) for means of bounded numbers,
@@ -100,14 +100,14 @@ def difference_interval(
     of equality, which a bootstrap would claim."""
     if not len(np.atleast_1d(reference)):
         return None
-    return ends(*difference_draws(reference, own), level)
+    return ends(*difference_draws(reference, numbers), level)
 
 
-def difference_draws(reference: ArrayLike, own: ArrayLike) -> tuple[Floats, Floats]:
+def difference_draws(reference: ArrayLike, numbers: ArrayLike) -> tuple[Floats, Floats]:
     """The draws whose quantiles are the lower and the upper end of `difference_interval`: a share
     of the first below a value is the one-sided p-value of "the truth is at most this"."""
     lower, upper = [], []
-    for sums, extra in _weighted_sums(reference, own):
+    for sums, extra in _weighted_sums(reference, numbers):
         total = sums[:, 2] + extra
         gained = sums[:, 1] - sums[:, 0]
         lower.append((gained - extra) / total)
@@ -115,10 +115,10 @@ def difference_draws(reference: ArrayLike, own: ArrayLike) -> tuple[Floats, Floa
     return np.concatenate(lower), np.concatenate(upper)
 
 
-def _weighted_sums(reference: ArrayLike, own: ArrayLike) -> Iterator[tuple[Floats, Floats]]:
+def _weighted_sums(reference: ArrayLike, numbers: ArrayLike) -> Iterator[tuple[Floats, Floats]]:
     """Random weights of the items, uniform on the simplex up to a factor, as the sums [1000, 3] of
-    reference, own and 1 under them; and the weight [1000] of one further item."""
-    items = np.column_stack([reference, own, np.ones(len(np.atleast_1d(own)))]).astype(float)
+    reference, numbers and 1 under them; and the weight [1000] of one further item."""
+    items = np.column_stack([reference, numbers, np.ones(len(np.atleast_1d(numbers)))])
     distinct, counts = np.unique(items, axis=0, return_counts=True)
     rng = np.random.default_rng(SEED)
     for _ in range(50):  # many draws, because the levels lie far in the tails

@@ -110,12 +110,13 @@ class Estimator:
         rows = sums.rows[self.known(sums.rows)]
         if not len(rows):
             return None
-        found = None if self.linear else estimate(rows, statistic, skewed=self.skewed)
-        found = found if self.skewed else found or estimate(rows, statistic, log=False)
-        ends = None if found is None else found.interval()
-        return (
-            None if ends is None else (max(self.within[0], ends[0]), min(self.within[1], ends[1]))
-        )
+        estimated = None if self.linear else estimate(rows, statistic, skewed=self.skewed)
+        if estimated is None and not self.skewed:
+            estimated = estimate(rows, statistic, log=False)
+        ends = None if estimated is None else estimated.interval()
+        if ends is None:
+            return None
+        return max(self.within[0], ends[0]), min(self.within[1], ends[1])
 
 
 class Alone(Estimator):
@@ -129,11 +130,7 @@ class Wilson(Estimator):
     """Of a share: prompts with the event, of all."""
 
     def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
-        return (
-            intervals.proportion_interval(int(sums.total[0]), len(sums.rows))
-            if len(sums.rows)
-            else None
-        )
+        return intervals.proportion_interval(int(sums.total[0]), len(sums.rows))
 
 
 class Bootstrap(Estimator):
@@ -152,11 +149,9 @@ class Recovered(Bootstrap):
             known = parts[..., 1] > 0
             return np.where(known, parts[..., 0] / np.where(known, parts[..., 1], 1.0), np.inf)
 
-        return (
-            intervals.sums_interval(sums.rows, finite)
-            if (sums.rows[:, 1] > 0).sum() >= 10
-            else None
-        )
+        if (sums.rows[:, 1] > 0).sum() < 10:
+            return None
+        return intervals.sums_interval(sums.rows, finite)
 
 
 class LearnedMiller(Estimator):
@@ -164,11 +159,7 @@ class LearnedMiller(Estimator):
     `intervals.difference_interval`."""
 
     def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
-        return (
-            intervals.difference_interval(sums.rows[:, 1], sums.rows[:, 0])
-            if len(sums.rows)
-            else None
-        )
+        return intervals.difference_interval(sums.rows[:, 1], sums.rows[:, 0])
 
 
 class LogT(Estimator):
@@ -183,8 +174,8 @@ class LogT(Estimator):
             -1, sums.rows.shape[1]
         )
         rows = rows[self.known(rows)]
-        found = estimate(rows, statistic) if len(rows) else None
-        return None if found is None else found.timed_interval()
+        speed = estimate(rows, statistic) if len(rows) else None
+        return None if speed is None else speed.timed_interval()
 
 
 class Delta(Estimator):
@@ -195,12 +186,12 @@ class Delta(Estimator):
         return np.ones(len(rows), bool)
 
     def value(self, sums: Sums, statistic: Statistic) -> float | None:
-        found = self._priced(sums).estimate(statistic)
-        return None if found is None else found.value
+        speed = self._priced(sums).estimate(statistic)
+        return None if speed is None else speed.value
 
     def interval(self, sums: Sums, statistic: Statistic) -> Interval | None:
-        found = self._priced(sums).estimate(statistic)
-        return None if found is None else found.timed_interval()
+        speed = self._priced(sums).estimate(statistic)
+        return None if speed is None else speed.timed_interval()
 
     def _priced(self, sums: Sums) -> Priced:
         return Priced(sums.rows, sums.units, [(timed, "") for timed in sums.timed])
@@ -280,7 +271,9 @@ class Metric:
             return WILSON
         if self.estimator is not STUDENT:
             return self.estimator
-        return BOOTSTRAP if self.adds is None else SHARE if self.unit == "%" else STUDENT
+        if self.adds is None:
+            return BOOTSTRAP
+        return SHARE if self.unit == "%" else STUDENT
 
     @property
     def axis(self) -> str:

@@ -19,16 +19,16 @@ DRAWS = 1999
 
 
 def relative(
-    name: str, relation: str, own: ByItem, other: ByItem
+    name: str, relation: str, items: ByItem, others: ByItem
 ) -> tuple[float | None, Interval | None]:
     """A metric of one cell over (relation "over"), or minus, that of another, over their common
     items, with its 95% interval: a paired bootstrap over these, and Student's t for what the clock
-    said of a few. `own` and `other` as `Summary.by_item` gives them. (None, None) without common
+    said of a few. `items` and `others` as `Summary.by_item` gives them. (None, None) without common
     items and for a ratio to 0."""
-    ids, metric = sorted(own.keys() & other.keys()), METRICS[name]
+    ids, metric = sorted(items.keys() & others.keys()), METRICS[name]
     if not ids:
         return None, None
-    statistic, sums = metric.statistic, np.array([[*own[i], *other[i]] for i in ids], float)
+    statistic, sums = metric.statistic, np.array([[*items[i], *others[i]] for i in ids], float)
     size = sums.shape[1] // 2
 
     def compared(both: Floats) -> Floats:
@@ -37,8 +37,8 @@ def relative(
             return np.asarray(here / there if relation == "over" else here - there)
 
     if metric.estimator.clocked:
-        found = estimate(sums, compared, metric.strata(sums), log=relation == "over")
-        return (None, None) if found is None else (found.value, found.timed_interval())
+        speed = estimate(sums, compared, metric.strata(sums), log=relation == "over")
+        return (None, None) if speed is None else (speed.value, speed.timed_interval())
     value = float(compared(sums.sum(0)))
     if not np.isfinite(value):
         return None, None
@@ -107,16 +107,10 @@ def paired_p_values(
     least = 2.0 ** (1 - count)
     p_values = []
     for i, j in pairs:
-        error, difference = (
-            float((resampled[i] - resampled[j]).std(ddof=1)),
-            abs(float(means[i] - means[j])),
-        )
-        p = (
-            2 * float(t.sf(difference / error, count - 1))
-            if error > 0
-            else 1.0
-            if difference == 0
-            else 0.0
-        )
+        error = float((resampled[i] - resampled[j]).std(ddof=1))
+        difference = abs(float(means[i] - means[j]))
+        p = 0.0 if difference else 1.0
+        if error > 0:
+            p = 2 * float(t.sf(difference / error, count - 1))
         p_values.append(max(p, least) if np.isfinite(p) else 1.0)
     return p_values

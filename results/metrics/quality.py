@@ -101,8 +101,8 @@ def accuracy_seen(pair: Compared) -> Addends:
     scores = both_scores(pair)
     if scores is None or not {*scores} <= {0.0, 1.0}:
         return None
-    own, base, _ = scores
-    return float(own != base), base, 1
+    score, base, _ = scores
+    return float(score != base), base, 1
 
 
 @declared("Recovery", "%", 1, "higher", estimator=RECOVERED, by_item=True, relative="ratio")

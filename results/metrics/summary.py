@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
-from itertools import combinations, pairwise
+from itertools import combinations, compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class Summary:
     between              what differs between sessions, which is in the interval of every speed over
                          plain decoding; None: it is not counted
     sums                 name of a metric -> what prompts add to it
-    given                metrics that are not of these sums: name -> value or `Sums`, name_ci95 ->
+    stated               metrics that are not of these sums: name -> value or `Sums`, name_ci95 ->
                          interval
     later                name of a metric -> what computes it, together with others
     """
@@ -80,7 +80,7 @@ class Summary:
     sessions: int = 0
     between: Between | None = None
     sums: Mapping[str, Sums] = field(default_factory=dict)
-    given: Mapping[str, Any] = field(default_factory=dict)
+    stated: Mapping[str, Any] = field(default_factory=dict)
     later: Mapping[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
 
     def value(self, name: str) -> float | None:
@@ -104,22 +104,18 @@ class Summary:
         sums = self.sums[name]
         known = metric.estimator.known(sums.rows)
         names = sums.units if metric.estimator.clocked else sums.items
-        return by_name(
-            sums.rows[known], [one for one, counts in zip(names, known, strict=True) if counts]
-        )
+        return by_name(sums.rows[known], list(compress(names, known)))
 
     def with_values(self, **values: Any) -> Summary:
         """This summary with further metrics, intervals and fields set. Raises ValueError for any
         other name."""
-        own = {one.name for one in fields(self)}
-        given = {name: value for name, value in values.items() if name not in own}
-        if unknown := [name for name in given if name.removesuffix(END) not in METRICS]:
+        known = {each.name for each in fields(self)}
+        stated = {name: value for name, value in values.items() if name not in known}
+        unknown = [name for name in stated if name.removesuffix(END) not in METRICS]
+        if unknown:
             raise ValueError(f"{', '.join(unknown)}: no metric of results/metrics/catalog.py")
-        return replace(
-            self,
-            given={**self.given, **given},
-            **{name: values[name] for name in own & values.keys()},
-        )
+        changes = {name: values[name] for name in known & values.keys()}
+        return replace(self, stated={**self.stated, **stated}, **changes)
 
     def with_later(self, names: Iterable[str], compute: Callable[[], Mapping[str, Any]]) -> Summary:
         """This summary with metrics of other files, which `compute` gives, as `with_values` takes
@@ -130,7 +126,7 @@ class Summary:
         """Every metric with its interval, as JSON holds them, and what else is known."""
         left_out = {
             "sums",
-            "given",
+            "stated",
             "later",
             "is_baseline",
             "proportion",
@@ -139,24 +135,16 @@ class Summary:
             "sessions",
             "between",
         }
-        whole = {
-            one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out
-        }
-        whole = {
-            name: value
-            for name, value in whole.items()
-            if value or name not in ("events", "unscored")
-        }
+        left_out |= {name for name in ("events", "unscored") if not getattr(self, name)}
+        names = [each.name for each in fields(self) if each.name not in left_out]
+        whole = {name: getattr(self, name) for name in names}
         for name, metric in METRICS.items():
             if metric.adds is not None or name in self._stated_by(name):
                 whole[name] = self.value(name)
                 whole |= {} if metric.estimator is ALONE else {f"{name}{END}": self.interval(name)}
-        judge = (
-            {}
-            if self.judge is None
-            else {"judge": self.judge.model_dump(mode="json", exclude_unset=True)}
-        )
-        return whole | judge
+        if self.judge is not None:
+            whole["judge"] = self.judge.model_dump(mode="json", exclude_unset=True)
+        return whole
 
     def __getattr__(self, name: str) -> Any:
         stem = name.removesuffix(END)
@@ -173,10 +161,10 @@ class Summary:
         return {}
 
     def _stated_by(self, name: str) -> Mapping[str, Any]:
-        """What is given, where a metric or its interval is, or else what was to be computed later
+        """What is stated, where a metric or its interval is, or else what was to be computed later
         with it."""
-        if {name, f"{name}{END}"} & self.given.keys() or name not in self.later:
-            return self.given
+        if {name, f"{name}{END}"} & self.stated.keys() or name not in self.later:
+            return self.stated
         return self.later[name]()
 
     def _value(self, name: str) -> float | None:
@@ -229,8 +217,8 @@ def summarise(
     proportion with a score other than 0 and 1."""
     pairs = _checked(records)
     samples, base = [pair.sample for pair in pairs], [pair.baseline for pair in pairs]
-    is_baseline = all(own is other for own, other in zip(samples, base, strict=True))
-    unscored = sum(run.unscored for run in (samples if is_baseline else [*samples, *base]))
+    is_baseline = all(pair.sample is pair.baseline for pair in pairs)
+    unscored = sum(sample.unscored for sample in (samples if is_baseline else [*samples, *base]))
     if unscored:  # the accuracy of a part would look like that of the whole
         pairs = [_with_scores(pair, None, None) for pair in pairs]
     grouped = any(sample.group is not None for sample in samples)
@@ -278,10 +266,11 @@ def _timed(rows: Sequence[Timed]) -> dict[str, Any]:
 
 
 def _check_proportion(pairs: Sequence[Compared]) -> None:
-    for score in (run.score for pair in pairs for run in (pair.sample, pair.baseline)):
-        if score not in (None, 0.0, 1.0):
+    for sample in (sample for pair in pairs for sample in (pair.sample, pair.baseline)):
+        if sample.score not in (None, 0.0, 1.0):
             raise ValueError(
-                f"score {score} is not 0 or 1, but the task's metric is declared a proportion"
+                f"score {sample.score} is not 0 or 1, but the task's metric is declared a "
+                "proportion"
             )
 
 
@@ -307,7 +296,8 @@ def profiled(folder: CellFolder) -> dict[str, Any]:
 
 def _checked(records: Sequence[Compared | FailedSample]) -> list[Compared]:
     """The prompts that did not fail, sorted by id. Raises ValueError as `summarise`."""
-    if repeated := len(records) - len({record.id for record in records}):
+    repeated = len(records) - len({record.id for record in records})
+    if repeated:
         raise ValueError(f"{repeated} prompts occur more than once: give each prompt's sample once")
     pairs = sorted(
         (record for record in records if isinstance(record, Compared)), key=lambda pair: pair.id
@@ -317,44 +307,41 @@ def _checked(records: Sequence[Compared | FailedSample]) -> list[Compared]:
         raise ValueError(
             f"{alone} of {len(pairs)} samples are their own baseline: a cell has none or all such"
         )
-    for own in (pair.sample for pair in pairs):
-        if len(own.committed) != len(own.accepted):
+    for sample in (pair.sample for pair in pairs):
+        committed, accepted = len(sample.committed), len(sample.accepted)
+        if committed != accepted:
             raise ValueError(
-                f"{len(own.committed)} cycles with committed tokens but {len(own.accepted)} with "
-                "accepted ones"
+                f"{committed} cycles with committed tokens but {accepted} with accepted ones"
             )
     return pairs
 
 
 def _sums_of(pairs: Sequence[Compared], scored: Sequence[Compared]) -> dict[str, Sums]:
     """What the prompts add to each metric; to those of items, what `scored` add."""
-    units = {each is pairs: unit_names(each) for each in (scored, pairs)}
+    with_units = [(each, unit_names(each)) for each in (pairs, scored)]
     sums = {}
     for name, metric in METRICS.items():
         if metric.adds is None:
             continue
-        each = scored if metric.by_item else pairs
-        added = [(place, row) for place, pair in enumerate(each) if (row := metric.adds(pair))]
-        if not added:
-            continue
-        places = [place for place, _ in added]
-        sums[name] = Sums(
-            np.array([row for _, row in added], float),
-            [each[place].sample.item for place in places],
-            [units[each is pairs][place] for place in places],
-            [each[place].timed is not None for place in places],
-            len(added) == len(each),
-        )
+        each, units = with_units[metric.by_item]
+        rows = [metric.adds(pair) for pair in each]
+        places = [place for place, row in enumerate(rows) if row]
+        if places:
+            sums[name] = Sums(
+                np.array([rows[place] for place in places], float),
+                [each[place].sample.item for place in places],
+                [units[place] for place in places],
+                [each[place].timed is not None for place in places],
+                len(places) == len(each),
+            )
     return sums
 
 
-def _with_scores(pair: Compared, own: float | None, base: float | None) -> Compared:
-    sample = replace(pair.sample, score=own)
-    return replace(
-        pair,
-        sample=sample,
-        baseline=sample if pair.baseline is pair.sample else replace(pair.baseline, score=base),
-    )
+def _with_scores(pair: Compared, score: float | None, base_score: float | None) -> Compared:
+    sample = baseline = replace(pair.sample, score=score)
+    if pair.baseline is not pair.sample:
+        baseline = replace(pair.baseline, score=base_score)
+    return replace(pair, sample=sample, baseline=baseline)
 
 
 def tried_of(metric: str) -> int:
@@ -372,23 +359,23 @@ def scores_by_item(pairs: Sequence[Compared], tried: int = 1) -> list[Compared]:
         items.setdefault(pair.sample.item, []).append(pair)
     return [
         _with_scores(
-            own[0],
-            _passed([pair.sample.score for pair in own], tried),
-            _passed([pair.baseline.score for pair in own], tried),
+            of_item[0],
+            _passed([pair.sample.score for pair in of_item], tried),
+            _passed([pair.baseline.score for pair in of_item], tried),
         )
-        for own in items.values()
+        for of_item in items.values()
     ]
 
 
-def _passed(given: Sequence[float | None], tried: int) -> float | None:
+def _passed(scores: Sequence[float | None], tried: int) -> float | None:
     """The mean of the known scores or, for more than one try, 1 − C(n − c, k) ÷ C(n, k) of n
     scores, c of them 1: the chance that one of k passes. None for fewer scores than k."""
-    scores = [score for score in given if score is not None]
-    if len(scores) < tried:
+    known = [score for score in scores if score is not None]
+    if len(known) < tried:
         return None
     if tried == 1:
-        return float(np.mean(scores))
-    return 1 - math.comb(sum(score < 1 for score in scores), tried) / math.comb(len(scores), tried)
+        return float(np.mean(known))
+    return 1 - math.comb(sum(score < 1 for score in known), tried) / math.comb(len(known), tried)
 
 
 def diversity(samples: Sequence[Sample]) -> dict[str, Any]:

@@ -56,13 +56,13 @@ def interval(values: Floats, n: int) -> Interval | None:
     others of resamples, with the percentiles of a small sample: Student's t and the bootstrap's
     missing factor √(n / (n − 1)) widen them (Hesterberg 2015, section 4.3). None for fewer than two
     prompts."""
-    found = values[1:][np.isfinite(values[1:])]
-    if n < 2 or not len(found):
+    finite = values[1:][np.isfinite(values[1:])]
+    if n < 2 or not len(finite):
         return None
     from scipy.stats import norm, t  # takes half a second, which a dry run should not cost
 
     tail = float(norm.cdf(-np.sqrt(n / (n - 1)) * t.ppf((1 + LEVEL) / 2, n - 1)))
-    low, high = np.quantile(found, [tail, 1 - tail])
+    low, high = np.quantile(finite, [tail, 1 - tail])
     return float(low), float(high)
 
 
@@ -72,18 +72,20 @@ def common(runs: Iterable[Mapping[str, Sample]]) -> list[str]:
     return sorted(set.intersection(*every)) if every else []
 
 
-def paired(own: Mapping[str, Sample], lossless: Mapping[str, Sample]) -> tuple[Counts, Counts]:
+def paired(
+    samples: Mapping[str, Sample], lossless: Mapping[str, Sample]
+) -> tuple[Counts, Counts]:
     """The counts of the prompts that both runs answered."""
-    ids = common([own, lossless])
-    return Counts.of(own, ids), Counts.of(lossless, ids)
+    ids = common([samples, lossless])
+    return Counts.of(samples, ids), Counts.of(lossless, ids)
 
 
 def gain(runs: tuple[Counts, Counts] | None) -> dict[str, Any]:
-    """`tau_gain`, τ(own) − τ(lossless) of `paired` runs, with `_ci95` by a bootstrap over their
-    prompts. Empty where there are none, or one took no cycle."""
+    """`tau_gain`, τ of the first of two `paired` runs less that of the second, lossless one, with
+    `_ci95` by a bootstrap over their prompts. Empty where there are none, or one took no cycle."""
     if runs is None or not all(run.cycles.sum() for run in runs):
         return {}
-    own, lossless = runs
-    n = len(own.tokens)
-    gains = np.concatenate([own.tau(draws) - lossless.tau(draws) for draws in resampled(n)])
+    ours, exact = runs
+    n = len(ours.tokens)
+    gains = np.concatenate([ours.tau(draws) - exact.tau(draws) for draws in resampled(n)])
     return {"tau_gain": float(gains[0]), "tau_gain_ci95": interval(gains, n)}

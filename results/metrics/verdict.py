@@ -100,13 +100,13 @@ class Judged:
         if not self.speed.error:
             return None
         fixed = 0.0 if self.between is None else self.between.of_ratio(self.sessions)
-        own = max(self.speed.error**2 - fixed, 0.0)
+        of_prompts = max(self.speed.error**2 - fixed, 0.0)
         quantile = intervals.NORMAL.inv_cdf(1 - LEVEL)
         needed = []
         for room in (self.speed.at, math.log(NOTHING) - self.speed.at):
             left = (room / quantile) ** 2 - fixed
             if room > 0 and left > 0:
-                needed.append(self.n * own / left)
+                needed.append(self.n * of_prompts / left)
         least = min(needed, default=math.inf)
         return max(math.ceil(least), self.n + 1) if least < MOST else None
 
@@ -216,13 +216,13 @@ def choose(candidates: Mapping[str, Records], ids: Sequence[str]) -> list[Chosen
     }
     place = {item: i for i, item in enumerate(dict.fromkeys(items.get(name, name) for name in ids))}
     first, second = (
-        tuple(name for name in ids if place[items.get(name, name)] % 2 == half) for half in (0, 1)
+        tuple(name for name in ids if place[items.get(name, name)] % 2 == turn) for turn in (0, 1)
     )
     if not second:
         raise ValueError("one prompt selects, so none is left to report: give more prompts (n=)")
     return [
-        _chosen(candidates, own, frozenset(other))
-        for own, other in ((first, second), (second, first))
+        _chosen(candidates, first, frozenset(second)),
+        _chosen(candidates, second, frozenset(first)),
     ]
 
 
@@ -230,18 +230,25 @@ def reported(
     candidates: Mapping[str, Records], chosen: Sequence[Chosen]
 ) -> list[Compared | FailedSample]:
     """The reported prompts, each from the cell of its setting, sorted by id."""
-    by_id = [(one, {record.id: record for record in candidates[one.setting]}) for one in chosen]
-    records = [records[name] for one, records in by_id for name in one.reported if name in records]
+    settings = _settings(chosen)
+    by_id = {
+        setting: {record.id: record for record in candidates[setting]}
+        for setting in set(settings.values())
+    }
+    records = [by_id[setting][name] for name, setting in settings.items() if name in by_id[setting]]
     return sorted(records, key=lambda record: record.id)
 
 
 def answered(candidates: Mapping[str, Records], chosen: Sequence[Chosen]) -> Answered:
     """The reported prompts that did not fail, as a row."""
     pairs = [record for record in reported(candidates, chosen) if isinstance(record, Compared)]
-    several = len({one.setting for one in chosen}) > 1
-    return Answered(
-        pairs, {name: one.setting for one in chosen for name in one.reported} if several else {}
-    )
+    settings = _settings(chosen)
+    return Answered(pairs, settings if len(set(settings.values())) > 1 else {})
+
+
+def _settings(chosen: Sequence[Chosen]) -> dict[str, str]:
+    """Prompt id -> the setting that it is reported with."""
+    return {name: half.setting for half in chosen for name in half.reported}
 
 
 def _chosen(
@@ -251,20 +258,15 @@ def _chosen(
 ) -> Chosen:
     if len(candidates) == 1:
         return Chosen(next(iter(candidates)), to_report, 0)
-    rows = {
-        name: [
-            record for record in records if isinstance(record, Compared) and record.id in selecting
-        ]
-        for name, records in candidates.items()
-    }
-    speeds = {
-        name: speed.value
-        for name, row in rows.items()
-        if (speed := Priced.of(row).estimate(token_speedup)) is not None
-    }
+    speeds = {}
+    for setting, records in candidates.items():
+        pairs = [pair for pair in records if isinstance(pair, Compared) and pair.id in selecting]
+        speed = Priced.of(pairs).estimate(token_speedup)
+        if speed is not None:
+            speeds[setting] = speed.value
     if not speeds:
         raise ValueError(
             f"no setting has a speed on the {len(selecting)} prompts that select: give at least "
             "timed=2, so that prompts of either part are timed"
         )
-    return Chosen(max(speeds, key=lambda name: speeds[name]), to_report, len(selecting))
+    return Chosen(max(speeds, key=lambda setting: speeds[setting]), to_report, len(selecting))
