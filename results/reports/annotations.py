@@ -131,11 +131,9 @@ class Annotator:
 
     def _drift(self, conditions: Conditions | None) -> str:
         change = None if conditions is None else self.drifts.get(conditions.baseline)
-        return (
-            ""
-            if change is None
-            else f"the speed of the baseline drifted by {change:.0%} within the session"
-        )
+        if change is None:
+            return ""
+        return f"the speed of the baseline drifted by {change:.0%} within the session"
 
 
 def rivals(spec: TableSpec, grid: Grid) -> dict[Coords, dict[Coords, Summary]]:
@@ -159,11 +157,8 @@ def rivals(spec: TableSpec, grid: Grid) -> dict[Coords, dict[Coords, Summary]]:
             for axis, label in labels.items()
             if axis != spec.rows[-1] and len(spec.axes[axis]) > 1
         ]
-        key += (
-            [temperatures[coords]]
-            if coords in temperatures and len({*temperatures.values()}) > 1
-            else []
-        )
+        if coords in temperatures and len({*temperatures.values()}) > 1:
+            key.append(temperatures[coords])
         groups.setdefault(tuple(key), {})[coords] = result.summary
     return groups
 

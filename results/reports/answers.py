@@ -312,9 +312,6 @@ def _cycles_of(length: int, cycles: Iterator[tuple[int, int]]) -> tuple[list[int
 def _untraced(committed: Sequence[int], accepted: Sequence[int], length: int) -> str:
     """Letters from the counts of each cycle alone: its draft tokens come first."""
     kept, drawn = CODES["kept"], CODES[Clause.DRAWN]
-    return (
-        drawn
-        + "".join(
-            kept * own + drawn * (all_ - own) for all_, own in zip(committed, accepted, strict=True)
-        )
-    )[:length]
+    cycles = zip(committed, accepted, strict=True)
+    letters = (kept * drafted + drawn * (tokens - drafted) for tokens, drafted in cycles)
+    return (drawn + "".join(letters))[:length]

@@ -77,12 +77,9 @@ class Entry(Frozen):
         """The rule that the entry chooses, or the method that brings one; "ar" for plain decoding;
         may be empty."""
         chosen = dict(line.partition("=")[::2] for line in self.overrides)
-        plain = chosen.get("drafter") == "none"
-        return (
-            "ar"
-            if plain
-            else chosen.get("rule") or chosen.get("method") or ("lossless" if self.frontier else "")
-        )
+        if chosen.get("drafter") == "none":
+            return "ar"
+        return chosen.get("rule") or chosen.get("method") or "lossless" * self.frontier
 
     def allows(self, labels: Mapping[str, str]) -> bool:
         """Whether the entry may be combined with these labels, {axis: label}."""
@@ -165,8 +162,8 @@ def check_axes(axes: Axes) -> Axes:
     label in `only`."""
     for name, axis in axes.items():
         if any(
-            one.label == other.label and not one.excludes(other)
-            for one, other in combinations(axis, 2)
+            entry.label == other.label and not entry.excludes(other)
+            for entry, other in combinations(axis, 2)
         ):
             raise ValueError(f"axis {name!r} has entries of one label: give each its own")
         for entry in axis:
@@ -233,15 +230,13 @@ def replaced(overrides: Sequence[str], by: Sequence[str]) -> tuple[str, ...]:
     """The overrides, those with a key of `by` left out, and `by`. Where `by` chooses another option
     (`drafter=none` in place of `drafter=eagle3`), keys of the former one (`drafter.total`) are left
     out too."""
-    given, chosen = (
-        [line.partition("=")[::2] for line in overrides],
-        dict(line.partition("=")[::2] for line in by),
-    )
-    others = {key for key, value in given if chosen.get(key, value) != value}
+    options = [line.partition("=")[::2] for line in overrides]
+    chosen = dict(line.partition("=")[::2] for line in by)
+    others = {key for key, value in options if chosen.get(key, value) != value}
     return (
         *(
             line
-            for line, (key, _) in zip(overrides, given, strict=True)
+            for line, (key, _) in zip(overrides, options, strict=True)
             if key not in chosen and key.partition(".")[0] not in others
         ),
         *by,

@@ -96,8 +96,8 @@ def methods(spec: TableSpec, grid: Grid) -> str:
         if column.measure.estimator is ALONE:
             continue
         made = {
-            column.measure.estimated_by(held.proportion).words: held.proportion
-            for held in conditions(grid)
+            column.measure.estimated_by(cell.proportion).words: cell.proportion
+            for cell in conditions(grid)
         }
         for kind, proportion in made.items() if len(made) > 1 else ():
             scored = "scores of 0 or 1" if proportion else "other scores"

@@ -4,16 +4,13 @@ alike; and rows whose rule the command line names, with the values of its thresh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 
 from pydantic import Field
 
 from results.metrics.tau_gain import TEMPERATURES
 from results.reports.axes import SETTING, Axes, Entry, Frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 TEMPERATURE = "decoding.temperature="
 
@@ -44,19 +41,18 @@ def with_frontier(axes: Mapping[str, Any], choice: Any, base: Sequence[str]) -> 
     """The axes as YAML gives them, with a row at each lower temperature than that of `base`:
     the settings of `choice.lossless` that `choice.frontier` names. Raises ValueError for a setting
     that the row does not have."""
-    given = choice if isinstance(choice, Mapping) else {}
-    wanted = given.get("frontier") or ()
+    options = choice if isinstance(choice, Mapping) else {}
+    wanted = options.get("frontier") or ()
     if not wanted or not isinstance(wanted, Sequence) or isinstance(wanted, str):
         return dict(axes)
-    asked = next(
-        (float(line.partition("=")[2]) for line in base if line.startswith(TEMPERATURE)), 0.0
-    )
+    temperatures = [line.removeprefix(TEMPERATURE) for line in base if line.startswith(TEMPERATURE)]
+    asked = float(temperatures[0]) if temperatures else 0.0
     extended = dict(axes)
     for name, axis in axes.items():
         rows = [
             _at(entry, t, wanted)
             for entry in axis
-            if isinstance(entry, Mapping) and entry.get("label") == given.get("lossless")
+            if isinstance(entry, Mapping) and entry.get("label") == options.get("lossless")
             for t in TEMPERATURES
             if t < asked
         ]
@@ -67,11 +63,12 @@ def with_frontier(axes: Mapping[str, Any], choice: Any, base: Sequence[str]) -> 
 def _at(entry: Mapping[str, Any], temperature: float, wanted: Sequence[str]) -> dict[str, Any]:
     """The row of these settings at another temperature."""
     settings = {
-        one["label"]: one
-        for one in entry.get("variants", ())
-        if isinstance(one, Mapping) and "label" in one
+        variant["label"]: variant
+        for variant in entry.get("variants", ())
+        if isinstance(variant, Mapping) and "label" in variant
     }
-    if unknown := [label for label in wanted if label not in settings]:
+    unknown = [label for label in wanted if label not in settings]
+    if unknown:
         raise ValueError(
             f"choice.frontier: {', '.join(unknown)}: {entry['label']!r} has {', '.join(settings)}"
         )
@@ -137,7 +134,7 @@ def spread(value: float) -> tuple[float, ...]:
     thirds towards 0 and 1, else by factors of 2."""
     if 0 < value < 1:
         values = [value / 3, 2 * value / 3, value, 1 - 2 * (1 - value) / 3, 1 - (1 - value) / 3]
-        return tuple(dict.fromkeys(float(f"{one:.3g}") for one in values))
+        return tuple(dict.fromkeys(float(f"{number:.3g}") for number in values))
     return tuple(float(f"{factor * value:.3g}") for factor in (0.25, 0.5, 1, 2, 4))
 
 
@@ -172,7 +169,7 @@ def named(axes: Axes, stands: str, names: Mapping[str, str]) -> Axes:
     def renamed(entry: Entry, label: str, name: str) -> Entry:
         chosen = (names[name],) if names[name] and stands in entry.label else ()
         only = {
-            axis: tuple(other for one in labels for other in labels_of(one))
+            axis: tuple(chain.from_iterable(map(labels_of, labels)))
             for axis, labels in entry.only.items()
         }
         overrides = (*entry.overrides, *chosen)

@@ -38,9 +38,9 @@ class Contradiction:
 def contradictions() -> list[Contradiction]:
     """All that are known: the numbers of doubts.csv, those of a table and kind together, then the
     claims of notes.yaml; by paper."""
-    found = [*_of_numbers(), *_of_texts()]
     order = list(PAPERS.values())
-    return sorted(found, key=lambda each: order.index(each.paper))
+    known = [*_of_numbers(), *_of_texts()]
+    return sorted(known, key=lambda each: order.index(each.paper))
 
 
 def _of_texts() -> Iterator[Contradiction]:
@@ -83,10 +83,10 @@ def place(key: Key) -> str:
     return ", ".join(filter(None, (key.pair, key.row, key.column, key.value_name)))
 
 
-def summary(found: list[Contradiction]) -> str:
+def summary(known: list[Contradiction]) -> str:
     """How many there are of each paper."""
-    counts = Counter(each.paper for each in found)
+    counts = Counter(each.paper for each in known)
     parts = ", ".join(f"{paper} {number}" for paper, number in counts.items())
     return (
-        f"{len(found)} contradictions: {parts}; footnotes of the papers' tables mark their numbers"
+        f"{len(known)} contradictions: {parts}; footnotes of the papers' tables mark their numbers"
     )

@@ -24,8 +24,8 @@ def _quantity(name: str) -> str:
     return name
 
 
-def _as_list(given: Any) -> Any:
-    return given if isinstance(given, list | tuple) else [given]
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 QuantityName = Annotated[str, BeforeValidator(_quantity)]

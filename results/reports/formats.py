@@ -163,10 +163,10 @@ def printed_rows(table: Table) -> list[Line]:
     """The rows from top to bottom."""
     columns, above, rows = table.columns, ("",) * len(table.stub), []
     for _, lines in table.frame.groupby("row"):
-        held = {
+        texts = {
             (line.head, line.place): text_of(line, table.reading) for line in lines.itertuples()
         }
-        heads, stub = {head for head, _ in held}, lines["stub"].iloc[0]
+        heads, stub = {head for head, _ in texts}, lines["stub"].iloc[0]
         same = next(
             (i for i, (a, b) in enumerate(zip(above, stub, strict=True)) if a != b), len(above)
         )
@@ -174,7 +174,7 @@ def printed_rows(table: Table) -> list[Line]:
         places = [(head, table.spec.values.index(column)) for head, column in columns]
         cells = [
             [
-                held.get(place, Text("–" if place[0] in heads else ""))
+                texts.get(place, Text("–" if place[0] in heads else ""))
                 for place in places
                 if place[0] == head
             ]
@@ -247,16 +247,8 @@ def latex(table: Table) -> str:
     notes = [rf"\textsuperscript{{{i + 1}}}~{_tex(note)}" for i, note in enumerate(table.notes)]
     headed = any(table.headers[head] for head in table.under)
     metric = table.columns[0][1].header if headed and table.widest == 1 else ""
-    caption = ". ".join(
-        [
-            *(
-                _tex(part.rstrip("."))
-                for part in (table.spec.title, metric, *table.caption)
-                if part
-            ),
-            *notes,
-        ]
-    )
+    parts = [part for part in (table.spec.title, metric, *table.caption) if part]
+    caption = ". ".join([*(_tex(part.rstrip(".")) for part in parts), *notes])
     axes = [_tex(axis) for axis in table.stub]
     below = [*axes, *(_tex(column.header) for _, column in table.columns)]
     if metric:

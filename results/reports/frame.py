@@ -71,14 +71,10 @@ class Table:
     @property
     def columns(self) -> list[tuple[int, Column]]:
         """(head, column) of each column of numbers, from left to right."""
-        frame = self.frame
-        known: dict[tuple[int, int], Column] = dict(
-            zip(
-                zip(frame["head"].tolist(), frame["place"].tolist(), strict=True),
-                frame["column"],
-                strict=True,
-            )
-        )
+        numbers = zip(*(self.frame[name] for name in ("head", "place", "column")), strict=True)
+        known: dict[tuple[int, int], Column] = {
+            (head, place): column for head, place, column in numbers
+        }
         return [(head, known[head, place]) for head, place in sorted(known)]
 
     @property
@@ -105,19 +101,16 @@ def lay_out_all(spec: TableSpec, grid: Grid) -> list[Table]:
     what was measured in no cell."""
     summaries = [result.summary for result in grid.values() if result.summary is not None]
     first, *others = spec.tables()
-    known = [
-        (
-            other,
-            tuple(
-                column
-                for column in other.values
-                if any(summary.value(column.metric.name) is not None for summary in summaries)
-            ),
+    tables = [first]
+    for other in others:
+        measured = tuple(
+            column
+            for column in other.values
+            if any(summary.value(column.metric.name) is not None for summary in summaries)
         )
-        for other in others
-    ]
-    rest = [other.model_copy(update={"values": columns}) for other, columns in known if columns]
-    return [block for table in (first, *rest) for block in blocks(lay_out(table, grid))]
+        if measured:
+            tables.append(other.model_copy(update={"values": measured}))
+    return [block for table in tables for block in blocks(lay_out(table, grid))]
 
 
 def blocks(table: Table) -> list[Table]:
@@ -127,19 +120,16 @@ def blocks(table: Table) -> list[Table]:
     for row, heads in of_rows.items():
         joined = [part for part in parts if part[1] & heads]
         parts = [part for part in parts if part not in joined]
-        parts.append(
-            ({row}.union(*(rows for rows, _ in joined)), heads.union(*(of for _, of in joined)))
-        )
+        rows = {row}.union(*(part[0] for part in joined))
+        parts.append((rows, heads.union(*(part[1] for part in joined))))
     parts.sort(key=lambda part: min(part[0]))
     tables = [
         replace(table, frame=table.frame[table.frame["row"].isin(rows)], caption=(), findings=())
         for rows, _ in parts
     ]
-    return (
-        [*tables[:-1], replace(tables[-1], caption=table.caption, findings=table.findings)]
-        if tables
-        else [table]
-    )
+    if not tables:
+        return [table]
+    return [*tables[:-1], replace(tables[-1], caption=table.caption, findings=table.findings)]
 
 
 def figure_frame(spec: FigureSpec, grid: Grid) -> pd.DataFrame:
@@ -149,22 +139,20 @@ def figure_frame(spec: FigureSpec, grid: Grid) -> pd.DataFrame:
     if isinstance(spec.figure, Traced):
         return _positions(spec, grid, spec.figure)
     if isinstance(spec.figure, Own) and spec.figure.meanings:
-        return pd.DataFrame(
-            [
-                {
-                    "report": spec.name,
-                    **spec.labels(coords),
-                    "value_name": measure,
-                    "series": series,
-                    "value": value,
-                }
-                for coords, result in grid.items()
-                for measure, of in result.agreement.items()
-                for series, values in of.items()
-                for value in values
-            ]
-            or {"report": []}
-        )
+        comparisons = [
+            {
+                "report": spec.name,
+                **spec.labels(coords),
+                "value_name": measure,
+                "series": series,
+                "value": value,
+            }
+            for coords, result in grid.items()
+            for measure, of_series in result.agreement.items()
+            for series, values in of_series.items()
+            for value in values
+        ]
+        return pd.DataFrame(comparisons or {"report": []})
     return cells_frame(spec, dict.fromkeys([*spec.figure.metrics(), *spec.figure.helpers()]), grid)
 
 
@@ -240,9 +228,8 @@ class _Layout:
 
     def table(self) -> Table:
         spec = self.spec
-        rows: dict[
-            Coords, dict[Coords, Coords]
-        ] = {}  # labels of a row -> those of a header -> coordinates
+        # labels of a row -> those of a header -> coordinates
+        rows: dict[Coords, dict[Coords, Coords]] = {}
         heads: dict[Coords, None] = {}
         for point in spec.points():
             labels = spec.labels(point.coords)
@@ -467,15 +454,10 @@ class _Layout:
         row, sentences, choice = self.spec.rows[-1], [], self.spec.choice
         compared = {choice.lossless, choice.lossless_greedy} if choice is not None else set()
         for labels, cells in rivals(self.spec, self.grid).items():
-            points = [
-                (label, summary)
-                for coords, summary in cells.items()
-                if (label := self.spec.labels(coords)[row]) not in compared
-            ]
-            sentences += [
-                ": ".join([*([", ".join(labels)] if labels else []), sentence])
-                for sentence in verdict.findings(points)
-            ]
+            points = [(self.spec.labels(coords)[row], cell) for coords, cell in cells.items()]
+            rules = [(label, cell) for label, cell in points if label not in compared]
+            group = f"{', '.join(labels)}: " if labels else ""
+            sentences += [group + sentence for sentence in verdict.findings(rules)]
         return sentences
 
 

@@ -114,7 +114,9 @@ def stated(conditions: Iterable[Conditions]) -> list[str]:
     # the others
     parts += [
         ", ".join(
-            one for one in machines if not any(other.startswith(f"{one}, ") for other in machines)
+            name
+            for name in machines
+            if not any(other.startswith(f"{name}, ") for other in machines)
         )
     ]
     parts += [dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"]

@@ -35,7 +35,7 @@ OUTSIDE = re.compile(r"(?<![\w/.~:])/(?:[^\s/'\",]+/)+(?=[^\s/'\",])")
 ABSENT = ("accelerator",)
 """Parts of an environment that a machine may be without."""
 FOUND = 4
-"""Sentences of what a report found that stand above its table; all stand below it."""
+"""Findings of a report that stand above its table; all stand below it."""
 OFFERED = (".md", ".tex", ".csv", ".pdf")
 """Endings of the files of a report that travel with the page."""
 
@@ -61,7 +61,7 @@ class Item:
         return lay_out_all(self.spec, self.grid) if isinstance(self.spec, TableSpec) else []
 
     @property
-    def found(self) -> list[str]:
+    def findings(self) -> list[str]:
         """What the tables say of the rules that they judge, all rules together first."""
         return [line for table in self.tables for line in table.findings[:FOUND]][:FOUND]
 
@@ -74,20 +74,14 @@ class Item:
         """The first table, the paper's beside it, the figure, and further tables behind a click;
         empty for a figure that was not drawn."""
         drawn = figure_of(self.paths, self.spec.name, self.spec.title)
-        first, *others = [
-            [*group] for _, group in groupby(self.tables, lambda table: table.spec.title)
-        ] or [[]]
-        own = f'<div class="own">{formats.html(first)}</div>' if first else ""
-        return Markup("{}{}{}{}").format(
-            Markup(own),
-            self.printed,
-            drawn,
-            Markup(
-                '<details class="more"><summary>Further tables</summary>{}</details>'
-                if others
-                else ""
-            ).format(Markup(formats.html([*chain(*others)], titled=True))),
-        )
+        groups = [[*group] for _, group in groupby(self.tables, lambda table: table.spec.title)]
+        first, *others = groups or [[]]
+        table = f'<div class="own">{formats.html(first)}</div>' if first else ""
+        more = ""
+        if others:
+            html = formats.html([*chain(*others)], titled=True)
+            more = f'<details class="more"><summary>Further tables</summary>{html}</details>'
+        return Markup("{}{}{}{}").format(Markup(table), self.printed, drawn, Markup(more))
 
     @property
     def printed(self) -> Markup:

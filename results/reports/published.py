@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[1] / "published"
 COLUMNS = ["pair", "row", "column", "value_name", "value"]
 DOUBTS = "doubts.csv"
-Held = TypeVar("Held")
+Content = TypeVar("Content")
 
 
 class Key(NamedTuple):
@@ -76,9 +76,8 @@ def load_published(file: str) -> Numbers:
         raise ValueError(
             f"published.file={file}: no such file; there are {', '.join(published_files())}"
         )
-    with path.open(
-        encoding="utf-8", newline=""
-    ) as lines:  # not pandas, whose import a dry run should not wait for
+    # not pandas, whose import a dry run should not wait for
+    with path.open(encoding="utf-8", newline="") as lines:
         reader = csv.DictReader(lines)
         rows, names = list(reader), set(reader.fieldnames or ())
     known = set(COLUMNS) <= names <= {*COLUMNS, "bold"}
@@ -116,14 +115,13 @@ def doubts_of(file: str) -> dict[Key, list[str]]:
     return dict(notes_of)
 
 
-def by_place(found: Mapping[Key, Held]) -> dict[Place, Held]:
-    """What is held for the numbers of a paper, by their places."""
-    return {
-        Place(
-            key.pair, frozenset(f"{key.row} / {key.column}".split(" / ")) - {""}, key.value_name
-        ): held
-        for key, held in found.items()
-    }
+def by_place(by_key: Mapping[Key, Content]) -> dict[Place, Content]:
+    """What is known of the numbers of a paper, by their places."""
+    places = {}
+    for key, content in by_key.items():
+        labels = frozenset(f"{key.row} / {key.column}".split(" / ")) - {""}
+        places[Place(key.pair, labels, key.value_name)] = content
+    return places
 
 
 def place_in_paper(spec: TableSpec, coords: Coords, value_name: str, header: str = "") -> Place:
@@ -154,10 +152,9 @@ def published_value(spec: TableSpec | FigureSpec, coords: Coords, value_name: st
 @cache
 def notes() -> dict[str, dict[str, Any]]:
     """results/published/notes.yaml, which says what each key holds: name -> note."""
-    held: dict[str, dict[str, Any]] = yaml.safe_load(
-        (FOLDER / "notes.yaml").read_text(encoding="utf-8")
-    )
-    return held
+    text = (FOLDER / "notes.yaml").read_text(encoding="utf-8")
+    loaded: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return loaded
 
 
 def note_text(note: Mapping[str, Any]) -> str:

@@ -70,15 +70,12 @@ def _parts(table: Table) -> list[Table]:
         return [table]
     joined: list[Places] = []
     for at in places.values():
-        free = next(
-            (
-                other
-                for other in joined
-                if not {head for head, _ in other} & {head for head, _ in at}
-            ),
-            None,
-        )
-        joined.append(set(at)) if free is None else free.update(at)
+        heads = {head for head, _ in at}
+        free = [other for other in joined if heads.isdisjoint(head for head, _ in other)]
+        if free:
+            free[0].update(at)
+        else:
+            joined.append(set(at))
     return [_cut(table, at) for at in joined]
 
 
@@ -90,11 +87,9 @@ def _metric_of(table: Table) -> str:
     named: dict[str, list[str]] = {}
     for head, column in table.columns:
         named.setdefault(column.header, []).append(table.headers[head])
-    return (
-        next(iter(named))
-        if len(named) == 1
-        else "; ".join(f"{one}: {', '.join(of)}" for one, of in named.items())
-    )
+    if len(named) == 1:
+        return next(iter(named))
+    return "; ".join(f"{metric}: {', '.join(headers)}" for metric, headers in named.items())
 
 
 def _cut(table: Table, kept: Places) -> Table:

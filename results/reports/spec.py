@@ -124,12 +124,9 @@ class ReportSpec(Frozen):
         if pairs:
             axes = {name: of_pairs(axis, pairs) for name, axis in axes.items()}
         name = "_".join([self.name, *(pairs or [scale])])
-        with_note = (
-            f"{self.about} Not printed in the paper: {self.not_printed}"
-            if self.not_printed
-            else self.about
-        )
-        about = with_note if scale == "paper" else self.about
+        about = self.about
+        if scale == "paper" and self.not_printed:
+            about += f" Not printed in the paper: {self.not_printed}"
         return self.model_copy(
             update={"axes": drop_impossible(axes), "name": name, "about": about, **of_edition}
         )
@@ -252,13 +249,9 @@ class TableSpec(ReportSpec):
         self._check_layout([*self.rows, *self.columns, *(self.choice.axes if self.choice else ())])
         if self.choice:
             labels = {entry.label for axis in self.rows for entry in self.axes[axis]}
-            if (
-                unknown := {
-                    self.choice.lossless,
-                    self.choice.lossless_greedy or self.choice.lossless,
-                }
-                - labels
-            ):
+            named = {self.choice.lossless, self.choice.lossless_greedy or self.choice.lossless}
+            unknown = named - labels
+            if unknown:
                 raise ValueError(f"choice: no row is labelled {', '.join(sorted(unknown))}")
         for column in self.values:
             column.check(self.axes)
