@@ -215,27 +215,36 @@ def trace_metrics(
     if frame.empty:
         return {}
     prompts = frame["prompt"]
-    metrics = (
-        _out_of_head(frame, tokens, temperature)
-        if {"strict", "p0", "p", "p1"} <= set(frame)
-        else {}
-    )
+    metrics: dict[str, Sums] = {}
+    if {"strict", "p0", "p", "p1"} <= set(frame):
+        metrics |= _out_of_head(frame, tokens, temperature)
     if "majority" in frame:
-        contexts = _contexts(frame)
-        for size in range(1, HEADS + 1):
-            agreeing = contexts[contexts["majority"] == size]
-            metrics |= _pooled(
-                f"majority_{size}", _counts(agreeing, prompts), _counts(contexts, prompts)
-            )
-            metrics |= _mean(f"majority_p_{size}", agreeing, "majority_p", prompts)
+        metrics |= _majorities(_contexts(frame), prompts)
     if "js_centroid" in frame:
-        tested = frame[frame["clause"].isin(TESTED)]
-        within = tested["js_centroid"] <= tested["js_heads_max"]
-        majority_only = ~within & (tested["votes"] == tested["majority"])
-        for name, rows in (("dispersed", tested[within]), ("concentrated", tested[majority_only])):
-            metrics |= _mean(f"js_{name}_draft", rows, "js_centroid", prompts)
-            metrics |= _mean(f"js_{name}_heads", rows, "js_heads", prompts)
-            metrics |= _pooled(f"js_{name}_share", _counts(rows, prompts), _counts(tested, prompts))
+        metrics |= _dispersion(frame[frame["clause"].isin(TESTED)], prompts)
+    return metrics
+
+
+def _majorities(contexts: pd.DataFrame, prompts: pd.Series) -> dict[str, Sums]:
+    """`majority_i` and `majority_p_i`."""
+    metrics: dict[str, Sums] = {}
+    counts = _counts(contexts, prompts)
+    for size in range(1, HEADS + 1):
+        agreeing = contexts[contexts["majority"] == size]
+        metrics |= _pooled(f"majority_{size}", _counts(agreeing, prompts), counts)
+        metrics |= _mean(f"majority_p_{size}", agreeing, "majority_p", prompts)
+    return metrics
+
+
+def _dispersion(tested: pd.DataFrame, prompts: pd.Series) -> dict[str, Sums]:
+    """`js_dispersed_…` and `js_concentrated_…`, with their shares."""
+    metrics: dict[str, Sums] = {}
+    within = tested["js_centroid"] <= tested["js_heads_max"]
+    majority_only = ~within & (tested["votes"] == tested["majority"])
+    for name, rows in (("dispersed", tested[within]), ("concentrated", tested[majority_only])):
+        metrics |= _mean(f"js_{name}_draft", rows, "js_centroid", prompts)
+        metrics |= _mean(f"js_{name}_heads", rows, "js_heads", prompts)
+        metrics |= _pooled(f"js_{name}_share", _counts(rows, prompts), _counts(tested, prompts))
     return metrics
 
 

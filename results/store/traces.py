@@ -129,11 +129,8 @@ class TraceFolder:
         ]
         empty = pd.DataFrame({name: [] for name in (*WORDS, *WHOLE)})
         frame = pd.concat(frames, ignore_index=True) if frames else empty
-        types = {
-            name: "category" if name in WORDS else "int32" if name in WHOLE else "float32"
-            for name in frame.columns
-            if name not in BOOLS
-        }
+        kinds = dict.fromkeys(WORDS, "category") | dict.fromkeys(WHOLE, "int32")
+        types = {name: kinds.get(name, "float32") for name in frame.columns if name not in BOOLS}
         bools = {name: frame[name].fillna(False).astype(bool) for name in BOOLS if name in frame}
         table = pa.Table.from_pandas(frame.assign(**bools).astype(types), preserve_index=False)
         meta = {
@@ -179,11 +176,8 @@ class TraceFolder:
     def threshold(self) -> Threshold | None:
         """The threshold of the traced run; None for a rule without one. Raises StoreError for a
         cell without traces."""
-        known = [
-            threshold
-            for part in self._parts()
-            if (threshold := _meta(part)["threshold"]) is not None
-        ]
+        thresholds = [_meta(part)["threshold"] for part in self._parts()]
+        known = [threshold for threshold in thresholds if threshold is not None]
         return Threshold(**known[0]) if known else None
 
     def _parts(self) -> list[Path]:
