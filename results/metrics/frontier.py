@@ -8,11 +8,11 @@ setting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -286,26 +286,28 @@ def _choices(
     return [*choices, *plain.values()]
 
 
-def _fastest(
-    row: _Priced, temperature: float, distortion: Floats, choices: Sequence[_Choice], draws: Draws
-) -> dict[str, Floats]:
-    """The row beside the fastest of the choices that distort no more."""
-    costs, lengths, at, same = list[Floats](), list[Floats](), list[Floats](), list[bool]()
+class _Offer(NamedTuple):
+    """A choice, or what lies between two at neighbouring temperatures, in each resample
+    [resamples]: its cost of a token, infinite where it distorts more than the row; plain decoding's
+    tokens per answer there; its temperature."""
 
-    def offer(allowed: NDArray[np.bool_], cost: Floats, length: Floats, t: Floats) -> None:
-        costs.append(np.where(allowed, cost, np.inf))
-        lengths.append(length)
-        at.append(t)
+    cost: Floats
+    length: Floats
+    temperature: Floats
+    same_draft: bool
 
+
+def _offers(temperature: float, distortion: Floats, choices: Sequence[_Choice]) -> Iterator[_Offer]:
+    """All that a row with this distortion is compared with."""
     for choice in choices:
-        nearest = np.full(len(distortion), choice.temperature == temperature == 0)
-        offer(
-            (choice.distortion <= distortion) | nearest,
-            choice.cost,
+        is_nearest = choice.temperature == temperature == 0
+        allowed = (choice.distortion <= distortion) | is_nearest
+        yield _Offer(
+            np.where(allowed, choice.cost, np.inf),
             choice.length,
             np.full(len(distortion), choice.temperature),
+            choice.same_draft,
         )
-        same.append(choice.same_draft)
     for setting in dict.fromkeys(choice.setting for choice in choices):
         line = sorted(
             (choice for choice in choices if choice.setting == setting),
@@ -315,24 +317,31 @@ def _fastest(
             span = cool.distortion - hot.distortion
             inside = (hot.distortion <= distortion) & (distortion < cool.distortion)
             share = np.where(inside, (distortion - hot.distortion) / np.where(inside, span, 1), 0.0)
-            offer(
-                inside,
-                hot.cost + share * (cool.cost - hot.cost),
+            yield _Offer(
+                np.where(inside, hot.cost + share * (cool.cost - hot.cost), np.inf),
                 hot.length + share * (cool.length - hot.length),
                 hot.temperature + share * (cool.temperature - hot.temperature),
+                hot.same_draft,
             )
-            same.append(hot.same_draft)
+
+
+def _fastest(
+    row: _Priced, temperature: float, distortion: Floats, choices: Sequence[_Choice], draws: Draws
+) -> dict[str, Floats]:
+    """The row beside the fastest of the choices that distort no more."""
+    offers = list(_offers(temperature, distortion, choices))
+    best = np.argmin([offer.cost for offer in offers], 0), np.arange(len(distortion))
+    cost = np.stack([offer.cost for offer in offers])[best]
+    length = np.stack([offer.length for offer in offers])[best]
     token = row.token(draws)
-    best, each = np.argmin(costs, 0), np.arange(len(distortion))
-    cost, length = np.stack(costs)[best, each], np.stack(lengths)[best, each]
     values = {
         "equal_d_speed": cost / token,
         "equal_d_answer": cost * length / row.answer(draws),
         "equal_d_length": row.length(draws) / length,
-        "equal_d_temperature": np.stack(at)[best, each],
+        "equal_d_temperature": np.stack([offer.temperature for offer in offers])[best],
         "beyond": _beyond(distortion, choices),
     }
-    on_own_draft = [cost for cost, is_same in zip(costs, same, strict=True) if is_same]
+    on_own_draft = [offer.cost for offer in offers if offer.same_draft]
     if on_own_draft:
         values["equal_d_speed_own"] = np.min(on_own_draft, 0) / token
     return values
