@@ -284,7 +284,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What texts show; `plain` gives it as audit.json holds it.
+    """What texts show; `bench.audit.plain` gives it as audit.json holds it.
 
     tokens, answers, prompts  audited.
     outside      tokens that the engine's own settings exclude, further than rounding explains.
