@@ -72,9 +72,7 @@ def common(runs: Iterable[Mapping[str, Sample]]) -> list[str]:
     return sorted(set.intersection(*every)) if every else []
 
 
-def paired(
-    samples: Mapping[str, Sample], lossless: Mapping[str, Sample]
-) -> tuple[Counts, Counts]:
+def paired(samples: Mapping[str, Sample], lossless: Mapping[str, Sample]) -> tuple[Counts, Counts]:
     """The counts of the prompts that both runs answered."""
     ids = common([samples, lossless])
     return Counts.of(samples, ids), Counts.of(lossless, ids)
