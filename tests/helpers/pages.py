@@ -2,10 +2,10 @@
 conf/ (`make pages`).
 
 docs/templates/NAME.j2 is a page with its numbers left out. In it
-`{{ number("embedded_cpu/gains", "MARS sampling; chat", "tau_gain") }}` names a file of
+`{{ number("embedded_cpu/controls", "MARS sampling", "tau_gain") }}` names a file of
 results/measured, labels of the row and a metric. A fourth value, "value", leaves out the interval,
 "±" shortens it, "n" gives the number of prompts, and "verdict" what the report's judge says.
-`measured("embedded_cpu/gains", "MARS sampling")` is whether it has such a row, for a sentence that
+`measured("embedded_cpu/controls", "MARS sampling")` is whether it has such a row, for a sentence that
 comes with the next measurement. `{{ settings("MARS") }}` is the table of a paper (`paper_settings.py`)."""
 
 from __future__ import annotations
