@@ -23,7 +23,7 @@ from results.reports.grid import panels
 Point = tuple[Measured, Measured]
 """D and τ of a rule."""
 _TICKS = (0, 0.02, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2, 3)
-TILTED = "the limit: rule=tilted (on drawn chains token by token)"
+TILTED = "the limit: rule=tilted"
 ALTERED = "at the top: the target itself, rounded or at another T"
 APART = 0.025
 """Share of the axis below which marks have one name."""

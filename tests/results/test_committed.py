@@ -44,6 +44,15 @@ def test_a_report_names_its_own_command(report: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "listing", sorted(MEASURED.glob("*/TABLES.md")), ids=lambda file: file.parent.name
+)
+def test_a_listing_names_every_report_of_its_folder(listing: Path) -> None:
+    lying = {file.name for file in listing.parent.glob("*.csv*")}
+    listed = {line["numbers"] for line in LINE.finditer(listing.read_text(encoding="utf-8"))}
+    assert listed == lying
+
+
 def test_every_committed_picture_shows_its_committed_numbers() -> None:
     pictures = sorted({*MEASURED.rglob("*.png"), *(ROOT / "docs").rglob("*.png")})
     assert len(pictures) > 20
