@@ -127,9 +127,10 @@ class Answered:
 
 
 def findings(cells: Sequence[tuple[str, Summary]]) -> list[str]:
-    """A sentence on each row that was judged; with several rules, one on all of them comes
-    first."""
+    """A sentence on each row that was judged, the fastest rule first and controls last; with
+    several rules, one on all of them comes before."""
     judged = [(name, summary) for name, summary in cells if summary.judged is not None]
+    judged.sort(key=lambda row: (row[1].judged.is_control, -(row[1].equal_d_speed or 0)))
     sentences = [
         f"{name}: {summary.judged.verdict.text}. {_beside(summary)}." for name, summary in judged
     ]
