@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.optimize import brentq
 
 from methods.rules.arc import Constants
 from methods.rules.classifiers import Classifier
@@ -21,7 +22,9 @@ from tests.helpers.rule_reference import (
     drafted_with,
     fsd,
     greedy,
+    of_token,
     process,
+    ratio,
     softmax,
     strict_accepts,
     surely,
@@ -29,9 +32,7 @@ from tests.helpers.rule_reference import (
 )
 
 
-def coarse_grained(
-    context: Context, children: list[Child], groups: list[list[int]], token: str
-) -> Outcome:
+def coarse_grained(context, children, groups, token):
     """`groups` must cover all tokens here. The draw of the group and of the token in it are
     integrated out."""
     p0 = context.p
@@ -42,19 +43,15 @@ def coarse_grained(
     for child in children:
         own = np.flatnonzero(member[:, child.token])
         q = share @ context.q if context.sampled else share[:, child.token]
-        ratio = {g: min(1.0, p[g] / q[g]) / len(own) for g in own}
-        group_kept = sum(ratio.values())
+        kept = {g: min(1.0, p[g] / q[g]) / len(own) for g in own}
+        group_kept = sum(kept.values())
         inside = {g: share[g] * p0 / mass0[g] if mass0[g] > 0 else np.zeros_like(p0) for g in own}
-        if token == "keep":
-            if child.u < group_kept:
-                return child, p0
-        else:
-            if child.u < sum(ratio[g] * inside[g][child.token] for g in own):
-                return child, p0
-            if child.u < group_kept:  # another token was drawn
-                drawn = sum(ratio[g] * inside[g] for g in own)
-                drawn[child.token] = 0.0
-                return None, drawn
+        drawn = sum(kept[g] * inside[g] for g in own)
+        if child.u < (group_kept if token == "keep" else drawn[child.token]):
+            return child, p0
+        if token == "redraw" and child.u < group_kept:  # another token was drawn
+            drawn[child.token] = 0.0
+            return None, drawn
         left = np.maximum(p - q, 0.0)
         p = left / left.sum() if left.sum() > 1e-12 else left
     weights = sum(p[g] * share[g] * p0 / mass0[g] for g in range(len(groups)) if mass0[g] > 0)
@@ -85,42 +82,40 @@ def dropout_logits(
 
 
 def dropmatch(
-    context: Context,
-    children: list[Child],
-    weight: np.ndarray,
-    variant: str = "js",
-    heads: int = 5,
-    p_drop: float = 0.3,
-    selection: str = "argmax",
-    nucleus: float = 0.9,
-) -> Outcome:
+    context,
+    children,
+    weight,
+    variant="js",
+    heads=5,
+    p_drop=0.3,
+    selection="argmax",
+    nucleus=0.9,
+):
     u, hidden = context.u, context.hidden
     logits = dropout_logits(u, hidden, weight, heads, p_drop)
     tokens = [int(z.argmax()) for z in logits]
     if selection == "nucleus":
-        tokens = []
+        sampling = Sampling(context.sampling.temperature or 1.0, top_p=nucleus)
         for head, z in enumerate(logits):
-            p = softmax(process(z, Sampling(context.sampling.temperature or 1.0, top_p=nucleus)))
+            p = softmax(process(z, sampling))
             at = word(u, heads * len(hidden) + head) / 2**32
-            tokens.append(int(np.flatnonzero(np.cumsum(p) > at * p.sum())[0]))
-    majority = max(tokens, key=tokens.count)  # the first of equal counts
+            tokens[head] = int(np.flatnonzero(np.cumsum(p) > at * p.sum())[0])
     if variant == "naive":
-        return next((c for c in children if c.token in tokens), None), context.p
+        return of_token(children, *tokens), context.p
     if variant == "js" and children:
         centroid = softmax(logits.mean(0))
         if distance("js", softmax(context.draft_z), centroid) <= max(
             distance("js", softmax(z), centroid) for z in logits
         ):
             return children[0], context.p
-    return next((c for c in children if c.token == majority), None), context.p
+    majority = max(tokens, key=tokens.count)  # the first of equal counts
+    return of_token(children, majority), context.p
 
 
-def dropout_head(
-    context: Context, children: list[Child], weight: np.ndarray, head: int = 1, p_drop: float = 0.3
-) -> Outcome:
+def dropout_head(context, children, weight, head=1, p_drop=0.3):
     """One of DropMatch's heads in the target's place."""
     said = int(dropout_logits(context.u, context.hidden, weight, head, p_drop)[-1].argmax())
-    return next((c for c in children if c.token == said), None), np.eye(len(weight))[said]
+    return of_token(children, said), np.eye(len(weight))[said]
 
 
 def arc_bound(
@@ -137,40 +132,32 @@ def arc_bound(
 
 
 def arc(
-    context: Context,
-    children: list[Child],
-    embedding: np.ndarray,
-    constants: Constants,
-    theta: float = 0.3,
-    variant: str = "paper",
-    q_mode: str = "exact",
-    keep: float = 0.25,
-    floor: float = 0.05,
-) -> Outcome:
+    context,
+    children,
+    embedding,
+    constants,
+    theta=0.3,
+    variant="paper",
+    q_mode="exact",
+    keep=0.25,
+    floor=0.05,
+):
     bounds = {c.node: arc_bound(context, c.token, embedding, constants) for c in children}
     if variant == "paper":
-        return surely(
-            context,
-            children,
-            {node for node, (u, tau) in bounds.items() if 1 - u / tau >= theta},
-            q_mode,
-        )
+        near = {node for node, (u, tau) in bounds.items() if 1 - u / tau >= theta}
+        return surely(context, children, near, q_mode)
     if context.greedy:
         return greedy(context, children)
     p, left = context.p, context.p.copy()
     for child in children:
-        q = drafted_with(context, child, q_mode)
-        ratio = min(1.0, p[child.token] / q)
+        strict = ratio(context, p, child, q_mode)
         u, tau = bounds[child.node]
         budget = tau * (1 - theta)
-        again = (
-            p[child.token] >= floor
-            and u < budget
-            and child.u <= ratio + keep * (1 - ratio) * (1 - u / budget)
-        )
-        if child.u < ratio or again:
+        loose = strict + keep * (1 - strict) * (1 - u / budget)
+        again = p[child.token] >= floor and u < budget and child.u <= loose
+        if child.u < strict or again:
             return child, p
-        left[child.token] = max(0.0, p[child.token] - q)
+        left[child.token] = max(0.0, p[child.token] - drafted_with(context, child, q_mode))
     return None, left if left.sum() > 0 else p
 
 
@@ -181,46 +168,27 @@ def important(child: Child, classifier: Classifier) -> float:
     return 1 / (1 + np.exp(-(scaled @ np.array(classifier.coef) + classifier.intercept)))
 
 
-def autojudge(
-    context: Context, children: list[Child], weights: Classifier, threshold: float = 0.5
-) -> Outcome:
-    best = int(context.z.argmax())
-    exact = [c for c in children if c.token == best]
-    fine = exact or [c for c in children if important(c, weights) < threshold]
-    return (fine[0] if fine else None), np.eye(len(context.z))[best]
+def autojudge(context, children, weights, threshold=0.5):
+    unimportant = [c for c in children if important(c, weights) < threshold]
+    exact, emitted = greedy(context, children)
+    return exact or next(iter(unimportant), None), emitted
 
 
-def judge(
-    context: Context, children: list[Child], weights: Classifier, threshold: float = 0.5
-) -> Outcome:
-    return surely(
-        context, children, {c.node for c in children if 1 - important(c, weights) > threshold}
-    )
+def judge(context, children, weights, threshold=0.5):
+    near = {c.node for c in children if 1 - important(c, weights) > threshold}
+    return surely(context, children, near)
 
 
-def either(context: Context, children: list[Child], first: dict, second: dict) -> Outcome:
+def either(context, children, first, second):
     """Of `random` and `fsd`."""
-    close = (
-        bool(children)
-        and fsd(context, children, second["divergence"], second["threshold"])[0] is not None
-    )
+    close, _ = fsd(context, children, second["divergence"], second["threshold"])
     return next((c for c in children if c.u < first["rate"] or close), None), context.p
 
 
-def typical_threshold(p: np.ndarray, variant: str, epsilon: float, delta: float) -> float:
-    shift = 1e-5 if variant == "released" else 0.0
-    return min(epsilon, delta * math.exp(sum(x * math.log(x + shift) for x in p if x > 0)))
-
-
-def typical(
-    tree: Tree,
-    variant: str = "paper",
-    epsilon: float = 0.09,
-    delta: float = 0.3,
-    correction: str = "greedy",
-) -> Expected:
+def typical(tree: Tree, variant="paper", epsilon=0.09, delta=0.3, correction="greedy") -> Expected:
     """All paths whose every node is accepted; the longest, then the likeliest, then the first in
     node order."""
+    shift = 1e-5 if variant == "released" else 0.0
     paths, queue = [], [([0], 0.0, (0, 0))]
     while queue:
         path, log_p, (relaxed, greedier) = queue.pop()
@@ -228,21 +196,19 @@ def typical(
         context, children = tree[path[-1]]
         raw = not context.greedy and variant == "released"
         p = softmax(context.z / context.sampling.temperature) if raw else context.p
-        for child in children:
-            if p[child.token] > typical_threshold(p, variant, epsilon, delta):
-                strict = strict_accepts(context, children[: children.index(child)], child)
+        spread = math.exp(sum(x * math.log(x + shift) for x in p if x > 0))
+        for number, child in enumerate(children):
+            if p[child.token] > min(epsilon, delta * spread):
+                strict = strict_accepts(context, children[:number], child)
                 argmax = child.token == context.z.argmax()
-                queue.append(
-                    (
-                        [*path, child.node],
-                        log_p + math.log(p[child.token]),
-                        (relaxed + (not strict and not argmax), greedier + (not strict and argmax)),
-                    )
+                counts = (
+                    relaxed + (not strict and not argmax),
+                    greedier + (not strict and argmax),
                 )
+                queue.append(([*path, child.node], log_p + math.log(p[child.token]), counts))
     path, _, not_strict = min(paths, key=lambda entry: (-len(entry[0]), -entry[1], entry[0][-1]))
     context = tree[path[-1]][0]
-    argmax = np.eye(len(context.z))[context.z.argmax()]
-    return path, argmax if context.greedy or correction == "greedy" else context.p, not_strict
+    return path, context.argmax if correction == "greedy" else context.p, not_strict
 
 
 def tilted(tree: Tree, lam: float = 1.0) -> Expected:
@@ -264,7 +230,7 @@ def tilted(tree: Tree, lam: float = 1.0) -> Expected:
     def local(context: Context, children: list[Child]) -> Outcome:
         if context.greedy:
             return greedy(context, children)
-        r = law(next(node for node, (other, _) in tree.items() if other is context))[0]
+        r, _ = law(next(node for node, (other, _) in tree.items() if other is context))
         left = np.array(r)
         for child in children:
             if context.sampled:
@@ -282,7 +248,6 @@ def tilted(tree: Tree, lam: float = 1.0) -> Expected:
 
 def drawn_law(p: np.ndarray, q: np.ndarray, lam: float) -> np.ndarray:
     """The median of c p, q and c p exp(1/lam), which sums to 1."""
-    from scipy.optimize import brentq
 
     def at(log_c: float) -> np.ndarray:
         return np.median([np.exp(log_c) * p, q, np.exp(log_c + 1 / lam) * p], axis=0)

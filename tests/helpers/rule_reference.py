@@ -29,7 +29,7 @@ class Child:
 class Context:
     """One node with its children: raw logits z, processed p and processed logits; the draft's raw
     logits and processed q; its own random number and the target's hidden state; what the rule knows
-    of the request before the draft."""
+    of the request before the draft; how many drafted tokens stand before it."""
 
     z: np.ndarray
     p: np.ndarray
@@ -41,16 +41,23 @@ class Context:
     u: float
     hidden: np.ndarray | None
     state: dict[str, float]
+    depth: int
 
     @property
     def greedy(self) -> bool:
         return self.sampling.greedy
 
+    @property
+    def argmax(self) -> np.ndarray:
+        """All mass on the likeliest token."""
+        return np.eye(len(self.z))[self.z.argmax()]
+
 
 Tree = dict[int, tuple[Context, list[Child]]]
 Outcome = tuple[Child | None, np.ndarray]
 """The kept child of a context, and what the token is drawn from that follows it."""
-Local = Callable[[Context, list[Child]], Outcome]
+Local = Callable[..., Outcome]
+"""A rule of one context, `rule(context, children, **options)`, with defaults of its own."""
 Expected = tuple[list[int], np.ndarray, tuple[int, int]]
 """Kept nodes, distribution of the next token, numbers of relaxed and of greedier nodes."""
 
@@ -61,6 +68,8 @@ def softmax(z: np.ndarray) -> np.ndarray:
 
 
 def process(z: np.ndarray, sampling: Sampling) -> np.ndarray:
+    if sampling.greedy:
+        return z
     z = z / sampling.temperature
     if 0 < sampling.top_k < len(z):
         z = np.where(z < np.sort(z)[-sampling.top_k], -np.inf, z)
@@ -104,7 +113,7 @@ def contexts(v: Verification, row: int) -> Tree:
             Context(
                 z,
                 distribution(z, v.sampling),
-                z if v.sampling.greedy else process(z, v.sampling),
+                process(z, v.sampling),
                 draft_z,
                 distribution(draft_z, v.sampling) if children else None,
                 draft.sampled,
@@ -112,6 +121,7 @@ def contexts(v: Verification, row: int) -> Tree:
                 float(v.u[row, node]),
                 hidden[node],
                 state,
+                found[parents[node]][0].depth + 1 if node else 0,
             ),
             children,
         )
@@ -144,84 +154,84 @@ def strict_accepts(context: Context, before: list[Child], child: Child) -> bool:
         p = _residual(context, p, other)
         if p is None:
             return False
-    return child.u < min(1.0, p[child.token] / (context.q[child.token] if context.sampled else 1.0))
+    return child.u < ratio(context, p, child)
 
 
 def _residual(context: Context, p: np.ndarray, rejected: Child) -> np.ndarray | None:
     """What is left of p after a rejection; None if nothing is, that is if the child cannot have
     been rejected."""
-    left = (
-        p - context.q if context.sampled else np.where(np.arange(len(p)) == rejected.token, 0.0, p)
-    )
-    left = np.maximum(left, 0.0)
+    left = np.maximum(p - context.q, 0.0) if context.sampled else p.copy()
+    if not context.sampled:
+        left[rejected.token] = 0.0
     return left / left.sum() if left.sum() > 1e-9 else None
 
 
+def of_token(children: list[Child], *tokens: int) -> Child | None:
+    """The first child with one of these tokens."""
+    return next((child for child in children if child.token in tokens), None)
+
+
 def greedy(context: Context, children: list[Child]) -> Outcome:
-    best = int(context.z.argmax())
-    return next((c for c in children if c.token == best), None), np.eye(len(context.z))[best]
+    return of_token(children, context.z.argmax()), context.argmax
 
 
-def drafted_with(context: Context, child: Child, q_mode: str) -> float:
+def drafted_with(context: Context, child: Child, q_mode: str = "exact") -> float:
     """The probability by which p is divided: of a deterministic child 1, or the draft's."""
     if context.sampled:
         return context.q[child.token]
     return child.q if q_mode == "draft" else 1.0
 
 
-def lossless(context: Context, children: list[Child], q_mode: str = "exact") -> Outcome:
+def ratio(context: Context, p: np.ndarray, child: Child, q_mode: str = "exact") -> float:
+    return min(1.0, p[child.token] / drafted_with(context, child, q_mode))
+
+
+def lossless(context, children, q_mode="exact"):
     if context.greedy:
         return greedy(context, children)
     p = context.p
     for child in children:
-        if child.u < min(1.0, p[child.token] / drafted_with(context, child, q_mode)):
+        if child.u < ratio(context, p, child, q_mode):
             return child, p
         p = _residual(context, p, child)
     return None, p
 
 
 def mars(
-    context: Context,
-    children: list[Child],
-    variant: str = "algorithm1",
-    theta: float = 0.9,
-    indicator: str = "logit_ratio",
-    q_mode: str = "exact",
-) -> Outcome:
+    context,
+    children,
+    variant="algorithm1",
+    theta=0.9,
+    indicator="logit_ratio",
+    q_mode="exact",
+):
     z = context.processed_z if variant == "released" else context.z
     v2, v1 = np.argsort(z)[-2:]
     z1, z2 = z[v1], z[v2]
-    match indicator:
-        case "logit_ratio":
-            close = (
-                z2 / (z1 + 1e-10) > theta if variant == "released" else z1 > 0 and z2 / z1 > theta
-            )
-        case "prob_ratio":
-            close = np.exp(z2 - z1) > theta
-        case "logit_margin":
-            close = 1 - (z1 - z2) > theta
+    released_ratio = z2 / (z1 + 1e-10) > theta
+    close = {
+        "logit_ratio": released_ratio if variant == "released" else z1 > 0 and z2 / z1 > theta,
+        "prob_ratio": np.exp(z2 - z1) > theta,
+        "logit_margin": 1 - (z1 - z2) > theta,
+    }[indicator]
+    second = of_token(children, v2) if close else None
     if variant == "algorithm1":
-        by_token = {c.token: c for c in reversed(children)}
-        child = by_token.get(v1, by_token.get(v2) if close else None)
-        return child, np.eye(len(z))[v1]
+        return of_token(children, v1) or second, np.eye(len(z))[v1]
     if variant == "released" and context.greedy:
         return greedy(context, children)
-    near = [c for c in children if c.token in (v1, v2)] if close else []
+    near = {c.node for c in children if c.token in (v1, v2) and close}
     if close and variant == "released":
-        return (near[0] if near else None), context.p
-    return surely(context, children, {c.node for c in near}, q_mode)
+        return of_token(children, v1, v2), context.p
+    return surely(context, children, near, q_mode)
 
 
-def surely(
-    context: Context, children: list[Child], nodes: set[int], q_mode: str = "exact"
-) -> Outcome:
+def surely(context, children, nodes, q_mode="exact"):
     """The lossless rule, but that these nodes are accepted whatever their numbers are."""
     if context.greedy:
         best = context.z.argmax()
         return next((c for c in children if c.node in nodes or c.token == best), None), context.p
-    found, p = lossless(
-        context, [replace(c, u=-1.0) if c.node in nodes else c for c in children], q_mode
-    )
+    numbered = [replace(c, u=-1.0) if c.node in nodes else c for c in children]
+    found, p = lossless(context, numbered, q_mode)
     return next((c for c in children if found and c.node == found.node), None), p
 
 
@@ -251,14 +261,14 @@ def distance(kind: str, p: np.ndarray, q: np.ndarray) -> float:
 
 
 def fsd(
-    context: Context,
-    children: list[Child],
-    divergence: str = "js_released",
-    threshold: float = 0.4,
-    processed: bool = False,
-    correction: str = "sample",
-) -> Outcome:
-    emitted = np.eye(len(context.z))[context.z.argmax()] if correction == "greedy" else context.p
+    context,
+    children,
+    divergence="js_released",
+    threshold=0.4,
+    processed=False,
+    correction="sample",
+):
+    emitted = context.argmax if correction == "greedy" else context.p
     if not children:
         return None, emitted
     if processed:
@@ -268,5 +278,5 @@ def fsd(
     return (children[0] if distance(divergence, p, q) <= threshold else None), emitted
 
 
-def random(context: Context, children: list[Child], rate: float) -> Outcome:
+def random(context, children, rate):
     return next((c for c in children if c.u < rate), None), context.p

@@ -112,16 +112,18 @@ LOCAL = {
     **_of(
         local_reference,
         "cactus lossy cascade_opt cascade_tok r_fuzzy mentored ensemble contrastive "
-        "threshold entropy_verify ears",
+        "threshold entropy_verify ears relaxed_topk near_top secure_sd",
     ),
     **_of(
         relaxed_reference,
         "coarse_grained dropmatch dropout_head arc autojudge judge either",
     ),
 }
-ALONG = _of(path_reference, "fly asd bild relaxed_topk block near_top secure_sd")
-WHOLE = _of(relaxed_reference, "typical traversal tilted")
-"""Slow versions of one context, of a chain, and of a whole tree."""
+WHOLE = {
+    **_of(path_reference, "fly asd bild block"),
+    **_of(relaxed_reference, "typical traversal tilted"),
+}
+"""Slow versions of one context, and of a whole tree or chain."""
 
 
 @dataclass(frozen=True)
@@ -149,11 +151,6 @@ class Entry:
         options = self.options | self.given
         if self.name in WHOLE:
             return WHOLE[self.name](tree, **options)
-        if self.name in ALONG or "w_first" in options:
-            chain = path_reference.Chain.of(tree)
-            kept, emitted = ALONG.get(self.name, path_reference.scheduled)(chain, **options)
-            lossless = self.name == "block" and "variant" not in options
-            return list(range(kept + 1)), emitted, (0, 0) if lossless else chain.not_strict(kept)
         if self.name == "threshold":  # its lossless test takes every candidate for a point mass
             tree = {
                 node: (replace(context, sampled=False), children)
