@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 
 import pytest
-from omegaconf import OmegaConf
 
 from bench.config.compose import composer
 from bench.config.paths import CONF
 from methods.engine.loading import load_model
 from methods.heads.medusa import load_medusa
-from models.train.heads.command import EMBEDDED, parsed, run
+from models.train.heads.command import parsed, run
 from models.train.heads.trainers import RECIPES
-from models.train.packing import ConversationSource
 from models.train.pair.command import TrainPair
 from models.train.pair.data import CALIBRATION, embedded
 
@@ -37,51 +36,40 @@ def config_of(*overrides: str):
 
 
 def test_every_kind_has_a_valid_section():
+    """Of the file, which explains every key."""
     settings, _ = parsed(config_of())
     assert set(settings.heads) <= set(RECIPES)
-    _, recipes = parsed(config_of(f"heads=[{','.join(RECIPES)}]"))
-    for name, recipe in recipes.items():
-        assert (
-            recipe.rate(0) < recipe.rate(recipe.updates // 4) == 1.0
-            and recipe.rate(recipe.updates) == 0.0
-        ), name
+    config = config_of(f"heads=[{','.join(RECIPES)}]")
+    for name, recipe in parsed(config)[1].items():
+        assert set(config[name]) == set(type(recipe).model_fields), name
+        rates = [recipe.rate(step) for step in (0, recipe.updates // 4, recipe.updates)]
+        assert rates[0] < rates[1] == 1.0 and rates[2] == 0.0, name
 
 
 def test_the_command_trains_measures_and_writes(pair_folder, tmp_path, capsys):
-    folders = (
-        f"target={pair_folder / 'target'}",
-        f"out={tmp_path / 'out'}",
-        f"work={tmp_path / 'work'}",
-    )
-    config = config_of(*SMALL, *folders)
+    folders = [f"{key}={tmp_path / key}" for key in ("out", "work")]
+    config = config_of(*SMALL, f"target={pair_folder / 'target'}", *folders)
     run(config)
     shown = capsys.readouterr().out
     assert "medusa: held-out agreement" in shown and "draft token 2: top-1" in shown
-    record = json.loads((tmp_path / "out" / "medusa" / "training.json").read_text())
+    trained = tmp_path / "out" / "medusa"
+    record = json.loads((trained / "training.json").read_text())
     target = load_model(str(pair_folder / "target"))
     assert record["target"] == target.fingerprint and len(record["rank_share"]) == 2
     assert record["loss"][-1]["step"] == 6
-    assert len(load_medusa(str(tmp_path / "out" / "medusa"), target).model) == 2
+    assert len(load_medusa(str(trained), target).model) == 2
     run(config)
     assert "complete" in capsys.readouterr().out
-    record["target"] = "another"
-    (tmp_path / "out" / "medusa" / "training.json").write_text(json.dumps(record))
+    (trained / "training.json").write_text(json.dumps(record | {"target": "another"}))
     with pytest.raises(ValueError, match="another target"):
         run(config)
 
 
 def test_calibration_prompts_are_held_out():
     source = embedded(0, {"mini_gsm": 1.0})
-    assert isinstance(source, ConversationSource) and EMBEDDED == "embedded"
-    held = {c[0][1] for c, _ in zip(source.held_out(0, 0.0), range(200), strict=False)}
-    trained = {c[0][1] for c, _ in zip(source.train(0, 0.0), range(400), strict=False)}
+    held = {conversation[0][1] for conversation in islice(source.held_out(0, 0.0), 200)}
+    trained = {conversation[0][1] for conversation in islice(source.train(0, 0.0), 400)}
     assert 20 < len(held) <= CALIBRATION and not held & trained
-
-
-def test_the_file_explains_every_key():
-    config = OmegaConf.load(CONF / "train_heads.yaml")
-    for name in RECIPES:
-        assert set(config[name]) == set(RECIPES[name].model_fields), name
 
 
 @pytest.mark.parametrize(

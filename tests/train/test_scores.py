@@ -27,70 +27,81 @@ def drawn(benchmark, seed: int):
     return example, [wording(phrase, rng) for phrase in example.phrases]
 
 
-@given(SEEDS)
-@settings(max_examples=100, deadline=None)
-def test_every_wording_of_a_word_problem_scores_one_and_another_number_zero(seed):
-    example, [text] = drawn(gsm, seed)
+def another_number(example, texts, draw):
     right = example.reference["answer"]
-    assert scores.gsm(example.reference, [text]).value == 1
-    assert (
-        scores.gsm(
-            example.reference, [text.replace(f"#### {right}", f"#### {int(right) + 1}")]
-        ).value
-        == 0
-    )
-    for left, symbol, other, result in re.findall(r"(\d+) ([-+*/]) (\d+) = (\d+)", text):
-        a, b = int(left), int(other)
-        assert {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[symbol] == int(result)
-    assert (
-        "  " not in text
-        and "[" not in text
-        and all(part[0].isupper() for part in re.split(r"(?<=\.) ", text))
-    )
+    yield [texts[0].replace(f"#### {right}", f"#### {int(right) + 1}")]
 
 
-@given(SEEDS, st.sampled_from([0, 1]))
-@settings(max_examples=100, deadline=None)
-def test_every_wording_of_a_conversation_scores_one_and_another_fact_zero(seed, turn):
-    example, texts = drawn(chat, seed)
-    assert scores.chat(example.reference, texts).value == 1
-    expected = example.reference["turns"][turn]
-    value = random.Random(seed).choice([value for group in expected["need"] for value in group])
-    texts[turn] = re.sub(rf"\b{value}\b", "", texts[turn])
-    assert scores.chat(example.reference, texts).value == 0
-    assert not any(
-        "  " in text or "[" in text or ". ." in text for text in worded(example, seed).answers
-    )
+def without_a_fact(example, texts, draw):
+    """Of each turn; and answers that are missing."""
+    for turn, expected in enumerate(example.reference["turns"]):
+        value = draw.choice([value for group in expected["need"] for value in group])
+        changed = list(texts)
+        changed[turn] = re.sub(rf"\b{value}\b", "", texts[turn])
+        yield changed
+    first, second = texts
+    yield from ([], ["", ""], [first], [first, ""], ["", second])
 
 
-@given(SEEDS)
-@settings(max_examples=100, deadline=None)
-def test_every_wording_of_a_list_scores_one_and_every_damage_zero(seed):
-    example, [text] = drawn(instruct, seed)
-    right, rng = example.reference["answer"], random.Random(seed)
-    head, found, tail = text.rpartition(right)
+def other_words(example, texts, draw):
+    right = example.reference["answer"]
+    head, found, tail = texts[0].rpartition(right)
     assert found
-    for lead in (head, "", "Result: ", "Sure: Here you go: "):
-        assert scores.instruct(example.reference, [lead + right + tail]).value == 1
     words = re.findall(r"\w+|\W+", right)
-    place = rng.choice([place for place, word in enumerate(words) if word.isalnum()])
+    place = draw.choice([place for place, word in enumerate(words) if word.isalnum()])
     other = words[place].swapcase() if words[place].isalpha() else f"{words[place]}1"
     damaged = [[], ["frog"], [other]]
     wrong = ["".join([*words[:place], *new, *words[place + 1 :]]) for new in damaged]
     for answer in (*wrong, "frog", f"{right}, frog", f"{right}. frog", f"{right}x"):
-        assert scores.instruct(example.reference, [head + answer + tail]).value == 0, answer
+        yield [head + answer + tail]
+    yield []
+
+
+def other_letters(example, texts, draw):
+    right = example.reference["answer"]
+    for letter in set(choice.LETTERS) - {right}:
+        yield [texts[0].replace(f"({right})", f"({letter})")]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "score", "damaged"),
+    [
+        (gsm, scores.gsm, another_number),
+        (chat, scores.chat, without_a_fact),
+        (instruct, scores.instruct, other_words),
+        (choice, scores.choice, other_letters),
+    ],
+)
+@given(seed=SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_every_wording_scores_one_and_every_damage_zero(benchmark, score, damaged, seed):
+    example, texts = drawn(benchmark, seed)
+    assert score(example.reference, texts).value == 1
+    for wrong in damaged(example, texts, random.Random(seed)):
+        assert score(example.reference, wrong).value == 0, wrong
 
 
 @given(SEEDS)
 @settings(max_examples=100, deadline=None)
-def test_every_wording_of_a_choice_scores_one_and_another_letter_zero(seed):
-    example, [text] = drawn(choice, seed)
+def test_worded_texts_read_well_and_reckon_rightly(seed):
+    _, [text] = drawn(gsm, seed)
+    for left, symbol, other, result in re.findall(r"(\d+) ([-+*/]) (\d+) = (\d+)", text):
+        a, b = int(left), int(other)
+        assert {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[symbol] == int(result)
+    assert all(part[0].isupper() for part in re.split(r"(?<=\.) ", text))
+    talk, _ = drawn(chat, seed)
+    for one in (text, *worded(talk, seed).answers):
+        assert not re.search(r"  |\[|\. \.", one), one
+
+
+@given(SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_what_stands_before_a_list_does_not_count(seed):
+    example, [text] = drawn(instruct, seed)
     right = example.reference["answer"]
-    assert scores.choice(example.reference, [text]).value == 1
-    for letter in set(choice.LETTERS) - {right}:
-        assert (
-            scores.choice(example.reference, [text.replace(f"({right})", f"({letter})")]).value == 0
-        )
+    tail = text.rpartition(right)[2]
+    for lead in ("", "Result: ", "Sure: Here you go: "):
+        assert scores.instruct(example.reference, [lead + right + tail]).value == 1
 
 
 @pytest.mark.slow
@@ -161,19 +172,11 @@ def test_the_letter_is_read(text, letter):
     assert (score.answer, score.value) == (letter, float(letter is not None))
 
 
-@settings(max_examples=60, deadline=None)
-@given(SEEDS)
-def test_a_missing_answer_scores_zero_and_a_turn_has_a_score_of_its_own(seed):
-    example, texts = drawn(chat, seed)
-    assert scores.chat(example.reference, texts).details == {"turn_1": 1.0, "turn_2": 1.0}
-    first, second = texts
-    for missing in ([], ["", ""], [first], [first, ""], ["", second]):
-        assert scores.chat(example.reference, missing).value == 0.0
-    assert scores.chat(example.reference, [first, f"{second} Or 77?"]).details == {
-        "turn_1": 1.0,
-        "turn_2": 0.0,
-    }
-    assert scores.instruct({"answer": "a"}, []).value == 0.0
+def test_a_turn_has_a_score_of_its_own_and_a_summary_a_share():
+    example, [first, second] = drawn(chat, 0)
+    for end, right in (("", 1.0), (" Or 77?", 0.0)):
+        score = scores.chat(example.reference, [first, second + end])
+        assert score.details == {"turn_1": 1.0, "turn_2": right}
     for text, value in (("one two six nine", 0.6), ("Seven.", 1.0)):  # by hand: 3 of 4 and 6 words
         summaries = {"summaries": ["one two three four five six", "seven"]}
         assert scores.news(summaries, [text]).value == pytest.approx(value)
