@@ -4,6 +4,7 @@ goes on unchanged."""
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 
 import pytest
 import torch
@@ -35,16 +36,13 @@ RECIPE = Recipe(
         {"layers": 2, "tokens": 384 * 6, "batch_tokens": 384},
     ],
 )
-ROWS = 3
+ROWS, DATA = 3, partial(stream, 0, MIX)
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    texts = (
-        content
-        for _, messages in zip(range(300), stream(0, MIX, 0), strict=False)
-        for _, content in messages
-    )
+    conversations = islice(stream(0, MIX, 0), 300)
+    texts = (content for messages in conversations for _, content in messages)
     return train_tokenizer(texts, 600)
 
 
@@ -52,7 +50,7 @@ def tokenizer():
 def packer(tokenizer):
     return Packer(
         tokenizer,
-        partial(stream, 0, MIX),
+        DATA,
         length=320,
         eos_ids=frozenset([tokenizer.eos_token_id]),
         prompt_weight=0.1,
@@ -81,12 +79,8 @@ def test_the_tokenizer_round_trips_and_splits_digits(tokenizer):
 
 
 def test_packing_matches_the_chat_template(tokenizer, packer):
-    conversation = [
-        ("user", "Who?"),
-        ("assistant", "Mia."),
-        ("user", "When?"),
-        ("assistant", "Now."),
-    ]
+    said = ("Who?", "Mia.", "When?", "Now.")
+    conversation = list(zip(("user", "assistant") * 2, said, strict=True))
     ids, weights = packer.encode(conversation)
     messages = [{"role": role, "content": content} for role, content in conversation]
     assert ids == tokenizer.apply_chat_template(messages, return_dict=False)
@@ -94,17 +88,15 @@ def test_packing_matches_the_chat_template(tokenizer, packer):
     assert answered == " Mia.<|end|> Now.<|end|>"
 
 
-def test_batches_are_functions_of_the_step(packer):
-    a, b, c = packer.batch(5, ROWS), packer.batch(5, ROWS), packer.batch(6, ROWS)
-    assert torch.equal(a.input_ids, b.input_ids) and not torch.equal(a.input_ids, c.input_ids)
-    assert (a.document > 0).float().mean() > 0.7
-
-
-def test_a_stage_may_train_on_exercises_alone(tokenizer, packer):
-    exercises, mixture = (
-        tokenizer.decode(packer.batch(0, ROWS, share).input_ids.flatten()) for share in (1.0, 0.0)
+def test_batches_are_functions_of_the_step_and_of_the_share_of_exercises(tokenizer, packer):
+    first, again, other, exercises = (
+        packer.batch(*asked) for asked in ((5, ROWS), (5, ROWS), (6, ROWS), (5, ROWS, 1.0))
     )
-    assert "####" not in exercises and "####" in mixture
+    assert torch.equal(first.input_ids, again.input_ids)
+    assert not torch.equal(first.input_ids, other.input_ids)
+    assert (first.document > 0).float().mean() > 0.7
+    assert "####" in tokenizer.decode(first.input_ids.flatten())
+    assert "####" not in tokenizer.decode(exercises.input_ids.flatten())
 
 
 def test_conversations_do_not_see_each_other(tokenizer, packer):
@@ -128,17 +120,13 @@ def test_growth_keeps_the_function(tokenizer, packer):
     with torch.no_grad():
         for parameter in small.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    big = grow(small, 6)
-    ids = packer.batch(0, ROWS).input_ids
+    big, batch = grow(small, 6), packer.batch(0, ROWS)
     with torch.no_grad():
-        assert torch.allclose(small(ids).logits, big(ids).logits, atol=1e-5)
-    assert big.config.num_hidden_layers == 6
-    loss_of(big, packer.batch(0, ROWS), [], 0.0).backward()
-    assert all(
-        p.grad is not None and p.grad.abs().sum() > 0
-        for n, p in big.named_parameters()
-        if "o_proj" in n
-    )
+        found = [model(batch.input_ids).logits for model in (small, big)]
+    assert torch.allclose(*found, atol=1e-5) and big.config.num_hidden_layers == 6
+    loss_of(big, batch, [], 0.0).backward()
+    outputs = [weight for name, weight in big.named_parameters() if "o_proj" in name]
+    assert all(weight.grad.abs().sum() > 0 for weight in outputs)
     with pytest.raises(ValueError, match="multiple"):
         grow(small, 3)
 
@@ -147,19 +135,21 @@ class Killed(Exception):
     pass
 
 
-def killed_at(step, exercises, data):
+def killed_at(step, exercises):
     if step == 5:
         raise Killed
-    return data(step, exercises)
+    return stream(0, MIX, step, exercises)
+
+
+def trained(tokenizer, folder, recipe=RECIPE, data=DATA):
+    return train(recipe, tokenizer, data, folder, device="cpu", seed=3, name="test")
 
 
 def test_a_killed_run_goes_on_to_the_same_weights(tokenizer, tmp_path):
-    data = partial(stream, 0, MIX)
-    settings = {"device": "cpu", "seed": 3, "name": "test"}
-    whole = train(RECIPE, tokenizer, data, tmp_path / "whole", **settings)
+    whole = trained(tokenizer, tmp_path / "whole")
     with pytest.raises(Killed):
-        train(RECIPE, tokenizer, partial(killed_at, data=data), tmp_path / "killed", **settings)
-    resumed = train(RECIPE, tokenizer, data, tmp_path / "killed", **settings)
+        trained(tokenizer, tmp_path / "killed", data=killed_at)
+    resumed = trained(tokenizer, tmp_path / "killed")
     assert resumed.config.num_hidden_layers == 2
     for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -174,27 +164,19 @@ def test_training_learns_exports_and_goes_on_from_there(tokenizer, packer, tmp_p
     recipe = RECIPE.model_copy(update={"growth": growth, "exit_layers": []})
     batch = packer.batch(99, ROWS)
 
-    def trained(name: str, **changes):
-        return train(
-            recipe.model_copy(update=changes),
-            tokenizer,
-            partial(stream, 0, MIX),
-            tmp_path / name,
-            device="cpu",
-            seed=0,
-            name="test",
-        )
+    def again(name, **changes):
+        return trained(tokenizer, tmp_path / name, recipe.model_copy(update=changes))
 
-    first = trained("first")
+    first = again("first")
     assert loss_on(first, batch) < loss_on(tiny(tokenizer, 1), batch) - 0.3
     start = {"start": str(tmp_path / "out")}
     export(first, tokenizer, tmp_path / "out")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert loaded.dtype == torch.bfloat16 and loaded.config.eos_token_id == tokenizer.eos_token_id
-    still = trained("still", **start, lr=0.0, adam_lr=0.0)
+    still = again("still", **start, lr=0.0, adam_lr=0.0)
     for before, after in zip(first.parameters(), still.parameters(), strict=True):
         assert torch.equal(before.to(torch.bfloat16), after.to(torch.bfloat16))
-    better = trained("more", **start, autocast=True)
+    better = again("more", **start, autocast=True)
     assert next(better.parameters()).dtype == torch.float32
     assert loss_on(better, batch) < loss_on(first, batch) - 0.1
     for wrong, message in (
@@ -202,18 +184,10 @@ def test_training_learns_exports_and_goes_on_from_there(tokenizer, packer, tmp_p
         ({"start": "nowhere"}, "no such checkpoint"),
     ):
         with pytest.raises(ValueError, match=message):
-            trained("wrong", **wrong)
+            again("wrong", **wrong)
 
 
-def test_a_stage_has_its_own_batch_size():
+def test_a_stage_has_its_own_batch_size_and_the_rate_warms_up_and_ends_at_zero():
     assert [end for _, end in RECIPE.plan()] == [4, 10] and RECIPE.steps == 10
-
-
-def test_the_rate_warms_up_and_ends_at_zero():
-    rates = [RECIPE.rate(s) for s in range(RECIPE.steps)]
-    assert (
-        rates[0] == 0.5
-        and max(rates) == 1.0
-        and rates[-1] < 0.25
-        and RECIPE.rate(RECIPE.steps) == 0.0
-    )
+    rates = [RECIPE.rate(step) for step in range(11)]
+    assert rates[0] == 0.5 and max(rates) == 1.0 and rates[9] < 0.25 and rates[10] == 0.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from models.train.texts import sum as news
 from models.train.texts.phrase import wording
 from tasks.mini import scores
 
+READ = yaml.safe_load(Path(__file__).with_name("read.yaml").read_text(encoding="utf-8"))
 SEEDS = st.integers(0, 2**32)
 
 
@@ -133,16 +136,7 @@ def test_every_wording_of_a_function_passes_its_tests(seed):
 
 @pytest.mark.parametrize(
     ("text", "answer"),
-    [
-        ("#### 1,000", "1000"),
-        ("#### $18.", "18"),
-        ("####18.0", "18"),
-        ("#### -$3", "-3"),
-        ("#### 18.5", "18.5"),
-        ("#### 7 #### 8", "8"),
-        ("#### none", None),
-        ("6 + 12 = 18. The answer is 18.", None),
-    ],
+    READ["marked numbers"],
 )
 def test_the_marked_number_is_read(text, answer):
     """The last number counts for itself where none is marked."""
@@ -153,19 +147,7 @@ def test_the_marked_number_is_read(text, answer):
 
 @pytest.mark.parametrize(
     ("text", "letter"),
-    [
-        ("The answer is (C) copper.", "C"),
-        ("The right option is B", "B"),
-        ("Answer: D", "D"),
-        ("E.", "E"),
-        ("The answer is wool (C).", "C"),
-        ("It is (C). So the answer is (C).", "C"),
-        ("It is (C), no, (D).", None),
-        ("The answer is (A) or B, so the answer is B.", None),
-        ("The answer is Eva.", None),
-        ("A town with copper.", None),
-        ("(F)", None),
-    ],
+    READ["letters"],
 )
 def test_the_letter_is_read(text, letter):
     score = scores.choice({"kind": "question", "answer": letter or "A"}, [text])
