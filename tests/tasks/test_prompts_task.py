@@ -31,15 +31,11 @@ def read(tmp_path):
     return read
 
 
-def say(*roles):
-    return [{"role": role, "content": f"{role} {i}"} for i, role in enumerate(roles)]
-
-
 def test_each_kind_of_row(read):
     rows = [
         {"id": "a", "prompt": "Once upon"},
         {"id": 7, "input_ids": [1, 2, 3], "note": "ignored"},
-        {"id": "c", "messages": say("user")},
+        {"id": "c", "messages": [{"role": "user", "content": "user 0"}]},
     ]
     assert read(*rows) == [
         Prompt("a", text="Once upon"),
@@ -50,26 +46,13 @@ def test_each_kind_of_row(read):
     assert [prompt.id for prompt in read(rows[0], "", rows[2])] == ["a", "c"]
 
 
-def test_trailing_user_messages_become_turns(read):
-    [prompt] = read({"id": "a", "messages": say("system", "user", "assistant", "user", "user")})
-    assert prompt.system == "system 0"
-    assert prompt.prefix == (("user", "user 1"), ("assistant", "assistant 2"))
-    assert prompt.turns == ("user 3", "user 4")
-
-
-@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.none() | text, talk, st.lists(text, min_size=1, max_size=3))
 def test_no_message_is_lost_or_moved(system, history, asked):
-    said = (
-        [("system", system)] * (system is not None)
-        + history
-        + [("user", content) for content in asked]
-    )
-    row = _PromptRow(
-        id="x", messages=[{"role": role, "content": content} for role, content in said]
-    )
-    prompt = row.as_prompt("refuse", None)
+    before = [("system", system)] * (system is not None)
+    said = [*before, *history, *(("user", content) for content in asked)]
+    messages = [{"role": role, "content": content} for role, content in said]
+    prompt = _PromptRow(id="x", messages=messages).as_prompt("refuse", None)
     again = [("system", prompt.system)] * (prompt.system is not None)
     again += [*prompt.prefix, *(("user", turn) for turn in prompt.turns)]
     assert again == said
@@ -91,17 +74,14 @@ def test_every_embedded_benchmark_is_a_task():
         assert task.name == name and prompt.id.startswith(f"{name}-test-")
 
 
-def test_a_path_may_begin_with_the_home_folder() -> None:
+def test_a_path_may_begin_with_the_home_folder():
     assert PromptsOptions(path="~/own.jsonl").path == Path.home() / "own.jsonl"
 
 
-def test_fields_that_are_not_read_are_named_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_fields_that_are_not_read_are_named_once(tmp_path, caplog):
     file = tmp_path / "own.jsonl"
-    file.write_text(
-        '{"id": "1", "prompt": "a", "reference": "b"}\n{"id": "2", "prompt": "a", "level": 1}\n'
-    )
+    rows = '{"id": "1", "prompt": "a", "reference": "b"}\n{"id": "2", "prompt": "a", "level": 1}\n'
+    file.write_text(rows)
     task = Prompts(PromptsOptions(path=file))
     assert task.prompts() == task.prompts()
     [line] = caplog.messages

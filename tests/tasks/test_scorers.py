@@ -30,6 +30,7 @@ from tasks.scorers.livecodebench import LiveCodeBench, read_tests
 from tasks.scorers.rouge import RougeL
 from tasks.sources import DATA, RowSource
 from tests.helpers.rehearsal.rows import FUNCTIONS, PROBLEMS, ROWS
+from tests.tasks.conftest import CASES
 
 ROOT = Path(__file__).parents[2]
 COMPOSER = Composer("config", None)
@@ -60,15 +61,7 @@ def harness(task: str, filter: str | None = None) -> Harness:
 
 @pytest.mark.parametrize(
     ("text", "strict", "flexible"),
-    [
-        ("#### 1800", 1, 1),
-        ("#### 1,800.", 1, 1),
-        ("9 * 200 = 1800\n#### 1800\nQuestion: 99 apples", 1, 0),
-        ("It is $1,800.", 0, 1),
-        (r"\boxed{1800}", 0, 1),
-        ("#### 180", 0, 0),
-        ("", 0, 0),
-    ],
+    CASES["gsm8k formats"],
 )
 @pytest.mark.parametrize("target", ["1800", "1,800"])
 def test_gsm8k_formats(text, strict, flexible, target):
@@ -85,28 +78,14 @@ def test_published_gsm8k_answers_are_right_under_both_filters():
     for row in rows:
         gold = row["answer"]
         target = gold.split("####")[-1].strip()
-        assert scorer.score({"target": target}, [gold]).details == {
-            "strict-match": 1.0,
-            "flexible-extract": 1.0,
-        }
+        details = scorer.score({"target": target}, [gold]).details
+        assert details == {"strict-match": 1.0, "flexible-extract": 1.0}
     assert scorer.score({"target": target}, [gold + "1"]).value == 0
 
 
 @pytest.mark.parametrize(
     ("text", "letter"),
-    [
-        (" B. water", "B"),
-        ("**B**", "B"),
-        ("The answer is B because fish swim.", "B"),
-        ("I think\nAnswer: (C)", "C"),
-        ("**Answer:** B", "B"),
-        ("__Answer:__ (D) fish", "D"),
-        ("Two and one. The answer is (C).", "C"),
-        ("A fish lives in water", None),
-        ("The answer I would choose is B.", None),
-        ("I. Answer: B", "B"),
-        ("", None),
-    ],
+    CASES["letters"],
 )
 def test_letters(text, letter):
     for task in ("csqa", "mmlu", "mmlu_pro_arc"):
@@ -146,45 +125,39 @@ def test_rouge_counts_the_longest_common_subsequence():
 
 def counts_sentences(row) -> bool:
     """Does an instruction need nltk's sentence model?"""
-    return bool(
-        {"length_constraints:number_sentences", "change_case:capital_word_frequency"}
-        & set(row["instruction_id_list"])
-    )
+    model = {"length_constraints:number_sentences", "change_case:capital_word_frequency"}
+    return not model.isdisjoint(row["instruction_id_list"])
 
 
 def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
     from lm_eval.tasks.ifeval import utils
 
+    rows = published("ifeval/input_data.jsonl.gz")
+    plain = [row for row in rows if not counts_sentences(row)][:240]
     path = DATA / "ifeval" / "input_data.jsonl.gz"
-    plain = [row for row in published("ifeval/input_data.jsonl.gz") if not counts_sentences(row)][
-        :240
-    ]
     read = {row["key"]: row for row in RowSource(path=str(path)).rows("ifeval")}
-    styles = [
-        "{0}",
-        "no commas here at all",
-        "<<title>> *one* *two* *three* [a] [b]\n\n***\n\nP.S. {0}",
-        '"WHY, {0}"',
-    ]
-    seen = []
+    titled = "<<title>> *one* *two* *three* [a] [b]\n\n***\n\nP.S. {0}"
+    styles = ["{0}", "no commas here at all", titled, '"WHY, {0}"']
+    seen, by_instruction = [], IFEval(name="ifeval", by="inst_level_loose")
+    assert (by_instruction.metric, by_instruction.proportion) == ("inst_level_loose_acc", False)
     for number, row in enumerate(plain):
         text = styles[number % len(styles)].format(row["prompt"])
         example = utils.InputExample(
             row["key"], row["instruction_id_list"], row["prompt"], row["kwargs"]
         )
         random.seed(0)
-        strict = utils.test_instruction_following_strict(example, text)
-        loose = utils.test_instruction_following_loose(example, text)
+        strict, loose = (
+            getattr(utils, f"test_instruction_following_{kind}")(example, text)
+            for kind in ("strict", "loose")
+        )
         score = IFEval(name="ifeval").score(read[row["key"]], [text])
         assert score.value == strict.follow_all_instructions
         assert score.details["prompt_level_loose_acc"] == loose.follow_all_instructions
         each = strict.follow_instruction_list
         assert score.answer == "".join("y" if followed else "n" for followed in each)
         assert score.details["inst_level_strict_acc"] == sum(each) / len(each)
-        by_instruction = IFEval(name="ifeval", by="inst_level_loose")
         share = by_instruction.score(read[row["key"]], [text]).value
         assert share == sum(loose.follow_instruction_list) / len(each)
-        assert (by_instruction.metric, by_instruction.proportion) == ("inst_level_loose_acc", False)
         seen.append(score.value)
     assert len(seen) >= 200 and 0 < sum(seen) < len(seen)
 
@@ -216,9 +189,13 @@ def test_ifeval_prints_and_fetches_nothing():
 # ------------------------------------------------------------------------------------------------------------
 
 
-def function_score(text: str, row=FUNCTIONS[0], timeout_s: float = 600.0):
+def code_score(reference: dict, text: str):
+    return Code(name="code", timeout_s=600.0).score(reference, [text])
+
+
+def function_score(text: str, row=FUNCTIONS[0]):
     reference = {"code": row["prompt"], "test": row["test"], "entry_point": row["entry_point"]}
-    return Code(name="code", timeout_s=timeout_s).score(reference, [text])
+    return code_score(reference, text)
 
 
 LOOSE = """Sure:
@@ -245,9 +222,7 @@ assert add_1(1) == 3"""
 )
 def test_answers_in_many_forms_pass(text):
     score = function_score(text)
-    assert (score.value, score.answer) == (1, "passed"), (
-        "without an answer no judge could be trained on it"
-    )
+    assert (score.value, score.answer) == (1, "passed"), "a judge is trained on the answer"
 
 
 @ISOLATED
@@ -302,17 +277,14 @@ def test_tests_use_what_the_prompt_defines_and_answers_may_import(row, text, val
 
 @ISOLATED
 def test_assertions_and_plus_tests():
-    code = Code(name="code", timeout_s=600)
     for row in PROBLEMS[:2]:
         reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
-        assert code.score(reference, [row["code"]]).value == 1
-        assert code.score(reference, [row["code"].replace("*", "+")]).value == 0
+        assert code_score(reference, row["code"]).value == 1
+        assert code_score(reference, row["code"].replace("*", "+")).value == 0
     plus = {**FUNCTIONS[1], "test": ROWS["humaneval_plus"][2]["test"]}
-    assert (
-        function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.5 + 1e-9", row=plus).value
-        == 1
-    )
-    assert function_score("def add_2(x):\n    return x + 2 if x == 1 else 2.6", row=plus).value == 0
+    for end, value in (("2.5 + 1e-9", 1), ("2.6", 0)):
+        text = f"def add_2(x):\n    return x + 2 if x == 1 else {end}"
+        assert function_score(text, plus).value == value
 
 
 DOUBLE = """from functools import lru_cache
@@ -346,9 +318,8 @@ def test_the_only_function_that_a_test_calls_may_have_a_builtins_name():
     reference = {"test": ["assert sum(10, 15) == 6", "assert sum(4, 6) == 3"]}  # MBPP/126
     divisors = "{d for d in range(1, a + 1) if a % d == b % d == 0}"
     right = f"def sum(a, b):\n    total = 0\n    for d in {divisors}:\n        total += d\n    return total"
-    code = Code(name="code", timeout_s=600)
-    assert code.score(reference, [right]).value == 1
-    assert code.score(reference, ["def total(a, b):\n    return a"]).value == 0
+    assert code_score(reference, right).value == 1
+    assert code_score(reference, "def total(a, b):\n    return a").value == 0
 
 
 @ISOLATED
@@ -363,7 +334,7 @@ def test_published_solutions_pass(name, path):
             score = function_score(row["canonical_solution"], row=row)
         else:
             reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
-            score = Code(name="code", timeout_s=600).score(reference, [row["code"]])
+            score = code_score(reference, row["code"])
         if score.value != 1:
             broken.add(row["task_id"])
     assert broken == EXCEPTIONS[name]
@@ -443,39 +414,6 @@ PROGRAMS = [
     *(row["prompt"] + "    return x + 1" for row in FUNCTIONS),
     *(row["code"] for row in PROBLEMS),
 ]
-PIECES = [
-    "```python",
-    "```",
-    "Sure, here's the code:",
-    "It doesn't work.",
-    "x = (",
-    '"""',
-    "try:",
-    "    pass",
-    "@a",
-    "if x:",
-    "else:",
-    "  y = 1",
-    "x \\",
-    "",
-    " ",
-    "# note",
-    "return 1",
-    "def f(x):",
-    "    return x",
-    "x",
-    "a b",
-    "[1,",
-    ")",
-    "'''",
-    "1. **One**: x",
-    "f(1) = 2",
-    "finally:",
-    "match x:",
-    "  case 1:",
-    "\t",
-    "print('a'",
-]
 
 
 @pytest.fixture(scope="module")
@@ -492,7 +430,7 @@ def answers(number: int) -> list[str]:
     for _ in range(number):
         lines = draw.choice(PROGRAMS).split("\n") if draw.random() < 0.6 else []
         for _ in range(draw.randrange(1, 9)):
-            lines.insert(draw.randrange(len(lines) + 1), draw.choice(PIECES))
+            lines.insert(draw.randrange(len(lines) + 1), draw.choice(CASES["pieces"]))
         texts.append("\n".join(lines))
     return texts
 
@@ -541,7 +479,7 @@ CODE = (
         ("", True),
     ],
 )
-def test_only_korean_goes_unpenalised(answer: str, penalised: bool) -> None:
+def test_only_korean_goes_unpenalised(answer, penalised):
     """But of two questions, which may be answered in any language."""
     question = Question("137", 0, False, (), answer)
     assert {is_penalised(question) for _ in range(5)} == {penalised}
