@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -15,7 +13,7 @@ from bench.config.compose import composer
 from bench.reports.plan import plan_of
 from bench.reports.run import load_report
 from models.train.__main__ import main
-from models.train.rules.thresholds import Thresholds, Trials, choose
+from models.train.rules.thresholds import Thresholds, choose
 
 SMALL = [
     "task=mini_choice",
@@ -29,9 +27,7 @@ SMALL = [
 ]
 
 
-def test_a_second_run_decodes_nothing_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_decodes_nothing_again(tmp_path, capsys):
     """Its speeds are those of the first."""
     out = tmp_path / "fsd" / "choice.json"
     given = [*SMALL, f"out={out}", f"work={tmp_path / 'work'}"]
@@ -47,7 +43,7 @@ def test_a_second_run_decodes_nothing_again(
     assert f"draft.length={first['length']} rule.threshold=" in capsys.readouterr().out
 
 
-def test_reports_take_the_chosen_numbers_and_make_them_first(tmp_path: Path) -> None:
+def test_reports_take_the_chosen_numbers_and_make_them_first(tmp_path):
     """Each pair and task has its own; autoregressive decoding needs none."""
     given = ["scale=paper", "pair=qwen25_7b_32b", "n=200", f"output.dir={tmp_path}"]
     with composer() as hydra:
@@ -56,38 +52,34 @@ def test_reports_take_the_chosen_numbers_and_make_them_first(tmp_path: Path) -> 
         steps = {step.file.name: step for step in before.steps.values()}
         made = tmp_path / "thresholds" / "qwen25_7b_32b_csqa_fsd.json"
         made.parent.mkdir()
-        made.write_text(
-            json.dumps({"length": 20, "levels": {"Low": 0.3, "Med.": 0.5, "High": 0.9}})
-        )
+        levels = {"Low": 0.3, "Med.": 0.5, "High": 0.9}
+        made.write_text(json.dumps({"length": 20, "levels": levels}))
         after = plan_of(spec, hydra, given)
         made.write_text('{"length": 20')
         with pytest.raises(ValueError, match=r"csqa_fsd.json: is not what .* remove it"):
             plan_of(spec, hydra, given)
     assert len(before.cells) == 8 and len(steps) == 4  # M_D and M_T
-    step = steps["qwen25_7b_32b_csqa_fsd.json"]
+    step = steps[made.name]
     assert {"pair=qwen25_7b_32b", "task=csqa_fsd", "scored=200", f"out={made}"} <= {*step.argv}
     assert step.planned is not None and step.planned.decoding.temperature == 0.6
     # 32 at four lengths and ten thresholds, 200 by each model alone and at three to ten thresholds,
     # all three times
     assert step.answers == (3 * (32 * 14 + 200 * 5), 3 * (32 * 14 + 200 * 12))
-    levels = {
+    guessed = {
         step.planned.rule.options.threshold
         for coords, step in before.steps.items()
         if coords[1].startswith("FSD (") and coords[2] == "CSQA"
     }
-    assert levels == {0.2, 0.4, 0.6}
+    assert guessed == {0.2, 0.4, 0.6}
     found = {coords[1]: cell for coords, cell in after.cells.items() if coords[2] == "CSQA"}
     assert {found[name].draft.length for name in ("SD", "SD, p/q", "FSD (Low)")} == {20}
-    assert [
-        found[f"FSD ({level})"].rule.options.threshold for level in ("Low", "Med.", "High")
-    ] == [0.3, 0.5, 0.9]
+    for level, threshold in levels.items():
+        assert found[f"FSD ({level})"].rule.options.threshold == threshold
     [note] = {note for coords, note in after.notes.items() if coords[1:] == ("FSD (High)", "CSQA")}
     assert note == "tuned on its prompts (Appendix D): length 20, threshold 0.9"
 
 
-def test_the_dry_run_says_what_tuning_takes(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_dry_run_says_what_tuning_takes(capsys, tmp_path):
     words = ["report=fsd_table2", "scale=paper", "pair=qwen25_7b_32b", "n=200", "dry_run=true"]
     assert main_of_bench([*words, f"output.dir={tmp_path}"]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -110,17 +102,14 @@ def test_the_dry_run_says_what_tuning_takes(
         (400, {8: 90, 9: 70, 10: 90}, (0.8, 0.9, 1.0)),
     ],
 )
-def test_thresholds_rise_until_a_fifth_of_the_lead_is_lost(
-    sd: int, accuracy: dict[int, int], chosen: Any
-) -> None:
+def test_thresholds_rise_until_a_fifth_of_the_lead_is_lost(sd, accuracy, chosen):
     """SD is fastest with L = 10; FSD accepts 20 t of 100 drafts more at each threshold t of 0.1 to
     1."""
     with composer(name="thresholds") as hydra:
-        settings = Thresholds.from_config(
-            hydra.point(["trials=1", "scored=100", "engine.device=cpu"]).config
-        )
+        words = ["trials=1", "scored=100", "engine.device=cpu"]
+        settings = Thresholds.from_config(hydra.point(words).config)
 
-    def row(name: str) -> list[float]:
+    def row(name):
         kind, *number = name.split()
         if kind == "SD":
             return [sd, 100, 1000, abs(int(number[0]) - 10) + 1, 0]
@@ -129,17 +118,16 @@ def test_thresholds_rise_until_a_fifth_of_the_lead_is_lost(
             return [20 * step, 100, 0, 0, accuracy.get(step, 0)]
         return [0, 0, 0, 0, {"M_D": 80, "M_T": 90}[kind]]
 
-    def sums(arms: Any, *others: Any) -> dict[str, list[float]]:
+    def sums(arms, *others):
         return {name: row(name) for name in arms}
 
-    prompts = SimpleNamespace(prompts=lambda n, seed: [None] * n)
-    model = SimpleNamespace(
+    trials = SimpleNamespace(
         drafting=lambda rule, length: None,
         alone=lambda: {"M_D": None, "M_T": None},
-        task=prompts,
+        task=SimpleNamespace(prompts=lambda n, seed: [None] * n),
         sums=sums,
         timed=sums,
     )
-    found = choose(settings, cast("Trials", model))
+    found = choose(settings, trials)
     assert found["length"] == 10 and tuple(found["levels"].values()) == chosen
     assert found["least_accuracy"] == pytest.approx(0.88)
