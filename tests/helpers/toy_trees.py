@@ -3,6 +3,7 @@ in float64."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from methods.rules.verification import Verification
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
-from methods.trees.static import StaticTree, regular
+from methods.trees.static import regular
 
 Law = dict[tuple[int, ...], float]
 """Sequence of emitted tokens -> probability."""
@@ -28,12 +29,9 @@ class Toy:
     @classmethod
     def random(cls, seed: int, sampling: Sampling, vocab: int = 3) -> Toy:
         g = torch.Generator().manual_seed(seed)
-        target = 1.5 * torch.randn(vocab, vocab, generator=g, dtype=torch.float64)
-        return cls(
-            target,
-            0.5 * target + torch.randn(vocab, vocab, generator=g, dtype=torch.float64),
-            sampling,
-        )
+        noise = torch.randn(2, vocab, vocab, generator=g, dtype=torch.float64)
+        target = 1.5 * noise[0]
+        return cls(target, 0.5 * target + noise[1], sampling)
 
     def drafts(
         self, branching: tuple[int, ...], depth: int, replacement: bool
@@ -47,25 +45,15 @@ class Toy:
         own = q[tokens[:, list(shape.parents)], tokens]
         own[:, 0] = 1.0
         parents, logits = torch.tensor([shape.parents]), self.draft[tokens]
+        given = {"valid": valid, "sampled": True, "logits": logits, "q": own}
         if max(shape.widths) > 1:
-            draft = Draft.of_parents(
-                tokens,
-                parents.expand(len(tokens), -1),
-                valid=valid,
-                sampled=True,
-                logits=logits,
-                q=own,
-                width=max(shape.widths),
-            )
+            every = parents.expand(len(tokens), -1)
+            draft = Draft.of_parents(tokens, every, width=max(shape.widths), **given)
             draft.replacement = replacement
         else:
-            draft = Draft.of_chain(tokens, valid=valid, sampled=True, logits=logits, q=own)
-        v = Verification(
-            draft,
-            self.target[tokens],
-            self.sampling,
-            torch.zeros(tokens.shape, dtype=torch.float64),
-        )
+            draft = Draft.of_chain(tokens, **given)
+        u = torch.zeros(tokens.shape, dtype=torch.float64)
+        v = Verification(draft, self.target[tokens], self.sampling, u)
         return v, torch.tensor([row[2] for row in found], dtype=torch.float64)
 
     def law(self, tokens: int) -> Law:
@@ -74,29 +62,27 @@ class Toy:
 
     def continued(self, law: Law, tokens: int) -> Law:
         """Sequences continued by the target, or cut, to that many tokens."""
-        p, out = self.sampling.probs(self.target).tolist(), {}
+        p, out = self.sampling.probs(self.target).tolist(), Counter()
         queue = list(law.items())
         while queue:
             path, mass = queue.pop()
             if len(path) >= tokens:
-                out[path[:tokens]] = out.get(path[:tokens], 0.0) + mass
-            else:
-                last = path[-1] if path else 0
-                queue += [
-                    ((*path, token), mass * share)
-                    for token, share in enumerate(p[last])
-                    if share > 0
-                ]
+                out[path[:tokens]] += mass
+                continue
+            last = path[-1] if path else 0
+            queue += [
+                ((*path, token), mass * share) for token, share in enumerate(p[last]) if share
+            ]
         return out
 
 
 def _with_node(
-    row: tuple[list[int], list[bool], float],
-    node: int,
-    shape: StaticTree,
-    q: Tensor,
-    replacement: bool,
-) -> list[tuple[list[int], list[bool], float]]:
+    row,
+    node,
+    shape,
+    q,
+    replacement,
+):
     tokens, valid, mass = row
     parent = shape.parents[node]
     left = q[tokens[parent]].clone()
@@ -112,27 +98,20 @@ def _with_node(
 
 
 def total_variation(one: Law, other: Law) -> float:
-    return (
-        sum(abs(one.get(path, 0.0) - other.get(path, 0.0)) for path in one.keys() | other.keys())
-        / 2
-    )
+    paths = one.keys() | other.keys()
+    return sum(abs(one.get(path, 0.0) - other.get(path, 0.0)) for path in paths) / 2
 
 
 def emitted_law(v: Verification, mass: Tensor, stops: Tensor, weights: list[Tensor]) -> Law:
     """Law of the tokens of one cycle: `stops` [B, N] probability that the node is the last kept one
     of its draft, `weights` for each node [B, V], unnormalised, of the token after it."""
-    law: Law = {}
+    law: Law = Counter()
     ancestors = v.draft.ancestors.expand(len(mass), -1, -1)
-    for node in range(v.draft.nodes):
-        share = weights[node] / weights[node].sum(-1, keepdim=True)
-        for row in range(len(mass)):
-            if float(stops[row, node]) == 0.0:
-                continue
-            path = v.draft.tokens[row][ancestors[row, node]][1:].tolist()
-            for token, part in enumerate(share[row].tolist()):
-                if part > 0:
-                    key = (*path, token)
-                    law[key] = law.get(key, 0.0) + float(mass[row] * stops[row, node]) * part
+    for row, node in stops.nonzero().tolist():
+        path = v.draft.tokens[row][ancestors[row, node]][1:].tolist()
+        shares = weights[node][row] / weights[node][row].sum()
+        for token in shares.nonzero()[:, 0].tolist():
+            law[*path, token] += float(mass[row] * stops[row, node] * shares[token])
     return law
 
 
