@@ -4,7 +4,6 @@ and chat template."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from models.train.pair.tokenizer import save_tokenizer, train_tokenizer
 from models.train.texts import corpus
 from models.train.texts.phrase import plain
-from tests.helpers.tiny_models import changed_models
+from tests.helpers.tiny_models import SHAPE, changed_models, decided
 
 pytest_plugins = ("tests.helpers.ci",)
 torch.set_num_threads(1)
@@ -26,7 +25,7 @@ VOCAB = 320
 
 
 @pytest.fixture(scope="session", autouse=True)
-def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def machine_lock(tmp_path_factory):
     """The tests of this process, and the processes that they start, have a lock of their own in
     place of the machine's: they neither wait for what is measured beside them nor disturb it."""
     with pytest.MonkeyPatch.context() as patch:
@@ -35,7 +34,7 @@ def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def shared_models_stay() -> Iterator[None]:
+def shared_models_stay():
     """A test that changes a model which other tests share fails, and they go on with another."""
     yield
     if changed := changed_models():
@@ -43,7 +42,7 @@ def shared_models_stay() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pair_folder(tmp_path_factory) -> Path:
     """A folder with target/ and draft/: Llama, two layers and one, hidden size 32; and the shapes
     of heads, config.json alone. The draft is a noisy copy of the target's first layer, so that some
     of its tokens are accepted and some are not."""
@@ -58,13 +57,8 @@ def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save_tokenizer(tokenizer, folder / name)
     ids = AutoTokenizer.from_pretrained(folder / "target")
     torch.manual_seed(0)
-    shape = {
+    shape = SHAPE | {
         "vocab_size": len(ids),
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 512,
         "tie_word_embeddings": True,
         "eos_token_id": ids.eos_token_id,
         "pad_token_id": ids.pad_token_id,
@@ -72,23 +66,14 @@ def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     target = LlamaForCausalLM(LlamaConfig(**shape, num_hidden_layers=2))
     draft = LlamaForCausalLM(LlamaConfig(**shape, num_hidden_layers=1))
-    with torch.no_grad():
-        for parameter in target.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 0.3)
-        kept = {
-            name: weight for name, weight in target.state_dict().items() if "layers.1" not in name
-        }
-        draft.load_state_dict(kept)
+    decided(target, 0.3)
+    kept = {name: weight for name, weight in target.state_dict().items() if "layers.1" not in name}
+    draft.load_state_dict(kept)
     target.save_pretrained(folder / "target")
     draft.save_pretrained(folder / "draft")
     layer = {key: shape[key] for key in shape if "num" in key or "size" in key} | {"bias": False}
-    for head, more in (
-        ("eagle3", {"draft_vocab_size": 160}),
-        ("eagle", {}),
-        ("hass", {}),
-        ("medusa", {}),
-    ):
+    for head in ("eagle3", "eagle", "hass", "medusa"):
+        more = {"draft_vocab_size": 160} if head == "eagle3" else {}
         (folder / head).mkdir()
         (folder / head / "config.json").write_text(json.dumps(layer | more))
     return folder

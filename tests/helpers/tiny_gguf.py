@@ -12,7 +12,11 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from tests.helpers.tiny_models import SHAPE
+
 NAMES = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -23,7 +27,7 @@ NAMES = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
 }
-HEADS, KV_HEADS = 4, 2
+HEADS, KV_HEADS = SHAPE["num_attention_heads"], SHAPE["num_key_value_heads"]
 
 
 def write_gguf(
@@ -41,19 +45,9 @@ def write_gguf(
     name, `without` keys; `add` adds keys and tensors."""
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=HEADS,
-            num_key_value_heads=KV_HEADS,
-            max_position_embeddings=512,
-            tie_word_embeddings=True,
-            rope_theta=10000.0,
-        )
-    )
+    sizes = SHAPE | {"vocab_size": len(tokenizer), "intermediate_size": 64}
+    config = LlamaConfig(**sizes, num_hidden_layers=2, tie_word_embeddings=True, rope_theta=10000.0)
+    model = LlamaForCausalLM(config)
     writer = gguf.GGUFWriter(path, architecture)
     _write_settings(writer, model.config)
     _write_tokenizer(writer, tokenizer)
@@ -63,17 +57,13 @@ def write_gguf(
             continue  # tied
         values = torch.empty_like(weight).normal_(0, 0.3) if weight.ndim > 1 else weight
         own = _gguf_name(name)
-        stored = (
-            _rotary_order(values, HEADS if "q_proj" in name else KV_HEADS)
-            if own.endswith(("attn_q.weight", "attn_k.weight"))
-            else values
-        )
+        heads = {"attn_q": HEADS, "attn_k": KV_HEADS}.get(own.split(".")[-2])
+        stored = _rotary_order(values, heads) if heads else values
         raw = kind if weight.ndim > 1 else Kind.F32
-        expected[name] = torch.from_numpy(
-            gguf.dequantize(gguf.quantize(values.numpy(), raw), raw).copy()
-        )
+        packed = gguf.quantize(np.ascontiguousarray(stored.numpy()), raw)
+        read = gguf.dequantize(gguf.quantize(values.numpy(), raw), raw)
+        expected[name] = torch.from_numpy(read.copy())
         if own != drop:
-            packed = gguf.quantize(np.ascontiguousarray(stored.numpy()), raw)
             writer.add_tensor(own, packed, raw_dtype=raw)
     for key in without:
         del writer.kv_data[0][key]
@@ -85,7 +75,7 @@ def write_gguf(
     return expected
 
 
-def _write_settings(writer: gguf.GGUFWriter, config: LlamaConfig) -> None:
+def _write_settings(writer, config):
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -98,20 +88,15 @@ def _write_settings(writer: gguf.GGUFWriter, config: LlamaConfig) -> None:
     writer.add_vocab_size(config.vocab_size)
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer) -> None:
+def _write_tokenizer(writer, tokenizer):
     special = set(tokenizer.all_special_ids)
-    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    merges = [
-        pair if isinstance(pair, str) else " ".join(pair)
-        for pair in json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
-    ]
+    ids = range(len(tokenizer))
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(tokens)
-    writer.add_token_types(
-        [3 if index in special else 1 for index in range(len(tokens))]
-    )  # 3: control
-    writer.add_token_merges(merges)
+    writer.add_token_list(tokenizer.convert_ids_to_tokens(ids))
+    writer.add_token_types([3 if token in special else 1 for token in ids])  # 3: control
+    writer.add_token_merges([" ".join(pair) for pair in merges])
     writer.add_bos_token_id(tokenizer.eos_token_id)
     writer.add_eos_token_id(tokenizer.eos_token_id)
     writer.add_pad_token_id(tokenizer.pad_token_id)
@@ -119,16 +104,14 @@ def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer) -> None:
     writer.add_chat_template(tokenizer.chat_template)
 
 
-def _gguf_name(name: str) -> str:
-    if name == "model.embed_tokens.weight":
-        return "token_embd.weight"
-    if name == "model.norm.weight":
-        return "output_norm.weight"
+def _gguf_name(name):
+    if name in NAMES:
+        return NAMES[name]
     _, _, layer, part = name.removesuffix(".weight").split(".", 3)
     return f"blk.{layer}.{NAMES[part]}.weight"
 
 
-def _rotary_order(weight: torch.Tensor, heads: int) -> torch.Tensor:
+def _rotary_order(weight, heads):
     """Rows of a query or key matrix as llama.cpp stores them: the two halves of a head's rotary
     pairs interleaved."""
     half = weight.shape[0] // heads // 2

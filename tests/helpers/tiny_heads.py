@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from methods import registry
 from methods.decode import Limits, Request, generate
@@ -24,7 +23,13 @@ from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers.decoding import method_on
 from tests.helpers.rehearsal.models import random_head as draw_head
-from tests.helpers.tiny_models import language_model, noisy_copy, prompts
+from tests.helpers.tiny_models import (
+    SHAPE,
+    language_model,
+    noisy_copy,
+    prompts,
+    save_checkpoint,
+)
 
 SMALL = {"total": 16, "depth": 2, "top_k": 4}
 OPTIONS = {
@@ -41,36 +46,24 @@ row."""
 
 def head_json(target: LanguageModel, **changes) -> dict:
     """config.json of a head for the target; its head dimension is not hidden size / heads."""
-    return {
+    sizes = {"vocab_size": target.vocab_size, "hidden_size": target.model.config.hidden_size}
+    own = {
         "architectures": ["LlamaForCausalLM"],
-        "vocab_size": target.vocab_size,
         "intermediate_size": 40,
-        "hidden_size": target.model.config.hidden_size,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
         "head_dim": 12,
         "rms_norm_eps": 1e-5,
         "hidden_act": "silu",
         "max_position_embeddings": 2048,
-    } | changes
+    }
+    return SHAPE | own | sizes | changes
 
 
 def save_head(folder: Path, kind: str, raw: dict, seed: int = 0) -> Path:
-    """A checkpoint folder: config.json and model.safetensors."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(raw))
-    save_file(
-        {
-            name: tensor.contiguous()
-            for name, tensor in draw_head(kind, raw, seed).state_dict().items()
-        },
-        folder / "model.safetensors",
-    )
-    return folder
+    return save_checkpoint(folder, raw, draw_head(kind, raw, seed).state_dict())
 
 
 @cache
-def _folder(kind: str, raw: str) -> Path:
+def _folder(kind, raw):
     return save_head(Path(tempfile.mkdtemp(prefix="leeway-head-")), kind, json.loads(raw))
 
 
@@ -91,14 +84,6 @@ def small(name: str) -> Drafter:
     return registry.drafter(name)(**OPTIONS.get(name, {}))
 
 
-def random_medusa(target: LanguageModel):
-    """Four untrained Medusa heads."""
-    torch.manual_seed(0)
-    return Medusa(
-        "random", MedusaHeads(4, target.model.config.hidden_size, target.vocab_size).eval(), "test"
-    )
-
-
 def model_for(name: str, target: LanguageModel) -> LanguageModel | Head | Any:
     """What the drafter runs: a noisy copy of the target, an untrained head of it, or nothing."""
     match registry.drafter(name).model_role:
@@ -107,7 +92,9 @@ def model_for(name: str, target: LanguageModel) -> LanguageModel | Head | Any:
         case "draft":
             return noisy_copy(target)
         case "medusa":
-            return random_medusa(target)
+            torch.manual_seed(0)
+            heads = MedusaHeads(4, target.model.config.hidden_size, target.vocab_size)
+            return Medusa("random", heads.eval(), "test")
     return random_head(name, target)
 
 
@@ -124,7 +111,7 @@ def method_of(
     """The rule on this drafter's drafts for a target of three layers, where no other is given; the
     drafter with these options, or else at a size for tests."""
     target = target or language_model(layers=3)
-    drafts = registry.drafter(drafter)(**(options or OPTIONS.get(drafter, {})))
+    drafts = registry.drafter(drafter)(**options) if options else small(drafter)
     decides = registry.rule(rule)() if isinstance(rule, str) else rule
     model = model_for(drafter, target)
     return build_method(target, model, drafts, decides, sampling, length, pruning)
@@ -154,7 +141,7 @@ def fitted_medusa(
     `rows`. The residual blocks are the identity. Heads that were given a state one place off would
     predict hardly anything."""
     method, limits = method_on(target), Limits(new + heads, frozenset())
-    states, later = [], [[] for _ in range(heads)]
+    states, later = [], []
     for row in rows:
         [answer] = generate(method, [Request(row, "fit")], limits)
         ids = row + answer.output_ids
@@ -162,17 +149,15 @@ def fitted_medusa(
             hidden = target.model(
                 torch.tensor([ids]), output_hidden_states=True, use_cache=False
             ).hidden_states[-1][0]
-        span = range(len(row) - 1, len(ids) - 1 - heads)
-        states += [hidden[t] for t in span]
-        for i in range(heads):
-            later[i] += [ids[t + 2 + i] for t in span]
-    x = torch.stack(states).double()
-    fit = MedusaHeads(heads, x.shape[1], target.vocab_size).start_from(
-        torch.zeros(target.vocab_size, x.shape[1])
-    )
+        span = slice(len(row) - 1, len(ids) - 1 - heads)
+        states.append(hidden[span])
+        later.append(torch.tensor(ids).unfold(0, heads, 1)[2:][span])
+    x, tokens = torch.cat(states).double(), torch.cat(later)
+    nothing = torch.zeros(target.vocab_size, x.shape[1])
+    fit = MedusaHeads(heads, x.shape[1], target.vocab_size).start_from(nothing)
     gram = x.T @ x + 1e-2 * torch.eye(x.shape[1], dtype=torch.float64)
     with torch.no_grad():
-        for head, tokens in zip(fit, later, strict=True):
-            y = torch.nn.functional.one_hot(torch.tensor(tokens), target.vocab_size).double()
+        for head, token in zip(fit, tokens.T, strict=True):
+            y = torch.nn.functional.one_hot(token, target.vocab_size).double()
             head[-1].weight.copy_(8.0 * torch.linalg.solve(gram, x.T @ y).T)
     return Medusa("fitted", fit.eval().requires_grad_(False), "test")

@@ -8,6 +8,7 @@ import random
 import zlib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -20,6 +21,13 @@ from methods.engine.loading import SIZES
 from methods.engine.source import CUT
 
 VOCAB = 64
+SHAPE = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
 ARCHITECTURES = {
     "llama": {},
     "qwen2": {"use_sliding_window": False},
@@ -43,6 +51,30 @@ class NoTokenizer:
         return " ".join(map(str, ids))
 
 
+def model_of(config: Any) -> nn.Module:
+    """The float32 model of a configuration, with the engine's attention."""
+    return AutoModelForCausalLM.from_config(
+        config, attn_implementation=attention.NAME, dtype=torch.float32
+    ).eval()
+
+
+@torch.no_grad()
+def decided(model: nn.Module, spread: float = 0.35):
+    """Draw matrices anew, so that the model's choices are clear-cut."""
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            weight.normal_(0, spread)
+
+
+def save_checkpoint(folder: Path, raw: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Path:
+    """config.json and model.safetensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(raw))
+    kept = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(kept, folder / "model.safetensors")
+    return folder
+
+
 _SHARED: dict[str, tuple[nn.Module, int]] = {}
 """The models that tests share, each with the checksum of its weights."""
 
@@ -54,7 +86,7 @@ def checksum(model: nn.Module) -> int:
     return found
 
 
-def share(name: str, model: nn.Module) -> None:
+def share(name: str, model: nn.Module):
     """Watch a model that several tests use: none of them may change its weights."""
     _SHARED[name] = model, checksum(model)
 
@@ -76,27 +108,10 @@ def language_model(
     """A float32 model of the given architecture, shared by all tests, none of which may change it
     (`changed_models`); weights are scaled up so that its choices are clear-cut."""
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(
-        kind,
-        vocab_size=vocab,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        eos_token_id=None,
-        bos_token_id=None,
-        pad_token_id=0,
-        **ARCHITECTURES[kind],
-    )
-    model = AutoModelForCausalLM.from_config(
-        config, attn_implementation=attention.NAME, dtype=torch.float32
-    ).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 0.35)
+    sizes = SHAPE | {"vocab_size": vocab, "num_hidden_layers": layers}
+    ids = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": 0}
+    model = model_of(AutoConfig.for_model(kind, **sizes, **ids, **ARCHITECTURES[kind]))
+    decided(model)
     made = LanguageModel(f"{kind}-{layers}-{seed}", model, NoTokenizer(), "test")
     share(f"{made.source} of {vocab} tokens", model)
     return made
@@ -118,27 +133,11 @@ def save_cut(folder: Path, target: LanguageModel, shared: int, noise: float = 0.
     body, generator = target.model.base_model, torch.Generator().manual_seed(3)
     parts = {f"layers.0.{name}": x for name, x in body.layers[shared].state_dict().items()}
     parts |= {f"norm.{name}": x for name, x in body.norm.state_dict().items()}
+    for name, x in parts.items():
+        parts[name] = x + noise * torch.randn(x.shape, generator=generator)
+    cut = {"target": target.source, "own_layers": 1, "target_layers": shared}
     sizes = {key: getattr(target.model.config, key) for key in SIZES}
-    folder.mkdir()
-    save_file(
-        {
-            name: (x + noise * torch.randn(x.shape, generator=generator)).contiguous()
-            for name, x in parts.items()
-        },
-        folder / "model.safetensors",
-    )
-    (folder / "config.json").write_text(
-        json.dumps(
-            {
-                "architectures": [CUT],
-                "target": target.source,
-                "own_layers": 1,
-                "target_layers": shared,
-            }
-            | sizes
-        )
-    )
-    return folder
+    return save_checkpoint(folder, {"architectures": [CUT]} | cut | sizes, parts)
 
 
 @cache
