@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from results.metrics.summary import summarise
 from results.reports.grid import Outcome
@@ -58,15 +61,8 @@ def compared(
 ) -> Compared:
     """A timed sample beside its baseline; without one it is the autoregressive cell's own."""
     other = None if base is None else run(base, base_decode_s, prefill_s)
-    timed = Timed(
-        own.id,
-        run(own, decode_s, prefill_s),
-        other,
-        "host",
-        "boot",
-        "2026-01-01T00:00:00+00:00",
-        threads=2,
-    )
+    told = ("host", "boot", "2026-01-01T00:00:00+00:00")
+    timed = Timed(own.id, run(own, decode_s, prefill_s), other, *told, threads=2)
     return Compared(own, own if base is None else base, timed)
 
 
@@ -89,24 +85,18 @@ def made_up(
     for i in range(n):
         ids = list(range(1 + 10 * (accepted + 1)))
         seconds = len(ids) / 100 * (1 + i / 10)
-        own = sample(
-            f"p{i}",
-            ids,
-            committed=[accepted + 1] * 10,
-            accepted=[accepted] * 10,
-            score=float(i < right),
-        )
-        base = sample(f"p{i}", ids, committed=[1] * (len(ids) - 1), accepted=[0] * (len(ids) - 1))
+        cycles = {"committed": [accepted + 1] * 10, "accepted": [accepted] * 10}
+        own = sample(f"p{i}", ids, score=float(i < right), **cycles)
+        alone = {"committed": [1] * (len(ids) - 1), "accepted": [0] * (len(ids) - 1)}
         factor = 1 if autoregressive else speedup * (1 + i / 50)
-        records.append(
-            compared(
-                own,
-                None if autoregressive else base,
-                decode_s=seconds / factor,
-                base_decode_s=seconds,
-                prefill_s=seconds / 10,
-            )
+        one = compared(
+            own,
+            None if autoregressive else sample(f"p{i}", ids, **alone),
+            decode_s=seconds / factor,
+            base_decode_s=seconds,
+            prefill_s=seconds / 10,
         )
+        records.append(one)
     records += [FailedSample(f"f{i}", "boom") for i in range(failed)]
     return Outcome.measured(summarise(records, metric=metric, proportion=True))
 
@@ -117,66 +107,15 @@ def with_values(outcome: Outcome, **values: Any) -> Outcome:
     return replace(outcome, summary=outcome.summary.with_values(**values))
 
 
+REPORTS = Path(__file__).with_name("synthetic_reports.yaml").read_text(encoding="utf-8")
+
+
 def table_spec(**changes) -> TableSpec:
-    """Two models x three methods x two tasks; Alpha is a pair of the published test file, Beta is
-    not."""
-    spec = {
-        "name": "demo",
-        "title": "A demo",
-        "kind": "table",
-        "base": ["n=4"],
-        "axes": {
-            "Model": [
-                {"label": "Alpha", "overrides": ["pair=alpha"], "published": "V 13B"},
-                {"label": "Beta", "overrides": ["pair=beta"]},
-            ],
-            "Method": [
-                {"label": "AR", "overrides": ["method=ar"], "baseline": True},
-                {"label": "SpS", "overrides": ["method=sps", "draft.length=7"]},
-                {"label": "MARS & co", "overrides": ["method=mars"], "published": "MARS"},
-            ],
-            "Task": [
-                {"label": "GSM8K", "overrides": ["task=gsm8k"]},
-                {"label": "mini_code", "overrides": ["task=mini_code"], "published": "HumanEval"},
-            ],
-        },
-        "rows": ["Model", "Method"],
-        "columns": ["Task"],
-        "mean": "Mean",
-        "values": ["speedup", "tau"],
-    }
-    return TableSpec.model_validate(spec | changes)
+    return TableSpec.model_validate(yaml.safe_load(REPORTS)["demo"] | changes)
 
 
 def choice_spec(**changes) -> TableSpec:
-    """Rows that choose their setting: the best lossless one, a lossy rule of two, and one as given."""
-    rules = [
-        {
-            "label": "best lossless",
-            "variants": [
-                {"label": "standard", "overrides": ["rule=lossless"]},
-                {"label": "block", "overrides": ["rule=block"]},
-            ],
-        },
-        {
-            "label": "lossy",
-            "overrides": ["rule=lossy"],
-            "variants": {"override": "rule.alpha={}", "values": [0.3, 0.7], "label": "α = {}"},
-        },
-        {"label": "ears", "overrides": ["rule=ears"]},
-    ]
-    spec = {
-        "axes": {
-            "Rule": rules,
-            "K": {"override": "draft.length={}", "values": [3, 10], "label": "K = {}"},
-        },
-        "rows": ["Rule"],
-        "columns": [],
-        "mean": None,
-        "values": ["tau", "accuracy"],
-        "choice": {"axes": ["Setting", "K"], "lossless": "best lossless"},
-    }
-    return table_spec(**(spec | changes))
+    return table_spec(**yaml.safe_load(REPORTS)["choice"] | changes)
 
 
 def figure_spec(axes: Mapping[str, Any], figure: Mapping[str, Any], **changes) -> FigureSpec:
@@ -189,9 +128,12 @@ def full_grid(spec: TableSpec | FigureSpec, n: int = 4) -> dict:
     """Every point measured, each at its own speedup."""
     grid = {}
     for i, point in enumerate(spec.points()):
-        plain = spec.entries(point.coords).get("Method")
-        plain = plain is not None and plain.baseline
+        method = spec.entries(point.coords).get("Method")
         grid[point.coords] = made_up(
-            speedup=1.5 + i / 10, right=1 + i % 4, accepted=1 + i % 5, n=n, autoregressive=plain
+            speedup=1.5 + i / 10,
+            right=1 + i % 4,
+            accepted=1 + i % 5,
+            n=n,
+            autoregressive=method is not None and method.baseline,
         )
     return grid

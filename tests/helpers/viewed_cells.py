@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from results.reports.answers import Group, Viewed
 from results.store.cells import Store
@@ -20,8 +21,17 @@ WORDS = ["<b>", " the", " a", "\n", HOSTILE, STEERING, " مرحبا", "😀", " 
 """Text of each token id."""
 COMMITTED, ACCEPTED = [3, 2, 2], [2, 1, 2]
 """Of every answer of eight tokens; the answer ends within its last cycle."""
-CLAUSES = ["strict", "relaxed", "rejected", "drawn", "argmax", "drawn", "strict", "strict"]
-"""The positions of its trace."""
+POSITIONS = pd.read_csv(Path(__file__).with_suffix(".csv"))
+"""Of its trace."""
+EVERYWHERE = {
+    "top1": 1,
+    "top2": 2,
+    "p2": 0.05,
+    "inside": True,
+    "outside": False,
+    "p": 0.5,
+    "u": 0.25,
+}
 
 
 def texts(ids) -> list[str]:
@@ -47,36 +57,17 @@ def answer(name: str, ids, score: float | None, cycles: bool = True) -> Sample:
 def traces(folder: Path, samples: list[Sample]) -> TraceFolder:
     """A trace of these samples: three cycles, of which the first rejected a proposal."""
     store = TraceFolder(Store(folder).cell("traced"))
-    columns = []
-    for one in samples:
-        tokens = [*one.output_ids[1:3], 9, *one.output_ids[3:]]
-        numbers = {
-            "p0": [0.5, 0.1, 0.01, 0.6, 0.4, 0.7, 0.9, 0.8],
-            "p1": [0.5, 0.4, 0.6, 0.6, 0.4, 0.7, 0.9, 0.8],
-            "q": [0.4, 0.3, 0.2, np.nan, 0.1, np.nan, 0.9, 0.9],
-            "score": [0.9, 0.8, 0.1, np.nan, 0.9, np.nan, 1, 1],
+    columns = [
+        {
+            "prompt": one.id,
+            "turn": 0,
+            "token": np.array([*one.output_ids[1:3], 9, *one.output_ids[3:]]),
+            "accept": (POSITIONS["clause"] != "rejected").to_numpy(),
+            **{name: np.array(column.tolist()) for name, column in POSITIONS.items()},
+            **{name: np.full(len(POSITIONS), value) for name, value in EVERYWHERE.items()},
         }
-        columns.append(
-            {
-                "prompt": one.id,
-                "turn": 0,
-                "cycle": np.array([0, 0, 0, 0, 1, 1, 2, 2]),
-                "token": np.array(tokens),
-                "node": np.array([1, 2, 3, -1, 1, -1, 1, 2]),
-                "parent": np.array([0, 1, 2, 2, 0, 1, 0, 1]),
-                "depth": np.array([1, 2, 3, 3, 1, 2, 1, 2]),
-                "clause": np.array(CLAUSES),
-                "top1": np.full(8, 1),
-                "top2": np.full(8, 2),
-                "p2": np.full(8, 0.05),
-                "accept": np.array([c != "rejected" for c in CLAUSES]),
-                "inside": np.full(8, True),
-                "outside": np.full(8, False),
-                "p": np.full(8, 0.5),
-                "u": np.full(8, 0.25),
-                **{name: np.array(values, float) for name, values in numbers.items()},
-            }
-        )
+        for one in samples
+    ]
     store.add([one.id for one in samples], columns, Threshold("theta", ">", 0.5))
     return store
 
