@@ -4,6 +4,7 @@ the readers read."""
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from models.train.pair.data import stream
 from models.train.pair.growth import new_model
 from models.train.pair.language_model import export
 from models.train.pair.tokenizer import train_tokenizer
-from tests.helpers.tiny_models import language_model, prompts
+from tests.helpers.tiny_models import decided, language_model, prompts
 
 MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}
 COMMON = {
@@ -62,15 +63,11 @@ def recipe(kind: str, **changes):
 @pytest.fixture(scope="module")
 def target(tmp_path_factory) -> LanguageModel:
     """Six layers, hidden size 32, not trained, but decided: its embedding is large."""
-    conversations = zip(range(200), stream(0, MIX, 0), strict=False)
-    tokenizer = train_tokenizer(
-        (content for _, messages in conversations for _, content in messages), 400
-    )
+    conversations = islice(stream(0, MIX, 0), 200)
+    texts = (content for messages in conversations for _, content in messages)
+    tokenizer = train_tokenizer(texts, 400)
     model = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=6, seed=0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 0.2)
+    decided(model, 0.2)
     folder = tmp_path_factory.mktemp("target")
     export(model, tokenizer, folder)
     return load_model(str(folder))
@@ -108,27 +105,23 @@ def shaken(trainer):
     return trainer
 
 
-@pytest.fixture
-def exported(tmp_path, target, packer):
-    """A shaken head of a kind, written and read back as drafters read it, beside the trainer with
-    the same weights."""
-
-    def make(kind: str):
-        trainer = shaken(trainer_of(kind, target, packer, steps=4))
-        trainer.export(tmp_path / kind)
-        head = LOADERS[kind](str(tmp_path / kind), target)
-        trainer.head.load_state_dict(head.model.state_dict())
-        return trainer, head
-
-    return make
+def unrolled(trainer, target, batch, slots):
+    """The head's states [R, S, H] after each of four steps, without checkpoints."""
+    states = trainer.frozen_target.states(batch, trainer.layers or (-1,))
+    embed = trainer.head.embed_tokens or target.model.get_input_embeddings()
+    features = trainer.head.fuse(states.features)
+    return unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a))
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "eagle", "hass"])
 @torch.no_grad()
-def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer):
+def test_training_unrolls_what_the_drafter_drafts(kind, target, packer, tmp_path):
     """A drafter drafts chains after prefixes of a conversation; the same tokens in a training
     batch, behind and before other conversations, give the same distributions at every step."""
-    trainer, head = exported(kind)
+    trainer = shaken(trainer_of(kind, target, packer, steps=4))
+    trainer.export(tmp_path)
+    head = LOADERS[kind](str(tmp_path), target)
+    trainer.head.load_state_dict(head.model.state_dict())
     layers = trainer.layers or (-1,)
     filler = packer.batch(3, 1).input_ids[0, :23].tolist()
     conversation = packer.batch(5, 1).input_ids[0, :50].tolist()
@@ -146,18 +139,12 @@ def test_training_unrolls_what_the_drafter_drafts(kind, exported, target, packer
 
         batch = packed(filler, prefix + chain[1:], filler)
         slots = Slots(torch.tensor([[4, len(filler) + cut - 1]]), torch.ones(4, 1, 2))
-        target_states = trainer.frozen_target.states(batch, layers)
-        embed = trainer.head.embed_tokens or target.model.get_input_embeddings()
-        features = trainer.head.fuse(target_states.features)
-        for step, hidden in enumerate(
-            unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a))
-        ):
+        for step, hidden in enumerate(unrolled(trainer, target, batch, slots)):
             logits = proposer.head.over_target(head.logits(hidden))[0, 1]
             # logits here reach 40, and the drafter adds up in another order: float32 leaves them
             # about 1e-4 apart
-            assert torch.allclose(
-                logits.softmax(-1), draft.logits[0, step].softmax(-1), atol=1e-4
-            ), (cut, step)
+            both = (one.softmax(-1) for one in (logits, draft.logits[0, step]))
+            assert torch.allclose(*both, atol=1e-4), (cut, step)
             assert logits.argmax() == chain[step + 1]
 
 
@@ -199,13 +186,11 @@ def test_losses_are_those_of_single_slots(kind, labels, target, packer):
     logits = logits_of(target, batch).double()
     if kind == "eagle3":
         ids = (torch.arange(120) + trainer.head.d2t).tolist()
-        embed, features = target.model.get_input_embeddings(), trainer.head.fuse(states.features)
-        hidden = unroll(trainer.head, embed, features, batch, slots, 4, lambda f, *a: f(*a))
-        guesses = [trainer.head.logits(step).double() for step in hidden]
+        steps = unrolled(trainer, target, batch, slots)
+        guesses = [trainer.head.logits(hidden).double() for hidden in steps]
     else:
         ids = list(range(target.vocab_size))
-        rows = torch.arange(2)[:, None]
-        guesses = trainer.head(states.hidden[rows, slots.index]).double()
+        guesses = trainer.head(states.hidden[torch.arange(2)[:, None], slots.index]).double()
     for k, (loss, rank) in enumerate(trainer.steps(batch, states, slots, torch.Generator())):
         total = weights = 0.0
         for r, m in slots.weight[k].nonzero().tolist():
@@ -268,10 +253,9 @@ def test_a_killed_run_goes_on_to_the_same_weights(kind, target, packer, tmp_path
     with pytest.raises(Killed):
         train(killed, dying, tmp_path / "killed", **settings)
     train(resumed, packer, tmp_path / "killed", **settings)
-    for (name, a), b in zip(
-        whole.head.state_dict().items(), resumed.head.state_dict().values(), strict=True
-    ):
-        assert torch.equal(a, b), name
+    resumed_weights = resumed.head.state_dict()
+    for name, weight in whole.head.state_dict().items():
+        assert torch.equal(resumed_weights[name], weight), name
     logs = [(tmp_path / run / "loss.jsonl").read_text() for run in ("whole", "killed")]
     assert logs[0] == logs[1]
     with pytest.raises(ModelError, match="different recipe;"):
@@ -288,7 +272,7 @@ def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_pa
     batch = packer.batch(99, 2)
     slots = choose(batch, trained.recipe.steps, 192, torch.Generator().manual_seed(0))
 
-    def loss(trainer, seed: int) -> torch.Tensor:
+    def loss(trainer, seed):
         states, draw = trainer.frozen_target.states(batch, trainer.layers), torch.Generator()
         return trainer.objective(batch, states, slots, draw.manual_seed(seed))[0]
 
@@ -300,11 +284,10 @@ def test_training_learns_and_what_it_writes_is_read(kind, target, packer, tmp_pa
 
     trained.export(tmp_path / "out")
     head = LOADERS[kind](str(tmp_path / "out"), target)
+    written = head.model.state_dict()
     for name, tensor in trained.head.state_dict().items():
-        found = head.model.state_dict()[name]
-        assert torch.equal(
-            found, tensor.to(torch.bfloat16).float() if tensor.is_floating_point() else tensor
-        ), name
+        rounded = tensor.to(torch.bfloat16).float() if tensor.is_floating_point() else tensor
+        assert torch.equal(written[name], rounded), name
 
 
 def test_records_are_read_and_held_out():
@@ -313,12 +296,14 @@ def test_records_are_read_and_held_out():
         for i in range(100)
     ]
     source = Records(records, "mine.jsonl", 0)
-    trained = {c[0][1] for c, _ in zip(source.train(0), range(2000), strict=False)}
-    assert {c[0][1] for c, _ in zip(source.held_out(0), range(50), strict=False)} == {"q0", "q50"}
-    assert len(trained) == 98 and not trained & {"q0", "q50"}
-    assert messages_of(
-        {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes"}]}, "x"
-    ) == [("user", "hi"), ("assistant", "yes")]
+    trained, held = (
+        {conversation[0][1] for conversation in islice(stream, count)}
+        for stream, count in ((source.train(0), 2000), (source.held_out(0), 50))
+    )
+    assert held == {"q0", "q50"}
+    assert len(trained) == 98 and not trained & held
+    said = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes"}]
+    assert messages_of({"conversations": said}, "x") == [("user", "hi"), ("assistant", "yes")]
     with pytest.raises(DataError, match=r"record 3: no 'messages'.*found 'text'"):
         messages_of({"text": "a"}, "record 3")
     with pytest.raises(DataError, match="unknown 'narrator'"):
