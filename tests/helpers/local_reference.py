@@ -9,9 +9,6 @@ from functools import wraps
 import numpy as np
 
 from tests.helpers.rule_reference import (
-    Child,
-    Context,
-    Outcome,
     distance,
     greedy,
     lossless,
@@ -20,7 +17,7 @@ from tests.helpers.rule_reference import (
 )
 
 
-def tested(context: Context, child: Child, accept: float, rejected: np.ndarray) -> Outcome:
+def tested(context, child, accept, rejected):
     """Accept the child with this probability; after a rejection draw from the positive part of
     `rejected`."""
     if child.u < accept:
@@ -28,12 +25,12 @@ def tested(context: Context, child: Child, accept: float, rejected: np.ndarray) 
     return None, np.maximum(rejected, 0.0)
 
 
-def drawn_from(context: Context, child: Child, pi: np.ndarray) -> Outcome:
+def drawn_from(context, child, pi):
     """The lossless test with another distribution in the target's place."""
     return tested(context, child, pi[child.token] / context.q[child.token], pi - context.q)
 
 
-def above_ratio(context: Context, child: Child, raised) -> Outcome:
+def above_ratio(context, child, raised):
     """The lossless test with `raised` of p/q in place of that ratio; q of a deterministic draft is
     a point mass."""
     q = context.q if context.sampled else np.eye(len(context.p))[child.token]
@@ -44,7 +41,7 @@ def chain(local):
     """Greedy matching at temperature 0, p at a leaf."""
 
     @wraps(local)
-    def rule(context: Context, children: list[Child], **options) -> Outcome:
+    def rule(context, children, **options):
         if context.greedy:
             return greedy(context, children)
         return local(context, children[0], **options) if children else (None, context.p)
@@ -104,8 +101,8 @@ def mentored(context, child, budget=0.2, tolerance=0.2):
     """alpha by bisection on the divergence of pi, the beta of each alpha on the sum of pi."""
     p, q = context.p, context.q
 
-    def pi_of(alpha: float) -> np.ndarray:
-        def total(beta: float) -> np.ndarray:
+    def pi_of(alpha):
+        def total(beta):
             return np.minimum(np.maximum(q, p / beta), np.where(p > alpha * q, np.inf, p / alpha))
 
         low, high = 1.0, 1e9
@@ -114,7 +111,7 @@ def mentored(context, child, budget=0.2, tolerance=0.2):
             low, high = (middle, high) if total(middle).sum() > 1 else (low, middle)
         return total(high)
 
-    def divergence(pi: np.ndarray) -> float:
+    def divergence(pi):
         with np.errstate(divide="ignore"):
             return distance("kl", p, pi)
 
@@ -142,7 +139,7 @@ def eta(t, schedule, start, end, tokens, gamma=1.0):
     return start + (end - start) * share ** (gamma if schedule == "power" else 1.0)
 
 
-def place(context: Context) -> float:
+def place(context):
     """How many tokens the answer has where a context's token will stand."""
     return context.state["answered"] + context.depth
 
@@ -198,7 +195,7 @@ def ears(context, child, tolerance=0.3):
     return above_ratio(context, child, lambda ratio: ratio + tolerance * (1 - context.p.max()))
 
 
-def near(context: Context, top_n: int | None, floor: float, span: str) -> set[int]:
+def near(context, top_n, floor, span):
     """The tokens that may be relaxed: of the `top_n` likeliest, with raw p of at least `floor`."""
     p = softmax(context.z)
     likely = np.argsort(-p, kind="stable")[:top_n]
@@ -246,7 +243,7 @@ def secure_sd(
 ):
     """`relaxed`: name and options of a rule of this file."""
 
-    def looser(children: list[Child]) -> Outcome:
+    def looser(children):
         options = {key: value for key, value in relaxed.items() if key != "name"}
         return globals()[relaxed["name"]](context, children, **options)
 

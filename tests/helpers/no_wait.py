@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -48,46 +47,50 @@ class Waited(AssertionError):
 
 
 class _Functions(TorchFunctionMode):
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in READS:
             raise Waited(f"{func.__name__} reads the device")
         return func(*args, **(kwargs or {}))
 
 
 class _Operators(TorchDispatchMode):
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = str(func).removeprefix("aten.")
         by_mask = name == "index.Tensor" and any(
             i is not None and i.dtype == torch.bool for i in args[1]
         )
-        if by_mask or any(
-            name == refused or name.startswith(f"{refused}.") for refused in VALUE_SHAPED
-        ):
+        if by_mask or f"{name}.".startswith(tuple(f"{one}." for one in VALUE_SHAPED)):
             raise Waited(f"{func} reads the device")
         return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _synchronising(mode):
+    """CUDA's own check, where there is a GPU."""
+    before = torch.cuda.get_sync_debug_mode() if torch.cuda.is_available() else None
+    if before is not None:
+        torch.cuda.set_sync_debug_mode(mode)
+    try:
+        yield
+    finally:
+        if before is not None:
+            torch.cuda.set_sync_debug_mode(before)
 
 
 @contextmanager
 def refused() -> Iterator[None]:
     """No value of a tensor may be read inside; on a GPU CUDA's own check is on too. Raises
     Waited."""
-    with ExitStack() as stack:
-        stack.enter_context(_Functions())
-        stack.enter_context(_Operators())
-        if torch.cuda.is_available():
-            before = torch.cuda.get_sync_debug_mode()
-            torch.cuda.set_sync_debug_mode("error")
-            stack.callback(torch.cuda.set_sync_debug_mode, before)
+    with _Functions(), _Operators(), _synchronising("error"):
         yield
 
 
 @contextmanager
 def allowed() -> Iterator[None]:
     """The cycle's one copy to the host."""
-    with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
-        before = torch.cuda.get_sync_debug_mode() if torch.cuda.is_available() else 0
-        if torch.cuda.is_available():
-            torch.cuda.set_sync_debug_mode("default")
+    with (
+        torch._C.DisableTorchFunction(),
+        torch.utils._python_dispatch._disable_current_modes(),
+        _synchronising("default"),
+    ):
         yield
-        if torch.cuda.is_available():
-            torch.cuda.set_sync_debug_mode(before)

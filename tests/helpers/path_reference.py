@@ -1,6 +1,7 @@
-"""Rules that look along a chain, once more for the reader: float64, one drafted token after the
-other, as the sources state them. Each is given the chain and its options, and returns how many
-tokens are kept and the distribution of the token after them."""
+"""Rules that look at more than one context, once more for the reader: float64, one drafted token
+after the other, as the sources state them. Those along a chain are given it and their options, and
+return how many tokens are kept and the distribution of the token after them; the others are given
+the tree."""
 
 from __future__ import annotations
 
@@ -9,12 +10,11 @@ from dataclasses import dataclass
 from functools import wraps
 
 import numpy as np
+from scipy.optimize import brentq
 
 from tests.helpers.rule_reference import (
     Child,
     Context,
-    Expected,
-    Tree,
     greedy,
     lossless,
     softmax,
@@ -31,27 +31,27 @@ class Chain:
     children: list[Child]
 
     @classmethod
-    def of(cls, tree: Tree) -> Chain:
+    def of(cls, tree):
         nodes = [tree[node] for node in sorted(tree)]
         return cls(
             [context for context, _ in nodes], [child for _, found in nodes for child in found]
         )
 
     @property
-    def tokens(self) -> list[int]:
+    def tokens(self):
         return [child.token for child in self.children]
 
-    def matches(self, i: int) -> bool:
+    def matches(self, i):
         return i < len(self.tokens) and self.tokens[i] == self.contexts[i].z.argmax()
 
-    def strict(self, i: int) -> bool:
+    def strict(self, i):
         return strict_accepts(self.contexts[i], [], self.children[i])
 
-    def rejected(self, i: int) -> tuple[int, np.ndarray]:
+    def rejected(self, i):
         """The lossless rule's own token behind i kept ones."""
         return i, lossless(self.contexts[i], self.children[i : i + 1])[1]
 
-    def argmax(self, i: int) -> tuple[int, np.ndarray]:
+    def argmax(self, i):
         return i, self.contexts[i].argmax
 
 
@@ -60,7 +60,7 @@ def along(rule):
     counts those that are not the argmax, and those that are."""
 
     @wraps(rule)
-    def of_tree(tree: Tree, **options) -> Expected:
+    def of_tree(tree, **options):
         chain = Chain.of(tree)
         kept, emitted = rule(chain, **options)
         loose = [chain.matches(i) for i in range(kept) if not chain.strict(i)]
@@ -128,7 +128,7 @@ def bild(chain, rollback=5.0):
     return chain.argmax(len(chain.tokens))
 
 
-def block(tree: Tree) -> Expected:
+def block(tree):
     chain = Chain.of(tree)
     if chain.contexts[0].greedy:
         return walk(tree, greedy)
@@ -146,3 +146,106 @@ def block(tree: Tree) -> Expected:
             kept = i
     left = np.maximum(prefix[kept] * chain.contexts[kept].p - q[kept], 0.0)
     return list(range(kept + 1)), left / left.sum(), (0, 0)
+
+
+def typical(tree, variant="paper", epsilon=0.09, delta=0.3, correction="greedy"):
+    """All paths whose every node is accepted; the longest, then the likeliest, then the first in
+    node order."""
+    shift = 1e-5 if variant == "released" else 0.0
+    paths, queue = [], [([0], 0.0, (0, 0))]
+    while queue:
+        path, log_p, (relaxed, greedier) = queue.pop()
+        paths.append((path, log_p, (relaxed, greedier)))
+        context, children = tree[path[-1]]
+        raw = not context.greedy and variant == "released"
+        p = softmax(context.z / context.sampling.temperature) if raw else context.p
+        spread = math.exp(sum(x * math.log(x + shift) for x in p if x > 0))
+        for number, child in enumerate(children):
+            if p[child.token] > min(epsilon, delta * spread):
+                strict = strict_accepts(context, children[:number], child)
+                argmax = child.token == context.z.argmax()
+                counts = (
+                    relaxed + (not strict and not argmax),
+                    greedier + (not strict and argmax),
+                )
+                queue.append(([*path, child.node], log_p + math.log(p[child.token]), counts))
+    path, _, not_strict = min(paths, key=lambda entry: (-len(entry[0]), -entry[1], entry[0][-1]))
+    context = tree[path[-1]][0]
+    return path, context.argmax if correction == "greedy" else context.p, not_strict
+
+
+def tilted(tree, lam=1.0):
+    """Each context's law by recursion from the leaves; of a drawn token by a root finder."""
+
+    def law(node):
+        """R and V of a context."""
+        context, children = tree[node]
+        if not children:
+            return context.p, 0.0
+        if context.sampled:
+            return drawn_law(context.p, context.q, lam), 0.0
+        weights = np.array(context.p)
+        for number, child in enumerate(children):
+            if child.token not in [one.token for one in children[:number]]:
+                weights[child.token] *= np.exp((1 + law(child.node)[1]) / lam)
+        return weights / weights.sum(), lam * float(np.log(weights.sum()))
+
+    def local(context, children):
+        if context.greedy:
+            return greedy(context, children)
+        r, _ = law(next(node for node, (other, _) in tree.items() if other is context))
+        left = np.array(r)
+        for child in children:
+            if context.sampled:
+                if child.u < min(1.0, r[child.token] / context.q[child.token]):
+                    return child, left
+                left = np.maximum(r - context.q, 0.0)
+            else:
+                if left.sum() > 1e-12 and child.u < left[child.token] / left.sum():
+                    return child, left
+                left[child.token] = 0.0
+        return None, left if left.sum() > 1e-12 else context.p
+
+    return walk(tree, local)
+
+
+def drawn_law(p, q, lam):
+    """The median of c p, q and c p exp(1/lam), which sums to 1."""
+
+    def at(log_c):
+        return np.median([np.exp(log_c) * p, q, np.exp(log_c + 1 / lam) * p], axis=0)
+
+    r = at(brentq(lambda log_c: at(log_c).sum() - 1, -1 / lam - 1, 1.0, xtol=1e-14))
+    return r / r.sum()
+
+
+def traversal(tree):
+    """Nodes are tested depth first, children before their parent, and the root last; siblings are
+    independent draws."""
+    if tree[0][0].greedy:
+        return walk(tree, greedy)
+    emitted: dict[int, np.ndarray] = {}
+    order = _visit(tree, 0, 1.0, emitted)
+    u = {child.node: child.u for _, children in tree.values() for child in children}
+    last = next(node for node, alpha in order if node == 0 or u[node] < alpha)
+    parent = {child.node: node for node, (_, children) in tree.items() for child in children}
+    path = [last]
+    while path[0]:
+        path.insert(0, parent[path[0]])
+    return path, emitted[last], (0, 0)
+
+
+def _visit(tree, node, alpha, emitted):
+    """Nodes in the order of their tests, each with its probability of acceptance; what is emitted
+    behind each."""
+    context, children = tree[node]
+    m, order = context.p, []
+    for child in children:
+        order += _visit(
+            tree, child.node, min(1.0, alpha * m[child.token] / context.q[child.token]), emitted
+        )
+        left = np.maximum(alpha * m - context.q, 0.0)
+        total, whole = left.sum(), left.sum() + 1.0 - alpha
+        alpha, m = total / whole if whole > 0 else 1.0, left / total if total > 0 else m
+    emitted[node] = m
+    return [*order, (node, alpha)]

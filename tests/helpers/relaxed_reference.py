@@ -1,23 +1,13 @@
-"""The rules of DropMatch, ARC-Decode, AutoJudge, Judge, coarse-graining and traversal verification
-once more: float64, straight from the formulas, one context and one child at a time. `walk` and the
-residual rules are those of rule_reference.py."""
+"""The rules of DropMatch, ARC-Decode, AutoJudge, Judge and coarse-graining once more: float64,
+straight from the formulas, one context and one child at a time. The residual rules are those of
+rule_reference.py."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-from scipy.optimize import brentq
 
-from methods.rules.arc import Constants
-from methods.rules.classifiers import Classifier
 from methods.sampling import Sampling
 from tests.helpers.rule_reference import (
-    Child,
-    Context,
-    Expected,
-    Outcome,
-    Tree,
     distance,
     drafted_with,
     fsd,
@@ -26,9 +16,7 @@ from tests.helpers.rule_reference import (
     process,
     ratio,
     softmax,
-    strict_accepts,
     surely,
-    walk,
 )
 
 
@@ -58,11 +46,11 @@ def coarse_grained(context, children, groups, token):
     return None, weights if weights.sum() > 0 else p0
 
 
-def word(u: float, counter: int) -> int:
+def word(u, counter):
     """The random word of a context's uniform number and a counter: two rounds of xor-shift-multiply
     on 32 bits."""
 
-    def mix(x: int) -> int:
+    def mix(x):
         for multiplier in (0x21F0AAAD, 0x735A2D97):
             x = ((x ^ x >> 15) * multiplier) % 2**32
         return x ^ x >> 15
@@ -70,9 +58,7 @@ def word(u: float, counter: int) -> int:
     return mix((mix(int(u * 2**24) + 1) + counter) % 2**32)
 
 
-def dropout_logits(
-    u: float, hidden: np.ndarray, weight: np.ndarray, heads: int, p_drop: float
-) -> np.ndarray:
+def dropout_logits(u, hidden, weight, heads, p_drop):
     """[K, V] logits of the dropout heads in one context."""
     found = []
     for head in range(heads):
@@ -118,9 +104,7 @@ def dropout_head(context, children, weight, head=1, p_drop=0.3):
     return of_token(children, said), np.eye(len(weight))[said]
 
 
-def arc_bound(
-    context: Context, token: int, embedding: np.ndarray, constants: Constants
-) -> tuple[float, float]:
+def arc_bound(context, token, embedding, constants):
     """(U, tau) of one token in one context."""
     p = context.p
     entropy = -sum(x * np.log(x) for x in p if x > 0) / np.log(len(p))
@@ -161,7 +145,7 @@ def arc(
     return None, left if left.sum() > 0 else p
 
 
-def important(child: Child, classifier: Classifier) -> float:
+def important(child, classifier):
     """P(important) from the states at the draft token's own position."""
     x = child.states[1] if classifier.features == "target" else np.concatenate(child.states)
     scaled = (x - np.array(classifier.mean)) / np.array(classifier.scale)
@@ -183,108 +167,3 @@ def either(context, children, first, second):
     """Of `random` and `fsd`."""
     close, _ = fsd(context, children, second["divergence"], second["threshold"])
     return next((c for c in children if c.u < first["rate"] or close), None), context.p
-
-
-def typical(tree: Tree, variant="paper", epsilon=0.09, delta=0.3, correction="greedy") -> Expected:
-    """All paths whose every node is accepted; the longest, then the likeliest, then the first in
-    node order."""
-    shift = 1e-5 if variant == "released" else 0.0
-    paths, queue = [], [([0], 0.0, (0, 0))]
-    while queue:
-        path, log_p, (relaxed, greedier) = queue.pop()
-        paths.append((path, log_p, (relaxed, greedier)))
-        context, children = tree[path[-1]]
-        raw = not context.greedy and variant == "released"
-        p = softmax(context.z / context.sampling.temperature) if raw else context.p
-        spread = math.exp(sum(x * math.log(x + shift) for x in p if x > 0))
-        for number, child in enumerate(children):
-            if p[child.token] > min(epsilon, delta * spread):
-                strict = strict_accepts(context, children[:number], child)
-                argmax = child.token == context.z.argmax()
-                counts = (
-                    relaxed + (not strict and not argmax),
-                    greedier + (not strict and argmax),
-                )
-                queue.append(([*path, child.node], log_p + math.log(p[child.token]), counts))
-    path, _, not_strict = min(paths, key=lambda entry: (-len(entry[0]), -entry[1], entry[0][-1]))
-    context = tree[path[-1]][0]
-    return path, context.argmax if correction == "greedy" else context.p, not_strict
-
-
-def tilted(tree: Tree, lam: float = 1.0) -> Expected:
-    """Each context's law by recursion from the leaves; of a drawn token by a root finder."""
-
-    def law(node: int) -> tuple[np.ndarray, float]:
-        """R and V of a context."""
-        context, children = tree[node]
-        if not children:
-            return context.p, 0.0
-        if context.sampled:
-            return drawn_law(context.p, context.q, lam), 0.0
-        weights = np.array(context.p)
-        for number, child in enumerate(children):
-            if child.token not in [one.token for one in children[:number]]:
-                weights[child.token] *= np.exp((1 + law(child.node)[1]) / lam)
-        return weights / weights.sum(), lam * float(np.log(weights.sum()))
-
-    def local(context: Context, children: list[Child]) -> Outcome:
-        if context.greedy:
-            return greedy(context, children)
-        r, _ = law(next(node for node, (other, _) in tree.items() if other is context))
-        left = np.array(r)
-        for child in children:
-            if context.sampled:
-                if child.u < min(1.0, r[child.token] / context.q[child.token]):
-                    return child, left
-                left = np.maximum(r - context.q, 0.0)
-            else:
-                if left.sum() > 1e-12 and child.u < left[child.token] / left.sum():
-                    return child, left
-                left[child.token] = 0.0
-        return None, left if left.sum() > 1e-12 else context.p
-
-    return walk(tree, local)
-
-
-def drawn_law(p: np.ndarray, q: np.ndarray, lam: float) -> np.ndarray:
-    """The median of c p, q and c p exp(1/lam), which sums to 1."""
-
-    def at(log_c: float) -> np.ndarray:
-        return np.median([np.exp(log_c) * p, q, np.exp(log_c + 1 / lam) * p], axis=0)
-
-    r = at(brentq(lambda log_c: at(log_c).sum() - 1, -1 / lam - 1, 1.0, xtol=1e-14))
-    return r / r.sum()
-
-
-def traversal(tree: Tree) -> Expected:
-    """Nodes are tested depth first, children before their parent, and the root last; siblings are
-    independent draws."""
-    if tree[0][0].greedy:
-        return walk(tree, greedy)
-    emitted: dict[int, np.ndarray] = {}
-    order = _visit(tree, 0, 1.0, emitted)
-    u = {child.node: child.u for _, children in tree.values() for child in children}
-    last = next(node for node, alpha in order if node == 0 or u[node] < alpha)
-    parent = {child.node: node for node, (_, children) in tree.items() for child in children}
-    path = [last]
-    while path[0]:
-        path.insert(0, parent[path[0]])
-    return path, emitted[last], (0, 0)
-
-
-def _visit(
-    tree: Tree, node: int, alpha: float, emitted: dict[int, np.ndarray]
-) -> list[tuple[int, float]]:
-    """Nodes in the order of their tests, each with its probability of acceptance; what is emitted
-    behind each."""
-    context, children = tree[node]
-    m, order = context.p, []
-    for child in children:
-        order += _visit(
-            tree, child.node, min(1.0, alpha * m[child.token] / context.q[child.token]), emitted
-        )
-        left = np.maximum(alpha * m - context.q, 0.0)
-        total, whole = left.sum(), left.sum() + 1.0 - alpha
-        alpha, m = total / whole if whole > 0 else 1.0, left / total if total > 0 else m
-    emitted[node] = m
-    return [*order, (node, alpha)]

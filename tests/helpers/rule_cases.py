@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -40,37 +41,28 @@ def random_case(
         parents[:, i] = (torch.rand(rows, generator=g) ** 2 * i).long() if tree else i - 1
     valid = torch.ones(rows, nodes, dtype=torch.bool)
     for row in range(0, rows, 3):
-        valid[row, nodes - 3 - row % 4 :] = (
-            False  # a suffix, so the children of an invalid node are invalid
-        )
+        # a suffix, so the children of an invalid node are invalid
+        valid[row, nodes - 3 - row % 4 :] = False
     tokens = _tokens(parents, draft_logits, sampling, sampled, g)
     q = sampling.probs(draft_logits) if sampled else draft_logits.softmax(-1)
     own_q = torch.ones(rows, nodes)
+    own_q[:, 1:] = q[torch.arange(rows)[:, None], parents[:, 1:], tokens[:, 1:]]
     for row in range(rows):
-        for i in range(1, nodes):
-            own_q[row, i] = q[row, parents[row, i], tokens[row, i]]
         leaves = set(range(nodes)) - set(parents[row][valid[row]].tolist())
         draft_logits[row, sorted(leaves)] = torch.nan
     u = torch.rand(rows, nodes, generator=g)
-    if tree:
-        draft = Draft.of_parents(
-            tokens, parents, valid=valid, sampled=sampled, logits=draft_logits, q=own_q
-        )
-    else:
-        draft = Draft.of_chain(tokens, valid=valid, sampled=sampled, logits=draft_logits, q=own_q)
+    make = partial(Draft.of_parents, tokens, parents) if tree else partial(Draft.of_chain, tokens)
+    draft = make(valid=valid, sampled=sampled, logits=draft_logits, q=own_q)
     return Verification(draft, logits, sampling, u)
 
 
-def _tokens(
-    parents: Tensor, draft_logits: Tensor, sampling: Sampling, sampled: bool, g: torch.Generator
-) -> Tensor:
+def _tokens(parents, draft_logits, sampling, sampled, g):
     rows, nodes = parents.shape
     tokens = torch.zeros(rows, nodes, dtype=torch.long)
     for row in range(rows):
-        used: dict[int, int] = {}
         for i in range(1, nodes):
             parent = int(parents[row, i])
-            rank = used[parent] = used.get(parent, -1) + 1
+            rank = int((parents[row, :i] == parent).sum())
             if sampled:
                 probs = sampling.probs(draft_logits[row, parent])
                 tokens[row, i] = torch.multinomial(probs, 1, generator=g)[0]
@@ -100,9 +92,7 @@ def outcomes(rule: Rule, v: Verification) -> list[dict[tuple[int, ...], float]]:
     return [_paths(probability[row], parents[row], valid[row]) for row in range(len(parents))]
 
 
-def _paths(
-    probability: list[float], parents: list[int], valid: list[bool]
-) -> dict[tuple[int, ...], float]:
+def _paths(probability, parents, valid):
     found: dict[tuple[int, ...], float] = {}
     queue = [((0,), 1.0)]
     while queue:

@@ -128,14 +128,14 @@ def contexts(v: Verification, row: int) -> Tree:
     return found
 
 
-def walk(tree: Tree, local: Local) -> Expected:
+def walk(tree: Tree, local: Local, **options) -> Expected:
     """Path of kept nodes, emitted distribution, and of the path nodes that the lossless test
     rejects the number whose token is not the target's argmax (relaxed) and the number whose token
     is (greedier)."""
     path, not_strict = [0], [0, 0]
     while True:
         context, children = tree[path[-1]]
-        child, weights = local(context, children)
+        child, weights = local(context, children, **options)
         if child is None:
             return path, weights / weights.sum(), tuple(not_strict)
         before = children[: children.index(child)]
@@ -157,7 +157,7 @@ def strict_accepts(context: Context, before: list[Child], child: Child) -> bool:
     return child.u < ratio(context, p, child)
 
 
-def _residual(context: Context, p: np.ndarray, rejected: Child) -> np.ndarray | None:
+def _residual(context, p, rejected):
     """What is left of p after a rejection; None if nothing is, that is if the child cannot have
     been rejected."""
     left = np.maximum(p - context.q, 0.0) if context.sampled else p.copy()

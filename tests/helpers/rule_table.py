@@ -3,11 +3,11 @@ through."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -103,27 +103,12 @@ GIVEN: dict[str, Callable[..., Rule]] = {
 """What a rule is bound to, without a file; the slow version is given the same."""
 
 
-def _of(module: ModuleType, names: str) -> dict[str, Callable[..., Any]]:
-    return {name: getattr(module, name) for name in names.split()}
-
-
-LOCAL = {
-    **_of(rule_reference, "greedy lossless mars fsd random"),
-    **_of(
-        local_reference,
-        "cactus lossy cascade_opt cascade_tok r_fuzzy mentored ensemble contrastive "
-        "threshold entropy_verify ears relaxed_topk near_top secure_sd",
-    ),
-    **_of(
-        relaxed_reference,
-        "coarse_grained dropmatch dropout_head arc autojudge judge either",
-    ),
-}
-WHOLE = {
-    **_of(path_reference, "fly asd bild block"),
-    **_of(relaxed_reference, "typical traversal tilted"),
-}
-"""Slow versions of one context, and of a whole tree or chain."""
+def slow_version(name: str):
+    """The rule once more: of one context, or else of a whole tree or chain."""
+    for module in (rule_reference, local_reference, relaxed_reference):
+        if name in vars(module):
+            return partial(rule_reference.walk, local=vars(module)[name])
+    return vars(path_reference)[name]
 
 
 @dataclass(frozen=True)
@@ -148,15 +133,12 @@ class Entry:
     def expected(self, tree: Tree) -> Expected:
         """What the slow version makes of a row's contexts. It has defaults of its own, and the
         rule's options."""
-        options = self.options | self.given
-        if self.name in WHOLE:
-            return WHOLE[self.name](tree, **options)
         if self.name == "threshold":  # its lossless test takes every candidate for a point mass
             tree = {
                 node: (replace(context, sampled=False), children)
                 for node, (context, children) in tree.items()
             }
-        return rule_reference.walk(tree, partial(LOCAL[self.name], **options))
+        return slow_version(self.name)(tree, **self.options | self.given)
 
 
 def runs(rule: Rule, v: Verification) -> bool:
@@ -248,7 +230,7 @@ BOUND: dict[str, dict[str, Any]] = {
 """What the last column of rule_table.txt names."""
 
 
-def _entries() -> Iterator[tuple[str, Entry]]:
+def _entries():
     """Label and entry of each line of rule_table.txt: `label | relaxes | options | bound to`, of
     which the last two may be missing. A label begins with the rule's name."""
     for line in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines():
