@@ -4,128 +4,48 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
+import yaml
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.engine import attention, probe
+from methods.engine import probe
 from methods.engine.language_model import LanguageModel
 from methods.engine.source import ModelError
 from tests.helpers.decoding import method_on
-from tests.helpers.tiny_models import NoTokenizer
+from tests.helpers.tiny_models import NoTokenizer, model_of
 
-SIZES = {
-    "vocab_size": 256,
-    "hidden_size": 32,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "head_dim": 16,
-    "sliding_window": 8,
-    "attention_chunk_size": 8,
-    "kv_lora_rank": 16,
-    "q_lora_rank": 16,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 16,
-    "v_head_dim": 16,
-    "n_group": 1,
-    "topk_group": 1,
-    "first_k_dense_replace": 1,
-    "vocab_size_per_layer_input": 256,
-    "hidden_size_per_layer_input": 8,
-    "num_kv_shared_layers": 0,
-    "ffn_dim": 48,
-    "n_inner": 48,
-    "word_embed_proj_dim": 32,
-    "num_kv_heads": 2,
-    "expert_ffn_hidden_size": 48,
-    "global_head_dim": 32,
-    "mamba_n_heads": 4,
-    "mamba_d_head": 16,
-    "mamba_d_state": 8,
-    "mamba_num_heads": 4,
-    "mamba_head_dim": 16,
-    "lru_width": 32,
-    "d_ff": 48,
-    "d_model": 32,
-    "n_embd": 32,
-    "n_head": 4,
-    "n_layer": 4,
-    "n_heads": 4,
-    "n_layers": 4,
-    "n_positions": 512,
-    "rotary_dim": 8,
-    "attention_window_size": 8,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
-}
-"""Of every configuration that has the key."""
-PARTS = (
-    ("intermediate_size", 48),
-    ("experts_per_tok", 2),
-    ("moe_topk", 2),
-    ("num_experts", 4),
-    ("num_local_experts", 4),
-    ("routed_experts", 4),
-)
-"""Of every key that ends with this."""
-OWN: dict[str, dict[str, Any]] = {
-    "phi3": {"sliding_window": None},
-    "qwen2": {"sliding_window": 4096},
-    "qwen3": {"sliding_window": 4096},
-    "gemma3n_text": {
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "num_kv_shared_layers": 2,
-        "laurel_rank": 4,
-        "activation_sparsity_pattern": [0.0] * 4,
-    },
-    "falcon": {"new_decoder_architecture": True, "alibi": False},
-    "mpt": {"max_seq_len": 512},
-    "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 8},
-    "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
-}
+SMALL = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 def config_of(kind: str, **changes: Any) -> Any:
     """A small configuration of an architecture; `changes` win."""
     shape = AutoConfig.for_model(kind).get_text_config(decoder=True)
     keys = shape.to_dict()
-    given = {key: value for key, value in SIZES.items() if key in keys}
-    if (
-        "qk_rope_head_dim" in keys
-    ):  # its heads are all alike, and head_dim is that of their rotated part
+    given = {key: value for key, value in SMALL["sizes"].items() if key in keys}
+    if "qk_rope_head_dim" in keys:  # heads are all alike; head_dim is that of their rotated part
         given |= {"num_key_value_heads": 4, "head_dim": 8}
-    given |= {key: size for key in keys for part, size in PARTS if key.endswith(part)}
-    return AutoConfig.for_model(
-        kind,
-        **(
-            given
-            | {"eos_token_id": 1, "bos_token_id": 2, "pad_token_id": 0}
-            | OWN.get(kind, {})
-            | changes
-        ),
-    )
+    given |= {
+        key: size for key in keys for part, size in SMALL["parts"].items() if key.endswith(part)
+    }
+    given |= {"eos_token_id": 1, "bos_token_id": 2, "pad_token_id": 0}
+    return AutoConfig.for_model(kind, **given | SMALL["own"].get(kind, {}) | changes)
 
 
 def random_model(config: Any, seed: int = 0) -> LanguageModel:
     """A float32 model whose choices are clear-cut. Raises what transformers raises."""
     torch.manual_seed(seed)
     with torch.device("meta"):
-        size = sum(
-            weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters()
-        )
+        shape = AutoModelForCausalLM.from_config(config)
+    size = sum(weight.numel() for weight in shape.parameters())
     if size > 20_000_000:
         raise ValueError(f"{size} parameters: too large")
-    model = AutoModelForCausalLM.from_config(
-        config, attn_implementation=attention.NAME, dtype=torch.float32
-    ).eval()
+    model = model_of(config)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.ndim > 1 and "conv" not in name:
@@ -174,7 +94,7 @@ def wrong_answers(model: LanguageModel, new: int = 12) -> tuple[list[str], set[s
 
 
 @torch.no_grad()
-def _greedy(model: LanguageModel, row: list[int], count: int) -> list[int]:
+def _greedy(model, row, count):
     for _ in range(count):
         row = [*row, int(model.model(torch.tensor([row]), use_cache=False).logits[0, -1].argmax())]
         if row[-1] in model.eos_ids:
@@ -195,13 +115,12 @@ def outcome(kind: str) -> tuple[str, float]:
     wrong, _ = wrong_answers(model)
     if wrong:
         return f"WRONG: {wrong[0]}", found.seconds
-    lacking = [
-        name for name, why in (("trees", found.trees), ("hidden states", found.states)) if why
-    ]
-    return f"right, but no {' and no '.join(lacking)}" if lacking else "right", found.seconds
+    findings = {"trees": found.trees, "hidden states": found.states}
+    lacking = " and no ".join(name for name, why in findings.items() if why)
+    return f"right, but no {lacking}" if lacking else "right", found.seconds
 
 
-def _reason(line: str) -> str:
+def _reason(line):
     """A line of refusal without what differs from model to model."""
     line = re.sub(
         r"^\S+: |; give engine=vllm.*| \([^()]*tokens read[^()]*\)|: [\d.]+% off", "", line
