@@ -15,35 +15,16 @@ import yaml
 from jinja2 import Template
 
 
-def _hidden(cases: list[dict[str, str]]) -> str:
-    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(cases)))).decode()
+def _hidden(cases):
+    return base64.b64encode(zlib.compress(pickle.dumps(cases))).decode()
 
 
-def _contest(n: int) -> dict[str, Any]:
-    by_call = n % 2
-    form = (
-        {"input": "[1, 2]\n3", "output": "6", "testtype": "functional"}
-        if by_call
-        else {"input": "1 2 3\n", "output": "6\n", "testtype": "stdin"}
-    )
-    return {
-        "question_id": f"abc_{n}",
-        "question_content": "Add up the numbers.",
-        "public_test_cases": json.dumps([form]),
-        "starter_code": "class Solution:\n    def total(self, some, more):\n        "
-        if by_call
-        else "",
-        "private_test_cases": _hidden([form]),
-        "metadata": json.dumps({"func_name": "total"} if by_call else {}),
-    }
-
-
-def _message(n: int) -> dict[str, Any]:
+def _message(n):
     """A message that begins a conversation, as OpenAssistant/oasst1 has it."""
     return {**_WRITTEN["oasst1"][0], "message_id": f"m{n}", "text": f"Name {n + 2} rivers."}
 
 
-def _written() -> dict[str, list[dict[str, Any]]]:
+def _written():
     """The rows of rows.yaml.j2, by task."""
     template = Template(Path(__file__).with_name("rows.yaml.j2").read_text(encoding="utf-8"))
     rendered = [yaml.safe_load(template.render(n=n)) for n in range(5)]
@@ -55,7 +36,8 @@ def _written() -> dict[str, list[dict[str, Any]]]:
 
 
 _WRITTEN = _written()
-_CONTESTS = [_contest(n) for n in range(5)]
+for row in _WRITTEN["livecodebench"]:
+    row["private_test_cases"] = _hidden(row["public_test_cases"])
 WORD_PROBLEMS, QUESTIONS = _WRITTEN["gsm8k"], _WRITTEN["mt_bench"]
 FUNCTIONS, PROBLEMS = _WRITTEN["humaneval"], _WRITTEN["mbpp"]
 _LEFT_OUT = [
@@ -67,7 +49,6 @@ _LEFT_OUT = [
 """Of oasst1: an answer, a later turn, another language, a deleted message."""
 ROWS: Mapping[str, list[dict[str, Any]]] = {
     **_WRITTEN,
-    **dict.fromkeys(("livecodebench", "livecodebench_v5", "livecodebench_v6"), _CONTESTS),
     "oasst1": [
         *_WRITTEN["oasst1"],
         *({**_message(n), **changes} for n, changes in enumerate(_LEFT_OUT, start=5)),
@@ -76,7 +57,7 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
 """Task -> five rows."""
 
 
-def write_mirror(folder: Path, task: Mapping[str, Any]) -> None:
+def write_mirror(folder: Path, task: Mapping[str, Any]):
     """A mirror of the repository that a task reads, with rows of its own, in the hub's layout: the
     files that the task names, or Parquet in two parts for each split, which README.md lists for the
     subset."""
@@ -85,11 +66,9 @@ def write_mirror(folder: Path, task: Mapping[str, Any]) -> None:
     if files is not None:
         names = [files] if isinstance(files, str) else list(files)
         for number, name in enumerate(names):
-            own = rows[number :: len(names)]
-            lines = "".join(json.dumps(row) + "\n" for row in own)
-            text = json.dumps(own) if name.endswith(".json") else lines
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
+            file, own = folder / name, rows[number :: len(names)]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(own) if file.suffix == ".json" else _lines(own))
         return
     from datasets import Dataset, disable_progress_bars
 
@@ -108,8 +87,9 @@ def write_mirror(folder: Path, task: Mapping[str, Any]) -> None:
 def write_rows(folder: Path, name: str, rows: Iterable[Mapping[str, Any]] | None = None) -> Path:
     """The rows (a task's own when None) as a JSONL file."""
     path = folder / f"{name}.jsonl"
-    path.write_text(
-        "".join(json.dumps(row) + "\n" for row in (ROWS[name] if rows is None else rows)),
-        encoding="utf-8",
-    )
+    path.write_text(_lines(ROWS[name] if rows is None else rows))
     return path
+
+
+def _lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)

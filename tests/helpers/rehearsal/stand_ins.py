@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -27,15 +25,14 @@ from bench.config.schema import ROLES
 from bench.run.locks import LOCK
 from bench.run.models import NativeMethod
 from methods.batch import Generation
-from methods.decode import Limits, Request
 from methods.engine.source import ModelSource
 from results.store.files import locked, replace_text
 from tasks import judge_prompts
 from tasks.judge_prompts import MT_BENCH
 from tasks.sources import text_digest
-from tests.helpers.rehearsal.models import HERE, checkpoint, save_sentence_model
+from tests.helpers.rehearsal.models import HERE, HUB, checkpoint, save_sentence_model
 from tests.helpers.rehearsal.rows import ROWS, write_mirror
-from tests.helpers.replies import Replying, chat_completion
+from tests.helpers.replies import Replying, Serving, chat_completion
 
 if TYPE_CHECKING:
     from bench.config.compose import ComposedPoint
@@ -48,24 +45,8 @@ NOTE = (
     f"A rehearsal: models with random weights, {PROMPTS} prompts, answers of at most {TOKENS} "
     "tokens. No number here says anything about a method or a paper."
 )
-SIMILARITY: Mapping[str, tuple[str, ...]] = {
-    "sentence": (),
-    "entailment": ("entailment", "neutral", "contradiction"),
-    "bertscore": (),
-}
-BERTSCORE_LAYERS = 24
-"""Of RoBERTa large, of which one is read."""
-THRESHOLDS = (
-    "prompts=1",
-    "scored=1",
-    "trials=1",
-    "lengths=[2,3]",
-    "thresholds=[0.2,0.4,0.8]",
-    f"max_new_tokens={TOKENS}",
-)
-"""How little of FSD's Appendix D is tried."""
-MINED = ("prompts=4", "most=4", "max_new_tokens=8")
-"""How little AutoJudge's classifier is trained on."""
+SIMILARITY = {"sentence": (), "entailment": ("entailment", "neutral", "contradiction")}
+"""The labels of each model of meaning; that of BERTScore has layers as RoBERTa large."""
 
 
 @contextmanager
@@ -77,8 +58,7 @@ def stand_ins(folder: Path, config_dir: str | None = None) -> Iterator[Rehearsal
         "komt_bench": str(MT_BENCH / "judge_prompts.jsonl"),
         "alpaca_eval": str(HERE / "templates" / "alpaca_eval.txt"),
     }
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Judge)
-    Thread(target=server.serve_forever, daemon=True).start()
+    server = Serving(_Judge)
     try:
         with (
             patch.dict(judge_prompts.SOURCES, prompts),
@@ -87,7 +67,7 @@ def stand_ins(folder: Path, config_dir: str | None = None) -> Iterator[Rehearsal
             patch.object(NativeMethod, "generate_with_nll", cramped("generate_with_nll")),
             patch.object(NativeMethod, "generate_traced", cramped("generate_traced")),
         ):
-            yield Rehearsal(config_dir, folder, f"http://127.0.0.1:{server.server_port}/v1")
+            yield Rehearsal(config_dir, folder, server.url)
     finally:
         server.shutdown()
         server.server_close()
@@ -96,16 +76,12 @@ def stand_ins(folder: Path, config_dir: str | None = None) -> Iterator[Rehearsal
 def cramped(name: str) -> Callable[..., list[Generation]]:
     """A method of `NativeMethod`, on a device whose memory the first batch of several prompts does
     not fit."""
-    real, met = getattr(NativeMethod, name), list[int]()
+    real, room = getattr(NativeMethod, name), iter([False])
 
-    def generate(
-        method: NativeMethod, requests: Sequence[Request], limits: Limits
-    ) -> list[Generation]:
-        if len(requests) > 1 and not met:
-            met.append(len(requests))
+    def generate(method, requests, limits):
+        if len(requests) > 1 and not next(room, True):
             raise torch.OutOfMemoryError("CUDA out of memory (a rehearsal)")
-        answers: list[Generation] = real(method, requests, limits)
-        return answers
+        return real(method, requests, limits)
 
     return generate
 
@@ -113,7 +89,7 @@ def cramped(name: str) -> Callable[..., list[Generation]]:
 class Rehearsal(Composer):
     """Composes points as they are rehearsed: every model, data set and length replaced."""
 
-    def __init__(self, config_dir: str | None, folder: Path, judge: str) -> None:
+    def __init__(self, config_dir, folder, judge):
         super().__init__("config", config_dir)
         self.folder, self._judge = folder, judge
 
@@ -121,14 +97,13 @@ class Rehearsal(Composer):
         point = super().point(overrides, resolve=resolve)
         config = point.config
         for role in ROLES:
-            config["pair"] |= {
-                role: self._source(config["pair"].get(role)),
-                f"{role}_revision": None,
-            }
+            source = self._source(config["pair"].get(role))
+            config["pair"] |= {role: source, f"{role}_revision": None}
         self._reduce_task(config["task"])
-        halves = {"float16": DTYPE, "bfloat16": DTYPE}  # a CPU is slow in float16
-        config["engine"] |= {"parallel": "none", "devices": 1, "threads": 1}
-        config["engine"]["dtype"] = halves.get(config["engine"]["dtype"], config["engine"]["dtype"])
+        engine = config["engine"]
+        engine |= {"parallel": "none", "devices": 1, "threads": 1}
+        if engine["dtype"] == "float16":  # a CPU is slow in it
+            engine["dtype"] = DTYPE
         config["decoding"]["max_new_tokens"] = TOKENS
         config["n"] = min(config["n"] or PROMPTS, PROMPTS)
         config["timed"] = 0 if config["timed"] == 0 else TIMED
@@ -139,18 +114,15 @@ class Rehearsal(Composer):
             "wait_s": 0.01,
             "references": self._references(),
         }
-        config["similarity"] |= {
-            name: self._meaning(name, labels) for name, labels in SIMILARITY.items()
-        }
+        meanings = {name: self._meaning(name, labels) for name, labels in SIMILARITY.items()}
+        config["similarity"] |= meanings | {"bertscore": self._meaning("bertscore", (), 24)}
         return replace(point, config=config)
 
     def section(self, group: str, option: str, changes: Sequence[str] = ()) -> dict[str, Any]:
         found = super().section(group, option, changes)
         if group == "report":
-            found |= {
-                "title": f"{TITLE}: {found['title']}",
-                "about": f"{NOTE} {found.get('about', '')}",
-            }
+            about = f"{NOTE} {found.get('about', '')}"
+            found |= {"title": f"{TITLE}: {found['title']}", "about": about}
         return found
 
     def reduced_step(self, step: Step, overrides: Sequence[str]) -> Step:
@@ -158,41 +130,27 @@ class Rehearsal(Composer):
         task."""
         given = {key_of(word): word for word in step.argv if "=" in word}
         chosen = [given[key] for key in ("pair", "task") if key in given]
-        config = self.point(
-            [*chosen, *(line for line in overrides if key_of(line) == "output.dir")]
-        ).config
+        places = [line for line in overrides if key_of(line) == "output.dir"]
+        config = self.point([*chosen, *places]).config
         pair, task = config["pair"], config["task"]
         source = "hub" if task["path"] is None else "path"
-        given |= {
-            f"pair.{role}": f"pair.{role}={pair[role]}"
-            for role in ("target", "draft")
-            if pair[role]
-        }
-        given |= {
-            "engine.dtype": f"engine.dtype={DTYPE}",
-            "engine.parallel": "engine.parallel=none",
-            "engine.devices": "engine.devices=1",
-            f"task.{source}": f"task.{source}={task[source]}",
-            "prompts": "prompts=4",
-        }
-        if "calibrate" in step.argv:
-            given |= {"min_new_tokens": "min_new_tokens=2", "max_new_tokens": "max_new_tokens=32"}
-        elif "judge" in step.argv:
-            given |= {word.partition("=")[0]: word for word in MINED}
-        elif "thresholds" in step.argv:
-            given |= {word.partition("=")[0]: word for word in THRESHOLDS}
-        return replace(
-            step, argv=(*(word for word in step.argv if "=" not in word), *given.values())
-        )
+        words = [f"pair.{role}={pair[role]}" for role in ("target", "draft") if pair[role]]
+        words += [f"engine.dtype={DTYPE}", "engine.parallel=none", "engine.devices=1"]
+        words += [f"task.{source}={task[source]}", "prompts=4"]
+        for command, reduced in HUB["reduced"].items():
+            words += reduced if command in step.argv else ()
+        given |= {key_of(word): word for word in words}
+        command = [word for word in step.argv if "=" not in word]
+        return replace(step, argv=(*command, *given.values()))
 
-    def _source(self, source: str | None) -> str | None:
+    def _source(self, source):
         """The stand-in of a name on the hub; what is on this machine stays."""
         if source is None or ModelSource.of(source).kind != "checkpoint" or Path(source).exists():
             return source
         with making(self.folder / "models"):
             return str(checkpoint(self.folder / "models", source))
 
-    def _reduce_task(self, task: dict[str, Any]) -> None:
+    def _reduce_task(self, task):
         """A mirror of the hub's repository with a few rows, where the task's rows are not shipped,
         so that they are read as those of the hub; listed ones are theirs."""
         if task.get("path") is not None or not (task.get("hub") or task.get("files")):
@@ -202,37 +160,27 @@ class Rehearsal(Composer):
         # reports take other files of one repository
         part = text_digest(f"{task.get('files')} {task.get('subset')}")
         mirror = self.folder / "hub" / f"{task['name']}-{part[:8]}"
-        with making(mirror):
-            if not (mirror / "done").is_file():
-                write_mirror(mirror, task)
-                (mirror / "done").touch()
+        made(mirror, lambda folder: write_mirror(folder, task))
         task["hub"], task["revision"] = str(mirror), None
         if task.get("ids") is not None:
-            names = [
-                text_digest(next(value for value in row.values() if isinstance(value, str)))
+            texts = [
+                next(value for value in row.values() if isinstance(value, str))
                 for row in ROWS[task["name"]]
             ]
             task["ids"] = str(self.folder / "hub" / f"{task['name']}.txt")
-            replace_text(Path(task["ids"]), "\n".join(names))
+            replace_text(Path(task["ids"]), "\n".join(map(text_digest, texts)))
 
-    def _meaning(self, name: str, labels: tuple[str, ...]) -> str:
+    def _meaning(self, name, labels, layers=2):
         folder = self.folder / "models" / "meaning" / name
-        with making(folder):
-            if not (folder / "config.json").is_file():
-                save_sentence_model(folder, labels, BERTSCORE_LAYERS if name == "bertscore" else 2)
+        made(folder, lambda folder: save_sentence_model(folder, labels, layers))
         return str(folder)
 
-    def _references(self) -> str:
+    def _references(self):
         """Reference answers for the judge, which KoMT-Bench's repository has; those of MT-bench are
         shipped."""
         file = self.folder / "data" / "references.jsonl"
-        replace_text(
-            file,
-            "".join(
-                json.dumps({"question_id": number, "choices": [{"turns": ["Yes.", "No."]}]}) + "\n"
-                for number in (81, 82)
-            ),
-        )
+        rows = [{"question_id": n, "choices": [{"turns": ["Yes.", "No."]}]} for n in (81, 82)]
+        replace_text(file, "".join(json.dumps(row) + "\n" for row in rows))
         return str(file)
 
 
@@ -243,15 +191,23 @@ def making(folder: Path) -> Iterator[None]:
         yield
 
 
+def made(folder: Path, make: Callable[[Path], object]) -> None:
+    """Make a folder once."""
+    with making(folder):
+        if not (folder / "done").is_file():
+            make(folder)
+            (folder / "done").touch()
+
+
 class _Judge(Replying):
     """Grades an answer 5, and takes the first of two. It has limits: of the first three requests
     of a server two are refused."""
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         asked = json.dumps(self.asked())
         refusals = vars(self.server).setdefault("refusals", [429, 503])
+        said = "m" if "compare two answers" in asked else "Rating: [[5]]"
         if refusals:
             self.reply(b"", refusals.pop(), Retry_After=0)
-            return
-        said = "m" if "compare two answers" in asked else "Rating: [[5]]"
-        self.reply(chat_completion(said))
+        else:
+            self.reply(chat_completion(said))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import cycle
@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from bench.config.command import key_of
 from bench.config.errors import ConfigError
-from bench.reports.plan import Plan, plan_of, uncollected
+from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import load_report, run_reports
 from bench.run.session import Session
 from results.reports.frame import lay_out
@@ -23,7 +23,7 @@ from tests.helpers.rehearsal.models import HUB
 from tests.helpers.rehearsal.stand_ins import Rehearsal
 
 if TYPE_CHECKING:
-    from results.reports.grid import Grid
+    pass
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def rehearsed(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
     return replace(found, seconds=time.perf_counter() - began)
 
 
-def _run(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
+def _run(name, hydra, overrides):
     """Raises ValueError where it cannot run at all."""
     own = hydra.command([f"report={name}", *overrides])
     for step in {step.file: step for step in _plan(name, hydra, overrides).steps.values()}.values():
@@ -69,16 +69,13 @@ def _run(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
     status = run_reports(own, hydra)
     plan, session = _plan(name, hydra, overrides), Session(hydra.settings(overrides))
     grid = plan.grid(session)
-    left_out = sorted(
-        {label for coords in plan.absent for label in coords if label in HUB["without_weights"]}
-    )
+    labels = {label for coords in plan.absent for label in coords}
+    left_out = sorted(labels.intersection(HUB["without_weights"]))
     missing = [] if status == 0 else [f"exit status {status}"]
-    missing += [
-        f"{' / '.join(coords)}: {held.reason or held.unjudged}"
-        for coords, held in grid.items()
-        if (held.summary is None or (held.unjudged and held.summary.judge is None))
-        and not set(coords) & set(left_out)
-    ]
+    for coords, held in grid.items():
+        lacks = held.summary is None or (held.unjudged and held.summary.judge is None)
+        if lacks and set(coords).isdisjoint(left_out):
+            missing.append(f"{' / '.join(coords)}: {held.reason or held.unjudged}")
     if not list((session.settings.output.dir / "report").glob(f"{plan.spec.name}.*")):
         missing.append("not drawn")
     if isinstance(plan.spec, TableSpec):
@@ -88,14 +85,14 @@ def _run(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Outcome:
     return Outcome(sum(held.state == "measured" for held in grid.values()), missing, left_out)
 
 
-def run_step(module: str, words: Sequence[str]) -> None:
+def run_step(module: str, words: Sequence[str]):
     """Run the command of a step. Answers of random models hold no final answers to compare: each
     second one counts as another, so that AutoJudge's labels are of both kinds."""
     with patch("models.train.rules.judge.same_answer", side_effect=cycle((True, False))):
         import_module(f"{module}.__main__").main(list(words))
 
 
-def _plan(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Plan:
+def _plan(name, hydra, overrides):
     spec = load_report(name, hydra)
     if spec.kind not in ("table", "figure"):
         raise ConfigError(
@@ -105,10 +102,10 @@ def _plan(name: str, hydra: Rehearsal, overrides: Sequence[str]) -> Plan:
         return plan_of(spec, hydra, overrides)
 
 
-def _empty(spec: TableSpec, grid: Grid, left_out: Sequence[str]) -> Iterator[str]:
+def _empty(spec, grid, left_out):
     """The numbers of the paper without one of ours, and the columns without any."""
     frame = lay_out(spec, grid).frame
-    frame = frame[[not set(row) & set(left_out) for row in frame["stub"]]]
+    frame = frame[[set(left_out).isdisjoint(row) for row in frame["stub"]]]
     frame = frame[~frame["value_name"].isin(HUB["may_be_empty"])]
     lacking = frame[frame["value"].isna() & frame["published"].notna()]
     yield from (
@@ -119,19 +116,16 @@ def _empty(spec: TableSpec, grid: Grid, left_out: Sequence[str]) -> Iterator[str
     yield from (f"no row has {name}" for name in filled[filled == 0].index)
 
 
-def _unlike_paper(spec: TableSpec) -> Iterator[str]:
+def _unlike_paper(spec):
     """The numbers that the paper prints and that no cell of the table stands beside."""
     if spec.published is None:
         return
-    shown = set()
-    for point in spec.points():
-        for column in spec.values:
-            for header in ("", *([spec.mean] if spec.mean else [])):
-                shown.add(
-                    place_in_paper(
-                        spec, point.coords, column.published_name or column.metric.name, header
-                    )
-                )
+    shown = {
+        place_in_paper(spec, point.coords, column.published_name or column.metric.name, header)
+        for point in spec.points()
+        for column in spec.values
+        for header in {"", spec.mean or ""}
+    }
     printed = {
         key._replace(value_name=re.sub("_(low|high)$", "", key.value_name))
         for key in by_place(load_published(spec.published.file))
