@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from http.server import ThreadingHTTPServer
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.helpers.replies import Replying
+from tests.helpers.replies import Replying, Serving
 
 
 @dataclass
@@ -44,41 +43,35 @@ class Manners:
     asked: list[dict[str, Any]] = field(default_factory=list)
 
 
-class CompletionServer(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, folder: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+class CompletionServer(Serving):
+    def __init__(self, folder):
+        super().__init__(_Handler)
         self.manners, self._lock = Manners(), Lock()
         self._model = AutoModelForCausalLM.from_pretrained(folder).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        Thread(target=self.serve_forever, daemon=True).start()
 
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:
         manners = self.manners
         prompt = body["prompt"]
         ids = prompt if isinstance(prompt, list) else self.tokenizer.encode(prompt)
-        ids = [*manners.template, *ids]
-        if manners.cut_prompt is not None:
-            ids = ids[-manners.cut_prompt :]
+        ids = [*manners.template, *ids][-(manners.cut_prompt or 0) :]
         answer = self._drawn(ids, body)
         ended = answer[-1] == self.tokenizer.eos_token_id
+        logprobs = {
+            "token_id:": {"tokens": [f"token_id:{token}" for token in answer]},
+            "content": {"content": [{"id": token} for token in answer]},
+        }
         choice: dict[str, Any] = {
             "text": self.tokenizer.decode(answer, skip_special_tokens=True),
             "finish_reason": "stop" if ended else "length",
-            "logprobs": None,
+            "logprobs": logprobs.get(manners.ids),
         }
         if manners.ids == "token_ids":
             choice["token_ids"] = answer
-        elif manners.ids == "token_id:":
-            choice["logprobs"] = {"tokens": [f"token_id:{token}" for token in answer]}
-        elif manners.ids == "content":
-            choice["logprobs"] = {"content": [{"id": token} for token in answer]}
         usage = {"prompt_tokens": len(ids), "completion_tokens": len(answer)}
         return {"choices": [choice], "usage": usage}
 
-    def _drawn(self, ids: list[int], body: dict[str, Any]) -> list[int]:
+    def _drawn(self, ids, body):
         temperature = self.manners.temperature or body["temperature"]
         with self._lock, torch.no_grad():  # torch's generator is one
             torch.manual_seed(body["seed"] if self.manners.seed else len(self.manners.asked))
@@ -91,22 +84,21 @@ class CompletionServer(ThreadingHTTPServer):
                 max_new_tokens=body["max_tokens"],
                 pad_token_id=0,
             )
-        drawn: list[int] = output[0, len(ids) :].tolist()
-        return drawn
+        return output[0, len(ids) :].tolist()
 
 
 class _Handler(Replying):
     server: CompletionServer
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         manners, body = self.server.manners, self.asked()
         if manners.hangs:
             self.rfile.read(1)  # until the client gives up
             return
         if len(manners.asked) >= manners.dies_after:
             return
-        knows = manners.takes_more or "top_k" not in body
-        if not knows or (isinstance(body["prompt"], list) and not manners.takes_ids):
+        is_ids = isinstance(body["prompt"], list)
+        if ("top_k" in body and not manners.takes_more) or (is_ids and not manners.takes_ids):
             self.reply(b'{"error": {"message": "unknown field"}}', 400)
             return
         manners.asked.append(body)
@@ -117,12 +109,12 @@ class _Handler(Replying):
             self.reply(json.dumps(whole).encode())
 
 
-def _events(whole: dict[str, Any]) -> bytes:
+def _events(whole):
     """The completion in two chunks, and the usage behind them."""
     [choice] = whole["choices"]
     text, ids = choice["text"], choice.get("token_ids") or []
     first = {"text": text[:3], "token_ids": ids[:1], "finish_reason": None}
-    second = {"text": text[3:], "token_ids": ids[1:], "finish_reason": choice["finish_reason"]}
+    second = {**choice, "text": text[3:], "token_ids": ids[1:]}
     chunks = [{"choices": [first]}, {"choices": [second]}, {"choices": [], "usage": whole["usage"]}]
     lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
     return "".join([*lines, "data: [DONE]\n\n"]).encode()

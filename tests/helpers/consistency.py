@@ -23,13 +23,9 @@ def contradictions(paths: Iterable[Path]) -> tuple[set[str], list[str]]:
     """The files that were compared, and a line for each number that two of these CSV files, or two
     lines of one, give differently. Files without cells' names, those of traced positions, are left
     out."""
-    frames = []
-    for path in paths:
-        frame = pd.read_csv(path)
-        if {*IDENTITY, *VALUES} <= set(frame):
-            frames.append(
-                frame[[*IDENTITY, *VALUES]].assign(file=path.name).dropna(subset=["cell", "value"])
-            )
+    frames = [pd.read_csv(path).assign(file=path.name) for path in paths]
+    kept = [*IDENTITY, *VALUES]
+    frames = [frame.dropna(subset=["cell", "value"]) for frame in frames if {*kept} <= {*frame}]
     if not frames:
         return set(), []
     found = []

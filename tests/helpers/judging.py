@@ -3,43 +3,30 @@ one."""
 
 from __future__ import annotations
 
-from http.server import ThreadingHTTPServer
-from threading import Thread
+import yaml
 
+from bench.config.paths import CONF
 from bench.config.settings import JudgeOptions
-from tests.helpers.replies import Replying, chat_completion
+from tests.helpers.replies import Replying, Serving, chat_completion
 
 
 def judge(**options) -> JudgeOptions:
-    given = {
-        "base_url": "http://127.0.0.1:1/v1",
-        "model": "own",
-        "key_env": "JUDGE_KEY",
-        "prompts": None,
-        "references": None,
-        "language_penalty": None,
-        "against": "reference",
-        "temperature": 0.0,
-        "max_tokens": 64,
-        "timeout_s": 600.0,
-        "retries": 0,
-        "wait_s": 0.0,
-    }
-    return JudgeOptions(**{**given, **options})
+    shipped = yaml.safe_load((CONF / "judge" / "default.yaml").read_text(encoding="utf-8"))
+    named = {"base_url": "http://127.0.0.1:1/v1", "model": "own", "key_env": "JUDGE_KEY"}
+    at_once = {"retries": 0, "wait_s": 0.0, "timeout_s": 600.0}
+    return JudgeOptions(**shipped | named | at_once | options)
 
 
-class Server(ThreadingHTTPServer):
+class Server(Serving):
     """Grades by the length of what it is asked, and of two answers takes FIRST, else the one in
     front, from `start` on: before, and after it has died, it hangs up."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}/v1"
-        self._asked: list[dict] = []
+    def __init__(self):
+        super().__init__(_Handler)
+        self._asked = []
         self.left, self.status = 0.0, 200
-        Thread(target=self.serve_forever, daemon=True).start()
 
-    def start(self, die_after: float = float("inf")) -> None:
+    def start(self, die_after: float = float("inf")):
         """Answer; after `die_after` replies die in the middle of the next one, as a killed process
         does."""
         self.left = die_after
@@ -60,7 +47,7 @@ class Server(ThreadingHTTPServer):
 class _Handler(Replying):
     server: Server
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = self.asked()
         self.server.left -= 1
         if self.server.left < -1:
