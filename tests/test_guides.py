@@ -43,7 +43,7 @@ for module, *words in json.loads(sys.argv.pop()):
 """Runs modules with their words, one after another."""
 
 
-def paste(page: str, checkout: Path) -> None:
+def paste(page: str, checkout: Path):
     """Write the files of a page, and apply its changes."""
     for name, content in FILE.findall(page):
         (checkout / name).write_text(content)
@@ -66,7 +66,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_the_guides_are_true(tmp_path: Path) -> None:
+def test_the_guides_are_true(tmp_path):
     """All in one copy of the checkout, without what runs have written, and their commands in one
     process."""
     if shutil.which("git") is None:
@@ -103,7 +103,7 @@ def test_the_guides_are_true(tmp_path: Path) -> None:
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
 
-def test_the_rule_of_the_readme_is_that_of_its_guide() -> None:
+def test_the_rule_of_the_readme_is_that_of_its_guide():
     [shown] = re.findall(
         BLOCK.format("python"), (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
     )
@@ -112,7 +112,7 @@ def test_the_rule_of_the_readme_is_that_of_its_guide() -> None:
     assert set(shown.partition("class ")[2].splitlines()[1:]) <= set(guide)
 
 
-def test_every_key_of_the_report_language_is_explained() -> None:
+def test_every_key_of_the_report_language_is_explained():
     page = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
     spoken = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`\n]+)`", page))))
     figures: tuple[type[BaseModel], ...] = get_args(get_args(Figure)[0])
@@ -128,7 +128,7 @@ def test_every_key_of_the_report_language_is_explained() -> None:
     assert kinds <= spoken, kinds - spoken
 
 
-def test_the_annotated_report_is_one() -> None:
+def test_the_annotated_report_is_one():
     [(_, text)] = FILE.findall((ROOT / "docs" / "reports.md").read_text(encoding="utf-8"))
     report = parse_report(yaml.safe_load(text))
     assert isinstance(report, TableSpec) and len(report.points()) == 6

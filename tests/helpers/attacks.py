@@ -70,7 +70,7 @@ EVERY_CALL = C + (
 """A program that passes where each system call of the table is refused."""
 
 
-def _attacks() -> Iterator[Attack]:
+def _attacks():
     listed = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     for section, rows in listed.items():
         undeserved = section == "undeserved"
@@ -126,7 +126,7 @@ def attempt(attack: Attack, aims: dict[str, str], timeout_s: float = 5.0) -> tup
     return error is not None, error or "it worked"
 
 
-def _state(folder: Path) -> dict[str, object]:
+def _state(folder):
     """What no program may change on the host, and what belongs to this process alone."""
     return {
         "files": [

@@ -43,7 +43,7 @@ def chromium() -> str:
 class Page:
     """One tab. Every method waits until the browser has answered."""
 
-    def __init__(self, into: int, out: int) -> None:
+    def __init__(self, into, out):
         self._in, self._out = os.fdopen(into, "wb", buffering=0), os.fdopen(out, "rb", buffering=0)
         self._count, self._rest = 0, b""
         self.errors: list[str] = []
@@ -69,7 +69,7 @@ class Page:
             raise RuntimeError(f"{method}: {answer['error']['message']}")
         return answer["result"]
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self):
         while b"\0" not in self._rest:
             if not (more := self._out.read(1 << 20)):
                 raise RuntimeError("the browser has ended")
@@ -77,13 +77,13 @@ class Page:
         line, _, self._rest = self._rest.partition(b"\0")
         return json.loads(line)
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _note(self, event):
         if event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(
                 event["params"]["exceptionDetails"]["exception"].get("description", "an exception")
             )
 
-    def open(self, url: str) -> None:
+    def open(self, url: str):
         """Load a page and wait for its load event."""
         self.call("Page.navigate", url=url)
         self.wait("document.readyState === 'complete'")
@@ -98,7 +98,7 @@ class Page:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description", script))
         return answer["result"].get("value")
 
-    def wait(self, condition: str) -> None:
+    def wait(self, condition: str):
         """Wait until an expression is true. Raises RuntimeError after `WAIT` seconds."""
         script = (
             f"new Promise((done, fail) => {{ const end = Date.now() + {WAIT * 1000}; (function look() {{"
@@ -111,11 +111,11 @@ class Page:
         """The text of the first element that a selector names, as a reader sees it."""
         return self.run(f"document.querySelector({json.dumps(selector)}).innerText")
 
-    def click(self, selector: str) -> None:
+    def click(self, selector: str):
         """Click an element, wherever the page lays it out."""
         self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
-    def choose(self, selector: str, value: str) -> None:
+    def choose(self, selector: str, value: str):
         """Give a control a value, as its user would."""
         self.run(
             f"(() => {{ const one = document.querySelector({json.dumps(selector)});"
@@ -123,7 +123,7 @@ class Page:
             " for (const kind of ['input', 'change']) one.dispatchEvent(new Event(kind, {bubbles: true})); })()"
         )
 
-    def look(self, *, width: int = 1280, media: str = "") -> None:
+    def look(self, *, width: int = 1280, media: str = ""):
         """Show the page in a window of this width, on screen or (media="print") on paper."""
         self.call("Emulation.setEmulatedMedia", media=media)
         self.call(
@@ -142,10 +142,10 @@ def page() -> Iterator[Page]:
         yield from _page(profile)
 
 
-def _page(profile: str) -> Iterator[Page]:
+def _page(profile):
     (its_in, into), (out, its_out) = os.pipe(), os.pipe()
 
-    def wire() -> None:  # the browser reads descriptor 3 and writes 4
+    def wire():  # the browser reads descriptor 3 and writes 4
         os.dup2(its_in, 100)
         os.dup2(its_out, 101)
         os.dup2(100, 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
@@ -55,9 +54,7 @@ def started(*words: object, dies_after: int = 0, dies_waiting: float = 0) -> For
     return process
 
 
-def _child(
-    environment: Mapping[str, str], words: tuple[object, ...], dies_after: int, dies_waiting: float
-) -> None:
+def _child(environment, words, dies_after, dies_waiting):
     from tests.helpers import dying
 
     os.environ.update(environment)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
 from bench.run import jobs, launch
-from bench.run.jobs import DecodeJob, DecodeResult
-from bench.run.launch import GroupJob
 from results.store.cells import CellFolder
 
 
-def after(samples: int, act: Callable[[], object]) -> None:
+def after(samples, act):
     """Call `act` when this process has stored so many samples."""
     append, stored = CellFolder.append, count(1)
 
-    def counted(folder: CellFolder, record) -> None:
+    def counted(folder, record):
         append(folder, record)
         if next(stored) == samples:
             act()
@@ -26,11 +22,11 @@ def after(samples: int, act: Callable[[], object]) -> None:
     CellFolder.append = counted
 
 
-def die() -> None:
+def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _dies_once(work: GroupJob) -> None:
+def _dies_once(work):
     """Let this process die after two samples; the one that goes on with the rotation lives."""
     try:
         (work.store.parent / "died").touch(exist_ok=False)
@@ -39,12 +35,12 @@ def _dies_once(work: GroupJob) -> None:
     after(2, die)
 
 
-def worker() -> Callable[[GroupJob], tuple[str, ...]]:
+def worker():
     """As that of `launch=local`; but one dies after two samples of mini_gsm, and each dies of
     mini_chat."""
     complete = launch.worker()
 
-    def dying(work: GroupJob) -> tuple[str, ...]:
+    def dying(work):
         if work.cells[0].task.name == "mini_chat":
             die()
         _dies_once(work)
@@ -53,7 +49,7 @@ def worker() -> Callable[[GroupJob], tuple[str, ...]]:
     return dying
 
 
-def worker_of_the_quality_pass() -> Callable[[DecodeJob], DecodeResult]:
+def worker_of_the_quality_pass():
     """One that dies of the second prompt."""
     decode = jobs.loaded_worker()
     return lambda job: (
@@ -61,12 +57,12 @@ def worker_of_the_quality_pass() -> Callable[[DecodeJob], DecodeResult]:
     )
 
 
-def worker_that_kills(victim: str, died: Path) -> Callable[[DecodeJob], DecodeResult]:
+def worker_that_kills(victim, died):
     """One that kills itself (`worker`) or the process that started it (`forkserver`) with the first
     answers, once."""
     decode = jobs.loaded_worker()
 
-    def dying(job: DecodeJob) -> DecodeResult:
+    def dying(job):
         done = decode(job)
         if job.prompts and not died.exists():
             died.touch()
@@ -76,7 +72,7 @@ def worker_that_kills(victim: str, died: Path) -> Callable[[DecodeJob], DecodeRe
     return dying
 
 
-def work_of_ray(work: GroupJob) -> tuple[str, ...]:
+def work_of_ray(work):
     """As that of `launch=ray`."""
     _dies_once(work)
     return launch.work_of_ray(work)

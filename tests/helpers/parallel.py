@@ -51,7 +51,7 @@ def assert_same_tokens(
     expected: Mapping[Key, Sample],
     target: LanguageModel,
     prompts: Mapping[str, Prompt],
-) -> None:
+):
     """The tokens are equal, or part where the target's two largest logits are nearly tied."""
     assert samples.keys() == expected.keys() and samples
     for key, sample in samples.items():

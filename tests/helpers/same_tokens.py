@@ -110,7 +110,7 @@ def since_commit(commit: str, folder: Path) -> tuple[dict[str, bool], list[list[
         subprocess.run([*git, "remove", "--force", str(before)], check=True)
 
 
-def main(commit: str) -> None:
+def main(commit: str):
     with tempfile.TemporaryDirectory() as folder:
         same, equal = since_commit(commit, Path(folder))
     for part, is_equal in same.items():

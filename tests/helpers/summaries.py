@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from results.metrics.catalog import METRICS
 from results.store.cells import CellFolder
@@ -13,19 +12,19 @@ from results.store.sample import FailedSample, JudgeSummary
 class Written:
     """What summary.json holds, by attribute; a metric that it leaves out is None."""
 
-    def __init__(self, plain: dict[str, Any]) -> None:
+    def __init__(self, plain):
         self.plain = plain
 
     @property
     def judge(self) -> JudgeSummary | None:
         return JudgeSummary.model_validate(self.plain["judge"]) if "judge" in self.plain else None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if name not in self.plain and name.removesuffix("_ci95") not in {*METRICS, "unscored"}:
             raise AttributeError(name)
         return self.plain.get(name)
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         return isinstance(other, Written) and self.plain == other.plain
 
 
