@@ -36,7 +36,7 @@ needs_similarity = pytest.mark.skipif(
 )
 
 
-def _skips(config: pytest.Config) -> list[tuple[str, str]]:
+def _skips(config):
     """Test and reason of each skip; only the process that reports knows them."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     return [
@@ -46,14 +46,12 @@ def _skips(config: pytest.Config) -> list[tuple[str, str]]:
     ]
 
 
-def _unexpected(config: pytest.Config) -> list[str]:
+def _unexpected(config):
     """`test: reason` of each skip that fails continuous integration."""
-    if os.environ.get("CI") != "true":
-        return []
     return [
         f"{test}: {reason}"
         for test, reason in _skips(config)
-        if not reason.startswith(tuple(MISSING))
+        if os.environ.get("CI") == "true" and not reason.startswith(tuple(MISSING))
     ]
 
 
@@ -66,17 +64,17 @@ def untested(reasons: Iterable[str]) -> list[str]:
     return [f"{said} ({count} test{'s' * (count > 1)})" for said, count in found.most_common()]
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session):
     if session.exitstatus == pytest.ExitCode.OK and _unexpected(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    if skips := _skips(config):
-        terminalreporter.section("not tested on this machine")
-        terminalreporter.write("\n".join([*untested(reason for _, reason in skips), ""]))
-    if lines := _unexpected(config):
-        terminalreporter.section("unexpected skips")
-        terminalreporter.write("\n".join([*lines, ""]))
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config):
+    parts = {
+        "not tested on this machine": untested(reason for _, reason in _skips(config)),
+        "unexpected skips": _unexpected(config),
+    }
+    for title, lines in parts.items():
+        if lines:
+            terminalreporter.section(title)
+            terminalreporter.write("\n".join([*lines, ""]))

@@ -35,16 +35,14 @@ def replayed(work: Callable[..., Any], arguments: list[Any]) -> tuple[Callable[[
     result = work(*arguments)
     outputs = tensors(result)
 
-    def replay() -> None:
+    def replay():
         with refused():
             again = work(*arguments)
         for output, tensor in zip(outputs, tensors(again), strict=True):
             output.copy_(tensor)
 
     for output in outputs:
-        output.copy_(
-            torch.full_like(output, 1)
-        )  # a recording computes nothing: only its replay does
+        output.fill_(1)  # a recording computes nothing: only its replay does
     return replay, result
 
 
