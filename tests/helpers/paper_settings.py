@@ -4,7 +4,7 @@ editions of the reports are composed with."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from bench.config.compose import composer
 from bench.config.paths import CONF, PROJECT
 from bench.reports.overrides import PairSelection
 from bench.reports.plan import uncollected
-from results.reports.spec import Coords, parse_report
+from results.reports.spec import parse_report
 
 ROWS = PROJECT / "docs" / "templates" / "papers.yaml"
 HEADER = "| report | setting | paper | preset | why |\n|:--|:--|:--|:--|:--|\n"
@@ -36,13 +36,9 @@ def edition(report: str) -> tuple[Any, list[tuple[Labels, dict[str, Any]]]]:
         points = [
             (spec.labels(point.coords), hydra.point([*point.overrides, MEANINGS]).config)
             for point in spec.points()
-            if not _has_no_cell(spec, point.coords)
+            if not any(entry.no_cell for entry in spec.entries(point.coords).values())
         ]
     return spec, points
-
-
-def _has_no_cell(spec: Any, coords: Coords) -> bool:
-    return any(entry.no_cell for entry in spec.entries(coords).values())
 
 
 def value_at(config: Mapping[str, Any], key: str) -> Any:
@@ -79,15 +75,13 @@ def preset(reports: Sequence[str], entry: str) -> str:
         raise ValueError(f"{', '.join(reports)}: no point has {entry}")
     if label is not None and len(by_value) == 1:
         return f"`{key}={next(iter(by_value))}` at {label}"
-    if (
-        all(text in name for text, names in by_value.items() for name in names)
-        or len(by_value) == 1
-    ):
+    named = all(text in name for text, names in by_value.items() for name in names)
+    if named or len(by_value) == 1:
         return f"`{key}={', '.join(by_value)}`"
     return "; ".join(f"`{key}={text}` at {', '.join(names)}" for text, names in by_value.items())
 
 
-def _values(report: str, key: str, label: str | None) -> Iterator[tuple[str, list[str]]]:
+def _values(report, key, label):
     """Each value that points of a report have, as text, and the labels of the axis that decides it:
     the report's name where it decides alone."""
     chosen = [
@@ -131,6 +125,6 @@ def without_rows() -> set[str]:
     """The papers' reports of which no row says anything."""
     papers = ("mars", "fsd", "dropmatch", "arc")
     every = {path.stem for path in (CONF / "report").glob("*.yaml")}
-    rows = [row for of_paper in yaml.safe_load(ROWS.read_text()).values() for row in of_paper]
-    named = {report for row in rows for report in row["reports"]}
+    papers_rows = yaml.safe_load(ROWS.read_text()).values()
+    named = {report for rows in papers_rows for row in rows for report in row["reports"]}
     return {report for report in every - named if report.partition("_")[0] in papers}
