@@ -32,75 +32,72 @@ CLOCK = (
 )
 """Parts of the names of what differs from run to run: what the clock said, and the digest of the
 samples file."""
-SWAPPED = "swapped with another cell's"
-Damage = Callable[[Path, Path, random.Random], object]
-"""Damages a file; the second path is the same file of another cell."""
+SWAPPED, COPIED = "swapped with another cell's", "a copy of another cell's"
 
 
-def _flip(path: Path, other: Path, draw: random.Random) -> None:
-    content = bytearray(path.read_bytes())
+def _flip(content, draw):
+    changed = bytearray(content)
     if content:  # a lock that nobody holds is empty
-        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    path.write_bytes(content)
+        changed[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    return bytes(changed)
 
 
-def _digit(path: Path, other: Path, draw: random.Random) -> None:
-    content = bytearray(path.read_bytes())
+def _digit(content, draw):
+    changed = bytearray(content)
     if digits := [index for index, byte in enumerate(content) if chr(byte).isdigit()]:
-        content[draw.choice(digits)] = ord(draw.choice("0123456789"))
-    path.write_bytes(content)
+        changed[draw.choice(digits)] = ord(draw.choice("0123456789"))
+    return bytes(changed)
 
 
-def _truncate(path: Path, other: Path, draw: random.Random) -> None:
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * draw.random())])
+def _without_a_line(content, draw):
+    lines = content.splitlines(True)
+    del lines[(at := draw.randrange(len(lines) + 1)) : at + 1]
+    return b"".join(lines)
 
 
-def _lines(change: Callable[[list[bytes], random.Random], list[bytes]]) -> Damage:
-    return lambda path, other, draw: path.write_bytes(
-        b"".join(change(path.read_bytes().splitlines(True), draw))
-    )
+def _reordered(content, draw):
+    lines = content.splitlines(True)
+    return b"".join(draw.sample(lines, len(lines)))
 
 
-def _swapped(path: Path, other: Path, draw: random.Random) -> None:
-    first, second = path.read_bytes(), other.read_bytes()
-    path.write_bytes(second)
-    other.write_bytes(first)
-
-
-def _replaced(make: Callable[[Path], object]) -> Damage:
-    return lambda path, other, draw: (path.unlink(), make(path))
-
-
-def _holding(content: bytes) -> Damage:
-    return lambda path, other, draw: path.write_bytes(content)
-
-
-DAMAGES: Mapping[str, Damage] = {
+CHANGES: Mapping[str, Callable[[bytes, random.Random], bytes]] = {
     "a bit flipped": _flip,
     "a digit changed": _digit,
-    "truncated": _truncate,
-    "deleted": lambda path, other, draw: path.unlink(),
-    "doubled": lambda path, other, draw: path.write_bytes(path.read_bytes() * 2),
-    "a line removed": _lines(
-        lambda lines, draw: [*lines[: (at := draw.randrange(len(lines) + 1))], *lines[at + 1 :]]
-    ),
-    "lines in another order": _lines(lambda lines, draw: draw.sample(lines, len(lines))),
-    SWAPPED: _swapped,
-    "a copy of another cell's": lambda path, other, draw: path.write_bytes(other.read_bytes()),
-    "garbage": lambda path, other, draw: path.write_bytes(draw.randbytes(2000)),
-    "emptied": _holding(b""),
-    "a list": _holding(b"[1, 2]\n"),
-    "another object": _holding(
-        b'{"id": 3, "reason": [1], "n": "many", "earlier": 7, "own": "x", "samples": 1}\n'
-    ),
-    "not a number": _holding(b'{"n": NaN, "own": {"cycle": Infinity}, "reason": NaN}\n'),
-    "nested deeply": _holding(b"[" * 100_000 + b"]" * 100_000 + b"\n"),
-    "a YAML object": _holding(b"a: !!python/object/apply:os.system ['true']\n"),
-    "not UTF-8": _holding(b'{"reason": "\xff\xfe"}\n'),
-    "with terminal escapes": _holding(b'{"reason": "\\u001b[2J\\u001b]0;owned\\u0007"}\n'),
-    "a folder": _replaced(Path.mkdir),
-    "a dangling link": _replaced(lambda path: path.symlink_to("nowhere-at-all")),
+    "truncated": lambda content, draw: content[: int(len(content) * draw.random())],
+    "doubled": lambda content, draw: content * 2,
+    "a line removed": _without_a_line,
+    "lines in another order": _reordered,
+    "garbage": lambda content, draw: draw.randbytes(2000),
 }
+CONTENTS: Mapping[str, bytes] = {
+    "emptied": b"",
+    "a list": b"[1, 2]\n",
+    "another object": b'{"id": 3, "reason": [1], "n": "many", "earlier": 7, "own": "x", "samples": 1}\n',
+    "not a number": b'{"n": NaN, "own": {"cycle": Infinity}, "reason": NaN}\n',
+    "nested deeply": b"[" * 100_000 + b"]" * 100_000 + b"\n",
+    "a YAML object": b"a: !!python/object/apply:os.system ['true']\n",
+    "not UTF-8": b'{"reason": "\xff\xfe"}\n',
+    "with terminal escapes": b'{"reason": "\\u001b[2J\\u001b]0;owned\\u0007"}\n',
+}
+PLACES: Mapping[str, Callable[[Path], object]] = {
+    "deleted": lambda path: None,
+    "a folder": Path.mkdir,
+    "a dangling link": lambda path: path.symlink_to("nowhere-at-all"),
+}
+
+
+def damage(name: str, path: Path, other: Path, draw: random.Random) -> None:
+    """`other`: the same file of another cell."""
+    content, foreign = path.read_bytes(), other.read_bytes()
+    if name in PLACES:
+        path.unlink()
+        PLACES[name](path)
+    elif name in (SWAPPED, COPIED):
+        path.write_bytes(foreign)
+    else:
+        path.write_bytes(CONTENTS[name] if name in CONTENTS else CHANGES[name](content, draw))
+    if name == SWAPPED:
+        other.write_bytes(content)
 
 
 def cells_of(output: Path) -> list[Path]:
@@ -161,7 +158,7 @@ FILES = (
 )
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", [*CHANGES, *CONTENTS, *PLACES, SWAPPED, COPIED])
 @pytest.mark.parametrize("file", FILES)
 def test_a_damaged_file(file, name, whole, tmp_path):
     source, right = whole
@@ -172,7 +169,7 @@ def test_a_damaged_file(file, name, whole, tmp_path):
             (cell / file).write_text('{"reason": "made up", "at": "2026-01-01T00:00:00+00:00"}\n')
     holders = [cell / file for cell in cells_of(output) if (cell / file).is_file()]
     paths = draw.sample(holders, min(2, len(holders)))
-    DAMAGES[name](paths[0], paths[-1], draw)
+    damage(name, paths[0], paths[-1], draw)
     damaged = paths if name == SWAPPED else paths[:1]
     ended = measure(output)
     assert all(line.isprintable() for line in ended.err.splitlines())
