@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from results.store.cells import Store
@@ -48,22 +47,23 @@ class Writer:
     timed   so many of them are timed
     """
 
-    def __init__(self, root: Path, ids: Sequence[str], timed: int = 2) -> None:
+    def __init__(self, root, ids, timed=2):
         self.root = root
+        first = set(timing_order(ids)[:timed])
         self.samples = {alone: answers(ids, alone) for alone in (False, True)}
-        first = {
-            alone: [sample for sample in own if sample.id in timing_order(ids)[:timed]]
+        asked = {
+            alone: [sample for sample in own if sample.id in first]
             for alone, own in self.samples.items()
         }
-        self.timed = {alone: clocks(first[alone], first[True], alone) for alone in (False, True)}
+        self.timed = {alone: clocks(own, asked[True], alone) for alone, own in asked.items()}
 
-    def write(self, key: str, config: Mapping[str, Any], autoregressive: bool) -> None:
+    def write(self, key: str, config: Mapping[str, Any], autoregressive: bool):
         """One cell."""
         samples, rows = self.samples[autoregressive], self.timed[autoregressive]
+        asked = {"prompts": len(samples), "timed": len(rows), "answered_before": 0}
         with Store(self.root).cell(key).lock() as cell:
             cell.write_config(config)
-            run = {"prompts": len(samples), "timed": len(rows), "answered_before": 0}
-            cell.write_environment({"run": run})
+            cell.write_environment({"run": asked})
             for sample in samples:
                 cell.append(sample)
             for row in rows:

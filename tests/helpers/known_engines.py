@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ stale cache behind rejections | texts={{stale}} n=200
 """)
 
 
-def faulty(file: Path, prompts: Path, fault: str, n: int = 96, length: int = 48) -> None:
+def faulty(file: Path, prompts: Path, fault: str, n: int = 96, length: int = 48):
     """Answers of engines with a fault, drawn token by token from the target, to prompts of an
     answers file.
 
@@ -59,25 +60,25 @@ def faulty(file: Path, prompts: Path, fault: str, n: int = 96, length: int = 48)
         for name in ("target", "draft")
     )
     random = torch.Generator().manual_seed(0)
-    asked = [json.loads(line) for line in prompts.open()]
+
+    def logits(model, ids):
+        return model(torch.tensor([ids])).logits[0, -1]
+
     with file.open("w") as out, torch.no_grad():
-        for row in asked[:n]:
-            seen: list[int] = list(row["prompt_ids"])
-            answer: list[int] = []
-            while len(answer) < length and (not answer or answer[-1] != 1):
-                logits = target(torch.tensor([seen])).logits[0, -1]
-                token = int(torch.multinomial(logits.softmax(-1), 1, generator=random))
-                best = int(logits.argmax())
-                if fault == "greedy" and len(answer) % 2:
-                    drafted = int(draft(torch.tensor([seen])).logits[0, -1].argmax())
-                    token = drafted if drafted == best else token
+        for row in islice(map(json.loads, prompts.open()), n):
+            seen, answer = list(row["prompt_ids"]), []
+            while len(answer) < length and 1 not in answer:
+                wanted = logits(target, seen)
+                token = int(torch.multinomial(wanted.softmax(-1), 1, generator=random))
+                best, second = wanted.topk(2).indices.tolist()
+                if fault == "greedy" and len(answer) % 2 and logits(draft, seen).argmax() == best:
+                    token = best
                 answer.append(token)
                 is_stale = fault == "stale" and len(answer) % 5 == 0
-                seen.append(int(logits.topk(2).indices[1]) if is_stale else token)
-            made = {"id": row["id"], "prompt_ids": row["prompt_ids"], "output_ids": answer}
-            out.write(
-                json.dumps({**made, "finish": "stop" if answer[-1] == 1 else "length"}) + "\n"
-            )
+                seen.append(second if is_stale else token)
+            finish = "stop" if 1 in answer else "length"
+            made = {"id": row["id"], "prompt_ids": row["prompt_ids"]}
+            out.write(json.dumps(made | {"output_ids": answer, "finish": finish}) + "\n")
 
 
 def row_of(name: str, words: str, folder: Path, files: dict[str, Path]) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def row_of(name: str, words: str, folder: Path, files: dict[str, Path]) -> dict[
     }
 
 
-def main() -> None:
+def main():
     folder = Path(sys.argv[1])
     files = {name: folder / f"{name}.jsonl" for name in ("plain", "greedy", "stale")}
     table = [row_of(name, words, folder, files) for name, words in ALIKE]

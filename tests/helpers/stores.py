@@ -30,7 +30,7 @@ def samples_of(store: Store) -> dict[str, list[Sample]]:
     """Every sample of every cell, sorted by id; likelihoods, whose last digits depend on the batch,
     rounded."""
 
-    def comparable(sample: Sample) -> Sample:
+    def comparable(sample):
         return replace(sample, nll=round(sample.nll, 3), distortion=None)
 
     return {
@@ -42,9 +42,8 @@ def samples_of(store: Store) -> dict[str, list[Sample]]:
 def doubled(root: Path) -> str:
     """The prompts that a cell of a store holds twice, in one line."""
     for path in root.glob("*/samples.jsonl"):
-        rows = [json.loads(line) for line in path.read_bytes().rpartition(b"\n")[0].splitlines()]
+        rows = map(json.loads, path.read_bytes().rpartition(b"\n")[0].splitlines())
         counts = Counter(row["id"] for row in rows if "output_ids" in row)
-        twice = [prompt for prompt, count in counts.items() if count > 1]
-        if twice:
+        if twice := [prompt for prompt, count in counts.items() if count > 1]:
             return f"{path.parent.name}: {', '.join(twice)} doubled"
     return ""

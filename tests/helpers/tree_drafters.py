@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -33,16 +34,9 @@ class _Tree(Proposer):
     def __init__(self, choose, device):
         self.choose, self.device = choose, device
 
-    def propose(self, rows, u) -> Draft:
-        ranks = [PARENTS[:i].count(parent) for i, parent in enumerate(PARENTS)]
-        tokens = [
-            [row[-1]]
-            + [
-                self.choose(row, DEPTH[i], ranks[i] + 3 * PARENTS[i])
-                for i in range(1, len(PARENTS))
-            ]
-            for row in rows
-        ]
+    def propose(self, rows, u):
+        ranks = [PARENTS[:i].count(PARENTS[i]) + 3 * PARENTS[i] for i in range(1, len(PARENTS))]
+        tokens = [[row[-1], *map(partial(self.choose, row), DEPTH[1:], ranks)] for row in rows]
         parents = torch.tensor(PARENTS, device=self.device).expand(len(rows), -1)
         return Draft.of_parents(torch.tensor(tokens, device=self.device), parents)
 
@@ -51,7 +45,7 @@ def hashed(vocab: int) -> Callable[[list[int], int, int], int]:
     """Tokens that depend on the context alone; siblings (equal rank // 3) follow each other, so
     they are distinct."""
 
-    def choose(row: list[int], depth: int, rank: int) -> int:
+    def choose(row, depth, rank):
         digest = hashlib.blake2b(bytes(row) + bytes([depth, rank // 3]), digest_size=4).digest()
         return (int.from_bytes(digest) + rank % 3) % vocab
 
@@ -64,7 +58,7 @@ def planted(
     """Mostly the true continuation, at a random rank among its siblings; `answers` maps a prompt to
     it."""
 
-    def choose(row: list[int], depth: int, rank: int) -> int:
+    def choose(row, depth, rank):
         prompt = next(p for p in answers if tuple(row[: len(p)]) == p)
         at = len(row) - len(prompt) + depth - 1
         truth = answers[prompt][at] if at < len(answers[prompt]) else 0
