@@ -68,16 +68,16 @@ TEXTS: Mapping[str, str | bytes] = {
 }  # fmt: skip
 
 
-def _config(changes: Mapping[str, Any]) -> Callable[[Path], None]:
+def _config(changes):
     """A copy of the embedded target whose config.json has other values."""
     config = json.loads((TINY / "target" / "config.json").read_text())
     return _with({"config.json": json.dumps({**config, **changes})})
 
 
-def _with(files: Mapping[str, str | bytes | None], of: str = "target") -> Callable[[Path], None]:
+def _with(files, of="target"):
     """A copy of a model of the embedded pair in which files hold this, or (None) are missing."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         shutil.copytree(TINY / of, folder)
         for name, content in files.items():
             (folder / name).unlink(missing_ok=True)
@@ -87,12 +87,10 @@ def _with(files: Mapping[str, str | bytes | None], of: str = "target") -> Callab
     return make
 
 
-def _tensors(
-    change: Callable[[dict[str, torch.Tensor]], object], of: str = "target"
-) -> Callable[[Path], None]:
+def _tensors(change, of="target"):
     """A copy of a model of the embedded pair with other weights."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         shutil.copytree(TINY / of, folder)
         weights = load_file(folder / WEIGHTS)
         change(weights)
@@ -102,21 +100,19 @@ def _tensors(
     return make
 
 
-def _other_words(folder: Path) -> None:
+def _other_words(folder):
     """A draft whose vocabulary has the target's size and other entries."""
-    shutil.copytree(TINY / "draft", folder)
     tokenizer = json.loads((TINY / "draft" / "tokenizer.json").read_text())
-    words = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].__getitem__)
-    tokenizer["model"]["vocab"] = {
-        word: len(words) - 1 - number for number, word in enumerate(words)
-    }
-    _write(folder / "tokenizer.json", json.dumps(tokenizer))
+    vocabulary = tokenizer["model"]["vocab"]
+    last = max(vocabulary.values())
+    tokenizer["model"]["vocab"] = {word: last - number for word, number in vocabulary.items()}
+    _with({"tokenizer.json": json.dumps(tokenizer)}, "draft")(folder)
 
 
-def _yaml(group: str, text: str) -> Callable[[Path], None]:
+def _yaml(group, text):
     """A folder for --config-dir with one YAML."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         (folder / group).mkdir(parents=True)
         _write(folder / group / "own.yaml", text)
 
@@ -127,7 +123,7 @@ MAKERS: Mapping[str, Callable[[Path], Any]] = {
     **{name: _config(changes) for name, changes in TOLD["configs"].items()},
     **{
         name: _with(
-            {file: text for file, text in given.items() if file != "of"}, given.get("of", "target")
+            {file: given[file] for file in given if file != "of"}, given.get("of", "target")
         )
         for name, given in TOLD["models"].items()
     },
@@ -169,21 +165,21 @@ class Files:
     """Name -> path of what is made under `root` when it is first asked for; `marker` appears if a
     YAML runs code."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root, self.marker = root, root / "marker"
         self.root.mkdir(parents=True, exist_ok=True)
 
-    def __getitem__(self, name: str) -> Path:
+    def __getitem__(self, name):
         path = self.root / name
-        if not os.path.lexists(path):
-            if name in TEXTS:
-                _write(path, TEXTS[name])
-            else:
-                MAKERS[name](path)
-            for file in [path] if path.is_file() else path.rglob("*.yaml"):
-                if file.suffix == ".yaml":
-                    filled = file.read_text().replace("%marker%", str(self.marker))
-                    file.write_text(filled)
+        if os.path.lexists(path):
+            return path
+        if name in TEXTS:
+            _write(path, TEXTS[name])
+        else:
+            MAKERS[name](path)
+        for file in [path] if path.is_file() else path.rglob("*.yaml"):
+            if file.suffix == ".yaml":
+                file.write_text(file.read_text().replace("%marker%", str(self.marker)))
         return path
 
     def filled(self, words: str) -> str:
@@ -230,5 +226,5 @@ def rows() -> Iterator[Wrong]:
             yield Wrong(words, tuple(says), status, known)
 
 
-def _write(path: Path, content: str | bytes) -> None:
+def _write(path, content):
     path.write_bytes(content.encode() if isinstance(content, str) else content)
