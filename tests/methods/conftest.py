@@ -7,21 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
-from methods.drafters._heads import HeadProposer
+from methods.drafters.base import Proposer
 from methods.trees.draft import Draft
 
-torch.set_num_threads(1)
+Log = list[tuple[list[list[int]], Draft, list]]
 
 
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str], Path]:
     """Path of a file of the reference data; skips where the data are not at hand."""
-    root = (
-        Path(os.environ.get("LEEWAY_SHARED", Path(__file__).parents[2].parent / "shared"))
-        / "golden"
-    )
+    shared = os.environ.get("LEEWAY_SHARED", Path(__file__).parents[2].parent / "shared")
+    root = Path(shared) / "golden"
 
     def find(name: str) -> Path:
         if not (root / name).exists():
@@ -50,14 +47,20 @@ def golden_cases(golden_json: Callable[[str], dict]) -> Callable[[str], list[dic
 
 
 @pytest.fixture
-def drafts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], Draft]]:
-    """Committed rows and draft of every cycle in which a head drafts while the test runs."""
-    seen, real = [], HeadProposer.propose
-    monkeypatch.setattr(
-        HeadProposer,
-        "propose",
-        lambda self, rows, u: (
-            seen.append(([list(row) for row in rows], real(self, rows, u))) or seen[-1][1]
-        ),
-    )
-    return seen
+def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[Proposer]], Log]:
+    """Watches a kind of proposer: of every cycle of the test the committed rows, the draft, and the
+    lines of lookahead's windows."""
+
+    def watch(proposer: type[Proposer]) -> Log:
+        log, propose = [], proposer.propose
+
+        def noted(self, rows, u):
+            draft = propose(self, rows, u)
+            windows = [[list(line) for line in w.lines] for w in getattr(self, "windows", ())]
+            log.append(([list(row) for row in rows], draft, windows))
+            return draft
+
+        monkeypatch.setattr(proposer, "propose", noted)
+        return log
+
+    return watch

@@ -13,20 +13,19 @@ from methods import registry
 from methods.decode import Limits, generate
 from methods.method import Method
 from methods.sampling import Sampling
-from methods.trees.draft import Draft
 from tests.helpers.tiny_heads import OPTIONS, inner_nodes, method_of, requests
 from tests.helpers.tiny_models import language_model
 
-CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "model": ("model", "llama", {}),
-    "model, deterministic": ("model", "llama", {"sample": False}),
-    "model, siblings": ("model", "llama", {"branching": [2, 2]}),
-    "early exit": ("early_exit", "llama", {"exit_layer": 1}),
-    "early exit of qwen3": ("early_exit", "qwen3", {"exit_layer": 2}),
-    "early exit of gemma2": ("early_exit", "gemma2", {"exit_layer": 2}),
-    "eagle": ("eagle", "llama", OPTIONS["eagle"]),
-    "eagle2": ("eagle2", "llama", OPTIONS["eagle2"]),
-}
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("model", "llama", {}),
+    ("model", "llama", {"sample": False}),
+    ("model", "llama", {"branching": [2, 2]}),
+    ("early_exit", "llama", {"exit_layer": 1}),
+    ("early_exit", "qwen3", {"exit_layer": 2}),
+    ("early_exit", "gemma2", {"exit_layer": 2}),
+    ("eagle", "llama", OPTIONS["eagle"]),
+    ("eagle2", "llama", OPTIONS["eagle2"]),
+]
 """EAGLE-3's heads: test_eagle3_config.py; Medusa's: test_heads.py."""
 PROMPTS, NEW = 3, 16
 
@@ -54,31 +53,19 @@ def read_whole(method: Method, name: str, ids: list[int], path: list[int]) -> Te
     return head.over_target(head.logits(out[:, -1:]))[0, 0]
 
 
-def logged(monkeypatch: pytest.MonkeyPatch, method: Method) -> list[tuple[list[list[int]], Draft]]:
-    """Of every cycle the committed rows and the draft."""
-    proposer = type(method.proposer([[1, 2]], 64))
-    log, propose = [], proposer.propose
-
-    def watch(self: Any, rows: Any, u: Tensor) -> Draft:
-        log.append(([list(row) for row in rows], propose(self, rows, u)))
-        return log[-1][1]
-
-    monkeypatch.setattr(proposer, "propose", watch)
-    return log
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_node_says_what_its_path_says(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "kind", "options"), CASES, ids=str)
+def test_a_node_says_what_its_path_says(
+    name: str, kind: str, options: dict[str, Any], watched
+) -> None:
     """In a ragged batch over several cycles. q is that of a token in the distribution of its
     parent."""
-    name, kind, options = CASES[case]
     target, sampling = language_model(kind, layers=3), Sampling(0.5)
     rule = registry.rule("lossless")(q_mode="draft")
     method = method_of(name, rule, sampling, target=target, **options)
-    log, asked = logged(monkeypatch, method), requests(PROMPTS)
+    log, asked = watched(type(method.proposer([[1, 2]], 64))), requests(PROMPTS)
     generate(method, asked, Limits(NEW, frozenset()))
     assert len(log) > 2 and len({len(row) for row in log[-1][0]}) > 1
-    for rows, draft in log[:4]:
+    for rows, draft, _ in log[:4]:
         for row, ids in enumerate(rows):
             if len(ids) - len(asked[row].input_ids) >= NEW:
                 continue  # this row is finished: its draft is nobody's
@@ -97,12 +84,10 @@ def test_a_node_says_what_its_path_says(case: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("rule", ["lossless", "contrastive"])
 @pytest.mark.parametrize("name", ["model", "early_exit"])
-def test_the_last_node_says_it_only_where_a_rule_reads_it(
-    name: str, rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_node_says_it_only_where_a_rule_reads_it(name: str, rule: str, watched) -> None:
     method = method_of(name, rule)
-    log = logged(monkeypatch, method)
+    log = watched(type(method.proposer([[1, 2]], 64)))
     generate(method, requests(1), Limits(NEW, frozenset()))
-    [ids], draft = log[0]
+    [ids], draft, _ = log[0]
     expected = read_whole(method, name, ids, draft.tokens[0, 1:].tolist())
     assert torch.allclose(draft.logits[0, -1], expected, atol=1e-3) == (rule == "contrastive")

@@ -17,13 +17,12 @@ from torch import Tensor
 from methods import registry
 from methods.decode import Limits, generate
 from methods.drafters import _heads
-from methods.drafters._heads import check_head
+from methods.drafters._heads import HeadProposer, check_head
 from methods.engine.source import ModelError
 from methods.heads.eagle3_config import AUX_LAYERS, form_of
 from methods.heads.head import load_eagle3
-from methods.method import build_method
-from methods.sampling import Sampling
-from tests.helpers.tiny_heads import head_json, inner_nodes, requests, save_head
+from tests.helpers.decoding import method_on
+from tests.helpers.tiny_heads import head_json, inner_nodes, random_head, requests, save_head
 from tests.helpers.tiny_models import language_model
 
 SLIDING = {"layer_types": ["sliding_attention"], "sliding_window": 7}
@@ -31,8 +30,6 @@ CASES = {
     "plain": {},
     "norm_before_residual": {"norm_before_residual": True},
     "norm_before_fc": {"norm_before_fc": True},
-    "fc_norm": {"fc_norm": True},
-    "norm_output": {"norm_output": True},
     "EAGLE 3.1": {"fc_norm": True, "norm_output": True},
     "all norms, nested": {
         "eagle_config": {"norm_before_fc": True, "norm_output": True},
@@ -49,10 +46,6 @@ CASES = {
     "two features": {AUX_LAYERS: [3, 1]},
     "four features": {"eagle_config": {AUX_LAYERS: [0, 2, 1, 3]}, "fc_norm": True},
 }
-
-
-def target_of(kind: str = "llama"):
-    return language_model(kind, layers=4)
 
 
 def rms(x: Tensor, weight: Tensor) -> Tensor:
@@ -184,63 +177,48 @@ def as_speculators(folder: Path) -> Path:
     tensors = {
         name.replace("midlayer.", "layers.0."): value
         for name, value in load_file(folder / "model.safetensors").items()
+        if name != "t2d"
     }
     save_file(tensors | {"verifier_norm.weight": torch.ones(32)}, folder / "model.safetensors")
     return folder
-
-
-@torch.inference_mode()
-def paths(head, target, drafts) -> list[tuple[list[int], list[int], Tensor]]:
-    """(committed ids, path, logits behind it) for every node of some trees that are drafted in a
-    batch."""
-    drafter = registry.drafter("eagle3")(total=8, depth=2, top_k=3)
-    method = build_method(
-        target, head, drafter, registry.rule("lossless")(q_mode="draft"), Sampling(1.0), 3
-    )
-    generate(method, requests(2, low=9, high=14), Limits(30, frozenset()))
-    return [
-        (rows[row], path, logits)
-        for rows, draft in (drafts[0], drafts[2])
-        for row in range(2)
-        for path, logits in inner_nodes(draft, row)
-    ]
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
         *((name, "llama") for name in CASES),
-        ("norm_output", "gemma2"),
+        ("EAGLE 3.1", "gemma2"),
         ("two layers", "gemma2"),
         ("sliding window", "gemma2"),
     ],
 )
-def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, drafts) -> None:
-    """Trees drafted in a batch, by the lean layers (llama) and through modules (gemma2), against
-    the reference."""
-    target = target_of(kind)
+def test_a_key_computes_what_it_says(name: str, kind: str, tmp_path: Path, watched) -> None:
+    """Every node of trees drafted in a batch, by the lean layers (llama) and through modules
+    (gemma2), against the reference."""
+    target, log = language_model(kind, layers=4), watched(HeadProposer)
     folder = head_folder(tmp_path, target, **CASES[name])
     head, reference = load_eagle3(str(folder), target), Reference(folder)
     assert head.lean == (kind == "llama")
     check_head(head)
-    plain = head_folder(tmp_path / "plain", target)
-    changed = 0.0
-    for ids, path, logits in paths(head, target, drafts):
-        want = reference.logits(target, ids, path)
-        largest = float(want[want.isfinite()].abs().max())
-        torch.testing.assert_close(logits.double(), want, rtol=2e-4, atol=2e-4 * largest)
-        changed = max(
-            changed,
-            float((want - Reference(plain).logits(target, ids, path)).nan_to_num().abs().max()),
-        )
+    plain, changed = Reference(head_folder(tmp_path / "plain", target)), 0.0
+    drafter = registry.drafter("eagle3")(total=8, depth=2, top_k=3)
+    rule = registry.rule("lossless")(q_mode="draft")
+    method = method_on(target, head, drafter, rule, 1.0, 3)
+    generate(method, requests(2, low=9, high=14), Limits(30, frozenset()))
+    for rows, draft, _ in (log[0], log[2]):
+        for row, ids in enumerate(rows):
+            for path, logits in inner_nodes(draft, row):
+                want = reference.logits(target, ids, path)
+                largest = float(want[want.isfinite()].abs().max())
+                torch.testing.assert_close(logits.double(), want, rtol=2e-4, atol=2e-4 * largest)
+                apart = (want - plain.logits(target, ids, path)).nan_to_num().abs()
+                changed = max(changed, float(apart.max()))
     assert (changed > 0.05) == (name != "plain")  # the key matters, so the comparison sees it
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
-def test_a_tree_that_is_not_its_tokens_in_a_row_is_refused(
-    kind: str, tmp_path: Path, monkeypatch
-) -> None:
-    head = load_eagle3(str(head_folder(tmp_path, target_of(kind))), target_of(kind))
+def test_a_tree_that_is_not_its_tokens_in_a_row_is_refused(kind: str, monkeypatch) -> None:
+    head = random_head("eagle3", language_model(kind, layers=4))
     monkeypatch.setattr(
         _heads, "_level_of", lambda sizes, device: torch.zeros(sum(sizes), dtype=torch.long)
     )
@@ -252,51 +230,28 @@ def test_a_tree_that_is_not_its_tokens_in_a_row_is_refused(
 
 def test_the_format_of_speculators(tmp_path: Path) -> None:
     """The same weights give the same head; its ids are indices of hidden states, as vLLM reads
-    them."""
-    target = target_of()
+    them; t2d follows from d2t."""
+    target = language_model(layers=4)
     settings = {"norm_before_residual": True, "norm_output": True, "num_hidden_layers": 2}
-    ours = load_eagle3(
-        str(head_folder(tmp_path / "a", target, **settings, **{AUX_LAYERS: [1, 2, 3]})), target
-    )
-    theirs = load_eagle3(
-        str(as_speculators(head_folder(tmp_path / "b", target, **settings))), target
-    )
-    assert theirs.features == (1, 2, 3) and theirs.model.form == ours.model.form
-    for name, tensor in ours.model.state_dict().items():
-        assert torch.equal(theirs.model.state_dict()[name], tensor), name
-
-
-def test_t2d_follows_from_d2t(tmp_path: Path) -> None:
-    target = target_of()
-    folder = head_folder(tmp_path, target)
-    want = load_eagle3(str(folder), target).model.t2d
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["t2d"]
-    save_file(tensors, folder / "model.safetensors")
-    assert torch.equal(load_eagle3(str(folder), target).model.t2d, want) and int(want.sum()) == 40
+    own = head_folder(tmp_path / "own", target, **settings, **{AUX_LAYERS: [1, 2, 3]})
+    theirs = as_speculators(head_folder(tmp_path / "theirs", target, **settings))
+    one, other = (load_eagle3(str(folder), target) for folder in (own, theirs))
+    assert other.features == (1, 2, 3) and other.model.form == one.model.form
+    torch.testing.assert_close(other.model.state_dict(), one.model.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
     ("raw", "layers", "features"),
     [
         ({}, 32, (2, 16, 29)),
-        (
-            {"eagle_config": {AUX_LAYERS: [1, 46, 90]}},
-            94,
-            (2, 47, 91),
-        ),  # SpecForge's default: outputs of layers
+        # SpecForge's default: outputs of layers
+        ({"eagle_config": {AUX_LAYERS: [1, 46, 90]}}, 94, (2, 47, 91)),
         ({"eagle_config": {AUX_LAYERS: [2, 30, 58]}}, 61, (2, 30, 58)),  # indices of hidden states
-        (
-            {AUX_LAYERS: [1, 46, 90]},
-            94,
-            (1, 46, 90),
-        ),  # outside eagle_config: as vLLM and speculators
+        # outside eagle_config: as vLLM and speculators
+        ({AUX_LAYERS: [1, 46, 90]}, 94, (1, 46, 90)),
         ({"eagle_config": {"use_aux_hidden_state": False}}, 36, (-1,)),
-        (
-            {"eagle_config": {AUX_LAYERS: [1, 17, 32]}, "of": "gpt_oss"},
-            36,
-            (1, 17, 32),
-        ),  # indices for gpt-oss
+        # indices for gpt-oss
+        ({"eagle_config": {AUX_LAYERS: [1, 17, 32]}, "of": "gpt_oss"}, 36, (1, 17, 32)),
     ],
 )
 def test_conventions_of_the_ids(raw: dict, layers: int, features: tuple[int, ...]) -> None:
@@ -305,27 +260,20 @@ def test_conventions_of_the_ids(raw: dict, layers: int, features: tuple[int, ...
 
 
 def test_harmless_keys_are_accepted() -> None:
+    """The released head of Vicuna 13B says that it has 40 layers, as its target does."""
     target = SimpleNamespace(num_hidden_layers=40, model_type="llama")
+    eagle_config = {"use_last_layernorm": True, "next_layer_regular": True}
     raw = {
         "num_hidden_layers": 40,
         "sliding_window": 4096,
         "use_sliding_window": False,
-        "eagle_config": {
-            "use_last_layernorm": True,
-            "next_layer_regular": True,
-            "parallel_draft_step": 1,
-        },
+        "eagle_config": eagle_config | {"parallel_draft_step": 1},
     }
-    assert form_of("head", raw, target, 1) == form_of(
-        "head", {}, target, 1
-    )  # the released head of Vicuna 13B says 40
+    assert form_of("head", raw, target, 1) == form_of("head", {}, target, 1)
 
 
-def test_a_window_no_longer_than_the_draft_is_refused(tmp_path: Path) -> None:
-    target = target_of()
-    head = load_eagle3(str(head_folder(tmp_path, target, **SLIDING)), target)
-    method = build_method(
-        target, head, registry.drafter("eagle3")(), registry.rule("greedy")(), Sampling(0.0), 5
-    )
+def test_a_window_no_longer_than_the_draft_is_refused() -> None:
+    target = language_model(layers=4)
+    method = method_on(target, random_head("eagle3", target, **SLIDING), "eagle3", length=5)
     with pytest.raises(ModelError, match="its window of 7 tokens is no longer than the draft"):
-        method.drafter.start(target, head, method.draft, [[1]], 64)
+        method.proposer([[1]], 64)
