@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,23 @@ from methods import kept, registry
 from methods.contexts import Contexts, ContextsError, Recorder
 from methods.decode import Limits, Observer, generate
 from methods.kept import Logits
+from methods.rules.base import Rule
 from methods.rules.lossless import Lossless
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, Walk
 from methods.sampling import Sampling
-from methods.screen import Screened, host, screened
+from methods.screen import host, screened
 from methods.trees.draft import Draft
 from tests.helpers.tiny_heads import method_of, requests
 from tests.helpers.tiny_models import VOCAB
 
-RULES = {
-    "lossless": ("lossless", {}),
-    "mars": ("mars", {"variant": "sampling", "theta": 0.5}),
-    "tilted": ("tilted", {"lam": 0.3}),
-    "fsd": ("fsd", {"divergence": "js", "threshold": 0.1}),
-    "ears": ("ears", {"tolerance": 0.5}),
+RULES: dict[str, Rule] = {
+    "lossless": Lossless(),
+    "mars": registry.rule("mars")(variant="sampling", theta=0.5),
+    "tilted": registry.rule("tilted")(lam=0.3),
+    "fsd": registry.rule("fsd")(divergence="js", threshold=0.1),
 }
+OF_CHAINS = {"ears": registry.rule("ears")(tolerance=0.5)}
 SAID: dict[str, Any] = {
     "vocab": VOCAB,
     "target": "here",
@@ -41,34 +43,26 @@ SAID: dict[str, Any] = {
     "task": "none",
     "code": "sha256:0",
 }
-Screens = dict[str, Screened]
 
 
-def recorded(file: Path, drafter: str, top: int) -> Screens:
-    """Screen a decode live and record it."""
+def rules_for(drafter: str) -> dict[str, Rule]:
+    return RULES | (OF_CHAINS if drafter == "model" else {})
+
+
+def recorded(file: Path, drafter: str, top: int) -> dict[str, Tensor]:
+    """Screen a decode live and record it; the rows of each rule."""
     limits = Limits(20, frozenset(range(0, VOCAB, 16)))
     hosting = host(method_of(drafter), [method_of(drafter, Lossless(q_mode="draft"))])
-    rules = rules_for(drafter)
-    recorder = Recorder(top)
-    live: Screens = {name: Screened(torch.zeros(0, 3).double()) for name in rules}
+    recorder, live = Recorder(top), defaultdict(list)
     for start in (0, 2):
         some = requests(4)[start : start + 2]
         recorder.begin(some, [start, start + 1])
-        generations, screens = screened(hosting, rules, some, limits, [recorder])
+        generations, screens = screened(hosting, rules_for(drafter), some, limits, [recorder])
         recorder.end(generations)
         for name, screen in screens.items():
-            live[name].rows = torch.cat([live[name].rows, screen.rows])
+            live[name].append(screen.rows)
     recorder.write(file, hosting.sampling, limits, **SAID)
-    return live
-
-
-def rules_for(drafter: str) -> dict[str, Any]:
-    chains = {"ears"} if drafter != "model" else set()
-    return {
-        name: registry.rule(rule)(**options)
-        for name, (rule, options) in RULES.items()
-        if name not in chains
-    }
+    return {name: torch.cat(rows) for name, rows in live.items()}
 
 
 @pytest.mark.parametrize("drafter", ["model", "eagle3"])
@@ -76,12 +70,10 @@ def test_with_all_logits_a_replay_gives_the_numbers_of_the_decode(
     tmp_path: Path, drafter: str
 ) -> None:
     live = recorded(tmp_path / "all.safetensors", drafter, 0)
-    contexts = Contexts(tmp_path / "all.safetensors")
-    again = contexts.screened(
-        {name: contexts.bound(rule) for name, rule in rules_for(drafter).items()}
-    )
-    for name, screen in live.items():
-        assert torch.allclose(again[name].rows, screen.rows, atol=1e-5, equal_nan=True), name
+    contexts, rules = Contexts(tmp_path / "all.safetensors"), rules_for(drafter)
+    again = contexts.screened({name: contexts.bound(rule) for name, rule in rules.items()})
+    for name, rows in live.items():
+        assert torch.allclose(again[name].rows, rows, atol=1e-5, equal_nan=True), name
 
 
 class Even(Lossless):
@@ -102,16 +94,12 @@ def test_tokens_that_are_not_kept_may_be_put_together(
     recorded(tmp_path / "top.safetensors", drafter, 16)
     contexts = Contexts(tmp_path / "top.safetensors")
     rules = rules_for(drafter) | {"even": Even()}
-    needing = contexts._needing_whole(rules)
-    assert needing == {"even"}
+    assert contexts._needing_whole(rules) == {"even"}
     narrow = contexts.screened(rules)
     monkeypatch.setattr(contexts, "_needing_whole", set)
     whole = contexts.screened(rules)
     for name in rules:
         assert torch.allclose(narrow[name].rows, whole[name].rows, rtol=1e-4, atol=1e-3), name
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "screen.md"
 
 
 class Eagle(Observer):
@@ -142,7 +130,8 @@ class Eagle(Observer):
 def test_the_writer_for_eagle_of_the_page(tmp_path: Path) -> None:
     """Its file is that of the recorder, but for the draft's distribution, which EAGLE's loop does
     not hold."""
-    [code] = re.findall(r"<!-- writer -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    page = (Path(__file__).parents[2] / "docs" / "screen.md").read_text()
+    [code] = re.findall(r"<!-- writer -->\n```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
     writer, recorder = names["Writer"](8), Recorder(8)
@@ -161,8 +150,8 @@ def test_the_writer_for_eagle_of_the_page(tmp_path: Path) -> None:
     for name, values in eagle.items():
         assert torch.allclose(values.double(), own[name].double(), atol=1e-6), name
     contexts = Contexts(tmp_path / "eagle.safetensors")
-    rules = {"mars": contexts.bound(registry.rule("mars")())}
-    assert contexts.screened(rules)["mars"].rows.isfinite().all()
+    [screen] = contexts.screened({"mars": contexts.bound(RULES["mars"])}).values()
+    assert screen.rows.isfinite().all()
 
 
 def test_an_answer_that_failed_is_left_out(tmp_path: Path) -> None:
@@ -198,35 +187,36 @@ def test_the_mass_outside_is_kept(tmp_path: Path) -> None:
     )
 
 
-def test_what_a_file_cannot_give_is_said(tmp_path: Path) -> None:
-    recorded(tmp_path / "top.safetensors", "eagle3", 8)
-    contexts = Contexts(tmp_path / "top.safetensors")
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("contexts") / "some.safetensors"
+    recorded(made, "model", 8)
+    return made
+
+
+def test_what_a_file_cannot_give_is_said(file: Path) -> None:
     with pytest.raises(ContextsError, match="hidden states"):
-        contexts.bound(registry.rule("dropmatch")())
+        Contexts(file).bound(registry.rule("dropmatch")())
 
 
 @pytest.mark.parametrize("damage", ["cut", "foreign", "lacks", "format", "token", "shape"])
-def test_a_bad_file_is_one_line(tmp_path: Path, damage: str) -> None:
-    file = tmp_path / "some.safetensors"
-    recorded(file, "model", 8)
-    description = Contexts(file).description
-    tensors = load_file(file)
-    metadata = {"leeway": description.model_dump_json()}
+def test_a_bad_file_is_one_line(file: Path, tmp_path: Path, damage: str) -> None:
+    spoiled, tensors = tmp_path / file.name, load_file(file)
+    said = Contexts(file).description.model_dump_json()
     match damage:
         case "foreign":
-            metadata = {"format": "pt"}
+            said = None
         case "format":
-            later = description.model_copy(update={"format": 99})
-            metadata = {"leeway": later.model_dump_json()}
+            said = said.replace('"format":1', '"format":99')
         case "lacks":
             del tensors["target.rest"]
         case "token":
             tensors["tokens"][0, 0] = VOCAB
         case "shape":
             tensors["kept"] = tensors["kept"][:, :-1].contiguous()
-    save_file(tensors, file, metadata)
+    save_file(tensors, spoiled, {"leeway": said} if said else None)
     if damage == "cut":
-        file.write_bytes(file.read_bytes()[:-100])
+        spoiled.write_bytes(spoiled.read_bytes()[:-100])
     with pytest.raises(ContextsError) as caught:
-        Contexts(file)
-    assert str(file) in str(caught.value) and "\n" not in str(caught.value)
+        Contexts(spoiled)
+    assert str(spoiled) in str(caught.value) and "\n" not in str(caught.value)

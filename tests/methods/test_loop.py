@@ -14,10 +14,11 @@ from methods import registry
 from methods.batch import Generation
 from methods.decode import Limits, Request, TooLong, generate
 from methods.likelihood import generate_with_nll
-from methods.method import Method, build_method
+from methods.method import Method
 from methods.pruning import Pruning
 from methods.sampling import Sampling
 from tests.helpers import tiny_heads
+from tests.helpers.decoding import method_on
 from tests.helpers.tiny_heads import OPTIONS, fitted_medusa
 from tests.helpers.tiny_models import (
     ARCHITECTURES,
@@ -28,7 +29,7 @@ from tests.helpers.tiny_models import (
 )
 from tests.helpers.tree_drafters import TreeDrafter, hashed, planted
 
-GREEDY, WARM, NEW, LENGTH = Sampling(0.0), Sampling(1.0), 24, 4
+GREEDY, WARM, NEW = Sampling(0.0), Sampling(1.0), 24
 LIMITS = Limits(NEW, frozenset())
 ROWS = prompts(6)
 EOS = frozenset(range(0, VOCAB, 16))
@@ -51,15 +52,6 @@ LATE: list[tuple[str, Sampling, dict[str, Any]]] = [
     ("ensemble", WARM, {"w": 0.0, "w_first": 1.0, "tokens": 6, "schedule": "step"}),
 ]
 """Rules that relax behind the sixth token of an answer."""
-RIGHT = {
-    "model",
-    "model, stops early",
-    "model, distinct siblings",
-    "model, independent siblings",
-    "medusa",
-    "planted",
-}
-"""Cases whose drafts come true now and then; an untrained head is right by chance."""
 
 
 def method_of(
@@ -72,9 +64,7 @@ def method_of(
 ) -> Method:
     target, (name, given) = language_model(kind, layers=3), CASES[case]
     decides = registry.rule(rule)(**options)
-    method = tiny_heads.method_of(
-        name, decides, sampling, target=target, length=LENGTH, pruning=pruning, **given
-    )
+    method = tiny_heads.method_of(name, decides, sampling, target=target, pruning=pruning, **given)
     if name == "medusa":
         method = replace(method, model=fitted_medusa(target, ROWS[:3], new=NEW))
     return method
@@ -106,18 +96,18 @@ def assert_greedy(method: Method, kind: str, right: bool) -> None:
     ],
 )
 def test_greedy_equals_transformers(case: str, kind: str) -> None:
-    assert_greedy(method_of(case, kind), kind, case in RIGHT)
+    """An untrained head is right by chance."""
+    assert_greedy(method_of(case, kind), kind, right=case.startswith(("model", "medusa")))
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_greedy_on_planted_trees_equals_transformers(kind: str) -> None:
     """Trees that hold the answer at any rank, so that short and long paths are walked."""
-    target, rows = language_model(kind, layers=3), tuple(map(tuple, ROWS))
+    rows = tuple(map(tuple, ROWS))
     answers = dict(zip(rows, greedy_answers(kind, 3, NEW, rows), strict=True))
     drafter = TreeDrafter(choose=planted(answers, VOCAB, seed=0))
-    assert_greedy(
-        build_method(target, None, drafter, registry.rule("greedy")(), GREEDY, LENGTH), kind, True
-    )
+    method = method_on(language_model(kind, layers=3), None, drafter)
+    assert_greedy(method, kind, right=True)
 
 
 @pytest.mark.parametrize("score", ["entropy", "accum_prob"])
@@ -194,9 +184,8 @@ def test_a_rule_that_relaxes_later_is_strict_before(
 
 
 def test_with_trees_of_any_shape_and_pruned_ones() -> None:
-    target = language_model("llama", layers=3)
     drafter = TreeDrafter(choose=hashed(VOCAB))
-    assert_own(build_method(target, None, drafter, registry.rule("lossless")(), WARM, LENGTH))
+    assert_own(method_on(language_model(layers=3), None, drafter, "lossless", 1.0))
     pruned = assert_own(method_of("eagle3", sampling=WARM, pruning=Pruning(epsilon=0.5)))
     assert sum(g.pruned for g in pruned) > 0
 

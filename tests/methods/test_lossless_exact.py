@@ -4,6 +4,8 @@ outcome, and by draws of the whole loop."""
 from __future__ import annotations
 
 import copy
+import math
+from collections import Counter
 from itertools import product
 from typing import Any
 
@@ -18,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from methods import registry
 from methods.decode import Limits, Request, generate
+from methods.engine.language_model import LanguageModel
 from methods.method import build_method
 from methods.rules.base import DraftCapabilities, Rule
 from methods.rules.lossless import Lossless
@@ -36,9 +39,15 @@ SETTINGS = [Sampling(1.0), Sampling(0.7, top_k=2)]
 TREES = [((2, 2), 2), ((2,), 3), ((3,), 2), ((1, 2), 2)]
 
 
-def at_every_node(rule: Rule, v: Verification) -> list[Tensor]:
+def apart(
+    process: Toy, rule: Rule, v: Verification, mass: Tensor, stops: Tensor, tokens: int
+) -> float:
+    """Total variation between the law of the process and that of what the rule emits, where its
+    drafts end like `stops` [B, N] and the process goes on behind them; of so many tokens."""
     rule.decide(v)
-    return [rule.emit(v, torch.full((len(v.u),), node)) for node in range(v.draft.nodes)]
+    weights = [rule.emit(v, torch.full((len(v.u),), node)) for node in range(v.draft.nodes)]
+    law = process.continued(emitted_law(v, mass, stops, weights), tokens)
+    return total_variation(law, process.law(tokens))
 
 
 def block_stops(v: Verification, law: Tensor | None = None) -> Tensor:
@@ -82,47 +91,41 @@ def test_block_on_chains(seed: int, sampling: Sampling) -> None:
     toy = Toy.random(seed, sampling)
     for length in (1, 2, 3):
         v, mass = toy.drafts((), length, replacement=True)
-        law = toy.continued(
-            emitted_law(v, mass, block_stops(v), at_every_node(Block(), v)), length + 1
-        )
-        assert total_variation(law, toy.law(length + 1)) < 1e-12
+        assert apart(toy, Block(), v, mass, block_stops(v), length + 1) < 1e-12
         gain = mean_length(v, mass, block_stops(v)) - mean_length(v, mass, token_wise_stops(v))
         assert gain > (1e-3 if length > 1 and sampling.top_k == 0 else -1e-6)
         torch.testing.assert_close(block_stops(v), traversal_stops(v), rtol=0, atol=1e-12)
 
 
-def tilted_by_root(p: np.ndarray, q: np.ndarray, lam: float) -> np.ndarray:
-    """min(max(c p, q), c p exp(1/lam)) with c by a root finder."""
+def relaxed(toy: Toy, lam: float) -> Toy:
+    """Its target is tilted's law min(max(c p, q), c p exp(1/lam)), with c by a root finder."""
+    rows = []
+    for p, q in zip(toy.sampling.probs(toy.target), toy.sampling.probs(toy.draft), strict=True):
 
-    def law(c: float) -> np.ndarray:
-        return np.minimum(np.maximum(c * p, q), c * np.exp(1 / lam) * p)
+        def law(c: float, p: Tensor = p, q: Tensor = q) -> Tensor:
+            return torch.minimum(torch.maximum(c * p, q), c * math.exp(1 / lam) * p)
 
-    return law(brentq(lambda c: law(c).sum() - 1, 1e-12, 1 + 1e-12, xtol=1e-15))
+        rows.append(law(brentq(lambda c: law(c).sum() - 1, 1e-12, 1 + 1e-12, xtol=1e-15)))
+    return Toy(torch.stack(rows).log(), toy.draft, toy.sampling)
 
 
 @pytest.mark.parametrize("lam", [2.0, 0.5, 0.2])
 @pytest.mark.parametrize("seed", range(3))
 def test_block_towards_tilted_on_chains(seed: int, lam: float) -> None:
     """Texts have tilted's law for as many tokens as were drafted, and more is kept than losslessly."""
-    toy, length = Toy.random(seed, Sampling(1.0)), 3
-    p, q = (toy.sampling.probs(raw).numpy() for raw in (toy.target, toy.draft))
-    relaxed = np.array([tilted_by_root(*rows, lam) for rows in zip(p, q, strict=True)])
+    toy, rule, length = Toy.random(seed, Sampling(1.0)), Block(towards="tilted", lam=lam), 3
+    process = relaxed(toy, lam)
     v, mass = toy.drafts((), length, replacement=True)
-    towards = torch.tensor(relaxed)[v.draft.tokens]
-    rule = Block(towards="tilted", lam=lam)
+    towards = process.target.exp()[v.draft.tokens]
     stops = block_stops(v, towards)
-    process = Toy(torch.tensor(relaxed).log(), toy.draft, toy.sampling)
-    law = process.continued(emitted_law(v, mass, stops, at_every_node(rule, v)), length)
-    assert total_variation(law, process.law(length)) < 1e-6
+    assert apart(process, rule, v, mass, stops, length) < 1e-6
     assert mean_length(v, mass, stops) > mean_length(v, mass, block_stops(v)) + 1e-3
     tests = torch.rand((64, 1, v.draft.nodes), generator=torch.Generator().manual_seed(0))
+    least = torch.where(v.draft.valid, thresholds(v, towards), 0.0)
     for u in tests:
         v.u = u.expand(v.u.shape).double()
-        wanted = (v.u < torch.where(v.draft.valid, thresholds(v, towards), 0.0)) & (
-            v.draft.depth > 0
-        )
-        deepest = torch.where(wanted, v.draft.depth, 0).amax(1, keepdim=True)
-        close = (v.u - thresholds(v, towards)).abs().min() < 1e-5
+        deepest = torch.where(v.u < least, v.draft.depth, 0).amax(1, keepdim=True)
+        close = (v.u - least).abs().min() < 1e-5
         assert close or torch.equal(rule.decide(v).accept, v.draft.depth <= deepest)
 
 
@@ -143,15 +146,11 @@ def test_traversal_on_trees(
         toy = Toy.random(seed, sampling)
         v, mass = toy.drafts(branching, depth, replacement)
         assert float(mass.sum()) == pytest.approx(1.0)
-        stops = traversal_stops(v)
-        law = toy.continued(emitted_law(v, mass, stops, at_every_node(Traversal(), v)), depth + 1)
-        assert total_variation(law, toy.law(depth + 1)) < 1e-12
-        token_wise = token_wise_stops(v)
+        stops, token_wise = traversal_stops(v), token_wise_stops(v)
+        assert apart(toy, Traversal(), v, mass, stops, depth + 1) < 1e-12
         assert mean_length(v, mass, stops) > mean_length(v, mass, token_wise) - 1e-6
-        law = toy.continued(
-            emitted_law(v, mass, token_wise, at_every_node(Lossless(), v)), depth + 1
-        )
-        assert total_variation(law, toy.law(depth + 1)) < 1e-6  # its tests are found by bisection
+        # its tests are found by bisection
+        assert apart(toy, Lossless(), v, mass, token_wise, depth + 1) < 1e-6
 
 
 @pytest.mark.parametrize("replacement", [True, False], ids=["independent", "distinct"])
@@ -161,13 +160,9 @@ def test_traversal_towards_tilted_on_trees(
 ) -> None:
     """Texts have tilted's law for as many tokens as were drafted, and more is kept than losslessly."""
     toy, rule = Toy.random(0, Sampling(1.0)), Traversal(towards="tilted", lam=0.5)
-    p, q = (toy.sampling.probs(raw).numpy() for raw in (toy.target, toy.draft))
-    relaxed = np.array([tilted_by_root(*rows, 0.5) for rows in zip(p, q, strict=True)])
     v, mass = toy.drafts(branching, depth, replacement)
     stops = traversal_stops(rule._relaxed(v))
-    process = Toy(torch.tensor(relaxed).log(), toy.draft, toy.sampling)
-    law = process.continued(emitted_law(v, mass, stops, at_every_node(rule, v)), depth)
-    assert total_variation(law, process.law(depth)) < 1e-6
+    assert apart(relaxed(toy, 0.5), rule, v, mass, stops, depth) < 1e-6
     assert mean_length(v, mass, stops) > mean_length(v, mass, traversal_stops(v)) + 1e-3
 
 
@@ -230,49 +225,44 @@ CASES = {
 }
 
 
-def soften(model):
-    """A copy with flatter logits, so that every sequence has a fair share of the draws."""
-    model = copy.deepcopy(model)
+def soft(layers: int, seed: int) -> LanguageModel:
+    """With flat logits, so that every sequence has a fair share of the draws."""
+    model = copy.deepcopy(language_model(layers=layers, seed=seed, vocab=VOCAB))
     with torch.no_grad():
         model.model.lm_head.weight.mul_(0.15)
     return model
 
 
-@pytest.fixture(scope="module")
-def pair():
-    return (
-        soften(language_model("llama", layers=2, seed=1, vocab=VOCAB)),
-        soften(language_model("llama", layers=1, seed=2, vocab=VOCAB)),
-    )
+Exact = tuple[LanguageModel, LanguageModel, list[tuple[int, ...]], np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def exact(pair):
-    """Probability of each sequence of three tokens, from the target alone."""
+def exact() -> Exact:
+    """Target, draft model, and each sequence of three tokens with its probability from the target
+    alone."""
+    target = soft(2, 1)
     paths = list(product(range(VOCAB), repeat=NEW))
     ids = torch.tensor([PROMPT + list(path) for path in paths])
     with torch.inference_mode():
-        p = SAMPLING.probs(
-            pair[0].model(ids, use_cache=False).logits[:, len(PROMPT) - 1 : -1]
-        ).double()
-    return paths, p.gather(-1, ids[:, len(PROMPT) :, None])[..., 0].prod(-1).numpy()
+        logits = target.model(ids, use_cache=False).logits[:, len(PROMPT) - 1 : -1]
+    p = SAMPLING.probs(logits).double().gather(-1, ids[:, len(PROMPT) :, None])
+    return target, soft(1, 2), paths, p[..., 0].prod(-1).numpy()
 
 
-def p_value(pair, exact, drafter, drafter_options, rule, **rule_options) -> float:
+def p_value(exact: Exact, drafter, drafter_options, rule, **rule_options) -> float:
     """Chi-square p-value of DRAWS generations against the exact law (sequences of tiny expectation
     pooled)."""
-    model = None
+    (target, draft, paths, probability), model = exact, None
     if isinstance(drafter, str):
         name, drafter = drafter, registry.drafter(drafter)(**drafter_options)
-        model = pair[1] if drafter.model_role == "draft" else model_for(name, pair[0])
-    method = build_method(pair[0], model, drafter, registry.rule(rule)(**rule_options), SAMPLING, 2)
-    paths, probability = exact
-    index = {path: i for i, path in enumerate(paths)}
-    counts = np.zeros(len(paths))
+        model = draft if drafter.model_role == "draft" else model_for(name, target)
+    method = build_method(target, model, drafter, registry.rule(rule)(**rule_options), SAMPLING, 2)
+    seen = Counter()
     for start in range(0, DRAWS, ROWS):
         requests = [Request(PROMPT, f"0/law/{start + i}") for i in range(ROWS)]
-        for generation in generate(method, requests, Limits(NEW, frozenset())):
-            counts[index[tuple(generation.output_ids)]] += 1
+        answers = generate(method, requests, Limits(NEW, frozenset()))
+        seen.update(tuple(answer.output_ids) for answer in answers)
+    counts = np.array([seen[path] for path in paths])
     expected = probability / probability.sum() * DRAWS
     assert counts[probability == 0].sum() == 0, "a token outside top-p was emitted"
     common = expected >= 10
@@ -284,10 +274,10 @@ def p_value(pair, exact, drafter, drafter_options, rule, **rule_options) -> floa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_the_law_is_the_targets(pair, exact, case):
-    assert p_value(pair, exact, *CASES[case]) > 1e-4
+def test_the_law_is_the_targets(exact: Exact, case: str) -> None:
+    assert p_value(exact, *CASES[case]) > 1e-4
 
 
 @pytest.mark.slow
-def test_a_bias_is_detected(pair, exact):
-    assert p_value(pair, exact, "eagle3", SMALL, "lossless", q_mode="draft") < 1e-8
+def test_a_bias_is_detected(exact: Exact) -> None:
+    assert p_value(exact, "eagle3", SMALL, "lossless", q_mode="draft") < 1e-8
