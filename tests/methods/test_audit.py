@@ -17,13 +17,15 @@ from methods.sampling import Sampling
 TEXTS = [Text("a", [5, 9, 30], [40, 41, 7, 8]), Text("b", [6, 10], [50, 3])]
 
 
-def reference(folder: Path, text: Text, temperature: float) -> np.ndarray:
+def reference(folder: Path, temperature: float, texts: list[Text] = TEXTS) -> np.ndarray:
     """log p [tokens, V] float64 of each emitted token's context."""
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    ids = torch.tensor([[*text.prompt_ids, *text.output_ids]])
-    with torch.no_grad():
-        logits = model(ids).logits[0, len(text.prompt_ids) - 1 : -1]
-    return (logits.double() / temperature).log_softmax(-1).numpy()
+    model, rows = AutoModelForCausalLM.from_pretrained(folder), []
+    for text in texts:
+        ids = torch.tensor([[*text.prompt_ids, *text.output_ids]])
+        with torch.no_grad():
+            logits = model(ids).logits[0, len(text.prompt_ids) - 1 : -1]
+        rows.append((logits.double() / temperature).log_softmax(-1).numpy())
+    return np.concatenate(rows)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def models(pair_folder: Path):
 
 def test_surprise_entropy_and_variance(pair_folder: Path, models, monkeypatch) -> None:
     columns = scored(models[0], TEXTS, Sampling(0.7), models[1])
-    log_p = np.concatenate([reference(pair_folder / "target", text, 0.7) for text in TEXTS])
+    log_p = reference(pair_folder / "target", 0.7)
     emitted = np.concatenate([text.output_ids for text in TEXTS])
     at, p = np.arange(6), np.exp(log_p)
     entropy = -(p * log_p).sum(-1)
@@ -58,8 +60,7 @@ def test_columns_gather_all_of_p(pair_folder: Path, models) -> None:
     columns = scored(models[0], TEXTS, Sampling(1.0), models[1])
     mass = np.exp(columns["log_mass"])
     assert mass.sum(-1) == pytest.approx(1)
-    log_p = np.concatenate([reference(pair_folder / "target", text, 1.0) for text in TEXTS])
-    log_q = np.concatenate([reference(pair_folder / "draft", text, 1.0) for text in TEXTS])
+    log_p, log_q = (reference(pair_folder / name, 1.0) for name in ("target", "draft"))
     p = np.exp(log_p)
     # an expectation of a feature under p is that over the vocabulary
     mean = (mass[..., None] * columns["features"]).sum(1)
@@ -72,27 +73,22 @@ def test_columns_gather_all_of_p(pair_folder: Path, models) -> None:
 
 
 def test_excluded_tokens_and_what_rounding_explains(pair_folder: Path, models) -> None:
-    log_p = reference(pair_folder / "target", TEXTS[0], 1.0)[0]
+    log_p = reference(pair_folder / "target", 1.0)[0]
     order = np.argsort(-log_p)
-    for rank, name in ((0, 0), (1, 0), (40, 2)):
-        text = Text("a", TEXTS[0].prompt_ids, [int(order[rank])])
-        columns = scored(models[0], [text], Sampling(1.0, top_k=2))
-        assert columns["excluded"][0] == name
-        assert columns["surprisal"][0] == (
-            0
-            if name
-            else pytest.approx(
-                -log_p[order[rank]] + np.logaddexp(log_p[order[0]], log_p[order[1]]), abs=1e-4
-            )
-        )
-    greedy = scored(models[0], [Text("a", TEXTS[0].prompt_ids, [int(order[0])])], Sampling(0.0))
+    texts = [Text("a", TEXTS[0].prompt_ids, [int(order[rank])]) for rank in (0, 1, 40)]
+    columns = scored(models[0], texts, Sampling(1.0, top_k=2))
+    assert list(columns["excluded"]) == [0, 0, 2]
+    two = log_p[order[:2]]
+    assert columns["surprisal"][:2] == pytest.approx(np.logaddexp(*two) - two, abs=1e-4)
+    assert columns["surprisal"][2] == 0
+    greedy = scored(models[0], texts[:1], Sampling(0.0))
     assert greedy["excluded"][0] == 0 and greedy["variance"][0] == 0 == greedy["excess"][0]
 
 
 def test_texts_without_their_end_tokens(pair_folder: Path, models) -> None:
     [end] = models[0].eos_ids
     columns = scored(models[0], TEXTS[:1], Sampling(1.0), without_end=True)
-    log_p = reference(pair_folder / "target", TEXTS[0], 1.0)
+    log_p = reference(pair_folder / "target", 1.0, TEXTS[:1])
     left = np.log1p(-np.exp(log_p[:, end]))
     expected = log_p[np.arange(4), TEXTS[0].output_ids] - left
     assert columns["surprisal"] == pytest.approx(-expected, abs=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -20,45 +21,27 @@ from methods.trees.draft import Draft
 from tests.helpers.tiny_models import ARCHITECTURES, NoTokenizer, language_model
 
 VOCAB, POSITIONS = 61, 96
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 1e4,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 1e4,
-    "factor": 4.0,
-    "original_max_position_embeddings": 24,
-}
-LONG = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "factor": 4.0,
-    "original_max_position_embeddings": 24,
-    "short_factor": [1.0] * 4,
-    "long_factor": [2.5, 2.0, 1.5, 3.0],
-}
+START = {"original_max_position_embeddings": 24}
+
+
+def scaled(rope_type: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    rope = {"rope_type": rope_type, "rope_theta": 1e4, "factor": 4.0}
+    return "llama", {"rope_parameters": rope | more}
+
+
 FAMILIES = {
     "llama": ("llama", {}),
     "llama, tied, biases": (
         "llama",
         {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
     ),
-    "llama 3 scaling": ("llama", {"rope_parameters": LLAMA3}),
-    "llama, linear": (
-        "llama",
-        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}},
+    "llama 3 scaling": scaled("llama3", low_freq_factor=1.0, high_freq_factor=4.0, **START),
+    "llama, linear": scaled("linear"),
+    "llama, dynamic": scaled("dynamic"),
+    "llama, yarn": scaled("yarn", **START),
+    "llama, longrope": scaled(
+        "longrope", short_factor=[1.0] * 4, long_factor=[2.5, 2.0, 1.5, 3.0], **START
     ),
-    "llama, dynamic": (
-        "llama",
-        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
-    ),
-    "llama, yarn": ("llama", {"rope_parameters": YARN}),
-    "llama, longrope": ("llama", {"rope_parameters": LONG}),
     "mistral": ("mistral", {"sliding_window": None}),
     "qwen2": ("qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", {}),

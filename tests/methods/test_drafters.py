@@ -83,10 +83,9 @@ class Reference:
 def guessed(draft: Draft, row: int) -> set[tuple[int, ...]]:
     """The candidates of a row as whole paths from the root."""
     draft = draft.candidates()
-    valid, parents, tokens = (x[row].tolist() for x in (draft.valid, draft.parents, draft.tokens))
-    nodes = [i for i, ok in enumerate(valid) if ok]
+    nodes, parents = draft.valid[row].nonzero()[:, 0].tolist(), draft.parents[row].tolist()
     leaves = set(nodes) - {parents[i] for i in nodes} - {0}
-    return {tuple(tokens[j] for j in nodes[1:] if draft.ancestors[row, leaf, j]) for leaf in leaves}
+    return {tuple(draft.tokens[row, draft.ancestors[row, leaf]].tolist()[1:]) for leaf in leaves}
 
 
 @pytest.mark.parametrize("from_text", [False, True])

