@@ -1,9 +1,8 @@
-"""What rules see, on file: a replay gives the numbers of the decode."""
+"""What rules see, on file. That a replay gives the numbers of the decode: tests/bench/test_screen.py."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from methods.rules.lossless import Lossless
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, Walk
 from methods.sampling import Sampling
-from methods.screen import host, screened
 from methods.trees.draft import Draft
 from tests.helpers.tiny_heads import method_of, requests
 from tests.helpers.tiny_models import VOCAB
@@ -45,35 +43,16 @@ SAID: dict[str, Any] = {
 }
 
 
-def rules_for(drafter: str) -> dict[str, Rule]:
-    return RULES | (OF_CHAINS if drafter == "model" else {})
-
-
-def recorded(file: Path, drafter: str, top: int) -> dict[str, Tensor]:
-    """Screen a decode live and record it; the rows of each rule."""
+def recorded(file: Path, drafter: str, top: int) -> Path:
+    """The contexts of a decode."""
     limits = Limits(20, frozenset(range(0, VOCAB, 16)))
-    hosting = host(method_of(drafter), [method_of(drafter, Lossless(q_mode="draft"))])
-    recorder, live = Recorder(top), defaultdict(list)
+    method, recorder = method_of(drafter, Lossless(q_mode="draft")), Recorder(top)
     for start in (0, 2):
         some = requests(4)[start : start + 2]
         recorder.begin(some, [start, start + 1])
-        generations, screens = screened(hosting, rules_for(drafter), some, limits, [recorder])
-        recorder.end(generations)
-        for name, screen in screens.items():
-            live[name].append(screen.rows)
-    recorder.write(file, hosting.sampling, limits, **SAID)
-    return {name: torch.cat(rows) for name, rows in live.items()}
-
-
-@pytest.mark.parametrize("drafter", ["model", "eagle3"])
-def test_with_all_logits_a_replay_gives_the_numbers_of_the_decode(
-    tmp_path: Path, drafter: str
-) -> None:
-    live = recorded(tmp_path / "all.safetensors", drafter, 0)
-    contexts, rules = Contexts(tmp_path / "all.safetensors"), rules_for(drafter)
-    again = contexts.screened({name: contexts.bound(rule) for name, rule in rules.items()})
-    for name, rows in live.items():
-        assert torch.allclose(again[name].rows, rows, atol=1e-5, equal_nan=True), name
+        recorder.end(generate(method, some, limits, observers=[recorder]))
+    recorder.write(file, method.sampling, limits, **SAID)
+    return file
 
 
 class Even(Lossless):
@@ -91,9 +70,8 @@ def test_tokens_that_are_not_kept_may_be_put_together(
     and every decision on p, q and ranks stay. What looks at particular tokens gets all of them."""
     for module in (kept, contexts_of_file):
         monkeypatch.setattr(module, "OTHERS", 12)  # this vocabulary has 64 tokens
-    recorded(tmp_path / "top.safetensors", drafter, 16)
-    contexts = Contexts(tmp_path / "top.safetensors")
-    rules = rules_for(drafter) | {"even": Even()}
+    contexts = Contexts(recorded(tmp_path / "top.safetensors", drafter, 16))
+    rules = RULES | (OF_CHAINS if drafter == "model" else {}) | {"even": Even()}
     assert contexts._needing_whole(rules) == {"even"}
     narrow = contexts.screened(rules)
     monkeypatch.setattr(contexts, "_needing_whole", set)
@@ -117,14 +95,9 @@ class Eagle(Observer):
         u: Tensor,
         requests: Sequence[int],
     ) -> None:
-        leaves = [n for n in range(v.draft.nodes) if n not in v.draft.parents[0].tolist()]
-        ancestors = v.draft.ancestors[0]
-        rows = [ancestors[leaf].nonzero()[:, 0].tolist() for leaf in leaves]
-        retrieve_indices = torch.tensor([row + [-1] * (v.draft.nodes - len(row)) for row in rows])
-        last = int(path.last[0])
-        best = next(place for place, leaf in enumerate(leaves) if ancestors[leaf, last])
-        nodes = retrieve_indices[best, : int(path.length[0]) + 1]
-        self.writer.cycle(v.draft.tokens, ancestors[None, None].float(), v.logits, nodes, token[0])
+        nodes = path.kept[0].nonzero()[:, 0]
+        ancestors = v.draft.ancestors[:, None].float()
+        self.writer.cycle(v.draft.tokens, ancestors, v.logits, nodes, token[0])
 
 
 def test_the_writer_for_eagle_of_the_page(tmp_path: Path) -> None:
@@ -159,10 +132,9 @@ def test_an_answer_that_failed_is_left_out(tmp_path: Path) -> None:
     method, limits = method_of("model"), Limits(20, frozenset())
     recorder, asked = Recorder(0), requests(2)
     for place, request in enumerate(asked):
-        recorder.begin([request], [place])
-        _, _ = screened(host(method, []), {}, [request], limits, [recorder])
-        recorder.begin([request], [place])  # that decode did not end
-        generations, _ = screened(host(method, []), {}, [request], limits, [recorder])
+        for _ in range(2):  # the first decode did not end
+            recorder.begin([request], [place])
+            generations = generate(method, [request], limits, observers=[recorder])
         recorder.end(generations)
     recorder.write(tmp_path / "one.safetensors", method.sampling, limits, [0], **SAID)
     contexts = Contexts(tmp_path / "one.safetensors")
@@ -174,24 +146,20 @@ def test_an_answer_that_failed_is_left_out(tmp_path: Path) -> None:
         Recorder(0).write(tmp_path / "none.safetensors", method.sampling, limits, **SAID)
 
 
-def test_the_mass_outside_is_kept(tmp_path: Path) -> None:
-    """Three contexts by hand: the largest logit, a drafted token, and the mass of two others."""
+def test_the_mass_outside_is_kept() -> None:
+    """A context by hand: the largest logit, a drafted token, and the mass of two others."""
     z = torch.tensor([[[2.0, 1.0, 0.0, -1.0], [0.5, 0.0, 3.0, 1.0]]])
     draft = Draft.of_chain(torch.tensor([[0, 2]]))
     v = Verification(draft, z, Sampling(1.0), torch.zeros(1, 2))
-    again = Logits.of(z, v, 1).dense(draft, 4)
-    p = torch.tensor([[2.0, 1.0, 0.0, -1.0]]).softmax(-1)[0]
-    others = (p[1] + p[3]) / 2
-    assert torch.allclose(
-        again[0, 0].softmax(-1), torch.stack([p[0], others, p[2], others]), atol=1e-6
-    )
+    again = Logits.of(z, v, 1).dense(draft, 4)[0, 0].softmax(-1)
+    p = z[0, 0].softmax(-1)
+    p[[1, 3]] = (p[1] + p[3]) / 2
+    assert torch.allclose(again, p, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("contexts") / "some.safetensors"
-    recorded(made, "model", 8)
-    return made
+    return recorded(tmp_path_factory.mktemp("contexts") / "some.safetensors", "model", 8)
 
 
 def test_what_a_file_cannot_give_is_said(file: Path) -> None:

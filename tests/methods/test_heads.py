@@ -1,11 +1,15 @@
-"""Heads from disk: the official layouts; what Medusa drafts; EAGLE against runs recorded from the
-authors' code. What does not fit: test_refused_files.py."""
+"""Heads and models from disk: the layouts and keys that are published; draft models cut out of
+their target; EAGLE against runs recorded from the authors' code. What does not fit:
+test_refused_files.py."""
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,16 +17,17 @@ from safetensors.torch import load_file, save_file
 
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.drafters._heads import HeadProposer
-from methods.engine.loading import load_model
-from methods.engine.source import ModelError
+from methods.drafters import _heads
+from methods.drafters._heads import HeadProposer, check_head
+from methods.engine.loading import load_cut, load_model
+from methods.engine.source import ModelError, ModelSource
+from methods.heads.eagle3_config import AUX_LAYERS, form_of
 from methods.heads.head import Head, load_eagle, load_eagle3
 from methods.heads.medusa import MedusaHeads, load_medusa
-from methods.rules.lossless import Lossless
 from methods.trees import static
 from tests.helpers.decoding import method_on
-from tests.helpers.tiny_heads import head_json, method_of, save_head
-from tests.helpers.tiny_models import VOCAB, language_model
+from tests.helpers.tiny_heads import head_json, method_of, random_head, requests, save_head
+from tests.helpers.tiny_models import ARCHITECTURES, VOCAB, language_model, prompts, save_cut
 
 WEIGHTS = "model.safetensors"
 LOAD = {"eagle3": load_eagle3, "eagle": load_eagle}
@@ -73,21 +78,6 @@ def test_the_head_dimension_is_read_off_the_tensors(folder: Path, target) -> Non
     assert load_eagle3(str(folder), target).model.config.head_dim == 12  # and not 32 / 4
 
 
-@pytest.mark.parametrize(
-    ("config", "base"),
-    [
-        ({}, 10000.0),
-        ({"rope_theta": 5e5}, 5e5),
-        ({"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}, 1e6),
-    ],
-)
-def test_rotary_base(tmp_path: Path, target, config: dict, base: float) -> None:
-    head = loaded(tmp_path, "eagle3", target, {}, **config)
-    cos, _ = head.model.rotary(torch.tensor([[7]]))
-    frequency = base ** -(torch.arange(0, 12, 2).double() / 12)
-    torch.testing.assert_close(cos[0, 0, :6].double(), (7 * frequency).cos(), atol=1e-6, rtol=1e-6)
-
-
 @pytest.mark.parametrize("kind", ["eagle3", "eagle"])
 def test_an_embedding_of_its_own_wins(tmp_path: Path, target, kind: str) -> None:
     borrowed = loaded(tmp_path, kind, target, {}, bias=False)
@@ -103,6 +93,97 @@ def test_a_whole_vocabulary_may_carry_its_map(tmp_path: Path, target) -> None:
     maps = {"d2t": torch.zeros(VOCAB, dtype=torch.int64), "t2d": torch.ones(VOCAB).bool()}
     head = loaded(tmp_path, "eagle3", target, maps, draft_vocab_size=VOCAB)
     assert head.full_vocabulary and head.to_target is None and head.draft_vocab == VOCAB
+
+
+def as_speculators(folder: Path) -> None:
+    """Writes the head in the folder as speculators does, without t2d."""
+    raw = json.loads((folder / "config.json").read_text()) | {"model_type": "llama"}
+    del raw[AUX_LAYERS]
+    own = {key: raw.pop(key) for key in ("draft_vocab_size", *FORM)}
+    whole = {
+        "architectures": ["Eagle3DraftModel"],
+        "model_type": "speculators",
+        "speculators_model_type": "eagle3",
+        "speculators_config": {"algorithm": "eagle3"},
+        "norm_before_fc": False,
+        "fc_norm": False,
+        "target_hidden_size": None,
+        AUX_LAYERS: [1, 2, 3],
+        "transformer_layer_config": raw,
+    }
+    (folder / "config.json").write_text(json.dumps(whole | own))
+    tensors = load_file(folder / WEIGHTS)
+    del tensors["t2d"]
+    renamed = {name.replace("midlayer.", "layers.0."): value for name, value in tensors.items()}
+    save_file(renamed | {"verifier_norm.weight": torch.ones(32)}, folder / WEIGHTS)
+
+
+FORM = {"norm_before_residual": True, "norm_output": True}
+
+
+def test_the_format_of_speculators(tmp_path: Path) -> None:
+    """The same weights give the same head; its ids are indices of hidden states, as vLLM reads
+    them; t2d follows from d2t."""
+    form = FORM | {"num_hidden_layers": 2, "draft_vocab_size": 40, AUX_LAYERS: [1, 2, 3]}
+    norms = {
+        f"midlayer.{name}.weight": torch.rand(32)
+        for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm")
+    }
+    target = language_model(layers=4)
+    ours = loaded(tmp_path, "eagle3", target, norms, **form)
+    as_speculators(tmp_path)
+    theirs = load_eagle3(str(tmp_path), target)
+    assert theirs.features == (1, 2, 3) and theirs.model.form == ours.model.form
+    torch.testing.assert_close(theirs.model.state_dict(), ours.model.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "layers", "features"),
+    [
+        # SpecForge's default: outputs of layers
+        ({"eagle_config": {AUX_LAYERS: [1, 46, 90]}}, 94, (2, 47, 91)),
+        ({"eagle_config": {AUX_LAYERS: [2, 30, 58]}}, 61, (2, 30, 58)),  # indices of hidden states
+        # outside eagle_config: as vLLM and speculators
+        ({AUX_LAYERS: [1, 46, 90]}, 94, (1, 46, 90)),
+        # indices for gpt-oss
+        ({"eagle_config": {AUX_LAYERS: [1, 17, 32]}, "of": "gpt_oss"}, 36, (1, 17, 32)),
+    ],
+)
+def test_conventions_of_the_ids(raw: dict, layers: int, features: tuple[int, ...]) -> None:
+    target = SimpleNamespace(num_hidden_layers=layers, model_type=raw.pop("of", "qwen3"))
+    assert form_of("head", raw, target).features == features
+
+
+def test_harmless_keys_are_accepted() -> None:
+    """The released head of Vicuna 13B says that it has 40 layers, as its target does."""
+    target = SimpleNamespace(num_hidden_layers=40, model_type="llama")
+    eagle_config = {"use_last_layernorm": True, "next_layer_regular": True}
+    raw = {
+        "num_hidden_layers": 40,
+        "sliding_window": 4096,
+        "use_sliding_window": False,
+        "eagle_config": eagle_config | {"parallel_draft_step": 1},
+    }
+    assert form_of("head", raw, target, 1) == form_of("head", {}, target, 1)
+
+
+def test_a_window_no_longer_than_the_draft_is_refused(target) -> None:
+    window = {"layer_types": ["sliding_attention"], "sliding_window": 7}
+    method = method_on(target, random_head("eagle3", target, **window), "eagle3", length=5)
+    with pytest.raises(ModelError, match="its window of 7 tokens is no longer than the draft"):
+        method.proposer([[1]], 64)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_a_tree_that_is_not_its_tokens_in_a_row_is_refused(kind: str, monkeypatch) -> None:
+    head = random_head("eagle3", language_model(kind, layers=4))
+    monkeypatch.setattr(
+        _heads, "_level_of", lambda sizes, device: torch.zeros(sum(sizes), dtype=torch.long)
+    )
+    with pytest.raises(
+        ModelError, match=r"a tree through this head is not what .*% off; give engine.decoder="
+    ):
+        check_head(head)
 
 
 class Trap:
@@ -134,31 +215,22 @@ def test_what_a_head_cannot_draft_is_refused(
         method_of(drafter, rule, length=5, **options).proposer([[1]], 64)
 
 
-def test_the_draft_is_the_heads_best_guesses() -> None:
-    """Tokens, q and logits of every node from the formula, in float64."""
-    method = method_of("medusa", Lossless(q_mode="draft"), tree="medusa_63")
-    rows = [[3, 1], [2, 9, 4]]
-    proposer = method.proposer(rows, 64)
-    states = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))
-    proposer.on_features(states, [[0, 2, 4], [1]])
-    draft = proposer.propose(rows, torch.zeros(2, 0))
-    tree = static.load("medusa_63")
-    for row, at in enumerate((4, 1)):
-        x = states[row, at].double()
-        guesses = []
-        for block, out in method.model.model.double():
-            y = x + torch.nn.functional.silu(block.linear.weight @ x + block.linear.bias)
-            guesses.append(out.weight @ y)
-        assert draft.tokens[row, 0] == rows[row][-1]
-        for i in range(1, tree.nodes):
-            z = guesses[tree.depth[i] - 1]
-            token = int(draft.tokens[row, i])
-            assert token == z.argsort(descending=True)[tree.ranks[i]]
-            assert float(draft.q[row, i]) == pytest.approx(float(z.softmax(-1)[token]), abs=1e-6)
-            logits = draft.logits[row, tree.parents[i]].double()
-            torch.testing.assert_close(logits, z, atol=1e-4, rtol=1e-4)
-    assert draft.parents[0].tolist() == list(tree.parents)
-    assert draft.depth[0].tolist() == list(tree.depth)
+def test_medusas_tree_holds_the_best_guesses(watched) -> None:
+    """What its heads say behind each node: test_drafts.py."""
+    rule, tree = registry.rule("lossless")(q_mode="draft"), static.load("medusa_63")
+    method = method_of("medusa", rule, tree="medusa_63")
+    log = watched(type(method.proposer([[1]], 64)))
+    generate(method, requests(2), Limits(8, frozenset()))
+    for rows, draft, _ in log:
+        assert draft.parents[0].tolist() == list(tree.parents)
+        assert draft.depth[0].tolist() == list(tree.depth)
+        ranked = draft.logits.argsort(-1, descending=True)
+        for row, ids in enumerate(rows):
+            guesses = [
+                int(ranked[row, parent, rank])
+                for parent, rank in zip(tree.parents[1:], tree.ranks[1:], strict=True)
+            ]
+            assert draft.tokens[row].tolist() == [ids[-1], *guesses]
 
 
 def checkpoint(folder: Path, tensors: dict, file: str = "medusa_lm_head.pt") -> str:
@@ -214,3 +286,56 @@ def test_every_cycle_of_the_authors_code(golden, golden_json, watched) -> None:
             assert draft.depth[0].tolist() == cycle["tree_position_ids"], where
             assert accepted == cycle["accept_length"], where
         assert run.output_ids == expected
+
+
+@pytest.fixture
+def model(pair_folder: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(pair_folder / "target", tmp_path / "target")
+
+
+def test_tables_that_are_computed_anew_are_no_surplus(model: Path) -> None:
+    want, weights = load_model(str(model)).model.state_dict(), model / WEIGHTS
+    surplus = {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4),
+        "medusa_head.0.1.weight": torch.ones(2, 2),
+    }
+    save_file(load_file(weights) | surplus, weights, {"format": "pt"})
+    assert load_model(str(model)).model.state_dict().keys() == want.keys()
+
+
+def test_thinking_is_switched_in_the_template(model: Path) -> None:
+    """As Qwen3's template reads it: an empty thought precedes the answer where thinking is off."""
+    said = [{"role": "user", "content": "3 + 4?"}]
+    template = (
+        "{{ messages[0]['content'] }}{% if enable_thinking is defined and enable_thinking is "
+        "false %}<think></think>{% endif %}"
+    )
+    (model / "chat_template.jinja").write_text(template)
+    texts = {
+        thinking: (own := load_model(str(model), thinking=thinking)).decode(own.encode(said))
+        for thinking in (None, True, False)
+    }
+    assert texts == {None: "3 + 4?", True: "3 + 4?", False: "3 + 4?<think></think>"}
+    (model / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    with pytest.raises(ModelError, match=r"knows no enable_thinking; give pair\.thinking=null"):
+        load_model(str(model), thinking=False)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+@torch.no_grad()
+def test_a_cut_is_the_targets_first_layers_and_its_own(kind: str, tmp_path: Path) -> None:
+    target = language_model(kind, layers=4)
+    folder = save_cut(tmp_path / "cut", target, shared=2, noise=0.1)
+    cut, own = load_cut(str(folder), target), load_file(folder / WEIGHTS)
+    assert ModelSource.of(str(folder)).is_cut
+    assert not ModelSource.of("HuggingFaceTB/SmolLM2-135M-Instruct").is_cut
+    assert cut.layers == 3 and cut.model.config.num_hidden_layers == 3
+    whole = copy.deepcopy(target.first_layers(3)).model
+    parts = {f"model.{name.replace('layers.0', 'layers.2')}": x for name, x in own.items()}
+    assert not whole.load_state_dict(parts, strict=False).unexpected_keys
+    [ids] = prompts(1, low=12, high=12)
+    want = whole(torch.tensor([ids])).logits
+    assert torch.allclose(cut.model(torch.tensor([ids])).logits, want, atol=1e-4)
+    assert torch.allclose(
+        cut.prefill([ids], cut.new_cache(1, 32)).logits[0, 0], want[0, -1], atol=1e-4
+    )

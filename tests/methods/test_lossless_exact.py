@@ -4,7 +4,6 @@ outcome, and by draws of the whole loop."""
 from __future__ import annotations
 
 import copy
-import math
 from collections import Counter
 from itertools import product
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import brentq
 from scipy.stats import chisquare
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,6 +27,7 @@ from methods.rules.whole import Block, Traversal, alphas, thresholds
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from methods.trees.static import regular
+from tests.helpers.relaxed_reference import drawn_law
 from tests.helpers.rule_cases import outcomes
 from tests.helpers.tiny_heads import model_for
 from tests.helpers.tiny_models import language_model
@@ -98,15 +97,10 @@ def test_block_on_chains(seed: int, sampling: Sampling) -> None:
 
 
 def relaxed(toy: Toy, lam: float) -> Toy:
-    """Its target is tilted's law min(max(c p, q), c p exp(1/lam)), with c by a root finder."""
-    rows = []
-    for p, q in zip(toy.sampling.probs(toy.target), toy.sampling.probs(toy.draft), strict=True):
-
-        def law(c: float, p: Tensor = p, q: Tensor = q) -> Tensor:
-            return torch.minimum(torch.maximum(c * p, q), c * math.exp(1 / lam) * p)
-
-        rows.append(law(brentq(lambda c: law(c).sum() - 1, 1e-12, 1 + 1e-12, xtol=1e-15)))
-    return Toy(torch.stack(rows).log(), toy.draft, toy.sampling)
+    """Its target is tilted's law."""
+    p, q = (toy.sampling.probs(raw).numpy() for raw in (toy.target, toy.draft))
+    laws = np.array([drawn_law(*rows, lam) for rows in zip(p, q, strict=True)])
+    return Toy(torch.tensor(laws).log(), toy.draft, toy.sampling)
 
 
 @pytest.mark.parametrize("lam", [2.0, 0.5, 0.2])
