@@ -1,8 +1,9 @@
-"""What rules see, on file. That a replay gives the numbers of the decode: tests/bench/test_screen.py."""
+"""What rules see, on file: a replay gives the numbers of the decode."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from methods.rules.lossless import Lossless
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision, Walk
 from methods.sampling import Sampling
+from methods.screen import host, screened
 from methods.trees.draft import Draft
 from tests.helpers.tiny_heads import method_of, requests
 from tests.helpers.tiny_models import VOCAB
@@ -43,16 +45,35 @@ SAID: dict[str, Any] = {
 }
 
 
-def recorded(file: Path, drafter: str, top: int) -> Path:
-    """The contexts of a decode."""
+def rules_for(drafter: str) -> dict[str, Rule]:
+    return RULES | (OF_CHAINS if drafter == "model" else {})
+
+
+def recorded(file: Path, drafter: str, top: int) -> dict[str, Tensor]:
+    """Screen a decode live and record it; the rows of each rule."""
     limits = Limits(20, frozenset(range(0, VOCAB, 16)))
-    method, recorder = method_of(drafter, Lossless(q_mode="draft")), Recorder(top)
+    hosting = host(method_of(drafter), [method_of(drafter, Lossless(q_mode="draft"))])
+    recorder, live = Recorder(top), defaultdict(list)
     for start in (0, 2):
         some = requests(4)[start : start + 2]
         recorder.begin(some, [start, start + 1])
-        recorder.end(generate(method, some, limits, observers=[recorder]))
-    recorder.write(file, method.sampling, limits, **SAID)
-    return file
+        generations, screens = screened(hosting, rules_for(drafter), some, limits, [recorder])
+        recorder.end(generations)
+        for name, screen in screens.items():
+            live[name].append(screen.rows)
+    recorder.write(file, hosting.sampling, limits, **SAID)
+    return {name: torch.cat(rows) for name, rows in live.items()}
+
+
+@pytest.mark.parametrize("drafter", ["model", "eagle3"])
+def test_with_all_logits_a_replay_gives_the_numbers_of_the_decode(
+    tmp_path: Path, drafter: str
+) -> None:
+    live = recorded(tmp_path / "all.safetensors", drafter, 0)
+    contexts, rules = Contexts(tmp_path / "all.safetensors"), rules_for(drafter)
+    again = contexts.screened({name: contexts.bound(rule) for name, rule in rules.items()})
+    for name, rows in live.items():
+        assert torch.allclose(again[name].rows, rows, atol=1e-5, equal_nan=True), name
 
 
 class Even(Lossless):
@@ -70,8 +91,9 @@ def test_tokens_that_are_not_kept_may_be_put_together(
     and every decision on p, q and ranks stay. What looks at particular tokens gets all of them."""
     for module in (kept, contexts_of_file):
         monkeypatch.setattr(module, "OTHERS", 12)  # this vocabulary has 64 tokens
-    contexts = Contexts(recorded(tmp_path / "top.safetensors", drafter, 16))
-    rules = RULES | (OF_CHAINS if drafter == "model" else {}) | {"even": Even()}
+    recorded(tmp_path / "top.safetensors", drafter, 16)
+    contexts = Contexts(tmp_path / "top.safetensors")
+    rules = rules_for(drafter) | {"even": Even()}
     assert contexts._needing_whole(rules) == {"even"}
     narrow = contexts.screened(rules)
     monkeypatch.setattr(contexts, "_needing_whole", set)
@@ -159,7 +181,9 @@ def test_the_mass_outside_is_kept() -> None:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded(tmp_path_factory.mktemp("contexts") / "some.safetensors", "model", 8)
+    made = tmp_path_factory.mktemp("contexts") / "some.safetensors"
+    recorded(made, "model", 8)
+    return made
 
 
 def test_what_a_file_cannot_give_is_said(file: Path) -> None:
