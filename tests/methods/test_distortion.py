@@ -30,6 +30,7 @@ from methods.rules.verification import Verification
 from methods.rules.walk import Decision
 from methods.rules.whole import tilted
 from methods.sampling import Sampling
+from methods.screen import expected
 from results.metrics.distortion import INVERSE, LEVELS
 from tests.helpers.rule_cases import every_token, first_token, random_case
 from tests.helpers.rule_table import with_states
@@ -69,8 +70,9 @@ def test_the_law_is_that_of_all_outcomes(name: str, options: dict[str, Any]) -> 
     torch.testing.assert_close(root_law(rule, drawn), one.emitted, atol=1e-5, rtol=0.0)
     tree = random_case(5, sampling, sampled=False, tree=True)
     if (name, options) in RULES:
-        expected = first_token(rule, tree)
-        torch.testing.assert_close(root_law(rule, tree), expected, atol=1e-5, rtol=0.0)
+        torch.testing.assert_close(
+            root_law(rule, tree), first_token(rule, tree), atol=1e-5, rtol=0.0
+        )
 
 
 def test_numbers_are_those_of_the_definitions() -> None:
@@ -196,32 +198,15 @@ def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has
         assert [law and law.basis for law in laws] == [basis] * 6
 
 
-def of_tree(rule: Rule, v: Verification) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each row: expected tokens kept, and expected divergence over the contexts that are
-    visited."""
-    kept = keep_probability(rule, v) * (v.draft.valid & (v.draft.depth > 0))
-    first = first_kept(v, kept)
-    visited = torch.where(v.draft.depth == 0, 1.0, 0.0).double()
-    for node in range(1, v.draft.nodes):
-        visited[:, node] = visited.gather(1, v.parent[:, node : node + 1])[:, 0] * first[:, node]
-    rows, nodes = v.draft.valid.nonzero(as_tuple=True)
-    nats = torch.zeros_like(visited)
-    nats[rows, nodes] = compared(
-        v.logits[rows, nodes], tree_law(rule, v, rows, nodes, first), v.sampling
-    )[:, 0]
-    return visited[:, 1:].sum(1), (visited * nats).sum(1)
-
-
 def best(v: Verification, row: int, lam: float, node: int = 0) -> float:
     """The value of a context by the soft dynamic programme."""
+    weights = v.logits[row, node].double().softmax(-1).numpy()
     parents = v.draft.parents.expand(v.draft.tokens.shape)[row].tolist()
-    p = v.logits[row, node].double().softmax(-1).numpy()
     children = [
         i for i, parent in enumerate(parents) if i and parent == node and v.draft.valid[row, i]
     ]
-    weights = p.copy()
     for child in children:
-        weights[int(v.draft.tokens[row, child])] *= math.exp((1 + best(v, row, lam, child)) / lam)
+        weights[v.draft.tokens[row, child]] *= math.exp((1 + best(v, row, lam, child)) / lam)
     return lam * math.log(weights.sum())
 
 
@@ -232,10 +217,12 @@ def test_no_rule_lies_above_the_limit_on_the_same_trees(lam: float) -> None:
     v = with_states(random_case(5, WARM, sampled=False, tree=True))
     limit = torch.tensor([best(v, row, lam) for row in range(len(v.u))], dtype=torch.float64)
     for name, options in RULES:
-        kept, nats = of_tree(registry.rule(name)(**options), v)
-        assert (kept - lam * nats <= limit + 1e-5).all(), name
+        seen = expected(registry.rule(name)(**options), v, v.draft.valid, torch.Generator())
+        assert seen.nats is not None, name
+        value = seen.tokens - 1 - lam * seen.nats
+        assert (value <= limit + 1e-5).all(), name
         if options.get("lam") == lam:
-            assert torch.allclose(kept - lam * nats, limit, atol=1e-5)
+            assert torch.allclose(value, limit, atol=1e-5)
 
 
 @pytest.mark.parametrize("lam", PRICES)
