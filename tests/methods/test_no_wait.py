@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,40 +14,11 @@ import torch
 import methods.decode
 from methods import registry
 from methods.decode import Limits, Request, generate
-from methods.method import Method
 from methods.rules.walk import walk
 from methods.sampling import Sampling
 from tests.helpers.no_wait import allowed, refused
 from tests.helpers.rule_table import TABLE, cases
 from tests.helpers.tiny_heads import method_of
-
-NEW = 12
-
-
-def cycles_without_waiting(
-    method: Method, rows: list[list[int]], monkeypatch: pytest.MonkeyPatch, free: int = 0
-) -> None:
-    """Decode; the first `free` cycles may read what they like. Raises Waited."""
-    copies, started = 0, 0
-    to_host = methods.decode._to_host
-
-    def counted(columns: Any) -> Any:
-        nonlocal copies
-        copies += 1
-        with allowed():
-            return to_host(columns)
-
-    @contextmanager
-    def probe(phase: str) -> Iterator[None]:
-        nonlocal started
-        started += phase == "draft"
-        with refused() if started > free else nullcontext():
-            yield
-
-    monkeypatch.setattr(methods.decode, "_to_host", counted)
-    requests = [Request(row, str(i)) for i, row in enumerate(rows)]
-    generations = generate(method, requests, Limits(NEW, frozenset()), probe)
-    assert copies == started == max(len(generation.committed) for generation in generations) > free
 
 
 @pytest.mark.parametrize(
@@ -63,17 +35,49 @@ def test_no_rule_waits(label: str) -> None:
     assert seen
 
 
-@pytest.mark.parametrize("name", registry.names("drafters"))
-def test_no_drafter_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The windows of lookahead begin with tokens that random numbers choose, once a prompt."""
-    method = method_of(name, "mars" if name != "none" else "greedy", Sampling(0.0), length=3)
-    first = int(name == "lookahead")
-    cycles_without_waiting(method, [[5, 6, 7, 5, 6], [1, 2, 1]], monkeypatch, first)
+SAMPLED = {"model": {"branching": [2, 2]}, "eagle3": {"branching": [2, 2], "tree": "sampled"}}
 
 
-@pytest.mark.parametrize("rule", ["lossless", "traversal"])
-@pytest.mark.parametrize("name", ["model", "eagle3"])
-def test_no_sampled_tree_waits(name: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"branching": [2, 2]} | ({"tree": "sampled"} if name == "eagle3" else {})
-    method = method_of(name, rule, Sampling(0.8), length=3, **options)
-    cycles_without_waiting(method, [[5, 6, 7, 8, 9], [40, 41]], monkeypatch)
+@pytest.mark.parametrize(
+    ("name", "rule", "temperature", "options"),
+    [
+        *(
+            (name, "greedy" if name == "none" else "mars", 0.0, {})
+            for name in registry.names("drafters")
+        ),
+        *(
+            (*drawn, 0.8, SAMPLED[drawn[0]])
+            for drawn in product(SAMPLED, ("lossless", "traversal"))
+        ),
+    ],
+)
+def test_no_cycle_waits(
+    name: str,
+    rule: str,
+    temperature: float,
+    options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But for the first with lookahead, whose windows begin with tokens that random numbers choose,
+    once a prompt."""
+    copies, started, free = 0, 0, int(name == "lookahead")
+    to_host = methods.decode._to_host
+
+    def counted(columns: Any) -> Any:
+        nonlocal copies
+        copies += 1
+        with allowed():
+            return to_host(columns)
+
+    @contextmanager
+    def probe(phase: str) -> Iterator[None]:
+        nonlocal started
+        started += phase == "draft"
+        with refused() if started > free else nullcontext():
+            yield
+
+    monkeypatch.setattr(methods.decode, "_to_host", counted)
+    method = method_of(name, rule, Sampling(temperature), length=3, **options)
+    asked = [Request([5, 6, 7, 5, 6], "0"), Request([1, 2, 1], "1")]
+    generations = generate(method, asked, Limits(12, frozenset()), probe)
+    assert copies == started == max(len(generation.committed) for generation in generations) > free
