@@ -4,6 +4,7 @@ logits of one."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -13,7 +14,6 @@ import torch
 from transformers import GPT2Config
 
 from methods.engine.families import check_division
-from methods.engine.language_model import LanguageModel
 from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from methods.engine.spread import SpreadCache, SpreadDecoder
@@ -30,48 +30,37 @@ SMOLLM = {
 
 
 @pytest.mark.parametrize(
-    ("config", "devices", "words"),
+    ("divide", "words"),
     [
         (
-            SMOLLM,
-            2,
-            ("9 heads, 3 key-value heads", "give engine.devices=3, or engine.parallel=layers"),
+            lambda: check_division("it", SMOLLM, 2),
+            "9 heads, 3 key-value heads, .* give engine.devices=3, or engine.parallel=layers",
         ),
         (
-            SMOLLM | {"num_key_value_heads": 1},
-            3,
-            ("1 key-value heads", "give engine.parallel=layers"),
+            lambda: check_division("it", SMOLLM | {"num_key_value_heads": 1}, 3),
+            "1 key-value heads, .* among 3; give engine.parallel=layers",
+        ),
+        (lambda: plan_of(GPT2Config()), "no plan that divides a gpt2 model"),
+        (
+            lambda: replace(language_model("llama"), divided=cast(Divided, object())).first_layers(
+                1
+            ),
+            "runs layers of its target",
         ),
     ],
 )
-def test_what_cannot_be_divided_is_refused(
-    config: dict, devices: int, words: tuple[str, ...]
-) -> None:
+def test_what_cannot_be_divided_is_refused(divide: Callable[[], object], words: str) -> None:
+    with pytest.raises(ModelError, match=words) as refused:
+        divide()
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_divided() -> None:
+    """Embedding and head are whole on every rank."""
     check_division("it", SMOLLM, 3)
-    with pytest.raises(ModelError) as refused:
-        check_division("it", config, devices)
-    assert all(word in str(refused.value) for word in words) and "\n" not in str(refused.value)
-
-
-def test_embedding_and_head_are_whole_on_every_rank_and_a_model_without_a_plan_is_refused() -> None:
     plan = plan_of(language_model("llama").model.config)
     assert plan["model.layers.*.self_attn.q_proj"] == "colwise"
     assert plan["lm_head"] == plan["model.embed_tokens"] == WHOLE
-    with pytest.raises(ModelError, match="no plan that divides a gpt2 model"):
-        plan_of(GPT2Config())
-
-
-def test_a_divided_model_lends_no_layers() -> None:
-    model = replace(language_model("llama"), divided=cast(Divided, object()))
-    with pytest.raises(ModelError, match="runs layers of its target"):
-        model.first_layers(1)
-
-
-def saved(model: LanguageModel, folder: Path) -> None:
-    """A checkpoint of the model, with the embedded target's tokenizer."""
-    model.model.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TINY / name, folder)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mixtral"])
@@ -79,32 +68,27 @@ def saved(model: LanguageModel, folder: Path) -> None:
 def test_layers_on_several_devices_give_the_logits_of_one(kind: str, tmp_path: Path) -> None:
     """On the CPU all stages lie on one device, so that the bits are equal; mixtral has no lean
     decoder."""
-    saved(language_model(kind, layers=5), tmp_path)
-    one, spread = (load_model(str(tmp_path), devices=devices) for devices in (1, 3))
+    language_model(kind, layers=5).model.save_pretrained(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, tmp_path)
+    models = [load_model(str(tmp_path), devices=devices) for devices in (1, 3)]
+    spread = models[1]
     assert spread.stages == [0, 0, 1, 1, 2] and isinstance(spread.lean, SpreadDecoder) == (
         kind == "llama"
     )
     rows = prompts(2)
-    caches = [model.new_cache(2, 64) for model in (one, spread)]
+    caches = [model.new_cache(2, 64) for model in models]
     assert isinstance(caches[1], SpreadCache) and caches[0].nbytes == caches[1].nbytes
-    firsts = [
-        model.prefill(rows, cache).logits
-        for model, cache in zip((one, spread), caches, strict=True)
-    ]
-    assert torch.equal(*firsts)
     tree = {
         "ancestors": torch.tensor([[[1, 0, 0], [1, 1, 0], [1, 0, 1]]], dtype=torch.bool),
         "depth": torch.tensor([[0, 1, 1]]),
     }
-    for model, cache in zip((one, spread), caches, strict=True):
+    found = []
+    for model, cache in zip(models, caches, strict=True):
+        first = model.prefill(rows, cache).logits
         model.forward(torch.tensor([[5, 6, 7], [8, 9, 10]]), cache, **tree)
         cache.compact(torch.tensor([[0, 2], [0, 1]]))
         cache.commit([2, 2])
-    after = [
-        model.forward(torch.tensor([[3], [4]]), cache, features=(1, 4), hidden=True)
-        for model, cache in zip((one, spread), caches, strict=True)
-    ]
-    assert all(
-        torch.equal(getattr(after[0], name), getattr(after[1], name))
-        for name in ("logits", "hidden", "features")
-    )
+        after = model.forward(torch.tensor([[3], [4]]), cache, features=(1, 4), hidden=True)
+        found.append((first, after.logits, after.hidden, after.features))
+    assert all(map(torch.equal, *found))
