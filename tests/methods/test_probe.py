@@ -3,7 +3,6 @@ decodes."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,11 +10,11 @@ import pytest
 from methods import registry
 from methods.engine import probe
 from methods.engine.attention import NodeLayout
-from methods.engine.language_model import LanguageModel
+from methods.engine.cache import SlotCache
 from methods.engine.source import ModelError
-from methods.method import build_method
 from methods.sampling import Sampling
 from tests.helpers.architectures import config_of, random_model
+from tests.helpers.tiny_heads import method_of
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +38,7 @@ def test_a_forward_that_is_not_transformers_is_refused(
 ) -> None:
     """The engine is broken in one place after another."""
     model = random_model(config_of("gemma2"))
-    right, commit = NodeLayout.of.__func__, probe._Trial._begin  # type: ignore[attr-defined]
+    right = NodeLayout.of.__func__  # type: ignore[attr-defined]
 
     def broken(cls: type[NodeLayout], *args: Any, **kwargs: Any) -> NodeLayout:
         layout = right(cls, *args, **kwargs)
@@ -49,14 +48,9 @@ def test_a_forward_that_is_not_transformers_is_refused(
             layout.slot_ids = layout.slot_ids - 1
         return layout
 
-    def begin(self: Any, model: LanguageModel) -> Any:
-        cache = commit(self, model)
-        if fault == "rollback":
-            monkeypatch.setattr(type(cache), "commit", lambda cache, counts: cache.advance(3))
-        return cache
-
     monkeypatch.setattr(NodeLayout, "of", classmethod(broken))
-    monkeypatch.setattr(probe._Trial, "_begin", begin)
+    if fault == "rollback":
+        monkeypatch.setattr(SlotCache, "commit", lambda cache, counts: cache.advance(3))
     with pytest.raises(
         ModelError, match=r"not those of transformers' own forward: .*% off; give engine=vllm"
     ) as error:
@@ -64,39 +58,31 @@ def test_a_forward_that_is_not_transformers_is_refused(
     assert len(str(error.value).splitlines()) == 1
 
 
-class Reads(registry.rule("greedy")):  # type: ignore[misc]
-    """A rule that reads the target's hidden states."""
-
-    def needs_hidden(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(
     ("kind", "right", "wrong", "words"),
     [
         (
             "mpt",
-            "prompt_lookup",
-            "lookahead",
+            ("prompt_lookup", "greedy"),
+            ("lookahead", "greedy"),
             "trees are not right with it: .*; take a drafter of chains",
         ),
-        ("gemma3n_text", "lookahead", "reads states", "nothing can read its hidden states: "),
+        (
+            "gemma3n_text",
+            ("lookahead", "greedy"),
+            ("none", registry.rule("dropmatch")(variant="naive")),
+            "nothing can read its hidden states: ",
+        ),
     ],
 )
-def test_trees_or_states_alone_are_refused(kind: str, right: str, wrong: str, words: str) -> None:
+def test_trees_or_states_alone_are_refused(kind: str, right: Any, wrong: Any, words: str) -> None:
     """MPT's ALiBi counts slots, and a tree puts siblings in neighbouring ones; Gemma 3n stacks
     several streams in a hidden state."""
     model = random_model(config_of(kind))
     probe.check(model)
-    for drafter in (right, wrong):
-        rule = Reads() if drafter == "reads states" else registry.rule("greedy")()
-        name = "none" if drafter == "reads states" else drafter
-        with (
-            pytest.raises(ModelError, match=f"{kind}: {words}")
-            if drafter == wrong
-            else nullcontext()
-        ):
-            build_method(model, None, registry.drafter(name)(), rule, Sampling(0.0), 3)
+    method_of(*right, Sampling(0.0), target=model)
+    with pytest.raises(ModelError, match=f"{kind}: {words}"):
+        method_of(*wrong, Sampling(0.0), target=model)
 
 
 def test_activations_that_overflow() -> None:
