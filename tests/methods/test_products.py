@@ -12,16 +12,13 @@ from methods.decode import Limits, Request, generate
 from methods.engine.decoder import Product
 from methods.engine.processor import OTHERS
 from methods.engine.products import SMALLEST, Matrix, Products, packs
-from methods.method import build_method
-from methods.registry import drafter, rule
 from methods.sampling import Sampling
+from tests.helpers.tiny_heads import method_of
 from tests.helpers.tiny_models import language_model
 
 pytestmark = pytest.mark.skipif(
     not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
 )
-PACKS_ALL = OTHERS
-"""The table that packs weights of every size."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -35,7 +32,7 @@ def test_the_product(dtype: torch.dtype, columns: bool) -> None:
     weight, bias = torch.randn(96, 40).to(dtype), torch.randn(96).to(dtype)
     held = weight.t().contiguous().t() if columns else weight
     for given in (None, bias):
-        matrix = Matrix(held, given, True, PACKS_ALL)
+        matrix = Matrix(held, given, True, OTHERS)  # packs every size
         assert matrix.packed is not None
         for tokens in (*range(1, 36), 70):
             x = torch.randn(tokens, 40).to(dtype)
@@ -65,7 +62,7 @@ def test_a_packed_model_decodes_the_same_tokens() -> None:
     """autoregressively and with a drafter, alone and in a batch; it still trains, and its copy has
     its own weights."""
     packed = copy.deepcopy(language_model("llama", seed=3))
-    packed.products = Products(True, PACKS_ALL)
+    packed.products = Products(True, OTHERS)
     requests = [
         Request([5, 6, 7, 5, 6], "a"),
         Request([9, 3, 9, 3, 9, 3, 9], "b"),
@@ -74,22 +71,19 @@ def test_a_packed_model_decodes_the_same_tokens() -> None:
     limits, answers = Limits(12, frozenset()), []
     for target in (language_model("llama", seed=3), packed):
         for drafted in ("none", "prompt_lookup"):
-            method = build_method(
-                target, None, drafter(drafted)(), rule("greedy")(), Sampling(0.0), 3
-            )
+            method = method_of(drafted, "greedy", Sampling(0.0), target=target, length=3)
             answers.append([answer.output_ids for answer in generate(method, requests, limits)])
             answers.append(
                 [generate(method, [request], limits)[0].output_ids for request in requests]
             )
     assert all(answer == answers[0] for answer in answers)
-    loss = packed.model(torch.tensor([[1, 2, 3]]), labels=torch.tensor([[1, 2, 3]])).loss
-    loss.backward()
+    tokens = torch.tensor([[1, 2, 3]])
+    packed.model(tokens, labels=tokens).loss.backward()
     assert all(parameter.grad is not None for parameter in packed.model.parameters())
     other = copy.deepcopy(packed)
     assert isinstance(other.model.get_output_embeddings(), Product)
     with torch.no_grad():
         for parameter in other.model.parameters():
             parameter.zero_()
-        tokens = torch.tensor([[1, 2, 3]])
-        assert float(other.forward(tokens, other.new_cache(1, 8)).logits.abs().max()) == 0
-        assert float(packed.forward(tokens, packed.new_cache(1, 8)).logits.abs().max()) > 0
+        zeroed, whole = (m.forward(tokens, m.new_cache(1, 8)).logits for m in (other, packed))
+    assert not zeroed.any() and whole.any()
