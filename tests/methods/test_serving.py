@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import count, product
 
 import pytest
 import torch
@@ -14,9 +15,10 @@ from methods.drafters.lookup import PromptLookup, lookup
 from methods.method import build_method
 from methods.sampling import Sampling
 from methods.serving import Rows, Served, ServedSetting, Verifier
-from tests.helpers.tiny_models import language_model, prompts
+from tests.helpers.tiny_heads import requests
+from tests.helpers.tiny_models import language_model
 
-K, NEW = 4, 24
+K, NEW, CPU = 4, 24, torch.device("cpu")
 LIMITS = Limits(NEW, frozenset())
 RULES = {
     "lossless": {},
@@ -26,10 +28,6 @@ RULES = {
     "relaxed_topk": {"span": "thinking", "begin": 3, "end": 5},
     "dropmatch": {"variant": "naive"},
 }
-
-
-def rule_of(name: str, **options):
-    return registry.rule(name)(**options)
 
 
 @dataclass
@@ -47,20 +45,21 @@ class Engine:
     """A toy of an engine: no cache, requests join and leave at any step, drafts by n-gram
     lookup."""
 
-    def __init__(self, target, verifier):
-        self.target, self.verifier, self.running = target, verifier, []
+    def __init__(self, verifier: Verifier):
+        self.target, self.verifier = language_model(), verifier
+        self.running: list[Running] = []
 
     @torch.inference_mode()
     def step(self) -> None:
         logits, tokens, starts, hidden = [], [], [], []
         for asked in self.running:
-            row, count = [*asked.tokens, *asked.drafts], len(asked.drafts) + 1
+            row, read = [*asked.tokens, *asked.drafts], len(asked.drafts) + 1
             out = self.target.forward(
                 torch.tensor([row]), self.target.new_cache(1, len(row)), hidden=True
             )
-            starts.append(sum(map(len, logits)))
-            logits.append(out.logits[0, -count:])
-            hidden.append(out.hidden[0, -count:])
+            starts.append(len(tokens))
+            logits.append(out.logits[0, -read:])
+            hidden.append(out.hidden[0, -read:])
             tokens += [-1, *asked.drafts]
         rows = Rows(
             torch.cat(logits),
@@ -76,97 +75,66 @@ class Engine:
         self.running = [asked for asked in self.running if len(asked.tokens) < asked.end]
 
 
-def settings(sampling: Sampling) -> dict[str, ServedSetting]:
-    target = language_model()
-    greedy_only = () if sampling.greedy else ("asd",)
-    return {
-        name: ServedSetting(rule_of(name, **options).bind(target, None), sampling)
-        for name, options in RULES.items()
-        if name not in greedy_only
-    }
-
-
 def served_together(
-    all_settings: list[ServedSetting], requests: list[Request]
-) -> tuple[Verifier, dict[str, list[int]]]:
-    """Every request once with each setting, three joining at each step."""
-    verifier = Verifier(K, 0, torch.device("cpu"))
-    engine, answers = Engine(language_model(), verifier), {}
-    waiting = [
-        (f"{number} {request.key}", setting, request)
-        for request in requests
-        for number, setting in enumerate(all_settings)
+    verifier: Verifier, settings: list[ServedSetting], requests: list[Request]
+) -> list[list[int]]:
+    """The answer to every request by each setting, three joining at each step."""
+    engine = Engine(verifier)
+    every = [
+        Running(verifier.request(request.key, setting, request.input_ids), [*request.input_ids])
+        for setting, request in product(settings, requests)
     ]
-    every = []
-    while waiting or engine.running:
-        for name, setting, request in waiting[:3]:
-            asked = verifier.request(request.key, setting, request.input_ids)
-            every.append((name, Running(asked, list(request.input_ids))))
-            engine.running.append(every[-1][1])
-        waiting = waiting[3:]
+    for start in count(0, 3):
+        engine.running += every[start : start + 3]
+        if not engine.running:
+            return [asked.tokens[len(asked.served.prompt) : asked.end] for asked in every]
         engine.step()
-    for name, asked in every:
-        answers[name] = asked.tokens[len(asked.served.prompt) : asked.end]
-    return verifier, answers
+    raise AssertionError("it counts without end")
+
+
+def by_the_loop(setting: ServedSetting, requests: list[Request]) -> list[Generation]:
+    method = build_method(language_model(), None, PromptLookup(), setting.rule, setting.sampling, K)
+    return generate(method, requests, LIMITS)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_mixed_batch_gives_the_tokens_of_the_loop(temperature: float) -> None:
     sampling = Sampling(temperature, top_k=20 if temperature else 0)
-    chosen = settings(sampling)
-    requests = [Request(ids, f"0/serving/{place}") for place, ids in enumerate(prompts(3))]
-    _, answers = served_together(list(chosen.values()), requests)
-    for number, name in enumerate(chosen):
-        method = build_method(
-            language_model(), None, PromptLookup(), rule_of(name, **RULES[name]), sampling, K
-        )
-        for request, expected in zip(requests, generate(method, requests, LIMITS), strict=True):
-            assert answers[f"{number} {request.key}"] == expected.output_ids, name
+    settings = [
+        ServedSetting(registry.rule(name)(**options).bind(language_model(), None), sampling)
+        for name, options in RULES.items()
+        if sampling.greedy or name != "asd"
+    ]
+    asked = requests(3, "0/serving")
+    expected = [one.output_ids for setting in settings for one in by_the_loop(setting, asked)]
+    assert served_together(Verifier(K, 0, CPU), settings, asked) == expected
 
 
 def test_outcomes_are_those_of_the_loop() -> None:
-    sampling = Sampling(1.0)
-    setting, request = (
-        ServedSetting(rule_of("mars", theta=0.5), sampling),
-        Request(prompts(1)[0], "0/counts"),
-    )
-    verifier, answers = served_together([setting], [request])
-    method = build_method(language_model(), None, PromptLookup(), setting.rule, sampling, K)
-    [expected] = generate(method, [request], LIMITS)
-    found = Generation(prompt_tokens=len(request.input_ids))
-    emit(found, answers[f"0 {request.key}"][:1], LIMITS, language_model())
-    for outcome in verifier.take()[request.key]:
+    setting = ServedSetting(registry.rule("mars")(theta=0.5), Sampling(1.0))
+    verifier, asked = Verifier(K, 0, CPU), requests(1)
+    [answer] = served_together(verifier, [setting], asked)
+    [expected] = by_the_loop(setting, asked)
+    found = Generation(prompt_tokens=expected.prompt_tokens)
+    emit(found, answer[:1], LIMITS, language_model())
+    for outcome in verifier.take()[asked[0].key]:
         count_cycle(found, outcome, LIMITS, language_model())
     assert found == replace(expected, prefill_s=0.0, decode_s=0.0, finish=found.finish)
     assert verifier.take() == {}
 
 
-def test_rows_without_a_rule_and_drawn_drafts() -> None:
-    """A row of the engine's own gets 0; a drawn draft is accepted where q is p, whatever u is."""
-    verifier, setting = (
-        Verifier(2, 2, torch.device("cpu")),
-        ServedSetting(rule_of("lossless"), Sampling(0.5)),
-    )
-    asked = verifier.request("0/drawn", setting, [1, 2])
-    logits = torch.randn(1 + 3 + 1, 8, generator=torch.Generator().manual_seed(0))
-    first = verifier.step([None, asked], Rows(logits[:2], torch.full((2,), -1), [0, 1], [0, 0]))
-    assert first.tolist()[0] == [0]
-    q = (logits / 0.5).softmax(-1)
-    out = verifier.step(
-        [asked, None], Rows(logits, torch.tensor([-1, 5, 6, -1, -1]), [0, 3], [2, 0], q=q)
-    )
-    assert out[0, :2].tolist() == [5, 6]
-    assert out[0, 2] >= 0
-    assert out[1].tolist() == [0, -1, -1]
-
-
-def test_a_token_below_zero_ends_a_draft() -> None:
-    verifier, setting = (
-        Verifier(2, 0, torch.device("cpu")),
-        ServedSetting(rule_of("random", rate=1.0), Sampling(1.0)),
-    )
-    asked = verifier.request("0/invalid", setting, [1])
-    verifier.step([asked], Rows(torch.zeros(1, 8), torch.tensor([-1]), [0], [0]))
-    out = verifier.step([asked], Rows(torch.zeros(3, 8), torch.tensor([-1, 4, -1]), [0], [2]))
-    assert out[0, 0] == 4
-    assert (out[0] >= 0).sum() == 2
+def test_rows_without_a_rule_drawn_drafts_and_a_token_below_zero() -> None:
+    """A row of the engine's own gets 0; a drawn draft is accepted where q is p, whatever u is; a
+    token below zero ends a draft."""
+    verifier = Verifier(2, 2, CPU)
+    setting = ServedSetting(registry.rule("lossless")(), Sampling(0.5))
+    drawn, cut = (verifier.request(f"0/{key}", setting, [1, 2]) for key in ("drawn", "cut"))
+    logits = torch.randn(1 + 3 + 3, 8, generator=torch.Generator().manual_seed(0))
+    first = Rows(logits[:3], torch.full((3,), -1), [0, 1, 2], [0, 0, 0])
+    assert verifier.step([None, drawn, cut], first)[0].tolist() == [0]
+    tokens = torch.tensor([-1, 5, 6, -1, -1, 4, -1])
+    rows = Rows(logits, tokens, [0, 3, 4], [2, 0, 2], q=(logits / 0.5).softmax(-1))
+    out = verifier.step([drawn, None, cut], rows).tolist()
+    assert out[0][:2] == [5, 6] and out[0][2] >= 0
+    assert out[1] == [0, -1, -1]
+    assert out[2][0] == 4 and out[2][1] >= 0 and out[2][2] == -1
