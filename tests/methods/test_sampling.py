@@ -10,47 +10,37 @@ from hypothesis import strategies as st
 from transformers import GenerationConfig
 from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
 
-from methods import registry
 from methods.decode import Limits, Request, generate, verify
-from methods.method import autoregressive, build_method
-from methods.rules.lossless import Lossless
 from methods.sampling import HEAD, Sampling
-from tests.helpers.tiny_models import language_model, noisy_copy, prompts
+from tests.helpers.tiny_heads import method_of
+from tests.helpers.tiny_models import language_model, prompts
 
 VOCABULARY = 2 * HEAD + 500
 
 
-def kept_by_sort(logits: torch.Tensor, top_p: float) -> list[int]:
-    """The smallest set of the most likely tokens with a mass of at least top_p, in float64."""
-    p = logits.double().softmax(-1)
-    order = p.argsort(descending=True)
-    before = p[order].cumsum(0) - p[order]
-    return sorted(order[before < top_p].tolist())
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from([0.3, 0.8, 0.95, 0.999]), st.floats(0.05, 12))
-def test_kept_tokens_are_those_of_a_full_sort(seed: int, top_p: float, spread: float) -> None:
-    """From distributions on a few tokens to ones that reach beyond the ordered head."""
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.3, 0.8, 0.95, 0.999]),
+    st.sampled_from([0, 20]),
+    st.floats(0.01, 20),
+)
+def test_kept_tokens_are_those_of_a_full_sort(
+    seed: int, top_p: float, top_k: int, spread: float
+) -> None:
+    """The smallest set of the most likely tokens with a mass of at least top_p, in float64. From
+    distributions on a few tokens to ones that reach beyond the ordered head."""
     random = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, 3, VOCABULARY, generator=random) * spread
-    kept = Sampling(1.0, top_p=top_p).process(logits).isfinite()
+    kept = Sampling(1.0, top_k, top_p).process(logits).isfinite()
     for row, own in zip(logits.flatten(0, 1), kept.flatten(0, 1), strict=True):
-        wanted, found = kept_by_sort(row, top_p), own.nonzero()[:, 0].tolist()
-        differing = set(wanted) ^ set(found)
-        mass = float(row.double().softmax(-1)[list(differing)].sum()) if differing else 0.0
+        best, order = row.double().sort(descending=True)
+        p = best[: top_k or VOCABULARY].softmax(-1)
+        wanted = order[: len(p)][p.cumsum(0) - p < top_p]
+        differing = {*wanted.tolist()} ^ {*own.nonzero()[:, 0].tolist()}
+        mass = float(row.double().softmax(-1)[list(differing)].sum())
         assert len(differing) <= 2 and mass < 1e-3, (
             "but for a token on the very edge, where rounding decides"
         )
-
-
-@pytest.mark.parametrize("spread", [0.01, 20.0])
-def test_a_head_and_a_full_sort_keep_the_same(
-    monkeypatch: pytest.MonkeyPatch, spread: float
-) -> None:
-    logits = torch.randn(40, VOCABULARY, generator=torch.Generator().manual_seed(0)) * spread
-    by_head = Sampling(0.6, top_p=0.95, top_k=20).process(logits)
-    monkeypatch.setattr("methods.sampling.HEAD", VOCABULARY)
-    assert torch.equal(by_head, Sampling(0.6, top_p=0.95, top_k=20).process(logits))
 
 
 @pytest.mark.parametrize("min_p", [0.02, 0.1, 0.5])
@@ -67,16 +57,7 @@ def test_min_p_is_that_of_transformers(min_p: float) -> None:
     assert torch.equal(own[own.isfinite()], stock[stock.isfinite()])
 
 
-NEW, LENGTH = 24, 4
-
-
-LIMITS = Limits(NEW, frozenset())
-
-
-ROWS = prompts(3)
-
-
-PENALTIES = (1.05, 1.5, 0.7)
+NEW, ROWS = 24, prompts(3)
 
 
 def stock(ids: list[int], penalty: float) -> list[int]:
@@ -92,17 +73,15 @@ def stock(ids: list[int], penalty: float) -> list[int]:
     return out[0, len(ids) :].tolist()
 
 
-@pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("drafted", [False, True], ids=["alone", "with a draft model"])
-def test_greedy_answers_are_those_of_transformers(penalty: float, drafted: bool) -> None:
+@pytest.mark.parametrize("penalty", (1.05, 1.5, 0.7))
+@pytest.mark.parametrize("drafter", ["none", "model"])
+def test_greedy_answers_are_those_of_transformers(penalty: float, drafter: str) -> None:
     """Rows of different lengths in one batch; every answer differs from that without a penalty."""
-    target, sampling = language_model("llama"), Sampling(repetition_penalty=penalty)
-    method = autoregressive(target, sampling)
-    if drafted:
-        drafter = registry.drafter("model")()
-        method = build_method(target, noisy_copy(target), drafter, Lossless(), sampling, LENGTH)
+    sampling = Sampling(repetition_penalty=penalty)
+    method = method_of(drafter, sampling=sampling, target=language_model("llama"))
     requests = [Request(row, str(place)) for place, row in enumerate(ROWS)]
-    answers = [generation.output_ids for generation in generate(method, requests, LIMITS)]
+    limits = Limits(NEW, frozenset())
+    answers = [generation.output_ids for generation in generate(method, requests, limits)]
     assert answers == [stock(row, penalty) for row in ROWS]
     assert answers != [stock(row, 1.0) for row in ROWS]
 
@@ -110,28 +89,27 @@ def test_greedy_answers_are_those_of_transformers(penalty: float, drafted: bool)
 def test_p_and_q_know_the_path_of_each_node() -> None:
     """One draft at temperature 1: target and draft distribution behind each node, against the
     processor on the whole context."""
+    target, length = language_model("llama"), 4
     sampling = Sampling(1.0, repetition_penalty=1.4)
-    target = language_model("llama")
-    drafter = registry.drafter("model")()
-    method = build_method(target, noisy_copy(target), drafter, Lossless(), sampling, LENGTH)
+    method = method_of("model", sampling=sampling, target=target, length=length)
     rows = [list(row) for row in ROWS]
-    slots = max(map(len, rows)) + LENGTH + 2
+    slots = max(map(len, rows)) + length + 2
     with torch.inference_mode():
         proposer = method.proposer(rows, slots)
         cache = target.new_cache(len(rows), slots)
         target.prefill(rows, cache)
         for row in rows:
             row.append(7)
-        draft = proposer.propose(rows, torch.full((len(rows), LENGTH), 0.4))
-        u = torch.full((len(rows), LENGTH + 1), 0.5)
+        draft = proposer.propose(rows, torch.full((len(rows), length), 0.4))
+        u = torch.full((len(rows), length + 1), 0.5)
         v = verify(method, draft, cache, u, rows=rows)[0]
         processor = RepetitionPenaltyLogitsProcessor(1.4)
         for place, row in enumerate(rows):
-            for node in range(LENGTH + 1):
+            for node in range(length + 1):
                 context = [*row, *draft.tokens[place, 1 : node + 1].tolist()]
                 for model, found in ((target, v.p), (method.model, v.q)):
                     ids = torch.tensor([context])
-                    if node == LENGTH and model is not target:
+                    if node == length and model is not target:
                         continue
                     plain = model.prefill([context], model.new_cache(1, len(context) + 1)).logits
                     wanted = processor(ids, plain[:, 0].clone()).softmax(-1)
