@@ -34,7 +34,8 @@ def random_draft(seed: int, nodes: int, bushy: float, padded: bool) -> tuple[Dra
         if padded and row % 2:
             valid[row, max(1, nodes - 1 - row) :] = False
     tokens = torch.randint(0, 50, (ROWS, nodes), generator=g)
-    return Draft.of_parents(tokens, parents, valid=valid, q=q), torch.rand(ROWS, generator=g)
+    logits, entropy = torch.rand(ROWS, nodes, 3, generator=g), torch.rand(ROWS, generator=g)
+    return Draft.of_parents(tokens, parents, valid=valid, q=q, logits=logits), entropy
 
 
 def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> set[int]:
@@ -53,33 +54,27 @@ def brute_force(p: Pruning, draft: Draft, row: int, h: float) -> set[int]:
     }[p.score]
     s = {i: reach[i] * factor(depth[i]) for i in nodes}
 
-    def threshold(peers: list[int], epsilon: float) -> float:
+    by_depth, epsilon = p.score == "entropy", p.epsilon
+    groups = [nodes[1:]]
+    if by_depth:
+        groups = [[i for i in nodes if depth[i] == d] for d in range(1, max(depth.values()) + 1)]
+        if p.budget is not None:
+            epsilon = min(epsilon, p.budget / max(len(groups), 1))
+    passing = set()
+    for peers in groups:
         scores = sorted((s[i] for i in peers), reverse=True)
         enough = (1 - epsilon) * sum(scores) * (1 - 1e-12)
-        return next(x for x, held in zip(scores, accumulate(scores), strict=True) if held >= enough)
-
-    deepest = max(depth.values())
-    if p.score == "entropy":
-        epsilon = p.epsilon if p.budget is None else min(p.epsilon, p.budget / max(deepest, 1))
-        theta = {
-            d: threshold([i for i in nodes if depth[i] == d], epsilon) for d in range(deepest + 1)
-        }
-    else:
-        theta = dict.fromkeys(
-            range(deepest + 1), threshold(nodes[1:], p.epsilon) if nodes[1:] else 0.0
-        )
+        held = zip(scores, accumulate(scores), strict=True)
+        theta = next((score for score, mass in held if mass >= enough), 0.0)
+        passing |= {i for i in peers if s[i] >= theta * (1 - TIE)}
+    if by_depth:
+        passing -= {i for i in nodes if i not in parent.values() and s[i] < p.leaf}
     kept = {0}
     for i in sorted(nodes[1:], key=depth.get):
-        children = [j for j in nodes if j and parent[j] == parent[i]]
-
-        def passes(j: int) -> bool:
-            is_leaf = all(parent[k] != j for k in nodes if k)
-            floor = p.leaf if is_leaf and p.score == "entropy" else 0.0
-            return s[j] >= theta[depth[j]] * (1 - TIE) and s[j] >= floor
-
-        best = min(j for j in children if s[j] >= max(s[k] for k in children) * (1 - TIE))
-        rescued = p.score == "entropy" and not any(map(passes, children)) and i == best
-        if parent[i] in kept and (passes(i) or rescued):
+        siblings = [j for j in nodes[1:] if parent[j] == parent[i]]
+        best = min(j for j in siblings if s[j] >= max(s[k] for k in siblings) * (1 - TIE))
+        rescued = by_depth and passing.isdisjoint(siblings) and i == best
+        if parent[i] in kept and (i in passing or rescued):
             kept.add(i)
     return kept
 
@@ -118,7 +113,7 @@ def test_what_is_kept_is_brute_forces_and_the_same_tree_without_the_dropped(
         nodes, left = int(draft.valid[row].sum()), len(old)
         assert (drafted[row], dropped[row]) == (nodes - 1, nodes - left)
         assert small.valid[row].tolist() == [True] * left + [False] * (small.nodes - left)
-        for name in ("tokens", "depth", "q"):
+        for name in ("tokens", "depth", "q", "logits"):
             assert torch.equal(getattr(small, name)[row, :left], getattr(draft, name)[row, old])
         assert small.parents[row, 0] == -1
         assert torch.equal(old[small.parents[row, 1:left]], draft.parents[row, old[1:]])
@@ -128,15 +123,9 @@ def test_what_is_kept_is_brute_forces_and_the_same_tree_without_the_dropped(
 
 def test_a_chain_stays_a_chain() -> None:
     q = torch.tensor([[1.0, 0.9, 0.5, 0.01, 0.9]])
-    draft = Draft.of_chain(torch.arange(5)[None], q=q, logits=torch.zeros(1, 5, 7))
-    assert Pruning().prune(draft, torch.zeros(1))[0] is draft
+    draft = Draft.of_chain(torch.arange(5)[None], q=q)
     small = Pruning(score="accum_prob", epsilon=0.1).prune(draft, torch.zeros(1))[0]
-    assert (
-        small.chain
-        and small.tokens.tolist() == [[0, 1, 2]]
-        and small.parents.tolist() == [[-1, 0, 1]]
-    )
-    assert small.logits.shape == (1, 3, 7)
+    assert small.chain and small.tokens.tolist() == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize(
