@@ -51,17 +51,15 @@ def test_constants_are_read_and_a_vacuous_bound_is_said_and_counted(
     )
 
 
-BOTH = classifier("autojudge", "both")
-MODELS = [
-    SimpleNamespace(source=s, fingerprint=f, device="cpu") for s, f in (("t", "abc"), ("d", "def"))
-]
-
-
 def test_files_that_fit(tmp_path: Path) -> None:
     """A classifier of both models; overlapping groups, the rest alone."""
     file = tmp_path / "given.json"
-    file.write_text(BOTH.model_dump_json())
-    assert Autojudge(classifier=file).bind(*MODELS).needs_draft_hidden()
+    file.write_text(classifier("autojudge", "both").model_dump_json())
+    models = (
+        SimpleNamespace(source=source, fingerprint=digits, device="cpu")
+        for source, digits in (("t", "abc"), ("d", "def"))
+    )
+    assert Autojudge(classifier=file).bind(*models).needs_draft_hidden()
     file.write_text(json.dumps({"groups": [[0, 2], [2, 3]]}))
     groups = CoarseGrained(groups=file).bind(TARGET, None)._groups
     assert groups.count == 11 and groups.member.sum(1).tolist() == [1, 1, 2, *[1] * 9]
@@ -84,9 +82,6 @@ def test_groups_around_embeddings() -> None:
     assert CoarseGrained(similarity=0.9).bind(target, None)._groups.member[4].sum() == 3, (
         "other weights, other groups"
     )
-    p = torch.rand(3, 5).softmax(-1)
-    torch.testing.assert_close(groups.mass(p).sum(-1), torch.ones(3))
-    torch.testing.assert_close(groups.spread(groups.mass(p), p), p)
 
 
 def test_a_draft_carries_the_states_behind_its_own_tokens() -> None:
@@ -111,10 +106,6 @@ def test_a_draft_carries_the_states_behind_its_own_tokens() -> None:
     ("build", "message"),
     [
         (lambda: Arc(theta=1.1), "less than or equal to 1"),
-        (
-            lambda: Either(first={"name": "nothing"}),
-            "name=nothing cannot be combined; give one of: arc, ",
-        ),
         (lambda: Either(first={"name": "mars", "thta": 1}), "mars: thta: Extra inputs"),
         (lambda: SecureSd(relaxed={"name": "fly"}), "name=fly cannot be combined"),
         (
@@ -134,14 +125,9 @@ def test_options_that_do_not_fit(build: Callable[[], Any], message: str) -> None
 
 
 def test_randomness_of_a_rules_own_is_said() -> None:
-    assert (
-        not Dropmatch(p_drop=0.0).has_own_randomness()
-        and not DropoutHead(p_drop=0.0).has_own_randomness()
-    )
-    assert (
-        Dropmatch().has_own_randomness()
-        and Dropmatch(p_drop=0.0, selection="nucleus").has_own_randomness()
-    )
+    without = Dropmatch(p_drop=0.0), DropoutHead(p_drop=0.0)
+    having = Dropmatch(), Dropmatch(p_drop=0.0, selection="nucleus")
+    assert [rule.has_own_randomness() for rule in (*without, *having)] == [False] * 2 + [True] * 2
 
 
 def test_a_rule_needs_what_the_rules_inside_need() -> None:
