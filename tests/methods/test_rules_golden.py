@@ -18,45 +18,28 @@ from methods.rules.base import Rule
 from methods.rules.fsd import Fsd, smooth
 from methods.rules.lossless import Lossless
 from methods.rules.mars import Mars
-from methods.rules.verification import State, Verification
-from methods.rules.walk import Walk, walk
+from methods.rules.verification import Verification
+from methods.rules.walk import walk
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from tests.helpers.rule_cases import every_token, first_token, outcomes
 
-SYNTHETIC = "acceptance/synthetic_cases.json.gz"
 
-
-def verification(cases: list[dict], logits: list[np.ndarray], sampling: Sampling) -> Verification:
+def verification(cases: list[dict]) -> Verification:
     """Trees of different sizes as the rows of one batch, the smaller ones padded with invalid nodes
     under the root."""
     rows, nodes = len(cases), max(len(case["parents"]) for case in cases)
     tokens, parents = torch.zeros(2, rows, nodes, dtype=torch.long)
-    q, z = torch.ones(rows, nodes), torch.full((rows, nodes, np.shape(logits[0])[-1]), torch.nan)
+    q, z = torch.ones(rows, nodes), torch.full((rows, nodes, cases[0]["vocab"]), torch.nan)
     for row, case in enumerate(cases):
         n = len(case["parents"])
         tokens[row, :n], parents[row, :n] = torch.tensor([case["draft_tokens"], case["parents"]])
         q[row, :n] = torch.tensor(case["node_q"])
-        z[row, :n] = torch.as_tensor(logits[row], dtype=torch.float32)
-    valid = ~z.isnan().any(-1)
-    draft = Draft.of_parents(tokens, parents, valid=valid, q=q)
+        z[row, :n] = torch.tensor(case["node_logits"])
+    draft = Draft.of_parents(tokens, parents, valid=~z.isnan().any(-1), q=q)
+    processor = cases[0]["processor"]
+    sampling = Sampling(processor["temperature"], processor["top_k"], processor["top_p"] or 1.0)
     return Verification(draft, z, sampling, torch.zeros(rows, nodes))
-
-
-@pytest.fixture(scope="module")
-def synthetic(golden_cases) -> list[tuple[list[dict], Verification]]:
-    """The synthetic cases, those of one vocabulary and one processor together."""
-    groups = defaultdict(list)
-    for case in golden_cases(SYNTHETIC):
-        groups[case["vocab"], *case["processor"].values()].append(case)
-    batches = []
-    for cases in groups.values():
-        processor = cases[0]["processor"]
-        sampling = Sampling(processor["temperature"], processor["top_k"], processor["top_p"] or 1.0)
-        batches.append(
-            (cases, verification(cases, [case["node_logits"] for case in cases], sampling))
-        )
-    return batches
 
 
 def rule_of(result: dict) -> Rule:
@@ -64,48 +47,48 @@ def rule_of(result: dict) -> Rule:
     handed them."""
     if result["function"] == "eagle":
         return Lossless()
-    return Mars(
-        variant="released",
-        theta=result["threshold"],
-        q_mode="draft" if result["retrieve_probs"] else "exact",
-    )
+    q_mode = "draft" if result["retrieve_probs"] else "exact"
+    return Mars(variant="released", theta=result["threshold"], q_mode=q_mode)
 
 
-def assert_same_outcomes(results: list[dict], v: Verification) -> torch.Tensor:
-    """One recorded result per row, all of one rule. Returns the distribution [B, V] of the first
-    emitted token."""
-    rule = rule_of(results[0])
-    found = outcomes(rule, v)
-    for row, result in enumerate(results):
-        expected: dict[tuple[int, ...], float] = defaultdict(float)
-        for outcome in result["exact_outcomes"]:
-            expected[tuple(outcome["accepted_nodes"])] += outcome["prob"]
-        for path in expected.keys() | found[row].keys():
-            where = f"{rule!r} row {row} path {path}"
-            assert found[row].get(path, 0.0) == pytest.approx(expected.get(path, 0.0), abs=1e-6), (
-                where
-            )
-    for outcome in itertools.zip_longest(*(result["exact_outcomes"] for result in results)):
-        last = torch.tensor([o["accepted_nodes"][-1] if o else 0 for o in outcome])
-        weights, p = rule.emit(v, last).double(), v.p_at(last).double()
-        emitted = weights / weights.sum(-1, keepdim=True)
-        for row, o in enumerate(outcome):
-            if o and (o["sample_p_is_target"] or "sample_p" in o):
-                expected_p = (
-                    p[row] if o["sample_p_is_target"] else torch.tensor(o["sample_p"]).double()
-                )
-                torch.testing.assert_close(emitted[row], expected_p, atol=2e-6, rtol=2e-5)
-    return first_token(rule, v, found)
-
-
-def test_synthetic_trees(synthetic) -> None:
-    for cases, v in synthetic:
+def test_synthetic_trees(golden_cases) -> None:
+    """One recorded result per row, all of one rule: the probability of each path, what is emitted
+    behind it, and the first emitted token."""
+    groups = defaultdict(list)
+    for case in golden_cases("acceptance/synthetic_cases.json.gz"):
+        groups[case["vocab"], *case["processor"].values()].append(case)
+    for cases in groups.values():
+        v = verification(cases)
         for results in zip(*(case["results"] for case in cases), strict=True):
-            first = assert_same_outcomes(results, v)
-            marginal = torch.tensor(
-                [result["exact_first_token_marginal"] for result in results]
-            ).double()
-            torch.testing.assert_close(first, marginal, atol=2e-6, rtol=1e-5)
+            rule = rule_of(results[0])
+            found = outcomes(rule, v)
+            for row, result in enumerate(results):
+                expected: dict[tuple[int, ...], float] = defaultdict(float)
+                for outcome in result["exact_outcomes"]:
+                    expected[tuple(outcome["accepted_nodes"])] += outcome["prob"]
+                for path in expected.keys() | found[row].keys():
+                    assert found[row].get(path, 0.0) == pytest.approx(expected[path], abs=1e-6), (
+                        f"{rule!r} row {row} path {path}"
+                    )
+            for outcome in itertools.zip_longest(*(result["exact_outcomes"] for result in results)):
+                last = torch.tensor([o["accepted_nodes"][-1] if o else 0 for o in outcome])
+                weights, p = rule.emit(v, last).double(), v.p_at(last).double()
+                emitted = weights / weights.sum(-1, keepdim=True)
+                for row, o in enumerate(outcome):
+                    if o and (o["sample_p_is_target"] or "sample_p" in o):
+                        own = None if o["sample_p_is_target"] else torch.tensor(o["sample_p"])
+                        want = p[row] if own is None else own.double()
+                        torch.testing.assert_close(emitted[row], want, atol=2e-6, rtol=2e-5)
+            marginal = [result["exact_first_token_marginal"] for result in results]
+            torch.testing.assert_close(
+                first_token(rule, v, found), torch.tensor(marginal).double(), atol=2e-6, rtol=1e-5
+            )
+
+
+def assert_close(
+    found: Any, recorded: Any, where: str, rtol: float = 1e-7, atol: float = 1e-5
+) -> None:
+    np.testing.assert_allclose(found, np.asarray(recorded, float), rtol, atol, err_msg=where)
 
 
 FSD_TYPES = {
@@ -117,13 +100,6 @@ FSD_TYPES = {
     "top_k_kl_div": "topk_kl_released",
     "top_k_tv_div": "topk_tv",
 }
-
-
-def assert_same_numbers(found: torch.Tensor, recorded: list[float | str], where: str) -> None:
-    """Both sides are float32, so 1e-6 means absolute below 1 and relative above."""
-    np.testing.assert_allclose(
-        found.double().numpy(), [float(x) for x in recorded], 1e-6, 1e-6, err_msg=where
-    )
 
 
 FSD_RULES = [(name, kind, False) for name, kind in FSD_TYPES.items()] + [
@@ -143,11 +119,11 @@ def test_fsd(golden_json, recorded: str, kind: str, processed: bool) -> None:
         probs = sampling.probs if processed else partial(torch.softmax, dim=-1)
         p, q = probs(z[0, :-1]), probs(draft_z[0])
         smoothed = divergence(kind, smooth(p), smooth(q))
-        if processed:
-            assert_same_numbers(smoothed, case["div"][recorded], where)
-        else:
-            assert_same_numbers(divergence(kind, p, q), case["div"][recorded], where)
-            assert_same_numbers(smoothed, case["div_eps"][recorded], f"{where} smoothed")
+        plain = smoothed if processed else divergence(kind, p, q)
+        # both sides are float32, so 1e-6 means absolute below 1 and relative above
+        assert_close(plain, case["div"][recorded], where, 1e-6, 1e-6)
+        if not processed:
+            assert_close(smoothed, case["div_eps"][recorded], f"{where} smoothed", 1e-6, 1e-6)
         unread = torch.full_like(draft_z[:, :1], torch.nan)  # the last context was not drafted from
         draft = Draft.of_chain(
             torch.tensor([[0, *case["candidate_tokens"]]]),
@@ -162,10 +138,6 @@ def test_fsd(golden_json, recorded: str, kind: str, processed: bool) -> None:
             assert int(walk(v, decision).length) == case["n_matches"][recorded][threshold]
             accepted += sum(mask)
     assert accepted > 0
-
-
-def assert_close(found: Any, expected: Any, where: str) -> None:
-    np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=where)
 
 
 def named(name: str, case: dict[str, Any]) -> tuple[Rule, Sampling]:
@@ -210,46 +182,28 @@ def test_one_token(golden_cases, name: str) -> None:
     assert compared > 10
 
 
-def along(case: dict[str, Any], sampling: Sampling, state: State | None = None) -> Verification:
-    """A chain of deterministic candidates, or one block of a request."""
-    z, tokens = torch.tensor([case["target_logits"]]), torch.tensor([[0, *case["tokens"]]])
-    u = torch.tensor([[0.0, *case.get("u", [0.5] * len(case["tokens"]))]])
-    return Verification(Draft.of_chain(tokens), z, sampling, u, state=state)
-
-
-def assert_outcome(
-    rule: Rule, v: Verification, expected: dict[str, Any], where: str
-) -> tuple[Walk, torch.Tensor]:
-    """The number of kept tokens and the distribution behind them. Returns the path and the emitted
-    token."""
-    path = walk(v, rule.decide(v))
-    assert int(path.length) == expected["accepted"], where
-    weights = rule.emit(v, path.last)[0].double()
-    emitted = expected["emit"]
-    want = np.eye(len(weights))[emitted] if isinstance(emitted, int) else emitted
-    np.testing.assert_allclose(weights / weights.sum(), want, atol=1e-5, err_msg=where)
-    return path, rule.next_token(v, path.last, v.u[:, 0])
-
-
-def test_fly(golden_cases) -> None:
-    lengths = set()
-    for case in golden_cases("more_rules/fly.json"):
-        rule, sampling = named("fly", case)
-        assert_outcome(rule, along(case, sampling), case["expected"], case["id"])
-        lengths.add(case["expected"]["accepted"])
-    assert len(lengths) > 2
-
-
-def test_the_budget_of_asd_from_block_to_block(golden_cases) -> None:
-    changed = 0
-    for case in golden_cases("more_rules/asd.json"):
-        rule, sampling = named("asd", case)
+@pytest.mark.parametrize("name", ["fly", "asd"])
+def test_chains(golden_cases, name: str) -> None:
+    """Deterministic candidates, of ASD in blocks of one request: the number of kept tokens, the
+    distribution behind them, and the budget that is spent."""
+    lengths, changed = set(), 0
+    for case in golden_cases(f"more_rules/{name}.json"):
+        rule, sampling = named(name, case)
         state = rule.start([[1]], torch.device("cpu"))
-        for number, block in enumerate(case["blocks"]):
+        for number, block in enumerate(case.get("blocks", [case])):
             expected, where = block["expected"], f"{case['id']} block {number}"
-            v = along(block, sampling, state)
-            path, token = assert_outcome(rule, v, expected, where)
-            before, state = state, rule.next_state(v, path, token)
-            assert float(state["spent"]) == pytest.approx(expected["spent"], abs=1e-5), where
+            z, tokens = torch.tensor([block["target_logits"]]), block["tokens"]
+            u = torch.tensor([[0.0, *block.get("u", [0.5] * len(tokens))]])
+            draft = Draft.of_chain(torch.tensor([[0, *tokens]]))
+            v = Verification(draft, z, sampling, u, state=state)
+            path = walk(v, rule.decide(v))
+            assert int(path.length) == expected["accepted"], where
+            weights, emitted = rule.emit(v, path.last)[0].double(), expected["emit"]
+            want = np.eye(len(weights))[emitted] if isinstance(emitted, int) else emitted
+            assert_close(weights / weights.sum(), want, where)
+            before, state = state, rule.next_state(v, path, rule.next_token(v, path.last, u[:, 0]))
+            if name == "asd":
+                assert float(state["spent"]) == pytest.approx(expected["spent"], abs=1e-5), where
+            lengths.add(expected["accepted"])
             changed += before != state
-    assert changed >= 10
+    assert len(lengths) > 2 and (changed >= 10) == (name == "asd")
