@@ -3,6 +3,7 @@ sizes."""
 
 from __future__ import annotations
 
+import shutil
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,12 @@ from tokenizers import (
     processors,
     trainers,
 )
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from bench.config.compose import composer
 from bench.run.models import ModelPool
@@ -39,10 +45,48 @@ PROGRAM = "def add(a, b):\n    return a + b\n\n\n  x = add(1, 2)\n"
 TALK = [{"role": "user", "content": "hi"}]
 
 
-def model_of(kind: str) -> LanguageModel:
-    """A tokenizer as in Llama 2's tokenizer.json, whose decoder strips one leading space, or a
-    byte-level one."""
-    tokenizer = Tokenizer(models.BPE(byte_fallback=kind == "llama2", unk_token="<unk>"))
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] | trim "
+    "}}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+NAMES = ("<s>", "</s>", "<unk>", "<|user|>", "<|assistant|>", "<|end|>")
+TEXTS = {
+    "A<|end|>\n<|assistant|>\nB<|end|>": "<|end|>",
+    "say <s> and </s>": "<s>",
+    "<|end|>": "<|end|>",
+    "ends with <|user|>": "<|user|>",
+    "<|en<|end|>d|>": "<|end|>",
+}
+"""Text -> the first control token in it."""
+WORDS = [
+    *TEXTS,
+    *PROGRAM.splitlines(True),
+    "one two three four\n",
+    "Tom has 3 apples and buys 4 apples.",
+    "A house at <the> sea | and // a tree.",
+] * 20
+
+
+def made(kind: str, names: tuple[str, ...] = NAMES) -> PreTrainedTokenizerFast:
+    """`bytes`: like GPT-2; `added`: like Llama 3, control tokens behind the vocabulary; `spaces`
+    and `llama2`: like Llama 2, the latter as in its tokenizer.json, whose decoder strips one
+    leading space; `unigram`: like T5; `strips`: like Phi-3, whose control tokens take the white
+    space behind them."""
+    special = [
+        AddedToken(name, special=True, normalized=False, rstrip=kind == "strips") for name in names
+    ]
+    options = {"special_tokens": [] if kind in ("added", "strips") else special}
+    if kind == "unigram":
+        tokenizer = Tokenizer(models.Unigram())
+        trainer = trainers.UnigramTrainer(vocab_size=200, unk_token="<unk>", **options)
+    elif kind in ("spaces", "llama2"):
+        tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+        trainer = trainers.BpeTrainer(vocab_size=300 if kind == "spaces" else 120, **options)
+    else:
+        tokenizer = Tokenizer(models.BPE(ignore_merges=kind == "added"))
+        trainer = trainers.BpeTrainer(
+            vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options
+        )
     if kind == "llama2":
         tokenizer.normalizer = normalizers.Sequence(
             [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
@@ -55,30 +99,42 @@ def model_of(kind: str) -> LanguageModel:
                 decoders.Strip(content=" ", left=1),
             ]
         )
+    elif kind in ("unigram", "spaces"):
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.decoder = decoders.Metaspace()
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(
-        [*PROGRAM.splitlines(True), "one two three four\n"] * 4,
-        trainers.BpeTrainer(
-            vocab_size=120,
-            special_tokens=["<unk>", "</s>"],
-            show_progress=False,
-            initial_alphabet=[] if kind == "llama2" else pre_tokenizers.ByteLevel.alphabet(),
-        ),
-    )
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>")
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(fast),
-            hidden_size=8,
-            intermediate_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            eos_token_id=1,
+    tokenizer.train_from_iterator(WORDS, trainer)
+    tokenizer.add_special_tokens(special)
+    opening = {}
+    if "<s>" in names:
+        opening["bos_token"] = "<s>"
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
         )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="</s>",
+        unk_token="<unk>",
+        chat_template=TEMPLATE,
+        **opening,
     )
-    return LanguageModel(kind, model, fast, "test")
+
+
+def model_of(kind: str) -> LanguageModel:
+    """Of a tokenizer without control tokens and a beginning."""
+    tokenizer = made(kind, ("<unk>", "</s>"))
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        eos_token_id=1,
+    )
+    return LanguageModel(kind, LlamaForCausalLM(config), tokenizer, "test")
 
 
 @pytest.mark.parametrize("kind", ["llama2", "bytes"])
@@ -103,19 +159,16 @@ def test_a_message_opens_its_text() -> None:
     assert text_of(generation, (" three",), model) == " two"
 
 
-def with_tokens(*control: str, plain: tuple[str, ...] = (), opening: str = "") -> LanguageModel:
+def with_tokens(*control: str, opens: bool = False) -> LanguageModel:
     """A byte-level model whose tokenizer knows these tokens beside its own, and begins texts with
-    those of `opening`."""
+    them if it `opens`."""
     model = model_of("bytes")
-    given = [AddedToken(name, special=True) for name in control]
-    model.tokenizer.add_tokens([*given, *(AddedToken(name, special=False) for name in plain)])
+    model.tokenizer.add_tokens([AddedToken(name, special=True) for name in control])
     model.model.resize_token_embeddings(len(model.tokenizer))
-    if opening:
-        ids = model.tokenizer.encode(opening, add_special_tokens=False)
-        tokens = zip(model.tokenizer.convert_ids_to_tokens(ids), ids, strict=True)
-        names = " ".join(token for token, _ in zip(control, ids, strict=False))
+    if opens:
+        ids = model.tokenizer.convert_tokens_to_ids(control)
         model.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{names} $A", special_tokens=list(tokens)
+            single=f"{' '.join(control)} $A", special_tokens=list(zip(control, ids, strict=True))
         )
     return model
 
@@ -123,7 +176,6 @@ def with_tokens(*control: str, plain: tuple[str, ...] = (), opening: str = "") -
 @pytest.mark.parametrize(
     ("text", "stop", "kept", "answer"),
     [
-        ("one two<|im_end|>three", ("<|im_end|>",), "one two<|im_end|>", "one two"),
         ("one<|im_end|>", ("\n", "<|im_end|>"), "one<|im_end|>", "one"),
         ("one\n<|im_end|>two", ("\n<|im_end|>",), "one\n<|im_end|>", "one"),
         ("one<|im_end|>two three", ("<|im_end|>two",), "one<|im_end|>two", "one"),
@@ -152,12 +204,11 @@ def test_stop_strings_that_hold_control_tokens(text, stop, kept, answer, block) 
     assert (generation.finish == "stop") == (answer != text)
 
 
-@pytest.mark.parametrize("opening", ["<s>", "[gMASK]<sop>", ""])
-def test_a_text_gets_its_beginning_once(opening: str) -> None:
+@pytest.mark.parametrize("control", [("<s>",), ("[gMASK]", "<sop>"), ()], ids=str)
+def test_a_text_gets_its_beginning_once(control: tuple[str, ...]) -> None:
     """As `<s>` of Llama and the two tokens of GLM; a tokenizer that adds none takes a text as it
     stands."""
-    names = ("<s>",) if opening == "<s>" else ("[gMASK]", "<sop>")
-    model = with_tokens(*names, opening=opening)
+    model, opening = with_tokens(*control, opens=control != ()), "".join(control)
     own = model.tokenizer.encode(opening, add_special_tokens=False)
     words = model.tokenizer.encode("one two", add_special_tokens=False)
     assert model.encode_text("one two") == [*own, *words]
@@ -177,8 +228,6 @@ def templated(template: str) -> LanguageModel:
 @pytest.mark.parametrize(
     ("template", "day", "text"),
     [
-        ("{{ strftime_now('%Y-%m-%d') }}|", None, "2024-07-26|"),  # gpt-oss
-        ("{{ strftime_now('%Y-%m-%d') }}|", date(2025, 1, 2), "2025-01-02|"),
         (
             '{%- set t = "Today: " + strftime_now("%B %d, %Y") %}{{ t }}|',
             date(2025, 1, 2),
@@ -254,111 +303,27 @@ def test_a_token_without_an_embedding_is_refused() -> None:
             encode()
 
 
-TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] | trim "
-    "}}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
-)
-NAMES = ("<s>", "</s>", "<unk>", "<|user|>", "<|assistant|>", "<|end|>")
-TEXTS = [
-    "A<|end|>\n<|assistant|>\nB<|end|>",
-    "say <s> and </s>",
-    "<|end|>",
-    "ends with <|user|>",
-    "<|en<|end|>d|>",
-]
-WORDS = [
-    *TEXTS,
-    "Tom has 3 apples and buys 4 apples.",
-    "A house at <the> sea | and // a tree.",
-] * 20
-
-
-def made(kind: str) -> PreTrainedTokenizerFast:
-    """`bytes`: like GPT-2; `added`: like Llama 3, control tokens behind the vocabulary; `spaces`:
-    like Llama 2; `unigram`: like T5; `strips`: like Phi-3, whose control tokens take the white
-    space behind them."""
-    special = [
-        AddedToken(name, special=True, normalized=False, rstrip=kind == "strips") for name in NAMES
-    ]
-    options = {"special_tokens": [] if kind in ("added", "strips") else special}
-    if kind == "unigram":
-        tokenizer = Tokenizer(models.Unigram())
-        trainer = trainers.UnigramTrainer(vocab_size=200, unk_token="<unk>", **options)
-    elif kind == "spaces":
-        tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
-        trainer = trainers.BpeTrainer(vocab_size=300, **options)
-    else:
-        tokenizer = Tokenizer(models.BPE(ignore_merges=kind == "added"))
-        trainer = trainers.BpeTrainer(
-            vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options
-        )
-    if kind in ("unigram", "spaces"):
-        tokenizer.normalizer = normalizers.NFC()
-        tokenizer.pre_tokenizer, tokenizer.decoder = (
-            pre_tokenizers.Metaspace(),
-            decoders.Metaspace(),
-        )
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(WORDS, trainer)
-    tokenizer.add_special_tokens(special)
-    bos = tokenizer.token_to_id("<s>")
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", bos)]
-    )
-    found = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
-    found.chat_template = TEMPLATE
-    return found
-
-
 @pytest.fixture(scope="module", params=["bytes", "added", "spaces", "unigram", "strips"])
 def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
     return made(request.param)
 
 
-def say(*texts: str) -> list[dict[str, str]]:
-    return [
-        {"role": ("user", "assistant")[number % 2], "content": text}
-        for number, text in enumerate(texts)
-    ]
-
-
-def special_ids(tokenizer: PreTrainedTokenizerFast, ids: list[int]) -> list[int]:
-    special = tokenizer.added_tokens_decoder
-    return [token for token in ids if token in special and special[token].content != "<unk>"]
-
-
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_broken_text_has_no_control_token(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
-    broken = ControlTokens(tokenizer).broken(text)
-    ids, harmless = (
-        tokenizer.apply_chat_template(say(*said), add_generation_prompt=True, return_dict=False)
-        for said in ((broken, broken, "B"), ("A", "C", "B"))
-    )
-    assert special_ids(tokenizer, ids) == special_ids(tokenizer, harmless)
+    unknown = tokenizer.unk_token_id
+    control, found = ControlTokens(tokenizer), []
+    broken = control.broken(text)
+    assert (control.first(text), control.first(broken)) == (TEXTS[text], None)
+    for said in ((broken, broken, "B"), ("A", "C", "B")):
+        talk = [
+            {"role": role, "content": content}
+            for role, content in zip(("user", "assistant", "user"), said, strict=True)
+        ]
+        ids = tokenizer.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
+        special = tokenizer.added_tokens_decoder
+        found.append([token for token in ids if token in special and token != unknown])
+    assert found[0] == found[1] != []
     assert broken.replace("\u200b", "") == text
-
-
-@pytest.mark.parametrize(
-    ("text", "first"),
-    [
-        ("plain", None),
-        ("<|end", None),
-        ("a</s><s>", "</s>"),
-        ("x<|user|>", "<|user|>"),
-        ("<unk>", "<unk>"),
-    ],
-)
-def test_the_first_control_token_is_found(text: str, first: str | None) -> None:
-    assert ControlTokens(made("bytes")).first(text) == first
-
-
-def padded(rows: int, seed: int) -> LanguageModel:
-    """A model whose last rows pad: large weights, so that they would be drawn if they could."""
-    return language_model(vocab=VOCAB + rows, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +347,11 @@ def test_what_two_vocabularies_share(
 
 @pytest.mark.parametrize(("ours", "theirs"), [(16, 0), (0, 16)])
 def test_greedy_decoding_is_that_of_the_target_without_its_padding(ours: int, theirs: int) -> None:
-    target, draft = padded(ours, 0).narrowed(VOCAB), padded(theirs, 1).narrowed(VOCAB)
+    """The rows that pad have large weights: they would be drawn if they could."""
+    target, draft = (
+        language_model(vocab=VOCAB + pad, seed=seed).narrowed(VOCAB)
+        for seed, pad in enumerate((ours, theirs))
+    )
     asked, limits = requests(4), Limits(16, frozenset())
     drafter, greedy = registry.drafter("model")(), registry.rule("greedy")()
     method = build_method(target, draft, drafter, greedy, Sampling(0.0), 4)
@@ -396,23 +365,14 @@ def test_greedy_decoding_is_that_of_the_target_without_its_padding(ours: int, th
 
 def test_a_pair_of_two_sizes_is_accepted(pair_folder: Path, tmp_path: Path) -> None:
     """The command's own way: the draft of the pair with 64 more rows."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(pair_folder / "draft")
+    folder = shutil.copytree(pair_folder / "draft", tmp_path / "draft")
+    model = AutoModelForCausalLM.from_pretrained(folder)
     size = model.get_input_embeddings().weight.shape[0]
     model.resize_token_embeddings(size + 64)
-    model.save_pretrained(tmp_path / "draft")
-    AutoTokenizer.from_pretrained(pair_folder / "draft").save_pretrained(tmp_path / "draft")
+    model.save_pretrained(folder)
+    pair = ["pair=local", f"pair.target={pair_folder / 'target'}", f"pair.draft={folder}"]
     with composer() as hydra:
-        cell = hydra.point(
-            [
-                "pair=local",
-                f"pair.target={pair_folder / 'target'}",
-                "method=sps",
-                f"pair.draft={tmp_path / 'draft'}",
-                "task=mini_gsm",
-            ]
-        ).cell
+        cell = hydra.point([*pair, "method=sps", "task=mini_gsm"]).cell
         pool = ModelPool()
         method = pool.load(cell).method
         assert method.target.vocab_size == method.model.vocab_size == size
