@@ -3,7 +3,9 @@ and R."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,17 +32,41 @@ from tests.helpers.tiny_models import language_model, prompts
 
 
 @pytest.mark.parametrize(
-    "rule", [Mars(theta=0.5), Fsd(threshold=0.1), Lossless(), Dropmatch()], ids=repr
+    ("drafter", "rule"),
+    [
+        ("model", Mars(theta=0.5)),
+        ("model", Fsd(threshold=0.1)),
+        ("model", Lossless()),
+        ("model", Dropmatch()),
+        ("eagle3", Mars()),
+    ],
+    ids=str,
 )
-def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
-    target, model = language_model("llama", seed=0), language_model("llama", layers=1, seed=0)
-    method = build_method(target, model, ModelDrafter(), rule, Sampling(1.0), 4)
-    asked, limits = requests(3, seed=1), Limits(20, frozenset({3, 5}))
+def test_a_traced_batch_decodes_the_same_and_tells_it_all(drafter: str, rule: Rule) -> None:
+    """The same also in a batch that shrinks."""
+    method, asked = method_of(drafter, rule), requests(9, seed=5)
+    limits = Limits(24, frozenset(range(0, 64, 8)))
     plain, noted = generate(method, asked, limits), generate_traced(method, asked, limits)
-    for plainly, other in zip(plain, noted, strict=True):
+    shrunk = generate_traced(method, asked, replace(limits, shrink=True))
+    assert len({len(plainly.output_ids) for plainly in plain}) > 3
+    for plainly, other, less in zip(plain, noted, shrunk, strict=True):
         columns = other.trace.columns
-        for name in ("output_ids", "committed", "accepted", "relaxed", "greedier", "flags"):
-            assert getattr(plainly, name) == getattr(other, name), name
+        assert columns.keys() == less.trace.columns.keys()
+        for name, column in columns.items():
+            np.testing.assert_allclose(
+                column, less.trace.columns[name], rtol=1e-3, atol=1e-4, err_msg=name
+            )
+        for name in (
+            "output_ids",
+            "committed",
+            "accepted",
+            "relaxed",
+            "greedier",
+            "nodes",
+            "flags",
+        ):
+            values = [getattr(one, name) for one in (plainly, other, less)]
+            assert values == [values[0]] * 3, name
         if not plainly.committed:
             continue
         kept = np.isin(columns["clause"], KEPT)
@@ -65,23 +91,6 @@ def test_a_traced_batch_decodes_the_same_and_tells_it_all(rule: Rule) -> None:
         ).all()
         drafted = columns["clause"] != Clause.DRAWN
         assert np.isfinite(columns["js"][drafted]).all() and np.isnan(columns["q"][~drafted]).all()
-
-
-def test_a_trace_is_the_same_in_a_batch_that_shrinks() -> None:
-    method, ends = method_of("eagle3", "mars"), frozenset(range(0, 64, 8))
-    whole, shrunk = (
-        generate_traced(method, requests(9, seed=5), Limits(24, ends, shrink=shrink))
-        for shrink in (False, True)
-    )
-    assert len({len(plainly.output_ids) for plainly in whole}) > 3
-    for plainly, other in zip(whole, shrunk, strict=True):
-        for name in ("output_ids", "committed", "nodes", "flags"):
-            assert getattr(plainly, name) == getattr(other, name), name
-        assert plainly.trace.columns.keys() == other.trace.columns.keys()
-        for name, column in plainly.trace.columns.items():
-            np.testing.assert_allclose(
-                column, other.trace.columns[name], rtol=1e-3, atol=1e-4, err_msg=name
-            )
 
 
 def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> None:
@@ -143,77 +152,45 @@ def test_divergences_and_bounds_are_what_plain_forwards_say(tmp_path: Path) -> N
         )
 
 
-def chain_case(logits: list[float], token: int, u: float, temperature: float = 1.0) -> Verification:
-    """A chain of one drafted `token`, whose test has the random number `u`, after raw target
-    `logits`."""
-    draft = Draft.of_chain(torch.tensor([[0, token]]))
-    return Verification(
-        draft, torch.tensor([[logits, logits]]), Sampling(temperature), torch.tensor([[0.0, u]])
-    )
-
-
-def bits(rule: Rule, v: Verification) -> tuple[bool, bool, bool, Clause]:
-    """S, A, R and the clause of the drafted token."""
-    decision = rule.decide(v)
-    path = walk(v, decision)
-    s, a, r = (bool(x[0, 1]) for x in (decision.lossless, v.is_argmax, rule.by_threshold(v)))
-    return s, a, r, Clause(int(clauses(v, decision, path)[0, 1]))
-
-
 LOGITS = [2.0, 1.9, -3.0]
 """p = 0.52, 0.47, 0.004; the ratio of the two largest logits is 0.95."""
 
 
-@pytest.mark.parametrize(
-    ("token", "u", "temperature", "expected"),
-    [
-        (0, 0.1, 1.0, (True, True, False, Clause.STRICT)),
-        (
-            0,
-            0.9,
-            1.0,
-            (False, True, False, Clause.ARGMAX),
-        ),  # an exact match that sampling refuses is no relaxation
-        (
-            1,
-            0.1,
-            1.0,
-            (True, False, True, Clause.STRICT),
-        ),  # kept by the threshold; that S holds as well is luck
-        (1, 0.9, 1.0, (False, False, True, Clause.RELAXED)),
-        (2, 0.9, 1.0, (False, False, False, Clause.REJECTED)),
-        (0, 0.9, 0.0, (True, True, False, Clause.STRICT)),
-        (1, 0.9, 0.0, (False, False, True, Clause.RELAXED)),
-    ],
-)
-def test_the_three_bits_of_mars(token: int, u: float, temperature: float, expected: tuple) -> None:
-    v = chain_case(LOGITS, token, u, temperature)
-    assert bits(Mars(theta=0.9), v) == expected
-    path = walk(v, Mars(theta=0.9).decide(v))
-    counts = int(path.relaxed_count), int(path.greedier_count)
-    assert counts == (int(expected[3] == Clause.RELAXED), int(expected[3] == Clause.ARGMAX))
+def either(second: dict[str, Any]) -> Either:
+    return Either(first={"name": "mars", "theta": 0.9}, second=second)
 
 
 @pytest.mark.parametrize(
-    ("rule", "expected"),
+    ("rule", "token", "u", "temperature", "by_threshold", "clause"),
     [
-        (Mars(theta=1.0), False),
-        (Lossless(), False),
-        (Lossless(q_mode="draft"), False),
-        (Random(rate=1.0), True),
-        (Mars(variant="sampling", theta=0.9), True),
-        (Mars(variant="released", theta=0.9), True),
-        (
-            Either(first={"name": "mars", "theta": 0.9}, second={"name": "random", "rate": 1.0}),
-            True,
-        ),
-        (Either(first={"name": "mars", "theta": 0.9}, second={"name": "lossless"}), True),
-        (Either(first={"name": "mars", "theta": 0.9}, second={"name": "greedy"}), True),
+        (Mars(theta=0.9), 0, 0.1, 1.0, False, Clause.STRICT),
+        # an exact match that sampling refuses is no relaxation
+        (Mars(theta=0.9), 0, 0.9, 1.0, False, Clause.ARGMAX),
+        # kept by the threshold; that the lossless test keeps it as well is luck
+        (Mars(theta=0.9), 1, 0.1, 1.0, True, Clause.STRICT),
+        (Mars(theta=0.9), 1, 0.9, 1.0, True, Clause.RELAXED),
+        (Mars(theta=0.9), 2, 0.9, 1.0, False, Clause.REJECTED),
+        (Mars(theta=0.9), 0, 0.9, 0.0, False, Clause.STRICT),
+        (Mars(theta=0.9), 1, 0.9, 0.0, True, Clause.RELAXED),
+        (Mars(theta=1.0), 1, 0.9, 1.0, False, Clause.REJECTED),
+        (Lossless(), 1, 0.9, 1.0, False, Clause.REJECTED),
+        (Lossless(q_mode="draft"), 1, 0.9, 1.0, False, Clause.REJECTED),
+        (Random(rate=1.0), 1, 0.9, 1.0, True, Clause.RELAXED),
+        (Mars(variant="sampling", theta=0.9), 1, 0.9, 1.0, True, Clause.RELAXED),
+        (Mars(variant="released", theta=0.9), 1, 0.9, 1.0, True, Clause.RELAXED),
+        (either({"name": "random", "rate": 1.0}), 1, 0.9, 1.0, True, Clause.RELAXED),
+        (either({"name": "lossless"}), 1, 0.9, 1.0, True, Clause.RELAXED),
+        (either({"name": "greedy"}), 1, 0.9, 1.0, True, Clause.RELAXED),
     ],
-    ids=repr,
+    ids=str,
 )
-def test_what_only_a_threshold_keeps(rule: Rule, expected: bool) -> None:
-    """The runner-up, refused by the lossless test."""
-    v = chain_case(LOGITS, 1, 0.9)
-    v.draft.q = torch.ones(1, 2)
-    assert bool(rule.by_threshold(v)[0, 1]) == expected
+def test_clauses_and_what_only_a_threshold_keeps(
+    rule: Rule, token: int, u: float, temperature: float, by_threshold: bool, clause: Clause
+) -> None:
+    """Of the drafted `token`, whose test has the random number `u`."""
+    draft = Draft.of_chain(torch.tensor([[0, token]]), q=torch.ones(1, 2))
+    z, numbers = torch.tensor([[LOGITS, LOGITS]]), torch.tensor([[0.0, u]])
+    v = Verification(draft, z, Sampling(temperature), numbers)
+    decision = rule.decide(v)
+    assert bool(rule.by_threshold(v)[0, 1]) == by_threshold
+    assert clauses(v, decision, walk(v, decision))[0, 1] == clause
