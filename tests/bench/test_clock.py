@@ -57,18 +57,14 @@ def test_the_threads_of_a_small_model(seconds, most, chosen, monkeypatch):
 
 def test_a_model_beyond_the_caches_takes_all_threads(monkeypatch):
     monkeypatch.setattr(model_pool, "threads_of_small", lambda most: 1)
-    sizes = model_pool.SMALLEST - 1, model_pool.SMALLEST
-    targets = [
-        SimpleNamespace(
-            device=torch.device("cpu"),
-            model=SimpleNamespace(parameters=lambda size=size: [SimpleNamespace(nbytes=size)]),
-        )
-        for size in sizes
-    ]
-    assert [model_pool.decoding_threads(target) for target in targets] == [
-        1,
-        model_pool.DEFAULT_THREADS,
-    ]
+
+    def threads(size: int) -> int:
+        model = SimpleNamespace(parameters=lambda: [SimpleNamespace(nbytes=size)])
+        target = SimpleNamespace(device=torch.device("cpu"), model=model)
+        return model_pool.decoding_threads(target)
+
+    assert threads(model_pool.SMALLEST - 1) == 1
+    assert threads(model_pool.SMALLEST) == model_pool.DEFAULT_THREADS
 
 
 def test_the_time_left(monkeypatch, capsys):

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -47,56 +46,46 @@ SHAPES: dict[str, dict[str, Any]] = {
 HEAD_DIM = 32
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A model under test: transformers' own copy of it, prompts as token ids, and the length of
-    their answers."""
+Ids = list[int]
 
-    stock: Any
-    prompts: Sequence[list[int]]
-    new: int
 
-    def wanted(self) -> list[list[int]]:
-        """What `generate` answers."""
-        return [self._generated(ids) for ids in self.prompts]
+def generated(stock: Any, prompts: Sequence[Ids], new: int) -> list[Ids]:
+    """What transformers' own copy of a model answers."""
 
-    def _generated(self, ids: list[int]) -> list[int]:
-        tokens = torch.tensor([ids], device=self.stock.device)
-        answer = self.stock.generate(
+    def of(ids: Ids) -> Ids:
+        tokens = torch.tensor([ids], device=stock.device)
+        answer = stock.generate(
             tokens,
             attention_mask=torch.ones_like(tokens),
-            max_new_tokens=self.new,
-            min_new_tokens=self.new,
+            max_new_tokens=new,
+            min_new_tokens=new,
             do_sample=False,
             eos_token_id=None,
             pad_token_id=0,
         )
         return list(answer[0, len(ids) :].tolist())
 
+    return whole(map(of, prompts), new)
 
-def answers(method: Method, prompts: Sequence[list[int]], new: int, rows: int) -> list[list[int]]:
+
+def answers(method: Method, prompts: Sequence[Ids], new: int, rows: int = 1) -> list[Ids]:
     """Greedy answers, `rows` of them decoded together."""
     requests = [Request(ids, str(number)) for number, ids in enumerate(prompts)]
-    return [
-        answer.output_ids
-        for first in range(0, len(requests), rows)
-        for answer in generate(method, requests[first : first + rows], Limits(new, frozenset()))
-    ]
-
-
-def first_differences(got: Sequence[list[int]], want: Sequence[list[int]]) -> list[tuple[int, int]]:
-    """(answer, token) where two lists of answers part first. Both must hold whole answers: nothing
-    is equal to nothing."""
-    assert len(got) == len(want) > 0
-    assert {len(ids) for ids in (*got, *want)} == {len(want[0])} and want[0]
-    return [
+    return whole(
         (
-            number,
-            next(at for at, pair in enumerate(zip(own, other, strict=True)) if len({*pair}) > 1),
-        )
-        for number, (own, other) in enumerate(zip(got, want, strict=True))
-        if own != other
-    ]
+            answer.output_ids
+            for first in range(0, len(requests), rows)
+            for answer in generate(method, requests[first : first + rows], Limits(new, frozenset()))
+        ),
+        new,
+    )
+
+
+def whole(found: Iterable[Ids], new: int) -> list[Ids]:
+    """Answers, none of which is shorter: nothing is equal to nothing."""
+    listed = list(found)
+    assert {len(ids) for ids in listed} == {new}
+    return listed
 
 
 def embedded(
@@ -132,8 +121,8 @@ def pool(device) -> ModelPool:
 @pytest.mark.parametrize("arm", PAIR)
 def test_the_pair_answers_as_generate_does(arm, device, pool):
     method, prompts = embedded(arm, device, "float32", PROMPTS[device], pool)
-    subject = Subject(stock_pair(device, "float32"), prompts, NEW[device])
-    assert not first_differences(answers(method, prompts, subject.new, 1), subject.wanted())
+    want = generated(stock_pair(device, "float32"), prompts, NEW[device])
+    assert answers(method, prompts, NEW[device]) == want
 
 
 @pytest.mark.parametrize("kind", SHAPES)
@@ -149,12 +138,11 @@ def test_random_models_answer_as_generate_does(kind, device):
     for size in torch.linspace(5, 30, PROMPTS[device]).long().tolist():
         half = torch.randint(3, target.vocab_size, (size,), generator=draw).tolist()
         prompts.append(half * 2)  # prompt lookup finds the first half in the second
-    subject = Subject(stock, prompts, NEW[device])
-    want = subject.wanted()
+    want = generated(stock, prompts, NEW[device])
     for name in ("none", "prompt_lookup", "eagle3"):
         head = random_head(name, target, head_dim=HEAD_DIM) if name == "eagle3" else None
         method = method_on(target, head, small(name))
-        assert not first_differences(answers(method, prompts, subject.new, 1), want), name
+        assert answers(method, prompts, NEW[device]) == want, name
 
 
 @pytest.mark.parametrize("arm", ["plain", "chain", "tree"])
@@ -162,17 +150,20 @@ def test_in_bfloat16_answers_part_at_near_ties_alone(arm, device):
     """Two correct programs round differently. The two largest logits are then at most one spacing of
     bfloat16 apart, or twice as far as rounding moves the logits of that text."""
     method, prompts = embedded(arm, device, "bfloat16", PROMPTS[device])
-    subject = Subject(stock_pair(device, "bfloat16"), prompts, NEW[device])
-    got, exact = answers(method, prompts, subject.new, 1), copy.deepcopy(subject.stock).float()
-    for number, at in first_differences(got, subject.wanted()):
-        read = [*prompts[number], *got[number][:at]]
+    stock = stock_pair(device, "bfloat16")
+    got, exact = answers(method, prompts, NEW[device]), copy.deepcopy(stock).float()
+    for ids, own, other in zip(prompts, got, generated(stock, prompts, NEW[device]), strict=True):
+        if own == other:
+            continue
+        at = next(at for at, pair in enumerate(zip(own, other, strict=True)) if len({*pair}) > 1)
+        read = [*ids, *own[:at]]
         logits, tokens = next_logits(method.target, read), torch.tensor([read], device=device)
         spacing = torch.finfo(torch.bfloat16).eps * 2.0 ** math.floor(
             math.log2(float(logits.abs().max()))
         )
         with torch.inference_mode():
-            rounding = (subject.stock(tokens).logits.float() - exact(tokens).logits).abs().max()
-        assert top2_margin(logits) <= max(spacing, 2 * float(rounding)), (number, at)
+            rounding = (stock(tokens).logits.float() - exact(tokens).logits).abs().max()
+        assert top2_margin(logits) <= max(spacing, 2 * float(rounding)), at
 
 
 @pytest.mark.parametrize("arm", ["plain", "chain", "tree"])
@@ -188,7 +179,7 @@ def test_answers_depend_neither_on_batches_nor_on_graphs(arm, device):
 
     want = decoded(None, 1)
     for rows in (many, few):
-        assert not first_differences(decoded(None, rows), want), f"batches of {rows}"
+        assert decoded(None, rows) == want, f"batches of {rows}"
         graphs = graphs_on(device)
-        assert not first_differences(decoded(graphs, rows), want), f"batches of {rows}, graphs"
+        assert decoded(graphs, rows) == want, f"batches of {rows}, graphs"
         assert graphs.replays > len(graphs.recordings) > 0

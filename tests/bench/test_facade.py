@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 import leeway
+from methods.rules.lossless import Lossless
 
 PAGE = Path(__file__).parents[2] / "docs" / "screen.md"
 
@@ -25,15 +26,10 @@ def test_the_example_of_the_page(tmp_path, monkeypatch, capsys):
     assert measured["distortion"][0] < 1e-6
     assert (tmp_path / "outputs" / "screen.csv").is_file()
     assert "theta=0.9" in capsys.readouterr().out
+    assert issubclass(Lossless, leeway.Rule), "the class to subclass"
 
 
 def test_one_setting_is_one_row(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     frame = leeway.evaluate("drafter=none", task="mini_gsm", n=1, timed=0, seed=3)
     assert len(frame) == 1 and frame["tau"][0] == 1
-
-
-def test_the_class_to_subclass():
-    from methods.rules.lossless import Lossless
-
-    assert issubclass(Lossless, leeway.Rule)
