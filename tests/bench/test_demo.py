@@ -2,17 +2,12 @@
 
 import pytest
 
-from bench.demo import STYLES, Shown, answer, legend, main, marked
+from bench.demo import STYLES, Shown, answer, legend, marked
 from methods import registry
 from methods.decode import Limits, Request, generate
 from results.store.traces import Clause
 from tests.helpers.decoding import method_on
 from tests.helpers.tiny_models import language_model, prompts
-
-
-def test_words_are_refused_not_passed_over(capsys):
-    assert main(["rule=fsd"]) == 2
-    assert "rule=fsd: the demo takes no options" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("new", [1, 2, 3, 23])
@@ -30,15 +25,11 @@ def test_the_answer_is_that_of_the_decode(new):
 CLAUSES = [Clause.DRAWN, Clause.STRICT, Clause.RELAXED, Clause.DRAWN]
 
 
-def test_tokens_are_coloured_by_their_clause():
-    text = marked(list(enumerate(CLAUSES)), "abcd".__getitem__, is_plain=False)
-    assert text.plain == "abcd"
-    assert [span.style for span in text.spans] == [STYLES[clause][0] for clause in CLAUSES]
-
-
-def test_without_colours_marks_say_the_same():
-    text = marked(list(enumerate(CLAUSES)), "abcd".__getitem__, is_plain=True)
-    assert text.plain == "<a>b[c]<d>"
+@pytest.mark.parametrize(("is_plain", "text"), [(False, "abcd"), (True, "<a>b[c]<d>")])
+def test_marks_say_what_colours_say(is_plain, text):
+    shown = marked(list(enumerate(CLAUSES)), "abcd".__getitem__, is_plain=is_plain)
+    assert shown.plain == text
+    assert is_plain or [span.style for span in shown.spans] == [STYLES[how][0] for how in CLAUSES]
 
 
 def test_two_answers_are_compared():
