@@ -151,6 +151,19 @@ def store(measured, tmp_path) -> Store:
 
 
 @pytest.fixture
+def own_report(tmp_path) -> Callable[[str], str]:
+    """Writes a user's report; the words that run it."""
+
+    def written(text: str) -> str:
+        file = tmp_path / "conf" / "report" / "own.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return f"--config-dir {tmp_path / 'conf'} report=own"
+
+    return written
+
+
+@pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as made:
         yield made

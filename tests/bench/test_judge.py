@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -14,14 +15,7 @@ from tests.helpers.judging import judge
 from tests.helpers.rehearsal.rows import QUESTIONS, write_rows
 from tests.helpers.summaries import written
 
-TEMPLATES = {
-    "single-v1": "Q {question} A {answer} [[rating]]",
-    "single-math-v1": "Q {question} R {ref_answer_1} A {answer}",
-    "single-v1-multi-turn": "Q {question_1} A {answer_1} Q {question_2} A {answer_2}",
-    "single-math-v1-multi-turn": (
-        "R {ref_answer_1} {ref_answer_2} Q {question_1} A {answer_1} Q {question_2} A {answer_2}"
-    ),
-}
+PUBLISHED = str(DATA / "mt_bench" / "judge_prompts.jsonl")
 REFERENCES = [
     {"question_id": question["question_id"], "choices": [{"turns": ["Rhine.", "Germany."]}]}
     for question in QUESTIONS
@@ -33,23 +27,14 @@ ALPACA = (
 )
 
 
-@pytest.fixture
-def templates(tmp_path) -> str:
-    rows = [
-        {"name": name, "system_prompt": "Judge.", "prompt_template": text}
-        for name, text in TEMPLATES.items()
-    ]
-    return str(write_rows(tmp_path, "judge_prompts", rows))
-
-
 @pytest.mark.slow
 def test_a_server_that_dies_half_way_is_resumed_and_nothing_is_judged_twice(
-    command, server, templates, tmp_path, monkeypatch
+    command, server, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
     words = (
         f"{MT_BENCH} task.path={write_rows(tmp_path, 'mt_bench')} method=sps n=4",
-        f"judge.base_url={server.url} judge.prompts={templates} judge.retries=1 judge.wait_s=0.1",
+        f"judge.base_url={server.url} judge.retries=1 judge.wait_s=0.1",
         f"judge.references={write_rows(tmp_path, 'gpt4', REFERENCES)}",
     )
     server.start(die_after=5)
@@ -102,8 +87,8 @@ CHOICES = {
 }
 
 
-def test_grades_and_choices(templates, tmp_path):
-    prompts = JudgePrompts(templates)
+def test_grades_and_choices(tmp_path):
+    prompts = JudgePrompts(PUBLISHED)
     assert {text: prompts.rating(text) for text in GRADES} == GRADES
     path = tmp_path / "alpaca.txt"
     path.write_text(ALPACA)
@@ -122,34 +107,28 @@ def test_grades_and_choices(templates, tmp_path):
         alpaca.single(bird, ["A crow"], None)
 
 
-def test_questions_show_what_they_must(templates):
-    prompts = JudgePrompts(templates)
+@pytest.mark.parametrize(
+    ("category", "first", "second"),
+    [
+        ("writing", "Q1 A1", "Q1 A1 Q2 A2"),
+        ("math", "Q1 R1 A1", "Q1 R1 Q2 R2 Q1 A1 Q2 A2"),
+    ],
+)
+def test_questions_show_what_they_must(category, first, second):
+    """Of the published prompts no gap is left, and none of an answer is filled."""
+    prompts = JudgePrompts(PUBLISHED)
+    prompt = Prompt("2", turns=("Q1?", "Q2?"), reference={"category": category})
+    asked = prompts.single(prompt, ["A1", "A2 {question_1}"], ["R1", "R2"])
+    texts = [question.messages[1][1] for question in asked]
+    assert [re.findall("[QAR][12]", text) for text in texts] == [first.split(), second.split()]
+    assert "A2 {question_1}" in texts[1]
+    assert not any("{" in text.replace("{question_1}", "").replace("{{", "") for text in texts)
 
-    def asked(category, answers, references):
-        prompt = Prompt("2", turns=("Q1", "Q2"), reference={"category": category})
-        questions = prompts.single(prompt, answers, references)
-        return [question.messages[1][1] for question in questions]
 
-    assert asked("writing", ["a1", "a2 {question_1}"], None) == [
-        "Q Q1 A a1 [[rating]]",
-        "Q Q1 A a1 Q Q2 A a2 {question_1}",
-    ]
-    assert asked("math", ["a1", "a2"], ["r1", "r2"]) == [
-        "Q Q1 R r1 A a1",
-        "R r1 r2 Q Q1 A a1 Q Q2 A a2",
-    ]
+def test_a_missing_reference_is_one_line():
+    prompt = Prompt("2", turns=("Q1", "Q2"), reference={"category": "math"})
     with pytest.raises(TaskError, match=r"question 2 \(math\) .* a reference answer and there is"):
-        asked("math", ["a1", "a2"], None)
-
-
-def test_published_prompts_have_no_gap_left():
-    prompts = JudgePrompts(str(DATA / "mt_bench" / "judge_prompts.jsonl"))
-    for category in ("writing", "math"):
-        prompt = Prompt("1", turns=("Q1?", "Q2?"), reference={"category": category})
-        for question in prompts.single(prompt, ["one", "two"], ["r1", "r2"]):
-            text = question.messages[1][1]
-            assert "{" not in text.replace("{{", "") and ("two" if question.turn else "one") in text
-            assert ("r1" in text) == (category == "math")
+        JudgePrompts(PUBLISHED).single(prompt, ["a1", "a2"], None)
 
 
 def test_an_order_that_decides_is_a_tie():
@@ -163,14 +142,12 @@ def test_an_order_that_decides_is_a_tie():
         return judge_summary(verdicts, "own", "pairwise")
 
     games = {"won": (1.0, 1.0), "lost": (0.0, 0.0), "first": (1.0, 0.0), "nearly": (1.0, 0.5)}
-    tied = summary(**games, mute=(None, None))
-    assert (tied.win_rate, tied.n, tied.left_out, tied.unread) == (0.5, 4, 1, 2)
-    read = summary(half_read=(1.0, None), half=(None, 1.0), lost=(0.0, 0.0))
-    assert (read.win_rate, read.n, read.left_out, read.unread) == (0.0, 1, 2, 2)
-    assert format_judge_summary(read) == (
-        "win rate 0.0%, judged by own: 1 prompt, 0.0% won where its answer stood first, 0.0% "
-        "where second, 2 left out, without a verdict in both orders, 2 of 6 replies without a "
-        "verdict"
+    found = summary(**games, mute=(None, None), half_read=(1.0, None), half=(None, 1.0))
+    assert (found.win_rate, found.n, found.left_out, found.unread) == (0.5, 4, 3, 4)
+    said = format_judge_summary(found)
+    assert said.startswith("win rate 50.0% [") and said.endswith(
+        "judged by own: 4 prompts, 75.0% won where its answer stood first, 37.5% where second, "
+        "3 left out, without a verdict in both orders, 4 of 14 replies without a verdict"
     )
     nothing = summary(half_read=(1.0, None))
     assert (nothing.win_rate, nothing.ci95, nothing.n, nothing.left_out) == (None, None, 0, 1)
@@ -189,7 +166,7 @@ def test_an_answer_that_is_not_korean_counts_by_its_root():
     assert judge_summary([graded(0, 9.0, None)], "own", "single").unpenalised is None
 
 
-def test_grades_in_komt_bench_depend_on_the_language(command, server, templates, tmp_path):
+def test_grades_in_komt_bench_depend_on_the_language(command, server, tmp_path):
     server.start()
     rows = [
         {"question_id": number, "category": "writing", "turns": [f"Name {number} rivers.", "And?"]}
@@ -197,7 +174,7 @@ def test_grades_in_komt_bench_depend_on_the_language(command, server, templates,
     ]
     words = (
         f"task=komt_bench task.path={write_rows(tmp_path, 'komt_bench', rows)} method=sps",
-        f"judge.base_url={server.url} judge.model=own judge.prompts={templates}",
+        f"judge.base_url={server.url} judge.model=own judge.prompts={PUBLISHED}",
     )
     result = command(*words)
     korean = written(result.cell).judge
@@ -229,22 +206,31 @@ def test_the_win_rate_swaps_places(command, server, tmp_path, monkeypatch):
     assert (equal.win_rate, equal.replies) == (0.5, 6), "greedy answers are the baseline's own"
 
 
+GRADED = """
+name: own
+title: Graded
+kind: table
+base: [n=2, method=sps]
+axes:
+  Method: [{label: SpS}]
+  Task:
+    - {label: MT, overrides: [task=mt_bench, task.system=null, task.path=QUESTIONS]}
+    - {label: mini, overrides: [task=mini_gsm]}
+rows: [Method]
+columns: [Task]
+values: [judge_score, tau]
+"""
+
+
 @pytest.mark.slow
-def test_a_report_asks_for_the_grades_that_it_shows(command, server, templates, tmp_path):
-    questions = f"task.path={write_rows(tmp_path, 'mt_bench')}"
-    tasks = {"MT": ["task=mt_bench", "task.system=null", questions], "mini": ["task=mini_gsm"]}
-    axis = [{"label": label, "overrides": words} for label, words in tasks.items()]
-    table = {"name": "graded", "title": "Graded", "kind": "table", "base": ["n=2", "method=sps"]}
-    table |= {"axes": {"Method": [{"label": "SpS"}], "Task": axis}, "rows": ["Method"]}
-    table |= {"columns": ["Task"], "values": ["judge_score", "tau"]}
-    (tmp_path / "conf" / "report").mkdir(parents=True)
-    (tmp_path / "conf" / "report" / "graded.yaml").write_text(json.dumps(table))  # JSON is YAML
-    words = f"-cd {tmp_path / 'conf'} report=graded n=2 timed=0"
-    file = tmp_path / "out" / "report" / "graded.md"
+def test_a_report_asks_for_the_grades_that_it_shows(command, server, own_report, tmp_path):
+    report = own_report(GRADED.replace("QUESTIONS", str(write_rows(tmp_path, "mt_bench"))))
+    words = f"{report} n=2 timed=0"
+    file = tmp_path / "out" / "report" / "own.md"
     command(words)
     assert "needs judge.base_url" in file.read_text() and file.read_text().count("needs judge") == 1
     judged = (
-        f"{words} judge.base_url={server.url} judge.model=own judge.prompts={templates}",
+        f"{words} judge.base_url={server.url} judge.model=own",
         f"judge.references={write_rows(tmp_path, 'gpt4', REFERENCES)} judge.retries=0",
     )
     unreachable = command(*judged, status=1)
