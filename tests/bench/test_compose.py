@@ -3,6 +3,9 @@ is refused."""
 
 from __future__ import annotations
 
+import json
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -59,18 +62,11 @@ def by_hydra(overrides: list[str], folder: Path | None = None) -> dict[str, Any]
     return OmegaConf.to_container(made, resolve=True, throw_on_missing=True)
 
 
-def typed(value: Any) -> Any:
-    """A configuration whose values have their types beside them, and whose keys have an order."""
-    if isinstance(value, dict):
-        return [(key, typed(below)) for key, below in value.items()]
-    if isinstance(value, list):
-        return list(map(typed, value))
-    return type(value), value
-
-
 def assert_same(config: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Values, their types and the order of keys below the sections."""
     assert config.keys() == expected.keys()
-    assert typed({key: config[key] for key in expected}) == typed(expected)
+    ordered = {key: config[key] for key in expected}
+    assert json.dumps(ordered, default=repr) == json.dumps(expected, default=repr)
 
 
 POINTS = """
@@ -82,6 +78,7 @@ rule=arc_released pair=local pair.target=x n=3
 task=cnn_dm pair=smollm2 cost=epyc_tiny launch=slurm tracker=wandb engine=vllm
 +sweep=mars_theta task=mini_chat pair.thinking=True
 +pair.extra={a:[1,b]} ++n=3 rule=either
+method=mars_released rule=fsd rule.threshold=0.7
 """
 
 
@@ -111,6 +108,7 @@ SWEEPS = """
 -m task=glob(mini_c*,exclude=*_code) | task=mini_chat | task=mini_choice
 -m rule=lossless,mars rule.theta=0.8,0.9 | rule=lossless | rule=mars rule.theta=0.8 | rule=mars rule.theta=0.9
 -m method=sps,dropmatch batch=1,4 +pair.x=1 | rule=lossless batch=1 pair.x=1 | rule=lossless batch=4 pair.x=1 | rule=dropmatch batch=1 pair.x=1 | rule=dropmatch batch=4 pair.x=1
++sweep=mars_theta task=mini_chat rule.theta=0.5,0.7 method=mars | draft.length=7 rule.theta=0.5 task=mini_chat rule=mars | draft.length=7 rule.theta=0.7 | draft.length=10 rule.theta=0.5 | draft.length=10 rule.theta=0.7 task=mini_chat
 +sweep=fsd_threshold rule.threshold=0.3,0.1 draft.length=7 | rule.threshold=0.3 draft.length=7 task=mini_gsm | rule.threshold=0.1 draft.length=7 task=mini_gsm
 """
 
@@ -120,11 +118,10 @@ def test_a_sweep_has_the_points_of_hydras_basic_sweeper(hydra, words, points):
     composed = hydra.command(words.split()).points
     for point, expected in zip(composed, points, strict=True):
         pairs = [word.split("=") for word in expected.split()]
-        assert [str(value_at(point.config, key)) for key, _ in pairs] == [text for _, text in pairs]
+        assert [[key, str(value_at(point.config, key))] for key, _ in pairs] == pairs
 
 
 def value_at(config: dict[str, Any], key: str) -> Any:
     """The value of a key; of a section its name."""
-    for name in key.split("."):
-        config = config[name]
-    return config["name"] if isinstance(config, dict) else config
+    found = reduce(getitem, key.split("."), config)
+    return found["name"] if isinstance(found, dict) else found
