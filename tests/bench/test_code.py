@@ -4,9 +4,10 @@ command does with answers of other code."""
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from bench.config import code
 from bench.config.code import SAME, changed, of_classes, shipped
 from methods import registry
+from tests.helpers.tables import rows
 
 RULE = '''"""A rule."""
 from __future__ import annotations
@@ -38,39 +40,28 @@ class Floor(Rule):
 '''
 LIMITS = "LIMIT = 2.0\nUNUSED = 1\n"
 
-EDITS: Mapping[str, tuple[str, str, str, bool]] = {
-    "nothing": ("rule.py", "", "", True),
-    "comment": ("rule.py", "# in one step", "# at once", True),
-    "docstring": ("rule.py", "Keeps what is likely.", "Keeps the likely.", True),
-    "formatting": (
-        "rule.py",
-        "self.floor * limit",
-        "(\n            self.floor * limit\n        )",
-        True,
-    ),
-    "annotation": ("rule.py", "view: Any) -> Tensor", "view: object)", True),
-    "annotated variable": ("rule.py", "kept = view", "kept: Any = view", True),
-    "import for types": ("rule.py", "    from torch import Tensor", "    import torch", True),
-    "unused import": ("rule.py", "from typing", "import math\nfrom typing", True),
-    "comparison": ("rule.py", "view.p > ", "view.p >= ", False),
-    "default": ("rule.py", "= 0.3", "= 0.4", False),
-    "name of a local variable": ("rule.py", "kept", "these", False),
-    "another name imported": ("rule.py", "LIMIT as limit", "UNUSED as limit", False),
-    "constant of a neighbour": ("limits.py", "2.0", "3.0", False),
-}
+EDITS = rows("""
+a comment | rule.py | # in one step | # at once | same
+a docstring | rule.py | Keeps what is likely. | Keeps the likely. | same
+formatting | rule.py | self.floor * limit | (self.floor  *  limit) | same
+an annotation | rule.py | view: Any) -> Tensor | view: object) | same
+an annotated variable | rule.py | kept = view | kept: Any = view | same
+an import for types | rule.py | from torch import Tensor | import torch | same
+an unused import | rule.py | from typing | import math; from typing | same
+a comparison | rule.py | view.p > self | view.p >= self | other
+a default | rule.py | = 0.3 | = 0.4 | other
+another name imported | rule.py | LIMIT as limit | UNUSED as limit | other
+a constant of a neighbour | limits.py | 2.0 | 3.0 | other
+""")
+"""What is edited, in which file, before and after; is it the same code?"""
 
 
 def digest(folder: Path, name: str = "rule") -> str:
-    spec = importlib.util.spec_from_file_location(f"{folder.name}_{name}", folder / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    module.__dict__["__name__"] = spec.name
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        patch.setitem(importlib.sys.modules, spec.name, module)
-        patch.delitem(importlib.sys.modules, "limits", raising=False)
-        spec.loader.exec_module(module)
-        patch.delitem(importlib.sys.modules, "limits", raising=False)
-        return of_classes(frozenset({module.Floor}), "native")
+        for module in (name, "limits"):
+            patch.delitem(sys.modules, module, raising=False)
+        return of_classes(frozenset({import_module(name).Floor}), "native")
 
 
 @pytest.fixture
@@ -85,13 +76,12 @@ def written(tmp_path) -> Callable[..., Path]:
     return write
 
 
-@pytest.mark.parametrize("edit", EDITS)
-def test_what_counts_as_other_code(edit, written):
-    file, old, new, is_same = EDITS[edit]
+@pytest.mark.parametrize(("what", "file", "old", "new", "code"), EDITS)
+def test_what_counts_as_other_code(what, file, old, new, code, written):
     text = {"rule.py": RULE, "limits.py": LIMITS}[file]
     assert old in text
     before, after = written("before"), written("after", **{file: text.replace(old, new)})
-    assert (digest(before) == digest(after)) is is_same
+    assert (digest(before) == digest(after)) == (code == "same"), what
 
 
 def test_a_moved_file_is_the_same_code(written):
@@ -129,22 +119,18 @@ def test_what_the_shipped_parts_rest_on():
     loop = {str(file.relative_to(code.PROJECT)) for file in code._loop("native")}
     assert {"methods/decode.py", "methods/engine/decoder.py", "methods/sampling.py"} <= loop
     assert not loop & {"methods/rules/mars.py", "methods/rules/lossless.py"}
-
-
-def test_an_edited_rule_is_not_another_loop():
-    """The loop takes names from the files of those rules and drafters alone that it rests on."""
-    imported = {
-        path
-        for file in code._loop("native")
-        for _, imported in code._imports(file)
-        for path in imported
+    parts = {
+        code._file_of(part)
+        for kind in ("rules", "drafters")
+        for part in registry.classes(kind).values()
     }
-    options = [code._file_of(option) for option in registry.classes("rules").values()]
-    options += [code._file_of(option) for option in registry.classes("drafters").values()]
-    assert {path.name for path in imported.intersection(options)} == {
-        "lossless.py",
-        "lookup.py",
-    }  # of plain decoding
+    taken = {
+        path.name
+        for file in code._loop("native")
+        for _, paths in code._imports(file)
+        for path in parts.intersection(paths)
+    }
+    assert taken == {"lossless.py", "lookup.py"}, "of plain decoding: another rule is no other loop"
 
 
 def test_code_that_is_known_to_give_the_same_tokens(monkeypatch):
