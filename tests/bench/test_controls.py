@@ -10,17 +10,17 @@ from transformers import AutoModelForCausalLM
 
 from bench.run.answer import context
 from methods.engine.loading import load_model
+from results.store.cells import Store
 from tasks.mini import MiniTask
 from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 
 SHORT = "decoding.max_new_tokens=10 draft.length=3"
-WARM = f"decoding.temperature=1 {SHORT}"
 
 
 def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder):
-    cell = command("method=sps task=mini_chat n=2", WARM).cell
+    cell = command("method=sps task=mini_chat n=2 decoding.temperature=1", SHORT).cell
     folder = pair_folder / "target"
     target, stock = load_model(str(folder)), AutoModelForCausalLM.from_pretrained(folder)
     prompts = {prompt.id: prompt for prompt in MiniTask("mini_chat").prompts(2)}
@@ -41,8 +41,6 @@ def test_likelihood_of_both_turns_by_the_stock_model(command, pair_folder):
 
 
 def test_repeats_meet_in_the_summaries(command):
-    alone = written(command("method=mars_sampling", WARM).cell)
-    assert (alone.repeats, alone.self_agreement) == (1, None)
     axes = "repeat=0,1 decoding.temperature=0,1 summary=json"
     lines = command("-m method=mars_sampling", axes, SHORT).out.splitlines()[-4:]
     greedy, warm, *again = map(json.loads, lines)
@@ -53,22 +51,16 @@ def test_repeats_meet_in_the_summaries(command):
     assert greedy["nll"] < warm["nll"], "greedy decoding is likelier than sampling"
 
 
-def test_what_a_rule_gains_over_the_lossless_one(command):
-    axes = "rule=mars_sampling,lossless rule.q_mode=exact,draft decoding.temperature=0,1"
-    summaries = {}
-    for cell in command("-m drafter=eagle3 timed=1", axes, SHORT).cells:
-        rule, temperature = cell.config()["rule"], cell.config()["decoding"]["temperature"]
-        summaries[rule["name"], rule["q_mode"], temperature] = written(cell)
-    relaxed, lossless = summaries["mars", "draft", 1], summaries["lossless", "exact", 1]
-    assert relaxed.timed > 0
-    assert relaxed.tau_gain == pytest.approx(relaxed.tau - lossless.tau)
-    assert lossless.tau_gain is None
-    assert summaries["mars", "exact", 0].tau_gain is not None
-
-
-def test_where_the_time_of_a_cycle_goes(store):
-    [sps] = [cell for cell in store.cells() if "-lossless-" in cell.key]
-    summary, parts = written(sps), written(sps).phases
+def test_what_a_rule_gains_and_where_the_time_of_a_cycle_goes(measured):
+    sps, mars = (
+        next(cell for cell in Store(measured).cells() if f"-{rule}-" in cell.key)
+        for rule in ("lossless", "mars")
+    )
+    summary, relaxed = written(sps), written(mars)
+    assert relaxed.timed > 0 and summary.tau_gain is None
+    assert (relaxed.repeats, relaxed.self_agreement) == (1, None)
+    assert relaxed.tau_gain == pytest.approx(relaxed.tau - summary.tau)
+    parts = summary.phases
     assert 0 < parts["head"] < parts["verify"] and 0 < summary.prefill_share < 1
     assert summary.head_ms == pytest.approx(1e3 * (parts["head"] + parts["accept"]))
     names = {"draft", "verify", "head", "accept", "commit", "cycle", "prefill"}
@@ -76,7 +68,7 @@ def test_where_the_time_of_a_cycle_goes(store):
 
 
 REPORT = """
-name: controlled
+name: own
 title: "Controls"
 kind: table
 base: [decoding.temperature=1, draft.length=3, drafter=eagle3]
@@ -97,15 +89,12 @@ values: [tau, tau_gain]
 """
 
 
-def test_controls_are_judged_as_rules_are(command, tmp_path):
+def test_controls_are_judged_as_rules_are(command, own_report, tmp_path):
     """Lossless decoding that is truncated or cooler, presented as a rule at temperature 1, has a
     distortion, a total variation and a verdict, with the clock of the row that it changes."""
-    file = tmp_path / "conf" / "report" / "controlled.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text(REPORT)
-    words = "report=controlled n=4 timed=3 decoding.max_new_tokens=10"
-    command(f"--config-dir {tmp_path / 'conf'}", words)
-    table = pd.read_csv(next(tmp_path.rglob("controlled.csv")), low_memory=False)
+    words = "n=4 timed=3 decoding.max_new_tokens=10"
+    command(own_report(REPORT), words)
+    table = pd.read_csv(next(tmp_path.rglob("own.csv")), low_memory=False)
     cells = table.set_index(["Rule", "value_name"])
     for rule in ("control: top-p 0.8", "control: lossless at T = 0.5", "random, 50%"):
         assert 0 < cells.loc[(rule, "equal_d_tv"), "value"] < 1
@@ -114,15 +103,14 @@ def test_controls_are_judged_as_rules_are(command, tmp_path):
     assert cells.loc[("EAGLE-3", "equal_d_tv"), "value"] < 1e-5
     assert pd.isna(cells.loc[("EAGLE-3", "equal_d_speed"), "verdict"]), "lossless: nothing to judge"
     assert "equal_d_outside" not in set(table["value_name"]), "no target is truncated"
-    assert cells.loc[("control: top-p 0.8", "tau_gain"), "value"] is not None
+    assert pd.notna(cells.loc[("control: top-p 0.8", "tau_gain"), "value"])
     judged = ("random, 50%", "equal_d_speed"), ["value", "ci_low", "ci_high", "verdict"]
     many = cells.loc[judged]
     shorter = [
         line for line in REPORT.splitlines() if "top-p" not in line and "EAGLE-3," not in line
     ]
-    file.write_text("\n".join(shorter))
-    command(f"--config-dir {tmp_path / 'conf'}", words)
-    table = pd.read_csv(next(tmp_path.rglob("controlled.csv")), low_memory=False)
+    command(own_report("\n".join(shorter)), words)
+    table = pd.read_csv(next(tmp_path.rglob("own.csv")), low_memory=False)
     few = table.set_index(["Rule", "value_name"]).loc[judged]
     assert len(table) < len(cells) and few.to_dict() == many.to_dict(), (
         "the verdict does not depend on the rows beside it"

@@ -9,18 +9,14 @@ import torch
 
 import bench.kernels as kernels_command
 from bench.kernels import arms_of, main, microseconds, show
-from methods.engine.processor import NEVER, OTHERS, Kernel, Kernels
+from methods.engine.processor import NEVER, OTHERS, Kernels
 from methods.engine.products import packs
 
-SIZES = {((8, 4), 128, 1): (10.0, 20.0, 30.0), ((8, 4), 128, 5): (40.0, 20.0, 10.0)}
-"""Weight, bytes, tokens -> µs by PyTorch, by oneDNN, by oneDNN on the packed weight."""
-
-
-def measured() -> dict[tuple[tuple[int, ...], int, int], dict[Kernel, float]]:
-    return {
-        key: dict(zip(("PyTorch", "oneDNN", "oneDNN, packed"), times, strict=True))
-        for key, times in SIZES.items()
-    }
+TIMES = {1: (10.0, 20.0, 30.0), 5: (40.0, 20.0, 10.0)}
+"""Tokens -> µs by PyTorch, by oneDNN, by oneDNN on the packed weight."""
+needs_packs = pytest.mark.skipif(
+    not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
+)
 
 
 @pytest.mark.parametrize(
@@ -34,31 +30,28 @@ def measured() -> dict[tuple[tuple[int, ...], int, int], dict[Kernel, float]]:
 )
 def test_the_verdict(kernels, packed, line, capsys):
     """(10 + 40) / (10 + 10) = 2.5, and (10 + 40) / (10 + 20) where nothing is packed."""
-    show(measured(), kernels, packed, "a pair")
+    ways = "PyTorch", "oneDNN", "oneDNN, packed"
+    measured = {
+        ((8, 4), 128, tokens): dict(zip(ways, times, strict=True))
+        for tokens, times in TIMES.items()
+    }
+    show(measured, kernels, packed, "a pair")
     said = capsys.readouterr().out
     assert line in said
     assert ("packed" in said.splitlines()[2]) == packed
 
 
-@pytest.mark.skipif(
-    not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
-)
+@needs_packs
 def test_each_way_is_timed_on_weights_of_its_own():
     """The clock moves by one second at each reading, and each way reads it twice a round."""
     clock = iter(range(1000))
     arms = arms_of(torch.randn(1024, 512))
-    assert {way: len(matrices) for way, matrices in arms.items()} == {
-        "PyTorch": 8,
-        "oneDNN": 8,
-        "oneDNN, packed": 8,
-    }
+    assert {way: len(matrices) for way, matrices in arms.items()} == dict.fromkeys(arms, 8)
     assert [matrix.packed is not None for (matrix, *_) in arms.values()] == [False, False, True]
     assert microseconds(arms, 3, 2, lambda: next(clock)) == dict.fromkeys(arms, 1e6 / 8)
 
 
-@pytest.mark.skipif(
-    not packs(torch.float32), reason="this PyTorch lacks oneDNN's private operators"
-)
+@needs_packs
 def test_the_command(monkeypatch, capsys):
     monkeypatch.setattr(kernels_command, "IN_TURN", 1)
     assert main(["--rounds", "1"]) == 0
