@@ -91,7 +91,7 @@ def test_the_timed_pass_counts_each_prompt_once(command, monkeypatch):
 def waits(tmp_path, monkeypatch) -> list[int]:
     """The kinds of lock that this process waited for, none of them to its end."""
     monkeypatch.setenv("LEEWAY_LOCK", str(tmp_path / "lock"))
-    found: list[int] = []
+    found = []
     real = fcntl.flock
 
     def flock(file: int, kind: int) -> None:

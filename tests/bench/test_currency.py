@@ -1,13 +1,12 @@
 """`python -m bench.currency`: rounded weights and other temperatures, in nats per token."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from gguf import GGMLQuantizationType, dequantize, quantize
 from transformers import AutoModelForCausalLM
 
-from bench.currency import main, row_of
+from bench.currency import row_of
 from methods.audit import Text
 from methods.currency import distances
 from methods.engine.altered import FORMS, altered, rounded
@@ -54,17 +53,3 @@ def test_intervals_are_over_prompts():
     effects = np.array([6 - 4 * 1.4, 1 - 1.4]) / 5
     half = 12.706 * np.sqrt((effects**2).sum() * 2)
     assert row["high"] - row["D"] == pytest.approx(half, rel=1e-3)
-
-
-def test_the_command(tmp_path, pair_folder, capsys):
-    words = ["pair=local", f"pair.target={pair_folder / 'target'}", f"output.dir={tmp_path}"]
-    words += ["n=3", "decoding.max_new_tokens=6"]
-    assert main([*words, "forms=[bfloat16,Q4_0]"]) == 0
-    frame = pd.read_csv(tmp_path / "currency.csv").set_index("target")
-    assert list(frame.index) == ["bfloat16", "Q4_0", "T = 0.9", "T = 0.7"]
-    assert 0 < frame["D"]["bfloat16"] < frame["D"]["Q4_0"]
-    assert frame["D"]["T = 0.9"] < frame["D"]["T = 0.7"]
-    assert main([*words, "forms=[Q9]"]) == 2
-    assert "Q9: no form of weights; allowed: bfloat16" in capsys.readouterr().err
-    assert main([*words, "decoding.temperature=0"]) == 2
-    assert "a point mass has no distance" in capsys.readouterr().err

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
-
 import leeway
 from methods.rules.lossless import Lossless
 
@@ -17,7 +15,7 @@ def test_the_example_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     [example] = re.findall(r"```python\n(from leeway.*?)```", PAGE.read_text(), re.DOTALL)
     quick = example.replace("n=32", 'n=2, **{"decoding.max_new_tokens": 12}')
-    names: dict[str, pd.DataFrame] = {}
+    names = {}
     exec(quick, names)
     expected, measured = names["expected"], names["measured"]
     assert set(expected["setting"][expected["rule"] == "mars"]) == {"theta=0.5", "theta=0.9"}
