@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM
 
 from bench.config.paths import TINY
 from bench.run.answer import context
-from bench.run.models import ModelPool
 from bench.run.one_cell import open_cell
 from methods.decode import Limits, Request, generate
 from methods.engine import probe
@@ -44,8 +43,6 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 """Architectures with random weights; their windows are shorter than the prompts."""
 HEAD_DIM = 32
-
-
 Ids = list[int]
 
 
@@ -88,17 +85,13 @@ def whole(found: Iterable[Ids], new: int) -> list[Ids]:
     return listed
 
 
-def embedded(
-    arm: str, device: str, dtype: str, count: int, pool: ModelPool | None = None
-) -> tuple[Method, list[list[int]]]:
+def embedded(arm: str, device: str, dtype: str, count: int) -> tuple[Method, list[Ids]]:
     """The embedded pair with a drafter, greedy, and the first prompts of a task."""
-    cell, method = open_cell(
-        [
-            *("pair=tiny", "task=mini_chat", "rule=lossless", "decoding.temperature=0"),
-            *(f"engine.device={device}", f"engine.dtype={dtype}", *PAIR[arm].split()),
-        ],
-        pool,
+    words = (
+        "pair=tiny task=mini_chat rule=lossless decoding.temperature=0 "
+        f"engine.device={device} engine.dtype={dtype} {PAIR[arm]}"
     )
+    cell, method = open_cell(words.split())
     prompts = cell.load_task().prompts(count, cell.seed)
     return method, [context(method.target, prompt, []) for prompt in prompts]
 
@@ -113,14 +106,9 @@ def device(request) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def pool(device) -> ModelPool:
-    return ModelPool()
-
-
 @pytest.mark.parametrize("arm", PAIR)
-def test_the_pair_answers_as_generate_does(arm, device, pool):
-    method, prompts = embedded(arm, device, "float32", PROMPTS[device], pool)
+def test_the_pair_answers_as_generate_does(arm, device):
+    method, prompts = embedded(arm, device, "float32", PROMPTS[device])
     want = generated(stock_pair(device, "float32"), prompts, NEW[device])
     assert answers(method, prompts, NEW[device]) == want
 

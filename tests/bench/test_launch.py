@@ -18,14 +18,12 @@ from bench.run.models import ModelPool
 from bench.run.run import measure
 from results.store.cells import Store
 from tests.helpers import dying
+from tests.helpers.refusals import FLOOR
 from tests.helpers.stores import Decoded, decoded, doubled
 from tests.helpers.summaries import written
+from tests.helpers.tables import rows
 
-SWEEP = "-m method=sps,mars task=mini_gsm,mini_chat n=8 timed=2 decoding.max_new_tokens=24"
-CLUSTER = f"{SWEEP} quality_batch=1"
 PASSES = Passes(frozenset(), frozenset(), 16, None)
-RAY = "no scheduler: ray is not installed (pip install -e .[cluster])"
-SUBMITIT = "no scheduler: submitit is not installed"
 
 
 @pytest.fixture
@@ -53,16 +51,20 @@ def test_a_rotation_that_another_process_holds_is_left_alone(cells, tmp_path):
     assert [len(Store(tmp_path).cell(cell.name).timed()) for cell in work.cells] == [1, 1]
 
 
+SHARES = """
+4 | 1 | 4 5 6 7
+2 | 2 | 4,5 6,7
+1 | 2 | 4,5,6,7
+3 | 2 | 4,5 6,7 4,5
+"""
+"""Workers, GPUs for a group, those of each worker."""
+
+
 def test_gpus_and_cores_are_dealt_out(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    for workers, each, gpus in (
-        (4, 1, ["4", "5", "6", "7"]),
-        (2, 2, ["4,5", "6,7"]),
-        (1, 2, ["4,5,6,7"]),
-        (3, 2, ["4,5", "6,7", "4,5"]),
-    ):
-        shares = pool.shares(workers, each)
-        assert [share["CUDA_VISIBLE_DEVICES"] for share in shares] == gpus
+    for workers, each, gpus in rows(SHARES):
+        shares = pool.shares(int(workers), int(each))
+        assert [share["CUDA_VISIBLE_DEVICES"] for share in shares] == gpus.split()
     assert {int(share["OMP_NUM_THREADS"]) for share in pool.shares(64, 1)} == {1}
 
 
@@ -73,18 +75,36 @@ def test_a_missing_package_is_one_line(command, monkeypatch, name):
     assert line.startswith(f"error: launch={name}: ") and "[cluster]" in line
 
 
+@pytest.fixture
+def sweep(tmp_path) -> str:
+    """Two rotations with a rule outside of the checkout."""
+    (tmp_path / "floor.py").write_text(FLOOR)
+    return (
+        f"-m rule={tmp_path / 'floor.py'}:Floor,lossless task=mini_gsm,mini_chat n=8 timed=2 "
+        "decoding.max_new_tokens=24 quality_batch=1"
+    )
+
+
+@pytest.fixture
+def expected(command, sweep, tmp_path) -> Decoded:
+    """What one process decodes."""
+    alone = command(sweep, store=tmp_path / "alone")
+    assert not any(row.shared for cell in alone.cells for row in cell.timed())
+    return decoded(alone.store.root)
+
+
 @pytest.mark.slow
 def test_workers_of_this_machine_fill_the_store_as_one_process_does(
-    command, tmp_path, expected, monkeypatch, caplog
+    command, sweep, tmp_path, expected, monkeypatch, caplog
 ):
     """One dies after two samples of mini_gsm, which another goes on with; all die of mini_chat,
     which fails alone."""
-    assert not any(row.shared for cell in Store(tmp_path / "alone").cells() for row in cell.timed())
-    monkeypatch.setattr(launch, "worker", dying.worker)
-    monkeypatch.setattr(
-        launch, "Child", lambda method, *given: pool.Child("forkserver", *given)
-    )  # torch imported once
-    failed = command(CLUSTER, "launch.parallel=2", status=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "worker", dying.worker)
+        patch.setattr(
+            launch, "Child", lambda method, *given: pool.Child("forkserver", *given)
+        )  # torch imported once
+        failed = command(sweep, "launch.parallel=2", status=1)
     assert (tmp_path / "died").exists()
     assert caplog.text.count(": resuming ") == 1 + pool.MOST_DEATHS - 1
     assert failed.err.count("failed: ") == failed.err.count("-mini_chat-") == 2
@@ -92,37 +112,24 @@ def test_workers_of_this_machine_fill_the_store_as_one_process_does(
     for cell in failed.store.cells():
         assert "-mini_gsm-" in cell.key and cell.failure() is None
         assert "launch.parallel=2" in cell.environment()["argv"], "the command, not the worker's"
-    monkeypatch.undo()
-    result = command(CLUSTER)  # the same command tries again
-    root = result.store.root
-    assert decoded(root) == expected and doubled(root) == ""
+    result = command(sweep)  # the same command tries again
+    assert decoded(result.store.root) == expected and doubled(result.store.root) == ""
     for cell in result.cells:
         assert {row.shared for row in cell.timed()} == {"-mini_gsm-" in cell.key}
 
 
-@pytest.fixture
-def expected(command, tmp_path) -> Decoded:
-    """What one process decodes."""
-    return decoded(command(CLUSTER, store=tmp_path / "alone").store.root)
-
-
-def assert_equal(result, expected: Decoded) -> None:
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="no scheduler: ray is not installed")
+def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(
+    command, sweep, tmp_path, expected, monkeypatch
+):
     """The same cells with the same tokens, each prompt once, timed beside other workers."""
-    root = result.store.root
-    assert decoded(root) == expected and doubled(root) == ""
+    monkeypatch.setattr(launch, "work_of_ray", dying.work_of_ray)
+    result = command(sweep, "launch=ray launch.parallel=2")
+    assert (tmp_path / "died").exists()
+    assert decoded(result.store.root) == expected and doubled(result.store.root) == ""
     assert all(row.shared for cell in result.cells for row in cell.timed())
     assert [written(cell).timed for cell in result.cells] == [2] * 4
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("ray") is None, reason=RAY)
-def test_ray_resumes_the_rotation_of_a_worker_that_was_killed(
-    command, tmp_path, expected, monkeypatch
-):
-    monkeypatch.setattr(launch, "work_of_ray", dying.work_of_ray)
-    result = command(CLUSTER, "launch=ray launch.parallel=2")
-    assert (tmp_path / "died").exists()
-    assert_equal(result, expected)
 
 
 SBATCH = """#!/bin/sh
@@ -168,12 +175,14 @@ def slurm(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("submitit") is None, reason=SUBMITIT)
+@pytest.mark.skipif(find_spec("submitit") is None, reason="no scheduler: no submitit")
 def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(
     command, tmp_path, slurm, monkeypatch
 ):
     monkeypatch.setattr("submitit.Job._results_timeout_s", 0)
-    cells = "-m method=sps task=mini_gsm,mini_chat n=2 decoding.max_new_tokens=8"
+    (tmp_path / "floor.py").write_text(FLOOR)
+    monkeypatch.chdir(tmp_path)  # where the command names a file of its own folder
+    cells = "-m rule=floor.py:Floor task=mini_gsm,mini_chat n=2 decoding.max_new_tokens=8"
     words = f"{cells} launch=slurm launch.parallel=2"
     slurm("true", "CANCELLED")
     stopped = command(words, status=1).err.splitlines()
@@ -183,36 +192,4 @@ def test_slurm_says_which_task_was_cancelled_and_the_same_command_resumes(
     slurm('sh "${0%/*}/script"', "RUNNING")
     result = command(words)
     alone = command(cells, store=tmp_path / "alone")
-    assert decoded(result.store.root) == decoded(alone.store.root)
-
-
-RULE = """
-from methods.rules.base import Decision, Rule, Verification
-from methods.rules.lossless import lossless_test
-
-
-class Likely(Rule):
-    least: float = 0.3
-
-    def decide(self, v: Verification) -> Decision:
-        return Decision(v.p_token > self.least, lossless_test(v))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["slurm", "ray"])
-def test_a_rule_outside_of_the_checkout_reaches_the_workers(
-    command, tmp_path, slurm, monkeypatch, launcher
-):
-    """The command names a file of its own folder."""
-    package = {"slurm": "submitit", "ray": "ray"}[launcher]
-    if find_spec(package) is None:
-        pytest.skip({"slurm": SUBMITIT, "ray": RAY}[launcher])
-    (tmp_path / "likely.py").write_text(RULE)
-    monkeypatch.chdir(tmp_path)
-    cells = "-m rule=likely.py:Likely task=mini_gsm,mini_chat n=2 decoding.max_new_tokens=8"
-    slurm('sh "${0%/*}/script"', "RUNNING")
-    result = command(cells, f"launch={launcher} launch.parallel=2")
-    alone = command(cells, store=tmp_path / "alone")
-    assert sum("-likely-" in cell.key for cell in result.store.cells()) == 2
     assert decoded(result.store.root) == decoded(alone.store.root)
