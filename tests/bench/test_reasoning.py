@@ -3,13 +3,10 @@ it."""
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from lm_eval.models.utils import postprocess_generated_text
 from tokenizers import AddedToken
 from transformers import AutoTokenizer
@@ -20,8 +17,6 @@ from methods.batch import Generation
 from methods.decode import Limits, Request, text_of
 from methods.engine.language_model import LanguageModel
 from tasks.base import Prompt, TaskOptions
-from tasks.scorers.harness import Harness
-from tasks.scorers.ifeval import IFEval
 
 CHANNELS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>")
 
@@ -97,18 +92,18 @@ def test_as_lm_eval_takes_a_mark_that_the_text_shows(text, stop):
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
-    [(None, ("[/THINK]",)), ("", ()), ("Final answer:", ("Final answer:",))],
+    ("tokens", "given", "wanted"),
+    [
+        (("[THINK]", "[/THINK]"), None, ("[/THINK]",)),
+        (("[THINK]", "[/THINK]"), "", ()),
+        (("[THINK]", "[/THINK]"), "Final answer:", ("Final answer:",)),
+        (("<think>", "<|channel|>"), None, ()),
+    ],
 )
-def test_the_option(given, wanted):
-    model = model_of(["[THINK]", "[/THINK]"])
+def test_the_option(tokens, given, wanted):
     options = TaskOptions(max_new_tokens=8, think_end=given)
-    assert think_end_of(options, model) == wanted
+    assert think_end_of(options, model_of(tokens)) == wanted
     assert ("think_end" in options.model_dump()) == (given is not None), "cells keep their names"
-
-
-def test_a_tokenizer_without_marks_has_none():
-    assert model_of(["<think>", "<|channel|>"]).think_end == ()
 
 
 @pytest.mark.parametrize("name", ["Qwen 3", "Magistral", "gpt-oss"])
@@ -133,24 +128,3 @@ def test_scores_and_later_turns_see_the_answer_alone(name):
     assert turns[0].output_ids == said, "the tokens of the reasoning are kept and counted"
     second = f"user: first?\nassistant: {FINAL}\nuser: second?\n"
     assert model.decode(asked[1], opens=True) == second
-
-
-def test_published_scorers_give_the_score_of_the_answer():
-    """IFEval's rule on lower case, and CSQA's letter, which the reasoning would decide
-    otherwise."""
-    with gzip.open(PROJECT / "tasks/data/ifeval/input_data.jsonl.gz", "rt") as lines:
-        rows = map(json.loads, lines)
-        lower = next(
-            row for row in rows if row["instruction_id_list"] == ["change_case:english_lowercase"]
-        )
-    csqa = Harness(**yaml.safe_load((PROJECT / "conf/task/csqa.yaml").read_text())["scorer"])
-    for model, reasoning in MODELS.values():
-        wrong = reasoning.replace(THOUGHT, "Answer: A. Rome is in Italy.\n")
-        for scorer, row, final in (
-            (IFEval(name="ifeval"), lower, "the quick brown fox jumps over the lazy dog."),
-            (csqa, {"target": "B"}, "The answer is B."),
-        ):
-            ids = model.tokenizer.encode(wrong + final, add_special_tokens=False)
-            generation = Generation(output_ids=ids)
-            text = text_of(generation, (), model, think_end=model.think_end)
-            assert scorer._score(row, [text]).value == 1.0, (model.think_end, text)

@@ -15,12 +15,11 @@ from bench.run.pool import MOST_DEATHS
 from bench.run.quality import JOBS_EACH, worker_count
 from methods.engine.device import DEFAULT_THREADS
 from results.store.cells import Store
-from results.store.traces import TraceFolder
-from tests.bench.conftest import MEASURED
+from tests.bench.conftest import MEASURED, Result
 from tests.helpers import dying
 from tests.helpers.commands import started
 from tests.helpers.stores import doubled, samples_of
-from tests.helpers.summaries import failed_samples, written
+from tests.helpers.summaries import failed_samples
 
 pytestmark = pytest.mark.slow
 
@@ -78,89 +77,64 @@ def test_killed_between_two_measuring_sessions(command, pair, tmp_path):
 
 
 def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch):
-    words = "method=sps decoding.temperature=1 summary=json timed=2"
     decoded = "n", "asked", "tau", "accuracy", "nll", "tokens", "cycles"
 
-    def summary(prompts: int) -> dict:
-        result = command(words, f"n={prompts}")
-        return result.last_line
+    def measured(prompts: int) -> Result:
+        return command("method=sps decoding.temperature=1 summary=json timed=2", f"n={prompts}")
 
-    four = summary(4)
-    file = next((command(words, "n=4").cell.path).glob("samples.jsonl"))
+    first = measured(4)
+    four, file = first.last_line, first.cell.path / "samples.jsonl"
     before = file.read_bytes()
-    eight = summary(8)
+    eight = measured(8).last_line
     after = file.read_bytes()
     assert (eight["n"], eight["asked"]) == (8, 8) and len(after.splitlines()) == 8
     assert after.startswith(before), "only the new ones"
     monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
-    again = summary(4)
+    again = measured(4).last_line
     assert [again[name] for name in decoded] == [four[name] for name in decoded]
     assert again["phases"] == eight["phases"], "the profile is kept"
     assert file.read_bytes() == after
-    assert [summary(8)[name] for name in decoded] == [eight[name] for name in decoded]
+    assert [measured(8).last_line[name] for name in decoded] == [eight[name] for name in decoded]
 
 
-def test_a_trace_is_about_the_prompts_asked_for(command):
-    words = "method=mars_sampling decoding.temperature=1 trace=true quality_batch=2"
-    result = command(words, "n=3")
-    command(words, "n=5")
-    everything = TraceFolder(result.cell)
-
-    def times() -> dict[str, int]:
-        return {path.name: path.stat().st_mtime_ns for path in everything.path.glob("*.parquet")}
-
-    before = times()
-    assert len(before) == 3 and everything.frame()["prompt"].nunique() == 5
-    command(words, "n=3")
-    assert times() == before
-    ids = [sample.id for sample in result.cell.samples()][:3]
-    assert set(TraceFolder(result.cell, ids).frame()["prompt"]) == set(ids)
-
-
-def test_a_changed_sample_is_refused_until_its_line_is_removed(command, caplog):
-    first = command("method=sps")
-    file, before = first.cell.path / "samples.jsonl", samples_of(first.store)
-    rows = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(rows[0] + rows[1].replace(b'"output_ids": [', b'"output_ids": [1') + rows[2])
-    refused = command("method=sps", status=2)
-    [line] = refused.err.splitlines()
-    assert not caplog.text and file.parent.name in line
-    assert "samples.jsonl line 2 is not a sample (changed since it was written" in line
-    file.write_bytes(rows[0] + rows[2])
-    command("method=sps")
-    assert samples_of(Store(first.store.root)) == before
-
-
-@pytest.mark.parametrize("change", ["samples.jsonl", "cell.yaml"])
-def test_a_complete_cell_notices_what_became_of_its_baseline(command, store, change):
+@pytest.mark.parametrize(
+    ("method", "name", "change"),
+    [
+        ("ar", "samples.jsonl", "removed"),
+        ("ar", "cell.yaml", "removed"),
+        ("mars", "samples.jsonl", "removed"),
+        ("mars", "samples.jsonl", "a line changed, then removed"),
+        ("mars", "samples.jsonl", "the last line torn"),
+    ],
+)
+def test_a_complete_cell_notices_what_became_of_it_and_of_its_baseline(
+    command, store, method, name, change, caplog
+):
     before = samples_of(store)
-    [baseline] = [cell for cell in store.cells() if "-ar-" in cell.key]
-    (baseline.path / change).unlink()
-    command(MEASURED)
-    assert samples_of(Store(store.root)) == before
-
-
-@pytest.mark.parametrize("change", ["removed", "a line removed", "the last line torn"])
-def test_a_complete_cell_notices_samples_removed_behind_it(command, store, change):
-    before, [cell] = samples_of(store), [cell for cell in store.cells() if "-mars-" in cell.key]
-    file = cell.path / "samples.jsonl"
+    [cell] = [cell for cell in store.cells() if f"-{method}-" in cell.key]
+    file = cell.path / name
     rows = file.read_bytes().splitlines(keepends=True)
-    left = {"a line removed": rows[:1] + rows[2:], "the last line torn": rows[:-1]}.get(change, [])
+    left = []
     file.unlink()
-    if left:
-        file.write_bytes(b"".join(left) + (rows[-1][:-9] if "torn" in change else b""))
+    if "changed" in change:
+        changed = rows[1].replace(b'"output_ids": [', b'"output_ids": [1')
+        file.write_bytes(rows[0] + changed + rows[2])
+        [line] = command(MEASURED, status=2).err.splitlines()
+        said = f"{cell.key}/samples.jsonl line 2 is not a sample (changed since it was written"
+        assert not caplog.text and said in line
+        left = [rows[0], rows[2]]
+        file.write_bytes(b"".join(left))
+    if "torn" in change:
+        left = rows[:-1]
+        file.write_bytes(b"".join(left) + rows[-1][:-9])
     command(MEASURED)
-    assert written(cell).n == 3
     assert samples_of(Store(store.root)) == before, "no sample lost, none twice"
     assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
 
 
-GIVEN = "method=sps,mars_sampling decoding.temperature=1 timed=2"
-
-
 @pytest.mark.parametrize("victim", ["worker", "forkserver"])
 def test_a_killed_process_of_workers_loses_nothing(command, tmp_path, monkeypatch, victim):
-    words = f"{GIVEN} n=4 quality_batch=2"
+    words = "method=sps,mars_sampling decoding.temperature=1 timed=2 n=4 quality_batch=2"
     worker = partial(dying.worker_that_kills, victim, tmp_path / "died")
     with monkeypatch.context() as patch:
         patch.setattr(quality, "loaded_worker", worker)

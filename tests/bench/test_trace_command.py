@@ -59,8 +59,14 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch):
     command(asked)
     assert seen == traces.prompts(1) == parts[1], "only what was missing is traced again"
     assert part_times(traces)["00000.parquet"] == times["00000.parquet"]
+    command(asked, "n=5")
+    assert traces.frame()["prompt"].nunique() == 5
+    times = part_times(traces)
     monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
     command(asked)
+    assert part_times(traces) == times and len(times) == 3
+    ids = [sample.id for sample in samples]
+    assert set(TraceFolder(result.cell, ids).frame()["prompt"]) == set(ids), "those asked for"
 
 
 def test_another_decoding_is_refused(command):
