@@ -22,13 +22,10 @@ FIRST = ["the cat sat", "a dog ran the cat", "b", "a b c d e " * 12, ""]
 SECOND = ["the dog sat a b", "a dog ran the cat", "c d", "e", "a"]
 
 
-def options(**given: Any) -> Similarity:
-    nothing = {"sentence": None, "entailment": None, "bertscore": None, "bertscore_layer": None}
-    return Similarity(**{**nothing, "positions": 8, **given})
-
-
 def models(**given: Any) -> MeaningModels:
-    return MeaningModels(options(**given), "cpu", tuple(meaning.PACKAGES))
+    nothing = dict.fromkeys(("sentence", "entailment", "bertscore", "bertscore_layer"))
+    options = Similarity(**{**nothing, "positions": 8, **given})
+    return MeaningModels(options, "cpu", tuple(meaning.PACKAGES))
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import yaml
 
 from bench.__main__ import main
 from bench.config.cell import Cell
 from bench.config.compose import composer
 from bench.config.errors import ConfigError
-from bench.config.paths import CONF
-from bench.dry_run.downloads import chosen, config_folder, listing
+from bench.dry_run.downloads import chosen
 from bench.dry_run.estimate import (
     PlannedCell,
     answer_tokens,
@@ -29,12 +27,7 @@ from bench.dry_run.fit import ROOM, Machine, check_fit, misfit, most_rows, on_fu
 from methods.engine.loading import load_model, nbytes
 from results.store.state import Todo
 
-
-@pytest.fixture(autouse=True)
-def forgetful():
-    yield
-    listing.cache_clear()
-    config_folder.cache_clear()
+pytestmark = pytest.mark.usefixtures("offline")
 
 
 def cell_of(*lines: str) -> Cell:
@@ -76,24 +69,6 @@ def test_a_repository_is_read_as_it_is_loaded():
     )
 
 
-@pytest.mark.usefixtures("offline")
-def test_offline_a_hub_pair_is_unknown_in_one_line(command, tmp_path):
-    result = command("pair=qwen3_8b method=pld dry_run=true")
-    assert not result.err
-    assert "  model Qwen/Qwen3-8B: about 16.4 GB; hub not reachable" in result.out.splitlines()
-    assert "unknown: pair.target=Qwen/Qwen3-8B" in result.out
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.usefixtures("offline")
-def test_a_report_on_a_papers_pair(command):
-    """Prompts and memory of each point; hours; data sets among the downloads."""
-    result = command("report=arc_table1 pair=llama31_8b n=80 dry_run=true")
-    assert "EAGLE-3" in result.out and "about 850.0 MB" in result.out
-    assert re.search(r"takes about [\d.,]+ GPU h, right to a factor of two", result.out)
-
-
-@pytest.mark.usefixtures("offline")
 def test_every_point_of_a_papers_reports_is_planned_without_a_network(tmp_path, capsys):
     """Those that wait for a file, and what is compared with them, too; nothing of it is an
     error."""
@@ -154,31 +129,16 @@ def test_prompts_are_counted_without_their_data():
     assert prompts_and_answers(cell) == (80, 80)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        path.stem
-        for path in sorted((CONF / "pair").glob("*.yaml"))
-        if yaml.safe_load(path.read_text()).get("target") in known_sizes().models
-    ],
-)
-def test_every_papers_pair_fits_its_gpus(name):
+def test_every_papers_pair_is_known_and_fits_its_gpus(hydra):
     """On as many GPUs of 80 GB as the pair says, with the draft model where it has one."""
-    with composer() as hydra:
-        words = [f"pair={name}", "method=ar", "engine.device=cuda", "launch=slurm"]
-        has_draft = hydra.point(words).cell.pair.draft is not None
-        cell = hydra.point([*words, "method=sps"] if has_draft else words).cell
-    assert memory_of(cell, 1, {}).total / cell.engine.devices < 80e9
-
-
-def test_sizes_of_the_papers_pairs_are_known():
-    with composer() as hydra:
-        pairs = [
-            hydra.pair([f"pair={name}"])
-            for name in hydra.options("pair")
-            if name not in ("local", "tiny", "smollm2")
-        ]
-    sources = {one.source for pair in pairs for one in pair.checkpoints.values()}
+    sources = set()
+    for name in {*hydra.options("pair")} - {"local", "tiny", "smollm2"}:
+        pair = hydra.pair([f"pair={name}"])
+        sources |= {one.source for one in pair.checkpoints.values()}
+        method = "ar" if pair.draft is None else "sps"
+        words = f"pair={name} method={method} engine.device=cuda launch=slurm"
+        cell = hydra.point(words.split()).cell
+        assert memory_of(cell, 1, {}).total / cell.engine.devices < 80e9, name
     assert sources - known_sizes().models.keys() == {"nvidia/Qwen3-235B-A22B-Eagle3"}, (
         "its shape is not known here"
     )
@@ -241,10 +201,8 @@ def test_how_many_prompts_fit_together():
     )
 
 
-def test_a_plan_names_gpus_and_a_run_refuses(monkeypatch, tmp_path, capsys):
+def test_a_plan_names_gpus(tmp_path, capsys):
     """DropMatch's Table 6 on the paper's pairs, eight GPUs of 80 GB and one."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     words = ["report=dropmatch_table6", "scale=paper", "dry_run=true", f"output.dir={tmp_path}"]
     assert main([*words, "machine=8x80"]) == 0
     text = " ".join(capsys.readouterr().out.split())

@@ -70,7 +70,7 @@ def test_what_kills_processes_fails_alone(two, caplog):
     )
 
 
-def test_a_process_learns_what_it_did_before_until_it_dies():
+def test_a_process_learns_what_it_did_before_and_is_replaced_when_it_has_died():
     asked: list[Letters | None] = []
     tasks = given("ab", "x")
     with ProcessPool([partial(Child, "spawn", "worker 1", {"SHARE": "1"}, worker)], str) as one:
@@ -82,16 +82,11 @@ def test_a_process_learns_what_it_did_before_until_it_dies():
         assert one.call("f")[0] == "F"
         with pytest.raises(Died, match=r"^worker 1 \(process \d+\) died, signal 9$"):
             one.call("x")
-
-
-def test_a_process_that_died_while_it_was_idle_is_replaced():
-    start = partial(Child, "spawn", "worker that dies idle", {"SHARE": "1"}, worker)
-    with ProcessPool([start], str) as one:
-        one.start()
-        [process] = [child for child in active_children() if child.name == "worker that dies idle"]
+        assert one.call("f")[0] == "F"
+        [process] = [child for child in active_children() if child.name == "worker 1"]
         process.kill()
         process.join()
-        assert one.call("ab") == ("AB", "1")
+        assert one.call("ab") == ("AB", "1"), "it has died while it was idle"
 
 
 def test_a_long_folder_for_temporary_files_takes_workers_too(tmp_path):
