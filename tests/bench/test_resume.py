@@ -97,39 +97,57 @@ def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch):
     assert [measured(8).last_line[name] for name in decoded] == [eight[name] for name in decoded]
 
 
+AGAIN = "remove it to write it again"
+
+
 @pytest.mark.parametrize(
-    ("method", "name", "change"),
+    ("method", "name", "damaged", "said"),
     [
-        ("ar", "samples.jsonl", "removed"),
-        ("ar", "cell.yaml", "removed"),
-        ("mars", "samples.jsonl", "removed"),
-        ("mars", "samples.jsonl", "a line changed, then removed"),
-        ("mars", "samples.jsonl", "the last line torn"),
+        ("ar", "samples.jsonl", lambda rows: [], ""),
+        ("ar", "cell.yaml", lambda rows: [], ""),
+        ("mars", "samples.jsonl", lambda rows: [], ""),
+        ("mars", "samples.jsonl", lambda rows: [*rows[:-1], rows[-1][:-9]], ""),
+        (
+            "mars",
+            "samples.jsonl",
+            lambda rows: [
+                rows[0],
+                rows[1].replace(b'"output_ids": [', b'"output_ids": [1'),
+                rows[2],
+            ],
+            " line 2 is not a sample (changed since it was written",
+        ),
+        ("mars", "failure.json", lambda rows: [b'{"reason": 3}'], AGAIN),
+        ("mars", "environment.json", lambda rows: [b"[" * 100_000], AGAIN),
+        ("mars", "cell.yaml", lambda rows: [b"- 1"], AGAIN),
+        ("mars", "cell.yaml", lambda rows: [b"[" * 3500], AGAIN),
     ],
 )
-def test_a_complete_cell_notices_what_became_of_it_and_of_its_baseline(
-    command, store, method, name, change, caplog
+def test_a_complete_cell_notices_what_became_of_its_files(
+    command, store, method, name, damaged, said, caplog
 ):
+    """And of its baseline's. What cannot be meant is refused, until the line or file is removed."""
     before = samples_of(store)
     [cell] = [cell for cell in store.cells() if f"-{method}-" in cell.key]
     file = cell.path / name
-    rows = file.read_bytes().splitlines(keepends=True)
-    left = []
-    file.unlink()
-    if "changed" in change:
-        changed = rows[1].replace(b'"output_ids": [', b'"output_ids": [1')
-        file.write_bytes(rows[0] + changed + rows[2])
+    rows = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+
+    def hold(*lines: bytes) -> None:
+        file.unlink(missing_ok=True)
+        if lines:
+            file.write_bytes(b"".join(lines))
+
+    found = damaged(rows)
+    left = [row for row in found if row in rows]
+    hold(*found)
+    if said:
         [line] = command(MEASURED, status=2).err.splitlines()
-        said = f"{cell.key}/samples.jsonl line 2 is not a sample (changed since it was written"
-        assert not caplog.text and said in line
-        left = [rows[0], rows[2]]
-        file.write_bytes(b"".join(left))
-    if "torn" in change:
-        left = rows[:-1]
-        file.write_bytes(b"".join(left) + rows[-1][:-9])
+        assert line.startswith(f"error: {file}") and said in line and not caplog.text
+        hold(*left)
     command(MEASURED)
     assert samples_of(Store(store.root)) == before, "no sample lost, none twice"
-    assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
+    if name in ("samples.jsonl", "cell.yaml"):
+        assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
 
 
 @pytest.mark.parametrize("victim", ["worker", "forkserver"])
