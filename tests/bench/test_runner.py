@@ -32,10 +32,14 @@ from tests.helpers.decoding import method_on
 from tests.helpers.stores import samples_of
 from tests.helpers.summaries import failed_samples, written
 
+PASSED_BY = "without the chat template"
+"""Said where texts are raw and the target has a template."""
+
 
 @pytest.fixture
 def prompts_file(tmp_path) -> Path:
-    """Four prompts of one's own; `long` does not fit the model's positions."""
+    """Prompts of one's own; `long` does not fit the model's positions, `token` holds a control
+    token."""
     file = tmp_path / "mine.jsonl"
     talk = [
         {"role": "system", "content": "Be brief."},
@@ -46,6 +50,7 @@ def prompts_file(tmp_path) -> Path:
         {"id": "long", "prompt": "apples " * 500},
         {"id": "talk", "messages": talk},
         {"id": "ids", "input_ids": [9, 10, 11]},
+        {"id": "token", "messages": [{"role": "user", "content": "A<|end|> B"}]},
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
@@ -106,8 +111,11 @@ def test_tokens_do_not_depend_on_order_batches_workers_or_company(command, tmp_p
     assert len(lossless) == 5 and answers("lossless", "method=sps", "seed=1") != lossless
 
 
-def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder, tmp_path):
-    """A second turn hears the first answer, in the words of the template."""
+def test_a_tokenizer_without_a_chat_template_is_given_one(
+    command, pair_folder, prompts_file, tmp_path, caplog
+):
+    """A second turn hears the first answer, in the words of the template; a raw prompt passes none
+    by."""
     bare = tmp_path / "bare"
     shutil.copytree(pair_folder / "target", bare)
     for file in bare.glob("*chat_template*"):
@@ -121,6 +129,8 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder, 
     [failed] = failed_samples(without.cell)
     assert "give pair.chat_template=FILE" in failed.error
     assert "results in" not in without.out, "a table of nothing"
+    command(f"method=ar task=prompts task.path={prompts_file} n=1 pair.target={bare}")
+    assert PASSED_BY not in caplog.text
     vicuna = PROJECT / "conf" / "chat" / "vicuna.jinja"
     result = command(words, f"pair.chat_template={vicuna}", store=tmp_path / "with")
     [sample], [prompt] = result.cell.samples(), MiniTask("mini_chat").prompts(1)
@@ -140,18 +150,20 @@ def test_a_tokenizer_without_a_chat_template_is_given_one(command, pair_folder, 
     assert [tokenizer.decode(ids, skip_special_tokens=True) for ids in turns] == sample.texts
 
 
-def test_own_prompts_and_one_that_fails(command, prompts_file):
-    prompts = f"task=prompts task.path={prompts_file} n=null"
-    words = f"{prompts} method=sps batch=4 timed=4"
+def test_own_prompts_and_two_that_fail(command, prompts_file, tmp_path, caplog):
+    words = f"task=prompts task.path={prompts_file} n=null method=sps batch=4 timed=4"
     result = command(words, status=1)
+    assert PASSED_BY in caplog.text
     [line] = result.err.splitlines()
-    assert line.startswith("failed: ") and "1 of 4 prompts failed" in line and "long" in line
+    assert line.startswith("failed: ") and "2 of 5 prompts failed" in line and "long" in line
     assert line.endswith("or take a model with more positions")
     measured = {sample.id: sample for sample in result.cell.good_samples()}
-    assert {sample.id for sample in result.cell.samples()} - set(measured) == {"long"}
+    failed = {sample.id: sample.error for sample in failed_samples(result.cell)}
+    assert failed.keys() == {"long", "token"}
+    assert "prompt token holds '<|end|>', a control token" in failed["token"]
     assert measured["ids"].prompt_tokens == 3 and measured["plain"].score is None
     summary = written(result.cell)
-    assert (summary.n, summary.failed, summary.accuracy) == (3, 1, None)
+    assert (summary.n, summary.failed, summary.accuracy) == (3, 2, None)
     [together] = {row.batch for row in result.cell.timed()}
     assert together in measured, "the three were timed in one batch"
     cell = Cell.parsed(result.cell.config() | {"n": None, "timed": 4})
@@ -160,8 +172,9 @@ def test_own_prompts_and_one_that_fails(command, prompts_file):
         prices[4] = prices[1]
     priced = PricedCell(cell, result.store, Profile.model_validate(profile))
     assert {row.id for row in priced.timed()} == set(measured)
-    command(words, status=1)
-    assert {sample.id: sample for sample in result.cell.good_samples()} == measured
+    text = command(words, "task.control_tokens=text", store=tmp_path / "text", status=1).cell
+    assert text.key != result.cell.key
+    assert {sample.id for sample in text.good_samples()} == {*measured, "token"}
 
 
 def test_a_cell_that_cannot_run_stops_no_other(command, pair_folder, tmp_path):
@@ -204,41 +217,31 @@ def test_a_scorer_that_raises_fails_the_prompt(command, monkeypatch, arm):
     command("method=sps")  # it is tried again
 
 
-def test_a_batch_that_does_not_fit_is_halved(command, monkeypatch):
+def test_a_batch_that_does_not_fit_is_halved_and_a_method_without_memory_fails_alone(
+    command, monkeypatch
+):
     sizes: list[int] = []
     real = NativeMethod.generate_with_nll
 
     def cramped(method, requests, limits):
-        sizes.append(len(requests))
-        if len(requests) > 2:
+        is_mars = method.method.rule.name == "mars"
+        if not is_mars:
+            sizes.append(len(requests))
+        if is_mars or len(requests) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(method, requests, limits)
 
-    monkeypatch.setattr(NativeMethod, "generate_with_nll", cramped)
-    result = command("method=ar n=7 workers=1")
-    assert len(result.cell.good_samples()) == 7
-    assert sizes == [7, 4, 2, 2, 3, 2, 1]
-
-
-def test_no_memory_for_one_method_fails_no_other(command, monkeypatch):
-    real = NativeMethod.generate_with_nll
-
-    def generate(method, *given):
-        if method.method.rule.name == "mars":
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(method, *given)
-
     with monkeypatch.context() as patch:
-        patch.setattr(NativeMethod, "generate_with_nll", generate)
-        result = command("-m method=sps,mars", status=1)
-    [mars] = [cell for cell in result.cells if "-mars-" in cell.key]
-    [sps] = [cell for cell in result.cells if "-lossless-" in cell.key]
-    assert sps.failure() is None and written(sps).n == 3
+        patch.setattr(NativeMethod, "generate_with_nll", cramped)
+        result = command("-m method=ar,mars n=7 workers=1", status=1)
+    plain, mars = sorted(result.store.cells(), key=lambda cell: "-mars-" in cell.key)
+    assert sizes == [7, 4, 2, 2, 3, 2, 1]
+    assert plain.failure() is None and written(plain).n == 7
     [line] = result.err.splitlines()
     assert line.startswith(f"failed: {mars.key}: ")
     assert "CUDA out of memory" in line and not mars.good_samples()
-    command("method=mars")
-    assert written(mars).n == 3, "it is tried again"
+    command("method=mars n=7")
+    assert written(mars).n == 7, "it is tried again"
 
 
 def test_baseline_runs_once_for_a_rotation(command, monkeypatch):
