@@ -98,6 +98,8 @@ def test_lengths_are_those_of_the_longest_name_up_to_the_limit():
     assert answer_tokens(cell_of("task=gsm8k_eagle decoding.max_new_tokens=9")) == 9
     cell = cell_of("task=csqa decoding.max_new_tokens=200")
     assert answer_tokens(cell) == 200, "nothing is known of it"
+    counted = prompts_and_answers(cell_of("task=alpaca_eagle engine.device=cpu"))
+    assert counted == (80, 80), "without their data"
 
 
 def test_seconds_follow_from_the_rate_of_the_nearest_size():
@@ -122,11 +124,6 @@ def test_seconds_follow_from_the_rate_of_the_nearest_size():
     assert duration(hundreds) == "5.6 GPU h", "2 · 100 · 100,000 tokens at 1000 a second"
     unknown = cell_of("pair=local pair.target=org/unknown method=ar", words)
     assert duration([PlannedCell(unknown)]) == ""
-
-
-def test_prompts_are_counted_without_their_data():
-    cell = cell_of("task=alpaca_eagle engine.device=cpu")
-    assert prompts_and_answers(cell) == (80, 80)
 
 
 def test_every_papers_pair_is_known_and_fits_its_gpus(hydra):
