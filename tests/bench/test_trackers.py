@@ -133,9 +133,7 @@ def test_dashboard_as_a_file_needs_no_service(tmp_path, monkeypatch):
     assert main([f"out={tmp_path}"]) == 0
     text = (tmp_path / "workspace.json").read_text()
     sections = json.loads(text)["section"]["panelBankConfig"]["sections"]
-    titles = [section["name"] for section in sections]
-    assert titles[:2] == ["Verdicts", "Distortion"] and len(titles) > 4
-    assert all(section["panels"] for section in sections)
+    assert len(sections) > 4 and all(section["panels"] for section in sections)
     keys = "summary:distortion summary:tau summary:accuracy config:rule.value.theta"
     for key in f"{keys} config:draft.value.length sweep_mars_theta newer_rules_verdicts".split():
         assert key in text, key
