@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,8 @@ CODE = ("bench", "methods", "plots", "results", "tasks")
 NOT_CODE = ("measured", "published", "data", "rows")
 
 
-@pytest.fixture
-def edited(tmp_path) -> Path:
+@pytest.mark.slow
+def test_what_is_recorded_decodes_the_same_tokens(tmp_path):
     """The project with the same constant of MARS in other words, and with another test of ARC."""
     tree = tmp_path / "project"
     for name in CODE:
@@ -33,11 +32,6 @@ def edited(tmp_path) -> Path:
         text = file.read_text()
         assert old in text
         file.write_text(text.replace(old, new))
-    return tree
-
-
-@pytest.mark.slow
-def test_what_is_recorded_decodes_the_same_tokens(edited, tmp_path):
-    same, equal = compare(PROJECT, edited, tmp_path / "stores", prompts=2)
+    same, equal = compare(PROJECT, tree, tmp_path / "stores", prompts=2)
     assert same == {"rules/mars": True, "rules/arc": False}
     assert len(equal) == 1

@@ -22,7 +22,7 @@ def screened(folder: Path, *words: str) -> pd.DataFrame:
     return pd.read_csv(folder / "screen.csv", keep_default_na=False, na_values=[""])
 
 
-def test_a_screen_and_its_replay(tmp_path, capsys):
+def test_a_screen(tmp_path, capsys):
     file = tmp_path / "contexts.safetensors"
     live = screened(tmp_path, "rules=[mars,near_top]", f"record={file}", "top=0")
     lossless = live[live["rule"] == "lossless"].iloc[0]
@@ -34,9 +34,6 @@ def test_a_screen_and_its_replay(tmp_path, capsys):
         set(left_out["rule"]) == {"near_top"} and left_out["left_out"].str.contains("chains").all()
     )
     assert (tmp_path / "screen.png").stat().st_size > 10_000
-    again = screened(tmp_path / "again", "rules=[mars,near_top]", f"contexts={file}")
-    columns = ["tau", "gain", "distortion"]
-    assert (live[columns] - again[columns]).abs().max().max() < 1e-4
     assert str(file.parent) not in capsys.readouterr().err
 
 
@@ -58,7 +55,7 @@ def test_every_rule_that_can_be_replayed_has_its_live_numbers(tmp_path, drafts):
     assert known["tau"].notna().all() and known["rule"].nunique() > (20 if drafts else 8)
     assert (known["distortion"].isna() == known["distortion_again"].isna()).all()
     exact = known[~known["rule"].isin(BY_DRAWS)]
-    for column in ("tau", "distortion"):
+    for column in ("tau", "gain", "distortion"):
         apart = (exact[column] - exact[f"{column}_again"]).abs()
         assert apart.max() < 1e-4, exact.loc[apart.idxmax(), names].tolist()
     drawn = known[known["rule"].isin(BY_DRAWS)]
@@ -74,14 +71,12 @@ def test_the_contexts_that_come_with_it(tmp_path, capsys):
     assert "SmolLM2-135M" in printed and "task mt_bench, temperature 1" in printed
     table = pd.read_csv(tmp_path / "screen.csv").set_index("rule")
     file = PROJECT / "models" / "smollm2" / "contexts.safetensors"
-    assert file.stat().st_size <= 3_000_000
-    kept, requests = (load_file(file)[name] for name in ("kept", "request"))
-    assert kept.shape[1] == 6 and len(kept) >= 850 and table["prompts"].unique() == [24]
+    kept = load_file(file)["kept"]
+    assert table["prompts"].unique() == [24]
     by_hand = kept.sum().item() / len(kept)
     half = table["tau_high"]["lossless"] - table["tau"]["lossless"]
     assert abs(table["tau"]["lossless"] - by_hand) < 2 * half and half < 0.1
     assert abs(table["distortion"]["lossless"]) < 1e-6 < table["distortion"]["mars"] < 0.1
-    assert requests.max() == 47  # two turns
 
 
 def test_a_prompt_that_fails_in_its_second_turn_counts_nowhere(tmp_path, monkeypatch, capsys):

@@ -90,12 +90,9 @@ def test_the_tokens_are_those_of_the_loop(drafter, engine, native):
 @here
 @pytest.mark.slow
 def test_plain_decoding(engine, native):
-    """The baseline is the loop's, and a lossless rule decodes what the baseline does."""
+    """The baseline is the loop's, as a lossless rule is."""
     apart, _ = differences(engine, native, f"{TINY} method=ar", 6)
     assert not [one for one in apart if one.margin > 1e-4]
-    _, plain = answers(engine, cell(f"{TINY} drafter=none rule=lossless engine=vllm"), 6)
-    _, strict = answers(engine, cell(PLD), 6)
-    assert [one.output_ids for one in strict] == [one.output_ids for one in plain]
 
 
 @here
