@@ -11,10 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from bench.config.compose import composer
 from bench.config.paths import PROJECT
-from bench.config.schema import Pair
-from bench.config.section import parse
 from bench.dry_run.downloads import config_folder
 from methods.decode import Limits, Request, generate
 from methods.engine import gguf, user_cache
@@ -85,10 +82,9 @@ NEW = 32
 
 
 @pytest.mark.slow
-def test_the_real_model_decodes_as_generate_does():
+def test_the_real_model_decodes_as_generate_does(hydra):
     """Two prompts, token by token, with each of the drafters made for it."""
-    with composer() as hydra:
-        pair = parse(Pair, hydra.point(["pair=smollm2"]).config, "pair")
+    pair = hydra.pair(["pair=smollm2"])
     file = user_cache.package_file(pair.target.source.removeprefix(PACKAGE))
     if not file.is_file():
         pytest.skip(
@@ -112,29 +108,21 @@ def test_the_real_model_decodes_as_generate_does():
         assert sum(accepted) / len(accepted) > LEAST_ACCEPTED[name], (name, accepted)
 
 
-@pytest.fixture
-def cut(pair_folder, tmp_path) -> Path:
-    """A cut of the small target: one of its layers, and one of its own that starts as the target's
-    last."""
-    return save_cut(tmp_path / "cut", load_model(str(pair_folder / "target")), shared=1)
-
-
-def test_a_cut_runs_by_itself(command, cut, pair_folder):
-    """As pair.target it is loaded with the target that its config.json names."""
+def test_a_cut_runs_by_itself_if_it_names_its_target(command, pair_folder, tmp_path):
+    """One of the target's layers, and one of its own that starts as the target's last. As
+    pair.target it is loaded with the target that its config.json names."""
+    target = load_model(str(pair_folder / "target"))
+    cut = save_cut(tmp_path / "cut", target, shared=1)
     result = command(f"pair.target={cut} method=ar n=3")
-    alone = load_cut(str(cut), load_model(str(pair_folder / "target")))
+    alone = load_cut(str(cut), target)
     measured = {sample.id: sample.output_ids for sample in result.cell.samples()}
     for prompt in MiniTask("mini_gsm").prompts(3):
         ids = alone.encode([{"role": "user", "content": prompt.turns[0]}])
         [answer] = generate(method_on(alone), [Request(ids, "key")], Limits(12, alone.eos_ids))
         assert measured[prompt.id] == answer.output_ids
-
-
-def test_a_cut_that_names_no_target_drafts_only(command, cut):
     config = json.loads((cut / "config.json").read_text())
     del config["target"]
     (cut / "config.json").write_text(json.dumps(config))
     command(f"pair.draft={cut} method=sps n=1")
-    result = command(f"pair.target={cut} method=ar n=1", status=2)
-    [line] = result.err.splitlines()
+    [line] = command(f"pair.target={cut} method=ar n=1", status=2).err.splitlines()
     assert "a cut of its target, which its config.json does not name" in line

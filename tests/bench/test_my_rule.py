@@ -25,8 +25,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "adding_a_rule.md"
 @pytest.fixture
 def floor(tmp_path, monkeypatch) -> Iterator[str]:
     """The page's rule in folders of the user's own; the flags that add its YAML."""
-    python, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    config, *_ = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    blocks = re.findall(r"```(python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    python, config = (dict(reversed(blocks))[kind] for kind in ("python", "yaml"))
     rules, conf = tmp_path / "rules", tmp_path / "conf" / "rule"
     for folder, file, text in ((rules, "floor.py", python), (conf, "floor.yaml", config)):
         folder.mkdir(parents=True)

@@ -1,6 +1,5 @@
 """Which two answers a page opens on."""
 
-from bench.config.compose import composer
 from bench.reports.render import opening
 
 EAGLE = ["drafter=eagle3", "drafter.total=16"]
@@ -13,9 +12,8 @@ ROWS = [
 ]
 
 
-def test_lossless_decoding_stands_beside_the_papers_rule_on_its_drafter():
-    with composer() as hydra:
-        cells = [hydra.point(row).cell for row in ROWS]
+def test_lossless_decoding_stands_beside_the_papers_rule_on_its_drafter(hydra):
+    cells = [hydra.point(row).cell for row in ROWS]
     assert opening(cells, {"mars"}) == (2, 3)
     assert opening(cells, {"fsd"}) == (1, 4)
     assert opening(cells, ()) == (2, 3), "the first rule that may change the text"

@@ -21,7 +21,6 @@ from bench.screen import Screening, listed
 from bench.screen import main as screen
 from methods import outside, registry, user_yaml
 from results.store.cells import Store
-from results.store.sample import FailedSample, Sample
 from tests.helpers.refusals import FLOOR
 
 QUICK = ["task=mini_chat", "n=2", "timed=0", "decoding.temperature=1", "decoding.max_new_tokens=12"]
@@ -56,6 +55,9 @@ def test_an_edited_rule_is_decoded_anew_beside_the_old_one(folder, caplog):
     assert len(first) == 1 and len(both) == 2 and first.items() < both.items()
     assert len(set(both.values())) == 2
     assert "floor" in caplog.text
+    store = Store(folder / "outputs" / "store")
+    groups = groups_of_stored(stored_cells(store), store)
+    assert groups and all(group.texts is not None for group in groups), "the page's tokens"
 
 
 def forget() -> None:
@@ -66,17 +68,6 @@ def forget() -> None:
         del sys.modules[name]
     for taken in (code._tree, code._statements, code._content, code.of_classes):
         taken.cache_clear()
-
-
-def test_a_module_in_worker_processes_in_a_sweep(folder, monkeypatch):
-    monkeypatch.syspath_prepend(str(folder))
-    package = folder / "mine"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "rules.py").write_text(FLOOR.replace("Floor", "Ceiling"))
-    sweep = ["-m", "rule=mine.rules:Ceiling,floor.py:Floor", "rule.floor=0.2,0.6", "workers=2"]
-    assert main([*sweep, "drafter=eagle3", *QUICK]) == 0
-    assert len(answers_of(folder, "eagle3-ceiling")) == len(answers_of(folder, "eagle3-floor")) == 2
 
 
 def test_a_drafter(folder):
@@ -102,30 +93,23 @@ def test_a_rule_is_screened(folder):
     assert "floor,floor=0.2" in text and "floor,floor=0.6" in text
 
 
-@pytest.mark.parametrize("words", ["rule=floor.py:Floor", "rules=[floor.py:Floor,typical]"])
-def test_a_report_has_it_by_its_title(words):
+@pytest.mark.parametrize(
+    ("report", "words", "named", "floors"),
+    [
+        ("evidence", "rule=floor.py:Floor", ["floor"], {0.3}),
+        ("evidence", "rules=[floor.py:Floor,typical]", ["floor", "typical"], {0.3}),
+        ("my_rule", "rule=floor.py:Floor", ["floor"], {0.1, 0.2, 0.3, 0.533, 0.767}),
+    ],
+)
+def test_a_report_has_it_by_its_title(report, words, named, floors):
     with composer([]) as hydra:
-        plan = plan_of(load_report("evidence", hydra), hydra, [words])
-    titles = {
-        (plan.spec.labels(coords)["Rule"], registry.title("rules", cell.rule.name))
-        for coords, cell in plan.cells.items()
-        if plan.spec.labels(coords)["Rule"] in ("floor", "typical")
-    }
-    named = ["floor", "typical"] if "typical" in words else ["floor"]
+        plan = plan_of(load_report(report, hydra), hydra, [words])
+    rules = [(plan.spec.labels(place)["Rule"], cell.rule) for place, cell in plan.cells.items()]
+    rules = [(label, rule) for label, rule in rules if label in ("floor", "typical")]
+    titles = {(label, registry.title("rules", rule.name)) for label, rule in rules}
     assert titles == {(name, name) for name in named} and not plan.refused
-    assert plan.spec.name == "_".join(["evidence", *named])
-
-
-def test_its_threshold_is_swept():
-    with composer([]) as hydra:
-        plan = plan_of(load_report("my_rule", hydra), hydra, ["rule=floor.py:Floor"])
-    rules = [
-        cell.rule.options
-        for coords, cell in plan.cells.items()
-        if plan.spec.labels(coords)["Rule"] == "floor"
-    ]
-    assert not plan.refused and plan.spec.name == "my_rule_floor"
-    assert {rule.floor for rule in rules} == {0.1, 0.2, 0.3, 0.533, 0.767}
+    assert {rule.options.floor for label, rule in rules if label == "floor"} == floors
+    assert plan.spec.name == "_".join([report, *named])
 
 
 def test_two_rules_of_one_title_are_no_rows(folder):
@@ -133,14 +117,6 @@ def test_two_rules_of_one_title_are_no_rows(folder):
     with composer([]) as hydra, pytest.raises(ValueError, match="are both floor; rename one"):
         words = ["rules=[floor.py:Floor,other.py:Floor]"]
         plan_of(load_report("evidence", hydra), hydra, words)
-
-
-def test_a_page_of_a_store_outside_has_the_texts_of_tokens(folder):
-    assert main(["rule=floor.py:Floor", *QUICK]) == 0
-    store = Store(folder / "outputs" / "store")
-    assert [group.texts is None for group in groups_of_stored(stored_cells(store), store)] == [
-        False
-    ]
 
 
 EXACT = """
@@ -161,23 +137,26 @@ class Exact(Scorer):
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("scorer", ["exact.py:Exact", "exactly"])
-def test_a_scorer_in_worker_processes(folder, scorer):
+def test_rules_and_a_scorer_in_worker_processes_in_a_sweep(folder, scorer):
+    (folder / "mine").mkdir()
+    (folder / "mine" / "__init__.py").touch()
+    (folder / "mine" / "rules.py").write_text(FLOOR.replace("Floor", "Ceiling"))
     (folder / "exact.py").write_text(EXACT)
     (folder / "rows.jsonl").write_text('{"q": "Hello", "a": "x"}\n{"q": "Hi", "a": "y"}\n')
     rows = ["task.path=rows.jsonl", "task.prompt='{{ q }}'", "task.target='{{ a }}'"]
-    command = ["task=dataset", *rows, f"task.scorer.name={scorer}", "workers=2", *QUICK[1:]]
+    sweep = ["-m", "rule=mine.rules:Ceiling,floor.py:Floor", "rule.floor=0.2,0.6", "drafter=eagle3"]
+    command = [*sweep, "task=dataset", *rows, f"task.scorer.name={scorer}", "workers=2", *QUICK[1:]]
     assert main([*command, "task.scorer.least=0"]) == 0
     store = Store(folder / "outputs" / "store")
     number = len(store.cells())
-    assert scores_of(store) == {1.0}
+    assert len(answers_of(folder, "eagle3-ceiling")) == len(answers_of(folder, "eagle3-floor")) == 2
+
+    def scores() -> set[float | None]:
+        return {sample.score for cell in store.cells() for sample in cell.good_samples()}
+
+    assert scores() == {1.0}
     assert main([*command, "task.scorer.least=9999"]) == 0
-    assert scores_of(store) == {0.0, 1.0} and len(store.cells()) == 2 * number
-
-
-def scores_of(store: Store) -> set[float | None]:
-    records = [record for cell in store.cells() for record in cell.samples()]
-    assert not any(isinstance(record, FailedSample) for record in records)
-    return {record.score for record in records if isinstance(record, Sample)}
+    assert scores() == {0.0, 1.0} and len(store.cells()) == 2 * number
 
 
 def test_the_engine_of_another_environment_loads_the_rule(folder):

@@ -4,7 +4,6 @@ drafts."""
 import pytest
 
 from bench.config.cell import Cell
-from bench.config.compose import composer
 from bench.config.paths import TINY
 from methods.engine.loading import load_model
 from results.store.cells import Store
@@ -32,13 +31,12 @@ def test_two_processes_decode_the_tokens_of_one(command, tmp_path):
         assert cell.environment()["parallel"] == {"mode": "tensor", "devices": 2}
 
 
-def test_a_result_depends_on_the_decoder_not_on_the_number_of_devices():
+def test_a_result_depends_on_the_decoder_not_on_the_number_of_devices(hydra):
     layers = "engine.parallel=layers engine.devices=2"
-    with composer() as hydra:
-        one, layers, modules, tensor = (
-            Cell.parsed(hydra.point(["pair=tiny", *words.split()]).config)
-            for words in ("", layers, "engine.decoder=transformers", TWO)
-        )
+    one, layers, modules, tensor = (
+        Cell.parsed(hydra.point(["pair=tiny", *words.split()]).config)
+        for words in ("", layers, "engine.decoder=transformers", TWO)
+    )
     assert (layers.name, tensor.name) == (one.name, modules.name) and one.name != modules.name
     # but its times do
     assert one.group_key != layers.group_key and modules.group_key != tensor.group_key

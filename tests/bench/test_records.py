@@ -4,7 +4,6 @@ ARC-Decode's bound."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,6 @@ import torch
 from scipy.spatial.distance import jensenshannon
 from scipy.special import softmax
 
-from bench.config.compose import composer
 from bench.reports.audits import BOUNDS, audit_cells, coverage, divergences, rejections
 from bench.reports.plan import COVERAGE
 from bench.run.answer import context
@@ -70,16 +68,6 @@ def test_rejections_stand_where_their_token_was_not_emitted():
     assert rejections(frame, 9) == {2: [5, 6], 3: [9], 4: [4]}
 
 
-@pytest.fixture
-def constants(pair_folder, tmp_path) -> Path:
-    """Bounds that many tokens pass and some of them break."""
-    file, target = tmp_path / "arc.json", fingerprint(str(pair_folder / "target"))
-    bucket = {"c": 2e-3, "alpha_kappa": 2e-2, "tau": 5.0, "n": 9}
-    bounds = {"inv_std": [1.0] * 32, "buckets": [bucket]}
-    file.write_text(json.dumps({"target": "t", "fingerprint": target, **bounds}))
-    return file
-
-
 def divergence(model, before: list[int], *tokens: int) -> float:
     """JS of what follows two tokens, by forwards of the whole text."""
     logits = [
@@ -90,18 +78,22 @@ def divergence(model, before: list[int], *tokens: int) -> float:
 
 
 @torch.inference_mode()
-def test_the_audit_is_that_of_whole_texts(command, pair, pair_folder, constants):
+def test_the_audit_is_that_of_whole_texts(command, hydra, pair, pair_folder, tmp_path):
+    """Under bounds that many tokens pass and some of them break."""
+    file, folder = tmp_path / "arc.json", str(pair_folder / "target")
+    bucket = {"c": 2e-3, "alpha_kappa": 2e-2, "tau": 5.0, "n": 9}
+    bounds = {"inv_std": [1.0] * 32, "buckets": [bucket]}
+    file.write_text(json.dumps({"target": "t", "fingerprint": fingerprint(folder), **bounds}))
     words = (
-        f"drafter=model_greedy rule=arc rule.constants={constants} rule.theta=0 task=mini_chat n=2 "
+        f"drafter=model_greedy rule=arc rule.constants={file} rule.theta=0 task=mini_chat n=2 "
         "decoding.temperature=1 decoding.max_new_tokens=12 draft.length=4 timed=0"
     )
     result = command(words, "trace=true")
-    with composer() as hydra:
-        cell = hydra.point([*pair, *words.split()]).cell
+    cell = hydra.point([*pair, *words.split()]).cell
     assert cell.name == result.cell.key
     frame, samples = TraceFolder(result.cell).frame(BOUNDS), result.cell.samples()
     audited = divergences(cell, ModelPool(), samples, frame)
-    target = load_model(str(pair_folder / "target"))
+    target = load_model(folder)
     prompts = {prompt.id: prompt for prompt in cell.load_task().prompts(cell.n, cell.seed)}
     expected = []
     for sample in samples:

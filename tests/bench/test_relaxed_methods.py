@@ -4,13 +4,12 @@ pruning, AutoJudge."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from bench.config.compose import composer
-from bench.config.paths import PROJECT
+from bench.config.paths import TINY
 from methods.engine.fingerprints import fingerprint
 from methods.rules.classifiers import Classifier
 from models.train.options import PairOptions
@@ -19,11 +18,8 @@ from tests.helpers.summaries import written
 
 pytestmark = pytest.mark.slow
 
-SHORT = "task=mini_gsm decoding.temperature=1 drafter=model_greedy rule=arc"
 
-
-@pytest.fixture
-def constants(pair_folder, tmp_path) -> Path:
+def test_arc_runs_with_its_constants_and_pruning(command, pair_folder, tmp_path):
     """Calibrated on the small target; twice, so that the second time nothing is left to measure."""
     file, target = tmp_path / "arc.json", pair_folder / "target"
     words = f"pair.target={target} prompts=3 positions=8 max_new_tokens=10 engine.device=cpu"
@@ -39,22 +35,18 @@ def constants(pair_folder, tmp_path) -> Path:
     assert lines.read_text() == measured
     assert {**first, "provenance": None} == {**json.loads(file.read_text()), "provenance": None}
     assert 8 < first["provenance"]["n"] <= 24 and first["fingerprint"] == fingerprint(str(target))
-    return file
-
-
-def test_arc_runs_with_its_constants_and_pruning(command, constants):
-    words = f"{SHORT} rule.constants={constants}"
+    words = "task=mini_gsm decoding.temperature=1 drafter=model_greedy rule=arc"
+    words += f" rule.constants={file}"
     pruning = "pruning=branches pruning.score=accum_prob pruning.epsilon=0.3"
     loose = written(command(words, pruning, "rule.theta=-1000").cell)
     assert loose.failed == 0 and 0 < loose.pruned_share < 1 and loose.relaxed_share > 0
-    if max(b["tau"] for b in json.loads(constants.read_text())["buckets"]) >= 0.6932:
+    if max(bucket["tau"] for bucket in first["buckets"]) >= 0.6932:
         assert loose.events["vacuous_bound"] > 0
-    strict = written(command(words, "rule.theta=1", store=constants.parent / "other").cell)
+    strict = written(command(words, "rule.theta=1", store=tmp_path / "other").cell)
     assert strict.tau < loose.tau and strict.pruned_share is None
 
 
-@pytest.fixture
-def classifier(pair_folder, tmp_path) -> Path:
+def test_autojudge_alone_and_with_dropmatch(command, pair_folder, tmp_path):
     file = tmp_path / "classifier.json"
     prints = {part: fingerprint(str(pair_folder / part)) for part in ("target", "draft")}
     file.write_text(
@@ -71,11 +63,7 @@ def classifier(pair_folder, tmp_path) -> Path:
             intercept=0.0,
         ).model_dump_json()
     )
-    return file
-
-
-def test_autojudge_alone_and_with_dropmatch(command, classifier, tmp_path):
-    common = f"pair.autojudge={classifier} task=mini_gsm draft.length=3"
+    common = f"pair.autojudge={file} task=mini_gsm draft.length=3"
     alone, strict, both = (
         command(common, words, store=tmp_path / str(place)).cell
         for place, words in enumerate(
@@ -95,17 +83,13 @@ def test_autojudge_alone_and_with_dropmatch(command, classifier, tmp_path):
 def test_the_shipped_files_name_the_shipped_models():
     """by a path within the project: where they were made is nobody's business, and no other machine
     has that folder."""
-    pair = PROJECT / "models" / "tiny"
-    arc, judge = (json.loads((pair / name).read_text()) for name in ("arc.json", "autojudge.json"))
+    arc, judge = (json.loads((TINY / name).read_text()) for name in ("arc.json", "autojudge.json"))
     for found, part, key in [
         (arc, "target", "fingerprint"),
         (judge, "target", "fingerprint"),
         (judge, "draft", "draft_fingerprint"),
     ]:
-        assert found[part] == f"models/tiny/{part}" and found[key] == fingerprint(str(pair / part))
-    assert (
-        PairOptions.provenance_name(SimpleNamespace(source=str(pair / "target")))
-        == "models/tiny/target"
-    )
-    for elsewhere in ("org/name", "/elsewhere/x"):
-        assert PairOptions.provenance_name(SimpleNamespace(source=elsewhere)) == elsewhere
+        assert found[part] == f"models/tiny/{part}" and found[key] == fingerprint(str(TINY / part))
+    sources = str(TINY / "target"), "org/name", "/elsewhere/x"
+    names = [PairOptions.provenance_name(SimpleNamespace(source=source)) for source in sources]
+    assert names == ["models/tiny/target", *sources[1:]]

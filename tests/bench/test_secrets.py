@@ -12,7 +12,6 @@ import httpx
 import pytest
 import wandb
 
-from bench.config.compose import composer
 from bench.run.claims import Passes
 from bench.run.endpoint import Endpoint
 from bench.run.launch import submit, works_of
@@ -116,7 +115,7 @@ def test_failures_and_warnings(capsys, tmp_path):
     assert leaks(tmp_path) == set()
 
 
-def test_jobs_of_slurm(tmp_path, monkeypatch):
+def test_jobs_of_slurm(hydra, tmp_path, monkeypatch):
     """Submitit's script, and the command in its pickles."""
     (tmp_path / "bin").mkdir()
     for program in (tmp_path / "bin" / name for name in ("sbatch", "srun")):
@@ -125,12 +124,9 @@ def test_jobs_of_slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     words = ["bench", *WORD.findall(JUDGED), "+hub.token=FAKEQUERY-mmm"]
     monkeypatch.setattr(sys, "argv", words)
-    with composer() as hydra:
-        overrides = (
-            f"method=sps n=1 task=mt_bench launch=slurm launch.logs={tmp_path / 'logs'}".split()
-        )
-        point = hydra.point(overrides)
-        other = hydra.point([*overrides, "launch.setup=['export HF_TOKEN=FAKEHF-bbb']"])
+    overrides = f"method=sps n=1 task=mt_bench launch=slurm launch.logs={tmp_path / 'logs'}".split()
+    point = hydra.point(overrides)
+    other = hydra.point([*overrides, "launch.setup=['export HF_TOKEN=FAKEHF-bbb']"])
     passes = Passes(frozenset(), frozenset(), 1, 1)
     [work] = works_of(measure, [point.cell], passes, Store(tmp_path / "store"))
     submit([work], 0, point.settings.launch.options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,28 +14,26 @@ from bench.run.profiling import profile_of, profiles
 from bench.speed import main
 from methods.decode import Limits
 from methods.engine.loading import load_model
-from methods.method import Method
 from tasks.mini import MiniTask
 from tests.helpers.decoding import method_on
 from tests.helpers.tiny_heads import random_head
 
-RUNS = [("lean", "float32"), ("lean", "bfloat16"), ("transformers", "float32")]
-"""Decoder and numeric type: oneDNN multiplies in float32 alone."""
 NEW = 6
 
 
-def methods_of(folder: Path, decoder: str, dtype: str) -> list[Method]:
-    """A method with a draft model, and one with a random EAGLE-3 head."""
+@pytest.mark.parametrize(
+    ("decoder", "dtype"), [("lean", "float32"), ("lean", "bfloat16"), ("transformers", "float32")]
+)
+def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder, decoder, dtype):
+    """With a draft model and with a random EAGLE-3 head; oneDNN multiplies in float32 alone."""
     target, draft = (
-        load_model(str(folder / role), dtype=dtype, decoder=decoder) for role in ("target", "draft")
+        load_model(str(pair_folder / role), dtype=dtype, decoder=decoder)
+        for role in ("target", "draft")
     )
     models = {"model": draft, "eagle3": random_head("eagle3", target, dtype=dtype)}
-    return [method_on(target, model, name, length=3) for name, model in models.items()]
-
-
-@pytest.mark.parametrize(("decoder", "dtype"), RUNS)
-def test_every_phase_takes_time_and_the_head_is_part_of_verify(pair_folder, decoder, dtype):
-    methods = [NativeMethod(method) for method in methods_of(pair_folder, decoder, dtype)]
+    methods = [
+        NativeMethod(method_on(target, model, name, length=3)) for name, model in models.items()
+    ]
     prompts = list(MiniTask("mini_gsm").prompts(1))
     for found in profiles(
         methods, prompts, Limits(NEW, frozenset()), lambda prompt, turn: "phases"

@@ -11,7 +11,7 @@ import pytest
 
 from bench.run import quality
 from bench.run.models import ModelPool
-from results.store.traces import EMITTED, KEPT, TraceFolder
+from results.store.traces import EMITTED, TraceFolder
 from tests.helpers.summaries import written
 
 RUN = "decoding.temperature=1 decoding.max_new_tokens=10 draft.length=3"
@@ -38,7 +38,7 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch):
     assert list(map(len, parts)) == [2, 1]
     assert {*parts[0], *parts[1]} == {sample.id for sample in samples}
     for sample in samples:
-        tokens, accepted = list(sample.output_ids), []
+        tokens = list(sample.output_ids)
         rows = frame[frame["prompt"] == sample.id]
         for turn, size in enumerate(sample.turn_tokens):
             turns = rows[rows["turn"] == turn]
@@ -46,10 +46,7 @@ def test_a_trace_tells_the_samples_and_leaves_them_alone(command, monkeypatch):
                 ["cycle", "depth"], kind="stable"
             )
             assert path["token"].tolist()[: size - 1] == tokens[1:size]
-            kept = turns[turns["clause"].isin(KEPT)].groupby("cycle").size()
-            accepted += kept.reindex(range(turns["cycle"].nunique()), fill_value=0).tolist()
             del tokens[:size]
-        assert accepted == sample.accepted
         assert (rows["clause"] == "relaxed").sum() == sample.relaxed
 
     times = part_times(traces)
