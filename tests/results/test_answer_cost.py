@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,40 +13,21 @@ from results.metrics.answers import ends_in_loop
 from results.metrics.summary import summarise
 from results.metrics.trace_metrics import relative_probability, trace_metrics
 from results.store.cells import Store
+from results.store.sample import Compared
 from results.store.traces import TraceFolder
 from tests.helpers.synthetic_cells import compared, sample
 
 
-def answer(id, tokens, cycles, base_tokens, *, finish=("eos",), base_finish=("eos",), **fields):
-    """An answer of so many tokens in so many cycles beside one of autoregressive decoding."""
-    own, base = (
-        sample(
-            id,
-            range(count),
-            committed=[1] * steps,
-            accepted=[0] * steps,
-            finish=list(ends),
-            **more,
-        )
-        for count, steps, ends, more in (
-            (tokens, cycles, finish, fields),
-            (base_tokens, base_tokens - len(base_finish), base_finish, {}),
-        )
-    )
-    return compared(own, base)
-
-
-def costs(answers):
-    return summarise(answers, metric="exact_match", proportion=True)
-
-
 def timed(id, cycles, base_tokens, decode_s=None, base_decode_s=0.0):
-    """An answer in so many cycles beside one of so many tokens; not timed without seconds. A
-    prefill takes 0.5 s."""
-    one = answer(id, 10, cycles, base_tokens)
+    """Ten tokens in so many cycles beside an answer of so many tokens of autoregressive decoding;
+    not timed without seconds. A prefill takes 0.5 s."""
+    own, base = (
+        sample(id, range(tokens), committed=[1] * steps, accepted=[0] * steps)
+        for tokens, steps in ((10, cycles), (base_tokens, base_tokens - 1))
+    )
     if decode_s is None:
-        return replace(one, timed=None)
-    return compared(one.sample, one.baseline, decode_s=decode_s, base_decode_s=base_decode_s)
+        return Compared(own, base)
+    return compared(own, base, decode_s=decode_s, base_decode_s=base_decode_s)
 
 
 def test_answer_speedup_by_hand():
@@ -58,7 +37,10 @@ def test_answer_speedup_by_hand():
         timed("c", 7, 11, 7.0, 20.0),
         timed("d", 105, 31),
     ]
-    found = costs(runs)
+    found, untimed = (
+        summarise(pairs, metric="exact_match", proportion=True)
+        for pairs in (runs, [timed("a", 3, 11)])
+    )
     assert found.answer_speedup == pytest.approx((70 + 1.5) / (20 + 1.5)), "of the timed prompts"
     modelled = (60 * 70 / 30 + 4 * 0.5) / (120 * 20 / 15 + 4 * 0.5)
     assert found.answer_speedup_modelled == pytest.approx(modelled), (
@@ -66,7 +48,6 @@ def test_answer_speedup_by_hand():
     )
     low, high = found.answer_speedup_modelled_ci95
     assert low < modelled < high
-    untimed = costs([timed("a", 3, 11)])
     assert untimed.answer_speedup is untimed.answer_speedup_modelled is None
 
 
@@ -103,25 +84,20 @@ def test_the_ends_of_the_definition(period, length, expected):
     assert ends_in_loop([-1, *(i % period for i in range(length))]) is expected
 
 
-scores = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
-
-
-@given(scores)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60))
 def test_the_interval_of_a_difference(pairs):
     base, own = np.array(pairs, float).T
     low, high = intervals.difference_interval(base, own)
     assert -1 <= low <= own.mean() - base.mean() <= high <= 1
     assert low < high, "no agreement is proof"
-    mirrored = intervals.difference_interval(own, base)
-    assert mirrored == pytest.approx((-high, -low), abs=0.02)
+    assert intervals.difference_interval(own, base) == pytest.approx((-high, -low), abs=0.02)
 
 
 def test_agreement_is_clopper_pearson_and_coverage_holds():
     for n in (10, 64, 200):
-        low, high = intervals.difference_interval(np.ones(n), np.ones(n))
-        assert high == pytest.approx(1 - 0.025 ** (1 / n), rel=0.05) and low == pytest.approx(
-            -high, rel=0.05
-        )
+        end = 1 - 0.025 ** (1 / n)
+        found = intervals.difference_interval(np.ones(n), np.ones(n))
+        assert found == pytest.approx((-end, end), rel=0.05)
     rng, missed = np.random.default_rng(3), 0
     for _ in range(200):  # 20% of 40 answers change, 14% for the worse: truly −8 points
         change = rng.choice([-1, 0, 1], size=40, p=[0.14, 0.8, 0.06])
@@ -152,16 +128,16 @@ def test_out_of_head_by_hand(tmp_path):
         ["a", "b"], [{"prompt": "a", **OUT}, {"prompt": "b", **OUT, "clause": "drawn"}], None
     )
 
-    def out_of_head(tokens, temperature):
+    for temperature, more, count in (
+        (1.0, {"c": 10}, 1),  # the first: 0.125 of the largest; the second is in the head
+        (0.5, {}, 1),
+        (0.4, {}, 2),  # 0.5 ** 2.5
+    ):
+        tokens = {"a": 6, "b": 4} | more
         values = trace_metrics([traces], tokens, temperature)
-        summary = summarise([], metric="", proportion=True).with_values(**values)
-        return summary.out_of_head_1k, summary.out_of_head_1k_ci95
-
-    value, interval = out_of_head({"a": 6, "b": 4, "c": 10}, 1.0)
-    assert value == pytest.approx(1000 / 20), "the first: 0.125 of the largest; the second is in it"
-    assert interval == pytest.approx((0, 1000 / 6))
-    assert out_of_head({"a": 6, "b": 4}, 0.5)[0] == pytest.approx(1000 / 10)
-    assert out_of_head({"a": 6, "b": 4}, 0.4)[0] == pytest.approx(2000 / 10), "0.5 ** 2.5"
+        found = summarise([], metric="", proportion=True).with_values(**values)
+        assert found.out_of_head_1k == pytest.approx(1000 * count / sum(tokens.values()))
+        assert found.out_of_head_1k_ci95 == pytest.approx((0, 1000 * count / 6))
 
 
 def test_relative_probability_is_that_of_the_processed_distribution():

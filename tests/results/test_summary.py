@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from results.metrics.catalog import METRICS
@@ -24,7 +25,6 @@ def sample(
     base_score=None,
     decode_s=1.0,
     base_decode_s=2.0,
-    prefill_s=0.5,
     autoregressive=False,
     **fields,
 ):
@@ -45,11 +45,7 @@ def sample(
         accepted=[0] * steps,
     )
     return synthetic_cells.compared(
-        own,
-        None if autoregressive else base,
-        decode_s=decode_s,
-        base_decode_s=base_decode_s,
-        prefill_s=prefill_s,
+        own, None if autoregressive else base, decode_s=decode_s, base_decode_s=base_decode_s
     )
 
 
@@ -172,56 +168,49 @@ VALUES = {
 """What each metric is of `by_hand`."""
 
 
+STUDENT = 12.7062
+"""t of one degree of freedom."""
+TAU, LENGTH = math.exp(STUDENT * 2 / 15), math.exp(STUDENT * 8 / 35)
+"""±(4/12 − 2/5), ±(3/7 − 1/5): each prompt in the logarithm."""
+INTERVALS = {
+    "tau": (2.4 / TAU, 2.4 * TAU),
+    "accept_len": (1.4 / LENGTH, 1.4 * LENGTH),
+    "acceptance_rate": (0.0, 7 / 18 + STUDENT / 27),  # a share is not below 0
+    "tokens_per_s": None,  # two timed prompts say too little
+    "distortion": (0.0, 1 / 14 + STUDENT * 2 * (0.9 - 9 / 14) / 14),
+}
+
+
 @pytest.mark.parametrize(
     "name", [name for name, metric in METRICS.items() if metric.adds is not None]
 )
-def test_the_value_of_each_metric_by_hand(name):
-    numbers = summary(by_hand())
-    assert numbers.value(name) == (None if VALUES[name] is None else pytest.approx(VALUES[name]))
-    assert getattr(numbers, name) == numbers.value(name) and getattr(
-        numbers, f"{name}_ci95"
-    ) == numbers.interval(name)
-
-
-TAU = math.exp(12.7062 * 2 / 15)
-"""t of one degree of freedom; ±(4/12 − 2/5): each prompt in the logarithm."""
+def test_each_metric_by_hand(name):
+    """Its value, its interval, and what it adds to a comparison item by item."""
+    numbers, metric = summary(by_hand()), METRICS[name]
+    value, interval = numbers.value(name), numbers.interval(name)
+    assert value == (None if VALUES[name] is None else pytest.approx(VALUES[name]))
+    assert (getattr(numbers, name), getattr(numbers, f"{name}_ci95")) == (value, interval)
+    if name in INTERVALS:
+        assert interval == (INTERVALS[name] and pytest.approx(INTERVALS[name], rel=1e-5))
+    items = numbers.by_item(name)
+    assert bool(items) == metric.compared or value is None
+    if items and value is not None:
+        sums = np.sum([*items.values()], axis=0)
+        assert metric.statistic(sums) == pytest.approx(value)
 
 
 def test_what_is_counted_by_hand():
     numbers = summary(by_hand())
-    assert (numbers.n, numbers.failed, numbers.tokens, numbers.cycles, numbers.timed) == (
-        2,
-        1,
-        14,
-        5,
-        2,
-    )
-    assert (numbers.prefill_s, numbers.decode_s) == (1.0, 4.0)
     plain = json.loads(json.dumps(numbers.plain(), allow_nan=False))
-    assert plain["n"] == 2 and plain["tau"] == 2.4
-    assert plain["tau_ci95"] == pytest.approx([2.4 / TAU, 2.4 * TAU], rel=1e-5)
-    assert "coverage" not in plain and plain["acceptance_8"] is None
-
-
-def test_intervals_by_hand():
-    numbers = summary(by_hand())
-    assert numbers.tau_ci95 == pytest.approx([2.4 / TAU, 2.4 * TAU], rel=1e-5)
-    length = math.exp(12.7062 * 8 / 35)
-    assert numbers.accept_len_ci95 == pytest.approx([1.4 / length, 1.4 * length], rel=1e-5)
-    assert numbers.acceptance_rate_ci95 == pytest.approx([0.0, 7 / 18 + 12.7062 / 27], rel=1e-5), (
-        "a share is not below 0"
-    )
-    assert numbers.tokens_per_s_ci95 is None, "two timed prompts say too little"
+    counts = {"n": 2, "failed": 1, "tokens": 14, "cycles": 5, "timed": 2}
+    known = counts | {"prefill_s": 1.0, "decode_s": 4.0, "tau": 2.4, "acceptance_8": None}
+    assert known.items() <= plain.items() and "coverage" not in plain
+    assert plain["tau_ci95"] == [*numbers.tau_ci95]
     assert numbers.accuracy_ci95[0] < 0.5 < numbers.accuracy_ci95[1]
 
 
 def test_distortion_of_a_rule_that_keeps_what_the_target_excludes_is_not_a_number():
-    assert summary(by_hand()).distortion_ci95 == (
-        0.0,
-        pytest.approx(1 / 14 + 12.7062 * 2 * (0.9 - 9 / 14) / 14, rel=1e-4),
-    )
-    infinite = [sample("a", [3], distortion=distortion(4, None)), sample("b", [2])]
-    numbers = summary(infinite)
+    numbers = summary([sample("a", [3], distortion=distortion(4, None)), sample("b", [2])])
     assert numbers.distortion is numbers.distortion_ci95 is None and numbers.distortion_tv == 0.2
 
 
@@ -260,13 +249,13 @@ def test_a_score_over_several_tries_is_of_items():
 
 def test_the_autoregressive_cell_is_its_own_baseline():
     numbers = summary([sample(i, [1] * 5, autoregressive=True) for i in "abc"])
-    assert numbers.tau == 1.0 and numbers.accept_len == 0.0 and numbers.draft_share == 0.0
-    assert numbers.cycles == 15 and numbers.acceptance_rate is None
-    for name in ("speedup", "answer_speedup_modelled", "recovery", "precision"):
-        assert numbers.value(name) == 1.0
-    assert numbers.speedup_ci95 is numbers.length_ratio_ci95 is numbers.accuracy_change is None
-    assert numbers.length_ratio == 1.0
-    assert numbers.truncated_share == numbers.baseline_truncated_share == 0.0
+    known = {"tau": 1.0, "accept_len": 0.0, "draft_share": 0.0, "acceptance_rate": None}
+    known |= dict.fromkeys(
+        ("speedup", "answer_speedup_modelled", "recovery", "precision", "length_ratio"), 1.0
+    )
+    known |= {"truncated_share": 0.0, "baseline_truncated_share": 0.0, "accuracy_change": None}
+    assert {name: numbers.value(name) for name in known} == known and numbers.cycles == 15
+    assert numbers.speedup_ci95 is numbers.length_ratio_ci95 is None
     assert numbers.baseline_tokens_per_s == numbers.tokens_per_s
     assert numbers.baseline_accuracy_ci95 == numbers.accuracy_ci95
 
@@ -280,6 +269,7 @@ def test_unknown_is_none_never_a_number():
     unscored = summary([sample(i, [2], score=None) for i in "ab"])
     assert unscored.accuracy is unscored.recovery is unscored.accuracy_ci95 is None
     assert unscored.speedup is not None
+    assert summary([sample("a", [3], nll=2.0), sample("b", [1])]).nll is None
     hopeless = summary([sample(i, [2], score=0.0) for i in "ab"])
     assert hopeless.accuracy == 0.0 and hopeless.recovery is hopeless.recovery_ci95 is None
 
@@ -325,43 +315,23 @@ def test_inconsistent_samples_are_refused():
 
 
 def test_diversity_by_hand():
-    runs = [
-        synthetic_cells.sample(id, ids)
-        for id, ids in (("a", [1, 2, 1, 2]), ("a", [1, 2, 3, 2]), ("b", [5]), ("b", [5]))
-    ]
+    answers = ("a", [1, 2, 1, 2]), ("a", [1, 2, 3, 2]), ("b", [5]), ("b", [5])
+    runs = [synthetic_cells.sample(id, ids) for id, ids in answers]
     numbers = summary([]).with_values(**diversity(runs))
     assert (numbers.distinct_2, numbers.distinct_2_ci95) == (pytest.approx(4 / 6), None), (
         "5 alone has no neighbour"
     )
-    assert (numbers.self_agreement, numbers.self_agreement_ci95, numbers.repeats) == (
-        (3 / 4 + 1) / 2,
-        (3 / 4, 1.0),
-        2,
-    )
-
-
-def test_likelihood_is_pooled_over_tokens_and_unknown_where_one_is():
-    runs = [sample("a", [3], nll=2.0), sample("b", [1], nll=5.0)]
-    assert summary(runs).nll == pytest.approx(7 / 6)
-    assert summary([runs[0], sample("c", [1])]).nll is None
+    assert (numbers.self_agreement, numbers.self_agreement_ci95) == (7 / 8, (3 / 4, 1.0))
+    assert numbers.repeats == 2
 
 
 def test_what_the_timed_pass_decoded_otherwise_and_what_was_not_timed():
-    timed = [sample(i, [3, 3]) for i in "abc"]
-    parted = replace(timed[0].timed.own, parted=FirstDifference(3, 1e-6))
+    *timed, other = (sample(i, [3, 3]) for i in "abc")
+    clock = replace(other.timed, own=replace(other.timed.own, parted=FirstDifference(3, 1e-6)))
     untimed = replace(sample("d", [1, 1, 1, 1]), timed=None)
-    numbers = summary(
-        [*timed[1:], replace(timed[0], timed=replace(timed[0].timed, own=parted)), untimed]
-    )
-    assert (numbers.n, numbers.timed, numbers.tau, numbers.timed_tau) == (
-        4,
-        3,
-        22 / 10,
-        3,
-    ) and numbers.repeatable == 2 / 3
+    numbers = summary([*timed, replace(other, timed=clock), untimed])
+    assert (numbers.n, numbers.timed) == (4, 3)
+    assert (numbers.tau, numbers.timed_tau, numbers.repeatable) == (22 / 10, 3, 2 / 3)
     nothing = summary([untimed])
-    assert (
-        nothing.timed == 0
-        and nothing.speedup is nothing.speedup_modelled is nothing.repeatable is None
-    )
-    assert nothing.tau == 1.0
+    assert (nothing.timed, nothing.tau) == (0, 1.0)
+    assert nothing.speedup is nothing.speedup_modelled is nothing.repeatable is None
