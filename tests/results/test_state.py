@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,69 +12,59 @@ from hypothesis import strategies as st
 
 from results.store.state import CellState, Todo, Wanted, lacking
 
-IDS = tuple(f"task-{number}" for number in range(8))
+IDS = tuple("abcdefgh")
 ORDER = sorted(IDS, key=lambda name: sha256(name.encode()).hexdigest())
-"""The order of timing: by the SHA-256 of the ids (the hexadecimal digits sort as the bytes do)."""
+"""The order of timing, d, f, c, b, e, h, a, g: by the SHA-256 of the ids (the hexadecimal digits sort as the
+bytes do)."""
 WANTED = Wanted(prompts=IDS, timed=4, scorers=frozenset({"new", "same"}))
 ANSWERED = CellState(answered=frozenset(IDS), is_recorded=True, scorer="same")
 DONE = replace(ANSWERED, timed=frozenset(ORDER[:4]), is_profiled=True, baseline=ANSWERED)
-
-
-def without(*lost: str) -> frozenset[str]:
-    return frozenset(IDS) - frozenset(lost)
+AS_IT_IS = Todo(baseline=Todo())
 
 
 @pytest.mark.parametrize(
     ("state", "wanted", "todo"),
     [
-        (DONE, WANTED, Todo(baseline=Todo())),
-        (replace(DONE, answered=without(IDS[2])), WANTED, Todo(decode=(IDS[2],), baseline=Todo())),
+        ({}, {}, {}),
+        ({"answered": set("abdefgh")}, {}, {"decode": ("c",)}),
         (
-            replace(
-                DONE, baseline=replace(ANSWERED, answered=without(IDS[5]), failure="no memory")
-            ),
-            WANTED,
-            Todo(baseline=Todo(decode=(IDS[5],))),
+            {"baseline": replace(ANSWERED, answered=set("abcdegh"), failure="no memory")},
+            {},
+            {"baseline": Todo(decode=("f",))},
         ),
         (
-            replace(DONE, answered=without(ORDER[1]), failed={ORDER[1]: "too long"}),
-            WANTED,
-            Todo(
-                decode=(ORDER[1],), failed={ORDER[1]: "too long"}, time=(ORDER[4],), baseline=Todo()
-            ),
+            {"answered": set("abcdegh"), "failed": {"f": "too long"}},
+            {},
+            {"decode": ("f",), "failed": {"f": "too long"}, "time": ("e",)},
         ),
         (
-            replace(DONE, timed=frozenset(ORDER[:2]), is_profiled=False),
-            WANTED,
-            Todo(time=tuple(ORDER[2:4]), profile=True, baseline=Todo()),
+            {"timed": set("df"), "is_profiled": False},
+            {},
+            {"time": tuple("cb"), "profile": True},
         ),
-        (replace(DONE, timed=frozenset()), replace(WANTED, timed=0), Todo(baseline=Todo())),
-        (replace(DONE, unscored=frozenset({IDS[0]})), WANTED, Todo(score=IDS[:1], baseline=Todo())),
+        ({"timed": set()}, {"timed": 0}, {}),
+        ({"unscored": {"a"}}, {}, {"score": ("a",)}),
+        ({"unscored": {"a"}}, {"can_score": False}, {}),
+        ({"scorer": "old"}, {}, {"score": IDS, "rescore": True}),
+        ({"scorer": "old"}, {"can_score": False}, {}),
+        ({"scorer": None}, {}, {}),
+        ({"traced": set("abcefgh")}, {"is_traced": True}, {"trace": ("d",)}),
+        ({"is_recorded": False}, {}, {"record": True}),
+        ({"failure": "killed"}, {}, {"failure": "killed"}),
         (
-            replace(DONE, unscored=frozenset({IDS[0]})),
-            replace(WANTED, can_score=False),
-            Todo(baseline=Todo()),
-        ),
-        (replace(DONE, scorer="old"), WANTED, Todo(score=IDS, rescore=True, baseline=Todo())),
-        (replace(DONE, scorer="old"), replace(WANTED, can_score=False), Todo(baseline=Todo())),
-        (replace(DONE, scorer=None), WANTED, Todo(baseline=Todo())),
-        (
-            replace(DONE, traced=without(IDS[3])),
-            replace(WANTED, is_traced=True),
-            Todo(trace=(IDS[3],), baseline=Todo()),
-        ),
-        (replace(DONE, is_recorded=False), WANTED, Todo(record=True, baseline=Todo())),
-        (replace(DONE, failure="killed"), WANTED, Todo(failure="killed", baseline=Todo())),
-        (
-            replace(ANSWERED, failure="its clock"),
-            replace(WANTED, timed=0, for_itself=False),
-            Todo(),
+            {"failure": "its clock", "timed": set(), "is_profiled": False, "baseline": None},
+            {"timed": 0, "for_itself": False},
+            {"baseline": None},
         ),
     ],
 )
-def test_what_is_lacking(state: CellState, wanted: Wanted, todo: Todo) -> None:
-    assert lacking(wanted, state) == todo
-    assert bool(todo) == (todo not in (Todo(), Todo(baseline=Todo())))
+def test_what_is_lacking(
+    state: dict[str, Any], wanted: dict[str, Any], todo: dict[str, Any]
+) -> None:
+    """Changes of a cell that is done, of what is wanted of it, and of the Todo, which is empty."""
+    found = lacking(replace(WANTED, **wanted), replace(DONE, **state))
+    assert found == replace(AS_IT_IS, **todo)
+    assert bool(found) == (found not in (Todo(), AS_IT_IS))
 
 
 @pytest.mark.parametrize(
@@ -83,25 +74,24 @@ def test_what_is_lacking(state: CellState, wanted: Wanted, todo: Todo) -> None:
 def test_a_session_times_the_next_part_in_whole_batches(timed, due) -> None:
     """Six prompts are three batches of two: the first of two sessions has two of them."""
     wanted = replace(WANTED, timed=6, batch=2, sessions=2)
-    state = replace(DONE, timed=frozenset(timed))
-    assert list(lacking(wanted, state).time) == list(due)
+    assert [*lacking(wanted, replace(DONE, timed=frozenset(timed))).time] == due
 
 
 def test_a_failed_prompt_is_measured_and_not_complete() -> None:
-    failed = replace(ANSWERED, answered=without(IDS[0]), failed={IDS[0]: "too long"})
-    todo = lacking(replace(WANTED, timed=0), replace(failed, baseline=ANSWERED))
-    assert todo and todo.is_measured and not todo.untried
-    untried = lacking(WANTED, replace(DONE, baseline=failed))
-    assert untried and untried.is_measured, "the baseline tried it"
+    failed = replace(ANSWERED, answered=set(IDS[1:]), failed={"a": "too long"})
+    alone = lacking(replace(WANTED, timed=0), replace(failed, baseline=ANSWERED))
+    beside = lacking(WANTED, replace(DONE, baseline=failed))  # the baseline tried it
+    assert [bool(todo) and todo.is_measured for todo in (alone, beside)] == [True, True]
+    assert not alone.untried
     lost = lacking(WANTED, replace(DONE, baseline=replace(failed, failed={})))
-    assert lost.untried == [IDS[0]] and not lost.is_measured
-    for todo in (Todo(whole=True), Todo(time=("a",)), Todo(fault="unreadable")):
-        assert not todo.is_measured
+    assert lost.untried == ["a"]
+    unmeasured = lost, Todo(whole=True), Todo(time=("a",)), Todo(fault="unreadable")
+    assert not any(todo.is_measured for todo in unmeasured)
 
 
 def test_two_numbers_of_prompts_of_one_cell_are_done_together() -> None:
-    few, many = Todo(time=("b", "a")), Todo(decode=("c",), time=("a", "d"), baseline=Todo())
-    assert few.joined(many) == Todo(decode=("c",), time=("b", "a", "d"), baseline=Todo())
+    many = replace(AS_IT_IS, decode=("c",), time=("a", "d"))
+    assert Todo(time=("b", "a")).joined(many) == replace(many, time=("b", "a", "d"))
 
 
 @pytest.mark.parametrize(
@@ -120,23 +110,18 @@ def test_what_the_dry_run_says(todo: Todo, words: str) -> None:
 
 def done(wanted: Wanted, state: CellState, todo: Todo) -> CellState:
     """The state after a run that did all of the Todo."""
-    answered = state.answered | {*todo.decode}
-    unscored = frozenset() if wanted.can_score else state.unscored | {*todo.decode}
-    baseline = None
-    if state.baseline is not None and todo.baseline is not None:
-        baseline = done(wanted, state.baseline, todo.baseline)
     return replace(
         state,
-        answered=answered,
+        answered=state.answered | {*todo.decode},
         failed={name: why for name, why in state.failed.items() if name not in todo.decode},
-        unscored=unscored,
+        unscored=frozenset() if wanted.can_score else state.unscored | {*todo.decode},
         scorer="new" if todo.rescore or state.scorer is None else state.scorer,
         timed=state.timed | {*todo.time},
         traced=state.traced | {*todo.decode, *todo.trace},
         is_profiled=state.is_profiled or todo.profile,
         is_recorded=True,
         failure=None,
-        baseline=baseline,
+        baseline=None if todo.baseline is None else done(wanted, state.baseline, todo.baseline),
     )
 
 
