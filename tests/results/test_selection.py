@@ -15,12 +15,9 @@ from results.metrics.answer_speed import (
     modelled_speeds,
     token_speedup,
 )
-from results.metrics.summary import summarise
 from results.metrics.verdict import choose, reported
-from results.reports.spec import TableSpec
 from results.store.sample import Compared
 from tests.helpers.synthetic_cells import (
-    choice_spec,
     compared,
     sample,
     table_spec,
@@ -33,36 +30,32 @@ def cell(
     tau: int = 4,
     cycle_s: float = 0.1,
     passes: int = 10,
-    score: float = 1.0,
     group: bool = False,
-    ids: list[str] = IDS,
 ) -> list[Compared]:
     """Prompts of `passes` cycles with `tau` tokens each; the baseline has as many tokens at 0.1 s
     each."""
     pairs = []
-    for i, name in enumerate(ids):
+    for i, name in enumerate(IDS):
         more = {"group": f"item{i // 3}"} if group else {}
-        own = sample(
-            name,
-            range(tau * passes + 1),
-            committed=[tau] * passes,
-            accepted=[tau - 1] * passes,
-            score=score,
-            nll=1.0 + i,
-            **more,
+        own, base = (
+            sample(
+                name,
+                range(tokens * cycles + 1),
+                committed=[tokens] * cycles,
+                accepted=[tokens - 1] * cycles,
+                **more,
+            )
+            for tokens, cycles in ((tau, passes), (1, 40))
         )
-        base = sample(name, range(41), committed=[1] * 40, accepted=[0] * 40, **more)
         pairs.append(compared(own, base, decode_s=cycle_s * passes, base_decode_s=4.0))
     return pairs
 
 
 def test_each_half_selects_for_the_other() -> None:
     halves = {"A": IDS[::2], "B": IDS[1::2]}
+    arms = [*zip(cell(cycle_s=0.1), cell(cycle_s=0.2), strict=True)]
     cells = {
-        name: [
-            fast if fast.id in half else slow
-            for fast, slow in zip(cell(cycle_s=0.1), cell(cycle_s=0.2), strict=True)
-        ]
+        name: [fast if fast.id in half else slow for fast, slow in arms]
         for name, half in halves.items()
     }
     chosen = choose(cells, IDS)
@@ -70,14 +63,14 @@ def test_each_half_selects_for_the_other() -> None:
         ("B", halves["A"], 6),
         ("A", halves["B"], 6),
     ]
-    assert {pair.timed.own.decode_s for pair in reported(cells, chosen)} == {2.0}, (
+    assert [pair.timed.own.decode_s for pair in reported(cells, chosen)] == [2.0] * 12, (
         "what was fast on the prompts that selected it is slow where it is reported: no prompt "
         "does both"
     )
 
 
 @given(scale=st.lists(st.floats(0.5, 2), min_size=12, max_size=12))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_reported_prompts_have_no_say(scale: list[float]) -> None:
     cells = {"A": cell(4, 0.1), "B": cell(5, 0.12), "C": cell(3, 0.09)}
     for number, choice in enumerate(choose(cells, IDS)):
@@ -131,28 +124,11 @@ def test_cycles_of_each_setting_have_their_own_price() -> None:
     found = modelled_speeds(pairs, mixed)
     assert found["answer_speedup_modelled"] == pytest.approx((4.0 + 0.5) / (seconds + 0.5))
     assert found["speedup_modelled"] == found["answer_speedup_modelled"], "answers as long"
-    low, high = found["answer_speedup_modelled_ci95"]
-    assert low == pytest.approx(found["answer_speedup_modelled"]) == high, (
-        "prompts of a setting are all alike"
-    )
+    assert found["answer_speedup_modelled_ci95"] == pytest.approx(
+        (found["speedup_modelled"],) * 2
+    ), "prompts of a setting are all alike"
     alone = modelled_speeds(short, dict.fromkeys(IDS, "short"))
     assert alone["speedup_modelled"] == pytest.approx(modelled_speeds(short)["speedup_modelled"])
-
-
-def test_variants_make_an_axis_of_their_own() -> None:
-    points = {point.coords: point.overrides[1:] for point in choice_spec().points()}
-    assert list(points) == [
-        (rule, k, setting)
-        for rule, settings in (
-            ("best lossless", ["standard", "block"]),
-            ("lossy", ["α = 0.3", "α = 0.7"]),
-            ("ears", ["as given"]),
-        )
-        for k in ("K = 3", "K = 10")
-        for setting in settings
-    ]
-    assert points["lossy", "K = 3", "α = 0.7"] == ("rule=lossy", "draft.length=3", "rule.alpha=0.7")
-    assert TableSpec.model_validate(choice_spec().model_dump()).points() == choice_spec().points()
 
 
 def test_a_row_is_compared_with_its_own_models_lossless_row() -> None:
@@ -161,23 +137,3 @@ def test_a_row_is_compared_with_its_own_models_lossless_row() -> None:
         "SpS",
         "GSM8K",
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"choice": {"axes": ["K", "Setting"], "lossless": "best"}}, "no row is labelled best"),
-        ({"choice": {"axes": ["K"], "lossless": "best lossless"}}, "use each once"),
-        ({"choice": None}, "use each once"),
-    ],
-)
-def test_choices_that_cannot_be_laid_out(changes, said) -> None:
-    with pytest.raises(ValueError, match=said):
-        choice_spec(**changes)
-
-
-def test_a_mixed_row_is_summarised_over_the_reported_prompts() -> None:
-    cells = {"A": cell(4), "B": cell(6, passes=7)}
-    chosen = choose(cells, IDS)
-    summary = summarise(reported(cells, chosen), metric="exact_match", proportion=True)
-    assert (summary.n, summary.tau) == (12, 6.0), "B is faster on either half"
