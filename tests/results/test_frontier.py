@@ -4,11 +4,15 @@ one-sided tests on the ratio of speeds, corrected for one number of settings."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from statsmodels.stats.multitest import multipletests
 
 from results.metrics.delta import Between, Estimate
@@ -54,80 +58,34 @@ def row(
     return Answered(pairs, distortion=nats(distortion))
 
 
-def lossless(**more: float) -> list[Lossless]:
-    """A fast setting; beside it a slow one, on the row's own draft."""
-    fast = more.get("cycle", 2.0)
-    return [
-        Lossless(name, t, row(tau, **more | {"cycle": cycle}).pairs, nats(nat), name == "slow")
-        for name, cycle in (("fast", fast), ("slow", 1.5 * fast))
-        for t, (tau, nat) in CURVE.items()
-    ]
+def lossless(
+    temperature: float = 1.0, greedy: Mapping[str, float] | None = None, **fields: float
+) -> list[Lossless]:
+    """A fast setting; beside it a slow one, on the row's own draft. At temperature 0 only greedy
+    decoding compares; `greedy`: what its rows are besides."""
+    made = []
+    for t, (tau, nat) in CURVE.items():
+        if temperature or not t:
+            here = {"cycle": 2.0, **fields, **({} if t else greedy or {})}
+            slow = here | {"cycle": 1.5 * here["cycle"]}
+            made.append(Lossless("fast", t, row(tau, **here).pairs, nats(nat)))
+            made.append(Lossless("slow", t, row(tau, **slow).pairs, nats(nat), same_draft=True))
+    return made
 
 
-def greedy(**more: float) -> list[Lossless]:
-    return [setting for setting in lossless(**more) if setting.temperature == 0]
+ROWS = yaml.safe_load(Path(__file__).with_name("frontier.yaml").read_text(encoding="utf-8"))
 
 
-SAMPLED = [setting for setting in lossless() if setting.temperature]
-HOT = Lossless("hot", 0.5, row(12.0).pairs, nats(0.1))
-"""Its τ at T = 0.5 is above that at 0."""
-
-
-@pytest.mark.parametrize(
-    ("own", "temperature", "lines", "by_hand"),
-    [
-        # a lossless setting is as fast as itself; the slow one is its own draft
-        (
-            row(5.0, distortion=0.1),
-            1.0,
-            lossless(),
-            {"speed": 1, "answer": 1, "length": 1, "temperature": 0.5, "speed_own": 1.5},
-        ),
-        # between two temperatures cost and distortion lie between theirs
-        (
-            row(5.0, distortion=0.05),
-            1.0,
-            lossless(),
-            {"temperature": 0.75, "speed": (2 / 5 + 2 / 4) / 2 / (2 / 5)},
-        ),
-        # the fastest that distorts no more may distort less
-        (
-            row(5.0, distortion=0.3),
-            1.0,
-            [*lossless(), HOT],
-            {"temperature": 0.5, "speed": 5 / 12},
-        ),
-        # 12 cycles of 2 ms and a prompt of 6 ms are 30 ms for 60 tokens; of 15 cycles 36 ms
-        (row(5.0, prefill=6.0), 1.0, lossless(prefill=6.0), {"speed": 36 / 30}),
-        # answers half as long are a gain by the answer alone
-        (
-            row(5.0, distortion=0.1, length=30),
-            1.0,
-            lossless(),
-            {"speed": 1, "answer": 2, "length": 0.5},
-        ),
-        # greedy decoding is nearest to a row at T = 0, which distorts less by chance
-        (row(12.0, distortion=0.39), 0.0, greedy(), {"speed": 2, "temperature": 0}),
-        # greedy rows whose sampler costs nothing: 2 ms per cycle beside 0.8 ms per token of plain
-        # decoding, sampled ones beside 1 ms; where one session timed all, seconds decide
-        (
-            row(6.0, distortion=0.4),
-            1.0,
-            [*SAMPLED, *greedy(plain=0.8)],
-            {"speed": 1, "temperature": 0},
-        ),
-        # prices are ratios to the own baseline
-        (row(5.0, cycle=3.0, distortion=0.1), 1.0, lossless(), {"speed": 2 / 3}),
-        (row(5.0, cycle=6.0, distortion=0.1, plain=2.0), 1.0, lossless(), {"speed": 2 / 3}),
-        # a cycle of five tokens' time: lossless decoding of T = 0.5 costs a token, plain decoding
-        # too, at T = 1 1.25; a rule of τ = 5 with a cycle of 4 costs 0.8
-        (row(5.0, cycle=4.0, distortion=0.05), 1.0, lossless(cycle=5.0), {"speed": 1.25}),
-    ],
-)
-def test_a_row_beside_the_fastest_lossless_setting(own, temperature, lines, by_hand) -> None:
-    beside = beside_lossless(own, temperature, lines)
-    found = {name: beside[f"equal_d_{name}"] for name in by_hand}
-    assert found == pytest.approx(by_hand) and beside["judged"].beyond == 0
+@pytest.mark.parametrize("case", ROWS, ids=lambda case: case["why"])
+def test_a_row_beside_the_fastest_lossless_setting(case: dict[str, Any]) -> None:
+    temperature = case.get("temperature", 1.0)
+    lines = lossless(temperature, case.get("greedy"), **case.get("lines", {}))
+    if "more" in case:
+        name, at, tau, distortion = case["more"]
+        lines.append(Lossless(name, at, row(tau).pairs, nats(distortion)))
+    beside = beside_lossless(row(**case["own"]), temperature, lines)
+    found = {name: beside[f"equal_d_{name}"] for name in case["equal_d"]}
+    assert found == pytest.approx(case["equal_d"]) and beside["judged"].beyond == 0
 
 
 @pytest.mark.parametrize(
@@ -142,8 +100,8 @@ def test_a_row_beside_the_fastest_lossless_setting(own, temperature, lines, by_h
     ],
 )
 def test_the_verdict_in_words(tau: float, distortion: float, temperature: float, said: str) -> None:
-    lines = lossless() if temperature else greedy()
-    beside = beside_lossless(row(tau, distortion=distortion, noise=0.02), temperature, lines)
+    own = row(tau, distortion=distortion, noise=0.02)
+    beside = beside_lossless(own, temperature, lossless(temperature))
     assert beside["judged"].verdict.text == said
 
 
