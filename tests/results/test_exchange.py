@@ -19,7 +19,7 @@ from results.store.traces import TraceFolder
 from tests.helpers.synthetic_cells import sample
 from tests.helpers.viewed_cells import answer, traces
 
-TEXTS = ["first answer", "second"]
+CELLS = yaml.safe_load(Path(__file__).with_name("two_turns.yaml").read_text(encoding="utf-8"))
 STARTED = "2026-01-02T03:04:05+00:00"
 
 
@@ -29,39 +29,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     traced, MARS with a column more. MARS takes two cycles in the first turn (1 + 2 + 2 tokens) and
     one in the second (1 + 2)."""
     monkeypatch.setattr(exchange, "score_of", lambda config: ("exact_match", True))
-    config = {
-        "pair": {"name": "tiny", "target": "/home/user/models/target"},
-        "rule": {"name": "lossless"},
-        "drafter": {"name": "none"},
-        "task": {"name": "made_up"},
-        "decoding": {"temperature": 1.0},
-        "draft": {"length": 4},
-        "seed": 0,
-        "baseline": "tiny-ar-made_up",
-    }
-    relaxed = {"rule": {"name": "mars", "theta": 0.9}, "drafter": {"name": "model"}}
-    shared = {
-        "texts": TEXTS,
-        "finish": ["eos", "length"],
-        "turn_tokens": [5, 3],
-        "prompt_tokens": 9,
-        "answer": "42",
-    }
-    plain = {"committed": [1] * 6, "accepted": [0] * 6}
-    drafted = {"committed": [2, 2, 2], "accepted": [1, 1, 2], "relaxed": 1}
-    drafted |= {"details": {"strict": 1.0}, "flags": {"wide": 1}}
     traced = traces(tmp_path / "other", [answer("p0", [0, 1, 2, 3, 4, 5, 6, 7], 1.0)])
     columns = traced.frame().to_dict("list")
     made = Store(tmp_path / "store")
-    for rule, changes, fields, further in (
-        ("ar", {}, plain, {}),
-        ("mars", relaxed, drafted, {"prompt": "p0", "margin": [0.5] * 8}),
-    ):
+    for rule, further in (("ar", {}), ("mars", {"margin": [0.5] * 8})):
+        config, fields = CELLS[rule]["config"], CELLS[rule]["samples"]
         with made.cell(f"tiny-{rule}-made_up").lock() as cell:
-            cell.write_config(config | changes)
+            cell.write_config(config)
             cell.write_environment({"argv": ["/home/user/bench/__main__.py"]})
             for i in range(3):
-                cell.append(sample(f"p{i}", range(8), score=float(i % 2), **fields, **shared))
+                cell.append(sample(f"p{i}", range(8), score=float(i % 2), **fields))
             for i in range(2):
                 base = TimedRun(8, 6, 0.25, 1.5 + i)
                 own, base = (base, None) if rule == "ar" else (TimedRun(8, 3, 0.25, 0.5 + i), base)
@@ -91,7 +68,7 @@ def test_answers_as_spec_bench_reads_them(store: Store, tmp_path: Path) -> None:
         assert choices(file) == {
             name: {
                 "index": 0,
-                "turns": TEXTS,
+                "turns": ["first answer", "second"],
                 "decoding_steps": steps,
                 "new_tokens": [5, 3],
                 "accept_lengths": lengths,
