@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,48 +24,28 @@ DONE = replace(ANSWERED, timed=frozenset(ORDER[:4]), is_profiled=True, baseline=
 AS_IT_IS = Todo(baseline=Todo())
 
 
-@pytest.mark.parametrize(
-    ("state", "wanted", "todo"),
-    [
-        ({}, {}, {}),
-        ({"answered": set("abdefgh")}, {}, {"decode": ("c",)}),
-        (
-            {"baseline": replace(ANSWERED, answered=set("abcdegh"), failure="no memory")},
-            {},
-            {"baseline": Todo(decode=("f",))},
-        ),
-        (
-            {"answered": set("abcdegh"), "failed": {"f": "too long"}},
-            {},
-            {"decode": ("f",), "failed": {"f": "too long"}, "time": ("e",)},
-        ),
-        (
-            {"timed": set("df"), "is_profiled": False},
-            {},
-            {"time": tuple("cb"), "profile": True},
-        ),
-        ({"timed": set()}, {"timed": 0}, {}),
-        ({"unscored": {"a"}}, {}, {"score": ("a",)}),
-        ({"unscored": {"a"}}, {"can_score": False}, {}),
-        ({"scorer": "old"}, {}, {"score": IDS, "rescore": True}),
-        ({"scorer": "old"}, {"can_score": False}, {}),
-        ({"scorer": None}, {}, {}),
-        ({"traced": set("abcefgh")}, {"is_traced": True}, {"trace": ("d",)}),
-        ({"is_recorded": False}, {}, {"record": True}),
-        ({"failure": "killed"}, {}, {"failure": "killed"}),
-        (
-            {"failure": "its clock", "timed": set(), "is_profiled": False, "baseline": None},
-            {"timed": 0, "for_itself": False},
-            {"baseline": None},
-        ),
-    ],
-)
-def test_what_is_lacking(
-    state: dict[str, Any], wanted: dict[str, Any], todo: dict[str, Any]
-) -> None:
+LACKING = yaml.safe_load(Path(__file__).with_name("lacking.yaml").read_text(encoding="utf-8"))
+PROMPTS = "answered", "unscored", "timed", "traced", "decode", "score", "trace", "time"
+
+
+def changed(given: Any, changes: dict[str, Any]) -> Any:
+    """A state, a wish or a Todo with these changes; prompts are the letters of a word."""
+    plain: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name in PROMPTS and isinstance(value, str):
+            value = tuple(value) if isinstance(given, Todo) else frozenset(value)
+        elif isinstance(value, dict) and name == "baseline":
+            value = changed(given.baseline, value)
+        plain[name] = value
+    return replace(given, **plain)
+
+
+@pytest.mark.parametrize("case", LACKING)
+def test_what_is_lacking(case: dict[str, Any]) -> None:
     """Changes of a cell that is done, of what is wanted of it, and of the Todo, which is empty."""
-    found = lacking(replace(WANTED, **wanted), replace(DONE, **state))
-    assert found == replace(AS_IT_IS, **todo)
+    state, wanted, todo = (case.get(name, {}) for name in ("state", "wanted", "todo"))
+    found = lacking(changed(WANTED, wanted), changed(DONE, state))
+    assert found == changed(AS_IT_IS, todo)
     assert bool(found) == (found not in (Todo(), AS_IT_IS))
 
 
