@@ -1,4 +1,5 @@
-"""Every table compiles with a real LaTeX, and every character that reports use has a form in it."""
+"""Every shipped table fits on a page, compiles with a real LaTeX, and every character that reports
+use has a form in it."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from results.metrics.catalog import METRICS
 from results.reports.formats import LATEX, latex
 from results.reports.frame import lay_out_all
 from results.reports.grid import Outcome
+from results.reports.reading import MOST_COLUMNS, for_people
 from results.reports.spec import TableSpec, parse_report
 from tests.helpers.synthetic_cells import made_up, table_spec, with_values
 
@@ -31,18 +33,29 @@ AWKWARD = {
 
 
 def tables() -> dict[str, TableSpec]:
-    """Each table of conf/report that stands on its own, on the embedded pair, and one of awkward
-    characters."""
+    """Each table of conf/report, on the embedded pair where it has an edition there."""
     sections = [yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))]
     reports = [parse_report(section) for section in sections if "defaults" not in section]
-    editions = {
-        spec.name: spec.edition((), "embedded")
+    return {
+        spec.name: spec.edition() if spec.has_edition((), "embedded") else spec
         for spec in reports
-        if isinstance(spec, TableSpec) and spec.has_edition((), "embedded")
+        if isinstance(spec, TableSpec)
     }
-    return editions | {
-        "awkward": table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)
-    }
+
+
+def test_every_shipped_table_fits_and_has_short_names() -> None:
+    for name, spec in tables().items():
+        for short in for_people(lay_out_all(spec, {})):
+            numbers = len(short.columns)
+            fits = len(short.stub) + numbers <= MOST_COLUMNS
+            assert fits or numbers == 1 or short.spec.published, (name, short.spec.name)
+            long = [
+                entry.label
+                for axis in spec.rows
+                for entry in spec.axes[axis]
+                if len(entry.short or entry.label) > 32
+            ]
+            assert not long, f"report={name}: a row needs a `short` name of up to 32 characters"
 
 
 def tex(spec: TableSpec) -> str:
@@ -54,17 +67,22 @@ def tex(spec: TableSpec) -> str:
     return "\n".join(map(latex, lay_out_all(spec, grid)))
 
 
+def drawn() -> dict[str, str]:
+    """The LaTeX of each table, and of one of awkward characters."""
+    awkward = table_spec(axes=AWKWARD, rows=["Model", "Method"], columns=[], mean=None)
+    return {name: tex(spec) for name, spec in (tables() | {"awkward": awkward}).items()}
+
+
 def test_every_character_has_a_form():
-    for name, spec in tables().items():
-        text = tex(spec)
+    for name, text in drawn().items():
         assert text.isascii(), (name, sorted({letter for letter in text if not letter.isascii()}))
     assert all(text.isascii() for text in LATEX.values())
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX")
 def test_every_table_compiles(tmp_path: Path):
-    bodies = [tex(spec) + "\n\\clearpage" for spec in tables().values()]
-    (tmp_path / "all.tex").write_text(DOCUMENT % "\n".join(bodies), encoding="ascii")
+    body = "\n\\clearpage\n".join(drawn().values())
+    (tmp_path / "all.tex").write_text(DOCUMENT % body, encoding="ascii")
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
         cwd=tmp_path,
