@@ -3,9 +3,11 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from results.metrics.catalog import METRICS
 from results.metrics.frontier import distance_of
@@ -19,8 +21,6 @@ def sample(
     committed,
     accepted=None,
     *,
-    ids=None,
-    score=1.0,
     base_ids=None,
     base_score=None,
     decode_s=1.0,
@@ -31,22 +31,14 @@ def sample(
     """A timed prompt whose cycles end with a token of the target; its baseline gives the same
     answer where nothing else is said."""
     accepted = [tokens - 1 for tokens in committed] if accepted is None else accepted
-    ids = list(range(1 + sum(committed))) if ids is None else ids
     own = synthetic_cells.sample(
-        id, ids, committed=committed, accepted=accepted, score=score, **fields
+        id, range(1 + sum(committed)), committed=committed, accepted=accepted, **fields
     )
-    base_ids = ids if base_ids is None else base_ids
-    steps = len(base_ids) - 1
-    base = synthetic_cells.sample(
-        id,
-        base_ids,
-        score=score if base_score is None else base_score,
-        committed=[1] * steps,
-        accepted=[0] * steps,
-    )
-    return synthetic_cells.compared(
-        own, None if autoregressive else base, decode_s=decode_s, base_decode_s=base_decode_s
-    )
+    base_ids = base_ids or own.output_ids
+    steps, score = len(base_ids) - 1, own.score if base_score is None else base_score
+    plain = {"committed": [1] * steps, "accepted": [0] * steps, "score": score}
+    base = None if autoregressive else synthetic_cells.sample(id, base_ids, **plain)
+    return synthetic_cells.compared(own, base, decode_s=decode_s, base_decode_s=base_decode_s)
 
 
 def summary(samples, metric="exact_match", proportion=True):
@@ -76,96 +68,15 @@ def distortion(tokens, nats):
     )
 
 
+HAND = yaml.safe_load(Path(__file__).with_name("by_hand.yaml").read_text(encoding="utf-8"))
+VALUES = HAND["values"]
+
+
 def by_hand():
-    """Two prompts and one that failed. a: 9 tokens in 3 cycles; b: 5 in 2, where autoregressive
-    decoding gives 4."""
-    a = sample(
-        "a",
-        [3, 1, 4],
-        nodes=[4, 4, 4],
-        levels=[4, 4, 4],
-        drafted=12,
-        pruned=3,
-        relaxed=1,
-        nll=3.0,
-        answer="7",
-        distortion=distortion(9, 0.9),
-    )
-    b = sample(
-        "b",
-        [2, 2],
-        nodes=[4, 2],
-        levels=[4, 2],
-        drafted=6,
-        greedier=2,
-        nll=4.0,
-        finish=["length"],
-        score=0.0,
-        base_score=1.0,
-        base_ids=[0, 1, 2, 9],
-        decode_s=3.0,
-        distortion=distortion(5, 0.1),
-    )
-    a = replace(a, baseline=replace(a.baseline, nll=4.5, answer="7"))
-    return [
-        a,
-        replace(b, baseline=replace(b.baseline, nll=2.0, answer="7")),
-        FailedSample("c", "prompt too long"),
-    ]
-
-
-VALUES = {
-    "tau": 12 / 5,
-    "tau_mean": (8 / 3 + 4 / 2) / 2,
-    "timed_tau": 12 / 5,
-    "accept_len": 7 / 5,
-    "acceptance_rate": 7 / 18,
-    "acceptance_1": 4 / 5,
-    "acceptance_2": 2 / 5,
-    "acceptance_3": 1 / 4,
-    "acceptance_4": 0.0,
-    "acceptance_5": None,
-    "acceptance_6": None,
-    "acceptance_7": None,
-    "acceptance_8": None,
-    "draft_share": 7 / 14,
-    "relaxed_share": 1 / 14,
-    "greedier_share": 2 / 14,
-    "pruned_share": 3 / 18,
-    "nll": 7 / 14,
-    "tokens_per_s": 14 / 5,
-    "baseline_tokens_per_s": 13 / 5,
-    "speedup": 14 / 13,
-    "speedup_of_means": (9 / 1.5 + 5 / 3.5) / (9 / 2.5 + 4 / 2.5),
-    "decode_speedup": 14 / 13,
-    "repeatable": 1.0,
-    "speedup_modelled": ((11 * 4 / 11 + 1) / 13) / ((5 * 4 / 5 + 1) / 14),
-    "answer_speedup": 5 / 5,
-    "answer_speedup_modelled": (11 * 4 / 11 + 1) / (5 * 4 / 5 + 1),
-    "length_ratio": 14 / 13,
-    "truncated_share": 0.5,
-    "baseline_truncated_share": 0.0,
-    "loop_share": 0.0,
-    "accuracy": 0.5,
-    "baseline_accuracy": 1.0,
-    "accuracy_change": -0.5,
-    "accuracy_seen": None,
-    "recovery": 0.5,
-    "distortion": 1 / 14,
-    "distortion_answer": (0.9 + 0.1) / 2,
-    "distortion_early": 0.5 / 8,
-    "distortion_late": None,
-    "distortion_sure": 0.2 / 2,
-    "distortion_unsure": 0.5 / 10,
-    "distortion_p99": 0.1 * 3 ** (1 - 0.14 / 2),
-    "distortion_least": 0.02,
-    "distortion_temperature": 0.5,
-    "distortion_tv": 0.2,
-    "distortion_js": 0.1,
-    "distortion_outside": 0.3,
-    "precision": 0.5,
-}
-"""What each metric is of `by_hand`."""
+    """Two prompts and one that failed."""
+    nats = {"a": distortion(9, 0.9), "b": distortion(5, 0.1)}
+    answered = [sample(id, **fields, distortion=nats[id]) for id, fields in HAND["samples"].items()]
+    return [*answered, FailedSample("c", "prompt too long")]
 
 
 STUDENT = 12.7062
