@@ -87,7 +87,7 @@ def test_rows_that_are_equally_good_are_seldom_set_apart():
 items = st.dictionaries(st.sampled_from("abcdef"), st.tuples(*[st.floats(0.5, 50)] * 4), min_size=1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(mine=items, other=items)
 def test_a_relative_number_is_that_of_the_common_prompts(mine, other):
     common = sorted(mine.keys() & other.keys())

@@ -52,7 +52,7 @@ def of(pairs: list[Compared]) -> Summary:
     return summarise(pairs, metric="exact_match", proportion=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(BATCHES)
 def test_a_batch_is_as_one_prompt_of_all_its_tokens_and_seconds(rows: list[Batch]) -> None:
     """Each prompt has a first token and a prefill of half a second beside what its batch says."""
