@@ -1,23 +1,36 @@
-"""`report=contradictions`: complete, and the arithmetic of its newest rows from the printed tables."""
+"""The papers' numbers as printed; `report=contradictions`: complete, and the arithmetic of its newest
+rows from the printed tables."""
 
 from __future__ import annotations
 
 from collections import Counter
+from hashlib import sha256
 
 import pytest
 
 from bench.__main__ import main
 from results.reports.contradictions import Contradiction, contradictions, kind_of
-from results.reports.published import Key, load_published, notes
+from results.reports.published import (
+    FOLDER,
+    Key,
+    Printed,
+    doubts_of,
+    load_published,
+    note_text,
+    notes,
+    published_files,
+)
 
 
 def printed(file: str, pair: str, row: str, column: str, name: str) -> float:
     return load_published(f"{file}.csv")[Key(pair, row, column, name)].value
 
 
-def follows(name: str) -> str:
+def said_by(name: str, *claims: str) -> None:
+    """The note says each of these."""
     note = notes()[name]
-    return f"{note['printed']} {note['follows']} {note['computed']}"
+    text = " ".join(f"{note['printed']} {note['follows']} {note['computed']}".split())
+    assert [claim for claim in claims if claim not in text] == []
 
 
 def test_all_are_printed_with_numbers_arithmetic_and_consequence(capsys) -> None:
@@ -39,101 +52,125 @@ def test_a_doubt_of_no_kind_or_of_two_is_refused() -> None:
 
 def test_fsds_speeds_against_its_accepted_lengths() -> None:
     """A cycle is L passes of M_D and one of M_T, and emits the accepted drafts and a token."""
-    ratios, even_so = {}, 0
     table = load_published("fsd_table2.csv")
-    for pair in ("Llama3.1 8B + 70B", "Gemma2 2B + 27B", "Qwen2.5 7B + 32B"):
-        for task in ("GSM8K", "CSQA", "MMLU", "HumanEval"):
-            draft, target = (
-                printed("fsd_table2", pair, model, task, "tokens_per_s") for model in ("M_D", "M_T")
-            )
-            for row in ("SD", "FSD (Low)", "FSD (Med.)", "FSD (High)"):
-                kept = printed("fsd_table2", pair, row, task, "accept_len")
-                lengths = [length for length in (5, 10, 15, 20) if length >= kept]
-                most = max((kept + 1) / (length / draft + 1 / target) for length in lengths)
-                speed = printed("fsd_table2", pair, row, task, "tokens_per_s")
-                ratios[pair, task, row] = speed / most
-                half = 0.5 * 10 ** -table[Key(pair, row, task, "accept_len")].decimals
-                even_so += speed - 0.05 > max(
-                    (kept + half + 1) / (length / (draft + 0.05) + 1 / (target + 0.05))
-                    for length in lengths
-                )
+
+    def most(at: Key, rounded: int = 0) -> float:
+        """Tokens per second; with `rounded` as much as the printed digits leave open."""
+        kept = table[at]
+        passes = [
+            table[at._replace(row=model, value_name="tokens_per_s")].value + 0.05 * rounded
+            for model in ("M_D", "M_T")
+        ]
+        emitted = kept.value + 1 + rounded * 0.5 * 10**-kept.decimals
+        lengths = [length for length in (5, 10, 15, 20) if length >= kept.value]
+        return max(emitted / (length / passes[0] + 1 / passes[1]) for length in lengths)
+
+    cells = [at for at in table if at.value_name == "accept_len"]
+    speeds = {at: table[at._replace(value_name="tokens_per_s")].value for at in cells}
+    ratios = {at: speeds[at] / most(at) for at in cells}
     above = [ratio for ratio in ratios.values() if ratio > 1]
-    text = follows("fsd_speed_against_its_lengths")
-    assert f"in {len(above)} of the {len(ratios)} cells" in text
-    assert f"in {sum(ratio >= 1.04 for ratio in above)} of them by 4% or more" in text
-    assert (
-        f"{even_so} of the {len(above)} stay out of reach however the numbers were rounded" in text
+    even_so = sum(speeds[at] - 0.05 > most(at, rounded=1) for at in cells)
+    worst = ratios[Key("Llama3.1 8B + 70B", "SD", "CSQA", "accept_len")]
+    said_by(
+        "fsd_speed_against_its_lengths",
+        f"in {len(above)} of the {len(ratios)} cells",
+        f"in {sum(ratio >= 1.04 for ratio in above)} of them by 4% or more",
+        f"{even_so} of the {len(above)} stay out of reach however the numbers were rounded",
+        f"a factor of {worst:.2f}",
     )
-    assert f"a factor of {ratios['Llama3.1 8B + 70B', 'CSQA', 'SD']:.2f}" in text
 
 
 def test_dropmatchs_quotients() -> None:
-    llama, text = "Llama-3.1 8B/70B-Instruct", follows("dropmatch_speedup_of_gsm8k")
+    llama = "Llama-3.1 8B/70B-Instruct"
     with_dm, without = (
         printed("dropmatch_table6", llama, f"10 / {row}", "GSM8K", "speedup_over_sd")
         for row in ("SD + DM", "SD")
     )
-    assert f"{with_dm:g} / {without:g} = {with_dm / without:.3f}" in text
-    assert f"{(with_dm - 0.005) / (without + 0.005):.3f} to " in text
-    assert f"to {(with_dm + 0.005) / (without - 0.005):.3f}" in text
-    at_five, at_ten = (
-        {
-            key._replace(row=""): value.value
-            for key, value in load_published("dropmatch_table6.csv").items()
-            if key.row == f"{length} / SD" and key.value_name == "accuracy"
-        }
-        for length in (5, 10)
+    said_by(
+        "dropmatch_speedup_of_gsm8k",
+        f"{with_dm:g} / {without:g} = {with_dm / without:.3f}",
+        f"{(with_dm - 0.005) / (without + 0.005):.3f} to ",
+        f"to {(with_dm + 0.005) / (without - 0.005):.3f}",
     )
-    moved = [abs(at_ten[key] - at_five[key]) for key in at_five]
-    text = follows("dropmatch_lossless_and_length")
-    assert f"differs in {sum(change > 0 for change in moved)} of {len(moved)} comparisons" in text
-    assert f"up to {max(moved):.1f} points" in text
-    table = load_published("dropmatch_table6.csv")
-    gains = [
-        abs(value.value - table[key._replace(row=key.row.removesuffix(" + DM"))].value)
-        for key, value in table.items()
-        if key.row.endswith("+ DM") and key.value_name == "accuracy"
+    scores = {
+        key: value.value
+        for key, value in load_published("dropmatch_table6.csv").items()
+        if key.value_name == "accuracy"
+    }
+    moved = [
+        abs(scores[key._replace(row="10 / SD")] - score)
+        for key, score in scores.items()
+        if key.row == "5 / SD"
     ]
-    smaller = sum(gain < max(moved) for gain in gains)
-    assert f"{smaller} of the {len(gains)} differences" in text
-    share = printed(
-        "dropmatch_table4", "Llama-3.1-70B-Instruct", "K = 5 (Naive)", "latency", "head_ms"
+    gains = [
+        abs(score - scores[key._replace(row=key.row.removesuffix(" + DM"))])
+        for key, score in scores.items()
+        if key.row.endswith("+ DM")
+    ]
+    said_by(
+        "dropmatch_lossless_and_length",
+        f"differs in {sum(change > 0 for change in moved)} of {len(moved)} comparisons",
+        f"up to {max(moved):.1f} points",
+        f"{sum(gain < max(moved) for gain in gains)} of the {len(gains)} differences",
     )
-    total = printed(
-        "dropmatch_table4", "Llama-3.1-70B-Instruct", "K = 5 (Naive)", "latency", "forward_ms"
-    )
-    text = follows("dropmatch_share_of_the_head")
-    assert f"{share:g} / {total:g} is {100 * share / total:.3f}%" in text
+    place = "dropmatch_table4", "Llama-3.1-70B-Instruct", "K = 5 (Naive)", "latency"
+    share, total = (printed(*place, name) for name in ("head_ms", "forward_ms"))
     least, most = (100 * (share + half) / (total - 100 * half) for half in (-0.005, 0.005))
-    assert f"{least:.3f}% to {most:.3f}%" in text
+    said_by(
+        "dropmatch_share_of_the_head",
+        f"{share:g} / {total:g} is {100 * share / total:.3f}%",
+        f"{least:.3f}% to {most:.3f}%",
+    )
 
 
 def test_dropmatchs_deeper_trees() -> None:
+    place = "dropmatch_table7", "Llama-3.3 70B-Instruct"
     rises = {}
     for row in ("EAGLE3", "EAGLE3 + DM"):
         for task in ("GSM8K", "MT-bench", "Alpaca"):
-            nine, seven = (
-                printed(
-                    "dropmatch_table7", "Llama-3.3 70B-Instruct", f"{row} / {length}", task, "tau"
-                )
-                for length in (9, 7)
-            )
+            nine, seven = (printed(*place, f"{row} / {depth}", task, "tau") for depth in (9, 7))
             rises[row, task] = nine - seven
-    text = follows("dropmatch_tau_of_two_lengths")
     assert rises.pop(("EAGLE3", "GSM8K")) == 0
-    assert f"rise by {min(rises.values()):.2f} to {max(rises.values()):.2f}" in " ".join(
-        text.split()
+    said_by(
+        "dropmatch_tau_of_two_lengths",
+        f"rise by {min(rises.values()):.2f} to {max(rises.values()):.2f}",
+        f"on the same questions by {rises['EAGLE3 + DM', 'GSM8K']:.2f}",
     )
-    assert f"on the same questions by {rises['EAGLE3 + DM', 'GSM8K']:.2f}" in text
 
 
 def test_an_answer_of_two_tokens() -> None:
-    taus = [
-        value.text
-        for key, value in load_published("arc_table7.csv").items()
-        if key.value_name == "tau"
-    ]
-    assert all(float(tau) > 2 and tau in follows("arc_letters_of_mmlu_pro") for tau in taus)
+    table = load_published("arc_table7.csv")
+    taus = [value.text for key, value in table.items() if key.value_name == "tau"]
+    assert all(float(tau) > 2 for tau in taus)
+    said_by("arc_letters_of_mmlu_pro", *taus)
     cut = printed("arc_table3", "V 13B", "EAGLE-3", "HumanEval", "accuracy")
     assert not any(round(100 * k / 164, 1) == cut for k in range(165))
     assert int(1000 * 20 / 164) / 10 == cut
+
+
+DIGEST = "428e91b4194a1b9d1a5c4f1f28b1230493b7593a445b8293de71c4aa8fcfc8a9"
+
+
+def test_the_files_are_those_that_were_checked_against_the_papers():
+    """Every number was compared with the papers' text, and doubts.csv with what the numbers say of
+    each other: the means, ratios, shares and intervals of a table. Who adds or mends a number does
+    so again, and changes the digest."""
+    files = [FOLDER / name for name in (*sorted(published_files()), "doubts.csv")]
+    assert sha256(b"".join(file.read_bytes() for file in files)).hexdigest() == DIGEST
+
+
+def test_printed_digits_are_kept():
+    for text in ("3.10", "107", "0.0254"):
+        assert Printed(text).in_unit(1) == text
+    assert Printed("0.934").in_unit(100) == "93.4"
+
+
+def test_each_note_marks_numbers():
+    for name, note in notes().items():
+        table, places = note.get("table", ""), note.get("at", [])
+        keys = load_published(f"{table}.csv") if table else {}
+        assert all(
+            any(place.items() <= key._asdict().items() for key in keys) for place in places
+        ), name
+        marked = [key for key in keys if note_text(note) in doubts_of(f"{table}.csv").get(key, ())]
+        assert bool(marked) == bool(places) == bool(table), name
