@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run.console import SoFar
@@ -68,7 +68,6 @@ def test_hostile_text_stays_text(tmp_path) -> None:
 CELLS = st.lists(st.lists(st.integers(1, 6), max_size=5), max_size=4)
 
 
-@settings(deadline=None)
 @given(CELLS, CELLS)
 def test_counts_add_up(left: list[list[int]], right: list[list[int]]) -> None:
     first, second, both = (

@@ -37,17 +37,11 @@ PROFILE = Profile(
 )
 
 
-def sample(nodes: list[int], levels: list[int] | None = None, prompt_tokens: int = 3) -> Sample:
+def sample(nodes: list[int], prompt_tokens: int = 3) -> Sample:
+    """A cycle for each number of draft nodes, which is that of its levels too."""
     ones = [1] * len(nodes)
-    return synthetic_cells.sample(
-        "a",
-        [0] * (len(nodes) + 1),
-        committed=ones,
-        accepted=ones,
-        nodes=nodes,
-        levels=nodes if levels is None else levels,
-        prompt_tokens=prompt_tokens,
-    )
+    fields = {"committed": ones, "accepted": ones, "nodes": nodes, "levels": nodes}
+    return synthetic_cells.sample("a", [0, *ones], **fields, prompt_tokens=prompt_tokens)
 
 
 def forward(tokens: int, points: dict[int, float]) -> float:
@@ -79,22 +73,19 @@ def test_seconds_of_an_answer(nodes: list[int], batch: int, prompt_tokens: int) 
         + (0.002 + 0.001) * n
         for n in nodes
     )
-    assert run.decode_s == pytest.approx(decode) and run.cycles == len(nodes)
-    assert run.prefill_s == pytest.approx(
-        (forward(prompt_tokens, TARGET[batch]) + draft(prompt_tokens)) / batch
-    )
+    prefill = (forward(prompt_tokens, TARGET[batch]) + draft(prompt_tokens)) / batch
+    assert (run.decode_s, run.prefill_s) == pytest.approx((decode, prefill))
+    assert run.cycles == len(nodes)
 
 
 def test_the_baseline_is_cycles_without_a_draft() -> None:
     pair = Compared(sample([4, 4]), sample([0] * 6))
     clock = Clock(PROFILE, "model", "mars", False, 1, lambda levels: [1] * levels)
-    timed = modelled(clock, plain_clock(PROFILE, False, 1), pair)
-    assert timed.baseline is not None
-    assert timed.baseline.decode_s == pytest.approx(6 * (1.0 + 0.03 + 0.02))
-    assert timed.own.decode_s == pytest.approx(
-        2 * (0.1 + 4 * 0.2 + forward(5, TARGET[1]) + 0.05 + 0.02 + 4 * 0.003)
-    )
     plain = plain_clock(PROFILE, False, 1)
+    timed = modelled(clock, plain, pair)
+    assert [run.decode_s for run in timed.runs] == pytest.approx(
+        [2 * (0.1 + 4 * 0.2 + 1.4 + 0.05 + 0.02 + 4 * 0.003), 6 * (1.0 + 0.03 + 0.02)]
+    )
     alone = modelled(plain, plain, Compared(pair.baseline, pair.baseline))
     assert alone.baseline is None and alone.own == timed.baseline
 
@@ -104,11 +95,12 @@ def test_a_rule_that_was_not_measured_is_priced_as_another() -> None:
     accept = {**PROFILE.sampled.accept, "tilted": "mars", "tilted drawn": "lossless"}
     sampled = PROFILE.sampled.model_copy(update={"accept": accept})
     profile = PROFILE.model_copy(update={"sampled": sampled})
-    assert profile.accepting("tilted", greedy=False) == PROFILE.accepting("mars", greedy=False)
-    assert profile.accepting("tilted", greedy=False, drawn=True) == PROFILE.accepting(
-        "lossless", greedy=False
-    )
-    assert profile.accepting("mars", greedy=False, drawn=True) == PROFILE.accepting("mars", False)
+    for rule, drawn, price in (
+        ("tilted", False, "mars"),
+        ("tilted", True, "lossless"),
+        ("mars", True, "mars"),
+    ):
+        assert profile.accepting(rule, False, drawn) == PROFILE.sampled.accept[price]
     said = "decisions priced as another rule's: tilted as mars, tilted drawn as lossless"
     assert stated(profile).endswith(said) and "priced" not in stated(PROFILE)
     with pytest.raises(ValueError, match=r"accept\.fsd: tilted has no price here"):

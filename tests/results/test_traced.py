@@ -82,11 +82,8 @@ def test_rows_do_not_depend_on_which_batch_was_done_first(tmp_path):
 
 def test_parts_are_read_as_one_table(traces) -> None:
     frame = traces.frame()
-    assert (
-        len(frame) == 2 * N
-        and set(frame["prompt"]) == {"a", "b"}
-        and frame["score"].isna().sum() == N + 2
-    )
+    assert len(frame) == 2 * N and frame["score"].isna().sum() == N + 2
+    assert set(frame["prompt"]) == {"a", "b"}
     assert traces.prompts(0) == ["a", "empty"] and traces.prompts(2) is None
     assert traces.threshold() == Threshold("theta", ">", 0.7)
     traces.part(1).write_bytes(b"torn")
@@ -104,13 +101,18 @@ def test_quantities_and_table_numbers_by_hand(traces) -> None:
         quantities(traces, ("js", "z1"))
     traces.part(1).unlink()
     found = made_up().summary.with_values(**trace_metrics([traces], {"a": 10, "b": 10}, 1.0))
-    assert (found.majority_5, found.majority_3, found.majority_4) == (0.5, 0.5, 0.0)
-    assert found.majority_p_3 == pytest.approx(0.4) and found.majority_p_4 is None
-    assert found.js_dispersed_share == pytest.approx(2 / 3)
-    assert found.js_dispersed_draft == pytest.approx((0.01 + 0.02) / 2)
-    assert found.js_concentrated_draft == pytest.approx(
-        0.3
-    ) and found.js_concentrated_heads == pytest.approx(0.1)
+    by_hand = {
+        "majority_5": 0.5,
+        "majority_3": 0.5,
+        "majority_4": 0.0,
+        "majority_p_3": 0.4,
+        "majority_p_4": None,
+        "js_dispersed_share": 2 / 3,
+        "js_dispersed_draft": (0.01 + 0.02) / 2,
+        "js_concentrated_draft": 0.3,
+        "js_concentrated_heads": 0.1,
+    }
+    assert {name: found.value(name) for name in by_hand} == pytest.approx(by_hand)
 
 
 def test_a_figure_of_traces(traces, tmp_path) -> None:
@@ -129,16 +131,10 @@ def test_a_figure_of_traces(traces, tmp_path) -> None:
     assert sum(bar.get_height() for bar in histogram.patches) == pytest.approx(100)
     assert histogram.lines[0].get_xdata()[0] == 0
     assert len(cloud.lines[0].get_xdata()) == 2
-    paths = render(spec, grid, tmp_path)
-    assert [path.suffix for path in paths] == [".png", ".pdf", ".svg", ".csv"]
-    svg = paths[2].read_text()
-    for label, count in (
-        ("tested draft tokens", 1),
-        ("accepted (2)", 1),
-        ("rejected (4)", 1),
-        ("kept by relaxation (2)", 1),
-        ("no traced positions", 4),
-    ):
-        assert svg.count(label) == count, label
+    _, _, svg_path, _ = render(spec, grid, tmp_path)
+    svg = svg_path.read_text()
+    for label in ("tested draft tokens", "accepted (2)", "rejected (4)", "kept by relaxation (2)"):
+        assert svg.count(label) == 1, label
+    assert svg.count("no traced positions") == 4
     with pytest.raises(ValueError, match="unknown quantity"):
         figure_spec(axes, figure | {"views": [{"x": "z3"}]}, trace=True)
