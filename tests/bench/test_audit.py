@@ -13,7 +13,6 @@ from bench.audit import main
 from bench.run.auditing.server import Reply
 from tests.helpers.completions import CompletionServer, Manners
 
-Audit = Callable[..., dict[str, Any]]
 N = 12
 
 
@@ -32,7 +31,7 @@ def server(started) -> CompletionServer:
 
 
 @pytest.fixture
-def audit(pair, tmp_path, capsys) -> Audit:
+def audit(pair, tmp_path, capsys) -> Callable[..., dict[str, Any]]:
     """Run the command on the small pair; its audit.json with what was printed. Any number of tokens
     suffices, unless said otherwise."""
 
@@ -76,7 +75,7 @@ def test_a_server_that_is_right(audit, server, tmp_path):
 
 def test_a_temperature_and_a_seed_that_are_ignored(audit, server):
     server.manners = Manners(temperature=0.4, seed=False)
-    report = audit(*asking(server), status=1)
+    report = audit(*asking(server), "concurrency=1", status=1)  # the order decides what it draws
     assert report["verdict"] == "not lossless" and report["z"] < -3
     assert report["temperature_interval"][1] < 0.7
     assert report["notes"] == ["it ignores the seed: its answers cannot be asked for again"]

@@ -88,6 +88,4 @@ def test_the_prompts_of_a_task(name, hydra):
     config = hydra.point([f"task={name}"]).config["task"]
     kind = config.pop("name")
     prompts = registry.build(kind, registry.options(kind).model_validate(config)).prompts(COUNT, 0)
-    assert [f"task={name} {digest(list(map(asdict, prompts)))}"] == [
-        line for line in HELD if line.startswith(f"task={name} ")
-    ]
+    assert f"task={name} {digest(list(map(asdict, prompts)))}" in HELD

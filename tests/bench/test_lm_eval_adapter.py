@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tasks.mini import MiniTask
+from tests.helpers.tables import rows
 
 ROOT = Path(__file__).parents[2]
 TARGET = ROOT / "models" / "tiny" / "target"
@@ -39,15 +40,6 @@ def task(tmp_path_factory) -> dict[str, Any]:
             "do_sample": False,
             "max_gen_toks": 40,
         },
-        "filter_list": [
-            {
-                "name": "last",
-                "filter": [
-                    {"function": "regex", "regex_pattern": "(\\d+)", "group_select": -1},
-                    {"function": "take_first"},
-                ],
-            }
-        ],
         "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
     }
 
@@ -67,7 +59,24 @@ def run(model, task: dict[str, Any], chat: bool = True) -> dict[str, Any]:
 def leeway(**overrides):
     from bench.lm_eval_adapter import LeewayLM
 
-    return LeewayLM(**{"pair": "tiny", "method": "ar", **overrides})
+    return LeewayLM(**overrides)
+
+
+@pytest.fixture
+def small(pair) -> dict[str, str]:
+    """Options that choose the small untrained pair."""
+    return dict(line.split("=", 1) for line in pair)
+
+
+def answers(model, *asked: tuple[str, int], **kwargs) -> list[str]:
+    """What it answers to contexts, each with its limit of tokens."""
+    from lm_eval.api.instance import Instance
+
+    instances = [
+        Instance("generate_until", {}, (context, {"max_gen_toks": limit, **kwargs}), number)
+        for number, (context, limit) in enumerate(asked)
+    ]
+    return model.generate_until(instances, disable_tqdm=True)
 
 
 @pytest.mark.slow
@@ -76,9 +85,11 @@ def test_scores_and_texts_equal_those_of_lm_evals_own_model(task):
 
     theirs_model = HFLM(pretrained=str(TARGET), device="cpu", dtype="float32", batch_size=1)
     theirs = run(theirs_model, task)
+    tiny = {"pair": "tiny", "method": "ar"}
+    plain = leeway(**tiny)
     for name, ours in {
-        "ar": leeway(),
-        "sps, in a batch": leeway(method="sps", batch_size=4),
+        "ar": plain,
+        "sps, in a batch": leeway(**tiny | {"method": "sps"}, batch_size=4),
     }.items():
         results = run(ours, task)
         assert [s["resps"] for s in results["samples"]["own"]] == [
@@ -87,14 +98,14 @@ def test_scores_and_texts_equal_those_of_lm_evals_own_model(task):
         assert results["results"]["own"] == theirs["results"]["own"]
     assert any(s["resps"][0][0] for s in theirs["samples"]["own"])
     choice = {
-        **{key: task[key] for key in task if key not in ("filter_list", "generation_kwargs")},
+        **{key: task[key] for key in task if key != "generation_kwargs"},
         "task": "choice",
         "output_type": "multiple_choice",
         "doc_to_choice": ["12", "15", " 7", "a lot"],
         "doc_to_target": "0",
         "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
     }
-    ours, theirs = run(leeway(), choice), run(theirs_model, choice)
+    ours, theirs = run(plain, choice), run(theirs_model, choice)
     for own, other in zip(ours["samples"]["choice"], theirs["samples"]["choice"], strict=True):
         for (a, greedy_a), (b, greedy_b) in zip(
             own["filtered_resps"], other["filtered_resps"], strict=True
@@ -102,74 +113,52 @@ def test_scores_and_texts_equal_those_of_lm_evals_own_model(task):
             assert float(a) == pytest.approx(float(b), abs=1e-3) and greedy_a == greedy_b
 
 
-def test_what_lm_eval_decides_is_refused(pair):
-    pair_options = dict(line.split("=", 1) for line in pair)
-    for overrides, error in (
-        ({"task": "mini_gsm"}, "task=mini_gsm: lm-eval decides this"),
-        ({"decoding.temperature": 1}, "decoding.temperature=1: lm-eval decides this"),
-        ({"batch_size": "auto"}, "batch_size=auto: must be a number"),
-        ({"rule.thetta": 1}, "rule.thetta: unknown key"),
-    ):
-        with pytest.raises(ValueError, match=error):
-            leeway(**pair_options, **overrides)
+DECIDED = rows("""
+task | mini_gsm | task=mini_gsm: lm-eval decides this
+decoding.temperature | 1 | decoding.temperature=1: lm-eval decides this
+batch_size | auto | batch_size=auto: must be a number
+rule.thetta | 1 | rule.thetta: unknown key
+""")
 
 
-def test_stop_strings_and_repeats(pair):
-    from lm_eval.api.instance import Instance
+@pytest.mark.parametrize(("key", "value", "error"), DECIDED)
+def test_what_lm_eval_decides_is_refused(small, key, value, error):
+    with pytest.raises(ValueError, match=error):
+        leeway(**small, **{key: value})
 
-    model = leeway(**dict(line.split("=", 1) for line in pair), method="mars")
 
-    def ask(**kwargs):
-        asked = [
-            Instance("generate_until", {}, (text, {"max_gen_toks": 24, **kwargs}), i)
-            for i, text in enumerate(["Tom has", "Tom has", "Two pens"])
-        ]
-        return model.generate_until(asked, disable_tqdm=True)
-
-    greedy = ask(do_sample=False)
+def test_stop_strings_and_repeats(small):
+    model = leeway(**small, method="mars")
+    asked = ("Tom has", 24), ("Tom has", 24), ("Two pens", 24)
+    greedy = answers(model, *asked, do_sample=False)
     assert greedy[0] == greedy[1]
     stop = greedy[0][3:5]
-    assert ask(do_sample=False, until=[stop])[0] == greedy[0][: greedy[0].find(stop)]
-    sampled = ask(do_sample=True, temperature=1.0)
-    assert sampled[0] != sampled[1] and sampled == ask(do_sample=True, temperature=1.0)
+    stopped = answers(model, *asked, do_sample=False, until=[stop])
+    assert stopped[0] == greedy[0][: greedy[0].find(stop)]
+    sampled, again = (answers(model, *asked, do_sample=True, temperature=1.0) for _ in range(2))
+    assert sampled[0] != sampled[1] and sampled == again
 
 
-def test_special_stop_strings_and_marks_of_a_reasoning_are_passed_on(pair):
-    pair_options = dict(line.split("=", 1) for line in pair)
-    model = leeway(**pair_options, think_end_token="</think>")
+def test_special_stop_strings_and_marks_of_a_reasoning_are_passed_on(small):
+    model = leeway(**small, method="ar", think_end_token="</think>")
     special = model.tokenizer.all_special_tokens[0]
     _, limits = model._wanted({"until": [special, "", "\n"], "max_gen_toks": 8})
     assert {special, "\n"} <= set(limits.stop) and "" not in limits.stop
     assert limits.think_end == ("</think>",)
 
 
-def test_a_long_prompt_is_cut_to_what_its_answer_leaves(pair, caplog):
+def test_a_long_prompt_is_cut_to_what_its_answer_leaves(small, caplog):
     """512 positions: as lm-eval's own model, the last 512 - max_gen_toks tokens are kept, and that
     is said."""
-    from lm_eval.api.instance import Instance
-
-    model = leeway(**dict(line.split("=", 1) for line in pair))
-
-    def ask(context, *lengths):
-        asked = [
-            Instance("generate_until", {}, (context, {"max_gen_toks": n}), i)
-            for i, n in enumerate(lengths)
-        ]
-        return model.generate_until(asked, disable_tqdm=True)
-
-    context = "Tom has two pens. " * 40
-    ids = model.tok_encode(context)
+    model, context = leeway(**small, method="ar"), "Tom has two pens. " * 40
     for length in (512, 640):
-        with pytest.raises(
-            ValueError, match=rf"^max_gen_toks={length}: leaves no room for a prompt in .* 512 pos"
-        ):
-            ask(context, 20, length)
+        said = rf"^max_gen_toks={length}: leaves no room for a prompt in .* 512 pos"
+        with pytest.raises(ValueError, match=said):
+            answers(model, (context, 20), (context, length))
     assert not caplog.records, "nothing is decoded before all are checked"
-    assert ask(context, 480) == ask("Sue has no pen. " + context, 480), (
+    assert answers(model, (context, 480)) == answers(model, ("Sue has no pen. " + context, 480)), (
         "what comes before the last 32 is not read"
     )
-    said, *_ = caplog.records
-    assert (
-        f"a prompt of {len(ids)} tokens is truncated to its last 32: max_gen_toks=480"
-        in said.getMessage()
-    )
+    size = len(model.tok_encode(context))
+    said = f"a prompt of {size} tokens is truncated to its last 32: max_gen_toks=480"
+    assert said in caplog.records[0].getMessage()
