@@ -27,7 +27,7 @@ from methods.rules.whole import Block, Traversal, alphas, thresholds
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
 from methods.trees.static import regular
-from tests.helpers.relaxed_reference import drawn_law
+from tests.helpers.path_reference import drawn_law
 from tests.helpers.rule_cases import outcomes
 from tests.helpers.tiny_heads import model_for
 from tests.helpers.tiny_models import language_model
