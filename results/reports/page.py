@@ -62,8 +62,9 @@ class Item:
 
     @property
     def findings(self) -> list[str]:
-        """What the tables say of the rules that they judge, all rules together first."""
-        return [line for table in self.tables for line in table.findings[:FOUND]][:FOUND]
+        """What the first table that judges rules says of them, all rules together first."""
+        judging = (table.findings for table in self.tables if table.findings)
+        return list(next(judging, ()))[:FOUND]
 
     @property
     def shown_command(self) -> str:
