@@ -1,4 +1,7 @@
-"""What a cell's own modules read of it: they are imported by that of `Cell`."""
+"""What modules read of a cell that `bench.config.cell` itself imports.
+
+They cannot name `Cell`, not even for a type checker: no module of this project imports one that
+imports it (`no circles` in pyproject.toml)."""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CellParts(Protocol):
-    """The sections of a `bench.config.cell.Cell`."""
+    """The sections of a `bench.config.cell.Cell`, and its task. `Cell` says what each holds."""
 
     @property
     def drafter(self) -> Named[Any]: ...
@@ -29,7 +32,7 @@ class CellParts(Protocol):
 
     @property
     def engine(self) -> Any:
-        """A `bench.config.engine.EngineOptions`."""
+        """A `bench.config.engine.EngineOptions`, whose module imports this one."""
 
     def load_task(self) -> Any:
         """A `tasks.base.Task`."""
