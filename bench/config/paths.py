@@ -1,4 +1,4 @@
-"""Where the project lies."""
+"""Where the project lies, a folder for sockets, and paths in what is recorded and printed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ MODELS = PROJECT / "models"
 TINY = MODELS / "tiny"
 """The embedded pair."""
 
-
 LONGEST_SOCKET_FOLDER = 40
-"""Bytes of a folder in which other programs can make sockets: the kernel takes paths of 107 bytes,
-and Ray's begin with 62 of its own."""
+"""Bytes of the path of a folder in which other programs can still make sockets. The kernel takes
+paths of 107 bytes, and Ray's go on for 62 of its own behind the folder that it is given."""
 SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+"""In their place, the first that can be written to."""
 
 
 def socket_folder() -> str:
-    """The folder for temporary files, or a shorter one where TMPDIR is too long for sockets, as
-    that of a cluster's job may be."""
+    """The folder for temporary files, or a shorter one where its path is too long for sockets, as
+    the TMPDIR of a cluster's job may be. The long one after all where no short one can be written
+    to."""
     folder = tempfile.gettempdir()
     if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER:
         return folder
@@ -30,7 +31,8 @@ def socket_folder() -> str:
 
 
 def portable(plain: Any) -> Any:
-    """Plain data with the paths in its texts relative to the checkout where they lie in it."""
+    """Plain data in which paths inside the checkout are relative to it, so that it means the same
+    in another checkout. Paths are found anywhere in the texts of dicts and lists; keys stay."""
     if isinstance(plain, dict):
         return {key: portable(value) for key, value in plain.items()}
     if isinstance(plain, list):
@@ -39,19 +41,18 @@ def portable(plain: Any) -> Any:
 
 
 def shown(text: str) -> str:
-    """A text for people to read, with paths relative to the checkout or to the user's cache,
-    `~/.cache`."""
+    """A text for people to read: paths inside the checkout are relative to it, and those in the
+    user's cache begin with `~/.cache`."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return str(portable(text)).replace(f"{cache}/", "~/.cache/")
 
 
 def command_line(argv: list[str]) -> list[str]:
-    """`python -m bench …` for a program of the checkout; other words with their paths as
-    `shown`."""
+    """The words of a command as people type them, from those of `sys.argv`: `python -m bench …`
+    in place of a Python file of the checkout, and paths as `shown`."""
     program = Path(argv[0]) if argv else Path()
     if program.suffix != ".py" or not program.is_relative_to(PROJECT):
         return list(map(shown, argv))
-    module = ".".join(
-        part for part in program.relative_to(PROJECT).with_suffix("").parts if part != "__main__"
-    )
+    parts = program.relative_to(PROJECT).with_suffix("").parts
+    module = ".".join(part for part in parts if part != "__main__")
     return ["python", "-m", module, *map(shown, argv[1:])]
