@@ -1,4 +1,4 @@
-"""Where the reasoning of stored answers ends, for the metrics by span."""
+"""Where the reasoning of stored answers ends, for the metrics by span (`results.metrics.spans`)."""
 
 from __future__ import annotations
 
@@ -15,30 +15,35 @@ if TYPE_CHECKING:
     from results.metrics.metric import Sums
     from results.store.sample import Sample
 
-OF_MODELS = re.compile(f"{THINK_END.pattern}|{re.escape(FINAL)}", re.IGNORECASE)
-"""The marks that end a reasoning, where the task names none."""
+MARKS_OF_MODELS = re.compile(f"{THINK_END.pattern}|{re.escape(FINAL)}", re.IGNORECASE)
+"""What ends the reasoning of the models that are known, where task.think_end is not given."""
 
 
 def spans(cell: Cell, samples: Sequence[Sample]) -> dict[str, Sums]:
-    """The metrics by span of a cell's samples; empty without marks, and where the target's
-    tokenizer is not on this machine."""
-    split, end = cell.texts, cell.task.options.think_end
-    if split is None or end == "":
+    """The metrics by span of a cell's samples. Empty where no answer has a mark, where
+    `task.think_end=""` says that there is none, and where the target's tokenizer is not on this
+    machine."""
+    texts_of, think_end = cell.texts, cell.task.options.think_end
+    if texts_of is None or think_end == "":
         return {}
-    mark = OF_MODELS if end is None else re.compile(re.escape(end))
-    thinking: dict[str, list[int | None]] = {}
+    mark = MARKS_OF_MODELS if think_end is None else re.compile(re.escape(think_end))
+    thinking: dict[str, list[int | None]] = {}  # prompt -> of each turn, as `tokens_until`
     for sample in samples:
-        start, ends = 0, []
+        thinking[sample.id] = []
+        start = 0
         for tokens in sample.turn_tokens:
-            ends.append(tokens_until(mark, split(sample.output_ids[start : start + tokens])))
+            turn = sample.output_ids[start : start + tokens]
+            thinking[sample.id].append(tokens_until(mark, texts_of(turn)))
             start += tokens
-        thinking[sample.id] = ends
     return span_metrics(samples, thinking)
 
 
 def tokens_until(mark: re.Pattern[str], texts: Sequence[str]) -> int | None:
-    """The tokens, of these texts, up to the last place of the mark, its own included."""
-    ends = [match.end() for match in mark.finditer("".join(texts))]
+    """How many tokens, of which `texts` are the texts, go up to the last place of the mark, the
+    mark's own included; None where the mark is not among them."""
+    ends = [match.end() for match in mark.finditer("".join(texts))]  # in characters
     if not ends:
         return None
-    return sum(length < ends[-1] for length in accumulate(map(len, texts))) + 1
+    behind_token = accumulate(map(len, texts))  # characters up to the end of each token
+    before_end = sum(characters < ends[-1] for characters in behind_token)
+    return before_end + 1  # and the token in which the mark ends
