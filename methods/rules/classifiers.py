@@ -29,8 +29,19 @@ Features = Literal["both", "target"]
 
 
 class Classifier(StrictOptions):
-    """What was trained, on which models, and how well it separated held-out prompts
-    (`provenance`)."""
+    """A file of `python -m models.train judge`: logistic regression on F features of a draft token.
+
+    kind               name of the rule that it is for.
+    target             the target that it was trained on.
+    fingerprint        of that target's weights.
+    draft              the draft model that it was trained on, where it reads its states.
+    draft_fingerprint  of that draft's weights.
+    features           "both": the draft's hidden state, then the target's; "target": that alone.
+    mean, scale        [F] each: a feature is used as (feature - mean) / scale.
+    coef, intercept    [F], and a number: their logit is that of being important.
+    thresholds         worth trying: quantiles of the probabilities on held-out prompts.
+    provenance         how it was trained, and how well it separated held-out prompts.
+    """
 
     kind: Literal["autojudge", "judge"]
     target: str
@@ -47,7 +58,7 @@ class Classifier(StrictOptions):
 
     @classmethod
     def read(cls, path: Path) -> Classifier:
-        """Raises ValueError, one line."""
+        """The classifier in a file. Raises ValueError, one line."""
         classifier = read_json(cls, path, "a classifier of models.train judge")
         if not len(classifier.mean) == len(classifier.scale) == len(classifier.coef):
             raise ValueError(
@@ -59,14 +70,16 @@ class Classifier(StrictOptions):
 
 
 class ClassifierRule(Rule):
-    """A rule that a classifier decides, which `python -m models.train judge` trains."""
+    """A rule that asks a classifier about every draft token.
+
+    classifier  file of a `Classifier`."""
 
     training: ClassVar[str] = "models.train judge pair=..."
     """The command that makes the rule's file."""
     classifier: Annotated[Path, made_by("models.train judge")] | None = None
     _features: Features = PrivateAttr("target")
-    _weight: Tensor | None = PrivateAttr(None)  # [F], and the bias []: scaling included
-    _bias: Tensor | None = PrivateAttr(None)
+    _weight: Tensor | None = PrivateAttr(None)  # [F], for features that are not scaled
+    _bias: Tensor | None = PrivateAttr(None)  # []
 
     def needs_hidden(self) -> bool:
         return True
@@ -111,6 +124,8 @@ class ClassifierRule(Rule):
 
     def with_classifier(self, classifier: Classifier, device: torch.device | str = "cpu") -> Self:
         """The rule with this classifier, whatever models it was trained on."""
+        # scaling becomes part of the weights: ((x - mean) / scale) · coef + intercept
+        # = x · (coef / scale) + (intercept - mean · coef / scale)
         mean, scale, coef = (
             torch.tensor(x, dtype=torch.float64)
             for x in (classifier.mean, classifier.scale, classifier.coef)
@@ -121,7 +136,8 @@ class ClassifierRule(Rule):
         return bound
 
     def important(self, v: Verification) -> Tensor:
-        """[B, N] the classifier's probability for each node's token."""
+        """[B, N] float: the probability, for each node's token, of what the labels call important.
+        In `Judge` that is a wrong token."""
         assert self._weight is not None and self._bias is not None, (
             "the rule is not bound to a pair"
         )
@@ -136,15 +152,17 @@ class Autojudge(ClassifierRule):
     """AutoJudge: accept a token that differs from the target's if a classifier finds it unimportant
     for the answer.
 
-        accept x  iff  x = argmax z  or  P(important | x) < threshold;   correction and bonus:
-                  argmax z
+        accept x  iff  x = argmax z  or  P(important | x) < threshold
 
-    z are the target's logits in the context of x's parent. P comes from logistic regression on
-    hidden states at x's own position trained without human labels: x is important if replacing the
-    target's token by it changes the final answer (`python -m models.train judge`). If the argmax
-    and an unimportant token are siblings, the argmax wins. Threshold 0 is greedy matching at every
-    temperature; the thresholds to try are in the classifier's file. Garipov et al. 2025;
-    garipovroma/autojudge, whose runs have no bonus token and drafts of 32.
+    z are the target's logits in the context of x's parent. Correction and bonus are the argmax as
+    well. P comes from logistic regression on hidden states at x's own position. It is trained
+    without human labels: x is important if the final answer changes where x replaces the target's
+    token (`python -m models.train judge`). If the argmax and an unimportant token are siblings, the
+    argmax wins. Threshold 0 is greedy matching at every temperature. The thresholds to try are in
+    the classifier's file.
+
+    Source: AutoJudge (Garipov et al. 2025; garipovroma/autojudge, whose runs have no bonus token
+    and drafts of 32 tokens).
 
     threshold: probability of being important below which a token is kept."""
 
@@ -161,6 +179,7 @@ class Autojudge(ClassifierRule):
         return {"important": self.important(v)}
 
     def threshold_view(self, v: Verification) -> ThresholdView:
+        # of tokens below the threshold: the argmax, and those without the argmax as a sibling
         harmless = v.is_argmax | ~v.any_sibling(v.is_argmax)
         return ThresholdView(
             "threshold", "<", self.threshold, self.important(v), harmless, v.is_argmax
@@ -171,13 +190,14 @@ class Judge(ClassifierRule, ThresholdRule):
     """Judge decoding: a linear head on the target's hidden state of a draft token says whether the
     token is right.
 
-        accept x  iff  P(right | x) > 0.5  or  the lossless test accepts x   (greedy matching at
-                  temperature 0)
+        accept x  iff  P(right | x) > threshold  or  the lossless test accepts x
 
-    The head reads the target's final-norm state at x's own position and was trained on tokens that
-    people marked as wrong (weighted cross-entropy; `python -m models.train judge kind=judge
-    labels=FILE`). Correction and bonus as in `lossless`. Source: Judge decoding (Bachmann et al.
-    2025), as ARC-Decode's Appendix A.3.3 compares with it.
+    The paper's threshold is 0.5. At temperature 0 the lossless test is greedy matching. The head
+    reads the target's final-norm state at x's own position. It was trained on tokens that people
+    marked as wrong (weighted cross-entropy; `python -m models.train judge kind=judge labels=FILE`),
+    so that P(right | x) = 1 - `important`. Correction and bonus as in `lossless`.
+
+    Source: Judge decoding (Bachmann et al. 2025), as ARC-Decode's Appendix A.3.3 compares with it.
 
     threshold: probability of being right above which a token is kept; 1 is `lossless`."""
 
