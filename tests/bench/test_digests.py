@@ -32,7 +32,6 @@ REPORTS = sorted(
     {path.stem for path in (CONF / "report").glob("*.yaml")} - {"workload"}
 )  # its prompts are a user's
 TASKS = [line.split()[0].removeprefix("task=") for line in HELD if line.startswith("task=")]
-COUNT = 64
 
 
 @pytest.fixture(scope="module")
@@ -87,5 +86,5 @@ def test_the_cells_of_a_report(name, hydra):
 def test_the_prompts_of_a_task(name, hydra):
     config = hydra.point([f"task={name}"]).config["task"]
     kind = config.pop("name")
-    prompts = registry.build(kind, registry.options(kind).model_validate(config)).prompts(COUNT, 0)
+    prompts = registry.build(kind, registry.options(kind).model_validate(config)).prompts()
     assert f"task={name} {digest(list(map(asdict, prompts)))}" in HELD

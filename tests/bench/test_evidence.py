@@ -106,8 +106,8 @@ def test_spans_of_an_answer():
         texts=lambda ids: [words[i] for i in ids],
         task=SimpleNamespace(options=SimpleNamespace(think_end=None)),
     )
-    whole = sample("a", [0, 1, 2, 3, 4, 5], committed=[1, 3, 1], accepted=[0, 2, 0])
-    cut = sample("b", [0, 1, 1], committed=[2], accepted=[1], finish=["length"])
+    whole = sample("a", [0, 1, 2, 3, 4, 5], committed=[1, 3, 1])
+    cut = sample("b", [0, 1, 1], committed=[2], finish=["length"])
     found = {name: sums.rows.tolist() for name, sums in spans(cell, [whole, cut]).items()}
     assert found["thinking_share"] == [[3, 6], [3, 3]]
     assert found["thinking_cut"] == [[0, 1], [1, 1]]

@@ -2,8 +2,6 @@
 
 import csv
 import os
-import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,6 @@ import torch
 from bench.__main__ import main
 from bench.config.cell import Cell
 from bench.config.paths import CONF
-from bench.reports.plan import plan_of
-from bench.reports.run import load_report
-from bench.run.judging import JudgeError, ask
 from bench.run.models import ModelPool
 from methods.decode import Limits, Request
 from methods.engine.loading import load_model
@@ -24,7 +19,7 @@ from tests.helpers.ci import needs_similarity
 from tests.helpers.rehearsal.models import HUB, VOCAB, checkpoint
 from tests.helpers.rehearsal.rows import write_rows
 from tests.helpers.rehearsal.stand_ins import NOTE, TITLE, stand_ins
-from tests.helpers.rehearsal.whole import rehearsed, run_step
+from tests.helpers.rehearsal.whole import rehearsed
 
 REPORTS = sorted(
     path.stem
@@ -175,33 +170,3 @@ def test_a_head_that_is_narrower_than_its_target(tmp_path, rehearsal):
     torch.save(weights, folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="embed"):
         ModelPool().load(rehearsal.point([*WITH_A_HEAD, f"pair.eagle3={folder}"]).cell)
-
-
-def test_a_judge_that_has_limits(tmp_path):
-    """It refuses its first requests with 503 and 429; without further attempts that is an error."""
-    with stand_ins(tmp_path) as hydra:
-        judge = hydra.point(["pair=tiny", "engine.device=cpu"]).settings.judge
-        question = judge.asked([("user", "Grade this.")])
-        with pytest.raises(JudgeError, match="HTTP 503"):
-            ask(judge.model_copy(update={"retries": 0}), question)
-        assert ask(judge, question) == "Rating: [[5]]"
-
-
-@pytest.mark.rehearsal
-def test_labels_that_are_mined(tmp_path, capsys):
-    """AutoJudge's classifier from the answers of its pair. Where all labels are alike, there is
-    none."""
-    with stand_ins(tmp_path / "stand_ins") as hydra:
-        words = ["scale=paper", f"output.dir={tmp_path / 'out'}"]
-        plan = plan_of(load_report("dropmatch_fig6", hydra), hydra, words)
-        [step] = {step.file: step for step in plan.steps.values()}.values()
-        step.file.parent.mkdir(parents=True)
-        reduced = hydra.reduced_step(step, words).argv
-        run_step(*reduced[:1], reduced[1:])
-        [(tokens, important)] = re.findall(
-            r"(\d+) tokens, (\d+) important", capsys.readouterr().out
-        )
-        assert 0 < int(important) < int(tokens) and step.file.is_file()
-        step.file.unlink()
-        import_module(f"{reduced[0]}.__main__").main([*reduced[1:], f"work={tmp_path / 'again'}"])
-        assert not step.file.exists()

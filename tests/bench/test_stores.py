@@ -1,4 +1,4 @@
-"""Commands over a store: its page, and files for other programs."""
+"""The page of a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench import exchange, view
+from bench import view
 from results.store.cells import Store
 
 
@@ -77,10 +77,3 @@ def test_prompts_that_have_changed_are_not_shown(command, group_of, tmp_path):
     assert "without the prompts: the files of the task have changed since" in after["title"]
     assert len(after["cells"]) == len(before["cells"]) == 2, "the answers are shown"
     assert all(messages == [] for _, messages in after["prompts"])
-
-
-@pytest.mark.parametrize("form", ["parquet", "spec_bench"])
-def test_a_run_is_written_in_every_format(form, measured, tmp_path, capsys):
-    assert exchange.main([f"to={form}", f"store.dir={measured}", f"out={tmp_path}"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines and all(Path(line.split(": ")[0]).is_file() for line in lines)

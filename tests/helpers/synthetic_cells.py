@@ -18,8 +18,9 @@ from results.store.sample import Compared, FailedSample, Sample, Timed, TimedRun
 
 
 def sample(id: str, output_ids: Sequence[int] = (0,), **fields: Any) -> Sample:
-    """A sample without cycles, scored 1, where `fields` say nothing else."""
-    ids = list(output_ids)
+    """A sample without cycles, scored 1, where `fields` say nothing else; cycles end with a token of
+    the target."""
+    ids, committed = list(output_ids), fields.get("committed", ())
     return replace(
         Sample(
             id=id,
@@ -28,7 +29,7 @@ def sample(id: str, output_ids: Sequence[int] = (0,), **fields: Any) -> Sample:
             texts=[""],
             turn_tokens=[len(ids)],
             committed=[],
-            accepted=[],
+            accepted=[tokens - 1 for tokens in committed],
             nodes=[],
             levels=[],
             relaxed=0,
@@ -58,11 +59,11 @@ def compared(
     decode_s: float = 1.0,
     base_decode_s: float = 2.0,
     prefill_s: float = 0.5,
+    started: str = "2026-01-01T00:00:00+00:00",
 ) -> Compared:
     """A timed sample beside its baseline; without one it is the autoregressive cell's own."""
     other = None if base is None else run(base, base_decode_s, prefill_s)
-    told = ("host", "boot", "2026-01-01T00:00:00+00:00")
-    timed = Timed(own.id, run(own, decode_s, prefill_s), other, *told, threads=2)
+    timed = Timed(own.id, run(own, decode_s, prefill_s), other, "host", "boot", started, threads=2)
     return Compared(own, own if base is None else base, timed)
 
 
@@ -85,13 +86,12 @@ def made_up(
     for i in range(n):
         ids = list(range(1 + 10 * (accepted + 1)))
         seconds = len(ids) / 100 * (1 + i / 10)
-        cycles = {"committed": [accepted + 1] * 10, "accepted": [accepted] * 10}
-        own = sample(f"p{i}", ids, score=float(i < right), **cycles)
-        alone = {"committed": [1] * (len(ids) - 1), "accepted": [0] * (len(ids) - 1)}
+        own = sample(f"p{i}", ids, score=float(i < right), committed=[accepted + 1] * 10)
+        alone = sample(f"p{i}", ids, committed=[1] * (len(ids) - 1))
         factor = 1 if autoregressive else speedup * (1 + i / 50)
         one = compared(
             own,
-            None if autoregressive else sample(f"p{i}", ids, **alone),
+            None if autoregressive else alone,
             decode_s=seconds / factor,
             base_decode_s=seconds,
             prefill_s=seconds / 10,

@@ -19,7 +19,7 @@ HOSTILE = (
 STEERING = "\x1b[31mred \u202eright to left"
 WORDS = ["<b>", " the", " a", "\n", HOSTILE, STEERING, " مرحبا", "😀", " four", " 4"]
 """Text of each token id."""
-COMMITTED, ACCEPTED = [3, 2, 2], [2, 1, 2]
+CYCLES = {"committed": [3, 2, 2], "accepted": [2, 1, 2]}
 """Of every answer of eight tokens; the answer ends within its last cycle."""
 POSITIONS = pd.read_csv(Path(__file__).with_suffix(".csv"))
 """Of its trace."""
@@ -39,14 +39,11 @@ def texts(ids) -> list[str]:
 
 
 def answer(name: str, ids, score: float | None, cycles: bool = True) -> Sample:
-    committed = COMMITTED if cycles else [1] * (len(ids) - 1)
-    accepted = ACCEPTED if cycles else [0] * (len(ids) - 1)
+    alone = {"committed": [1] * (len(ids) - 1)}
     return sample(
         name,
         ids,
-        turn_tokens=[len(ids)],
-        committed=committed,
-        accepted=accepted,
+        **(CYCLES if cycles else alone),
         score=score,
         nll=0.5 * len(ids),
         answer=f"<i>{score}",

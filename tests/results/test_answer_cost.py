@@ -22,7 +22,7 @@ def timed(id, cycles, base_tokens, decode_s=None, base_decode_s=0.0):
     """Ten tokens in so many cycles beside an answer of so many tokens of autoregressive decoding;
     not timed without seconds. A prefill takes 0.5 s."""
     own, base = (
-        sample(id, range(tokens), committed=[1] * steps, accepted=[0] * steps)
+        sample(id, range(tokens), committed=[1] * steps)
         for tokens, steps in ((10, cycles), (base_tokens, base_tokens - 1))
     )
     if decode_s is None:

@@ -15,8 +15,8 @@ from results.metrics import frontier
 from results.metrics.delta import SESSION_FLOOR, Estimate, between
 from results.metrics.frontier import Lossless, beside_lossless
 from results.metrics.verdict import Answered, Judged
-from results.store.sample import Compared, Timed, TimedRun
-from tests.helpers.synthetic_cells import sample
+from results.store.sample import Compared, Timed
+from tests.helpers.synthetic_cells import compared, sample
 
 CURVE = {0.0: (5.3, 0.322), 0.4: (5.0, 0.050), 0.7: (4.9, 0.010), 1.0: (4.5, 0.0)}
 """Temperature -> τ and distortion, about those of the embedded pair on mini_chat."""
@@ -47,15 +47,15 @@ def cell(
         plain = sample(own.id, [0] * tokens, committed=[1] * tokens, nll=float(tokens))
         part = i * sessions // TIMED if i < TIMED else 0
         spent = cycles * price * seconds[i] * rng.lognormal(effects[part], 0.02)
-        clock = Timed(
-            own.id,
-            TimedRun(tokens, cycles, 0.001, spent),
-            TimedRun(tokens, tokens, 0.001, tokens * seconds[i] * base[i]),
-            "host",
-            "boot",
-            str(part),
+        pair = compared(
+            own,
+            plain,
+            decode_s=spent,
+            base_decode_s=tokens * seconds[i] * base[i],
+            prefill_s=0.001,
+            started=str(part),
         )
-        pairs.append(Compared(own, plain, clock if i < TIMED else None))
+        pairs.append(pair if i < TIMED else replace(pair, timed=None))
     return pairs
 
 

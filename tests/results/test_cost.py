@@ -40,8 +40,8 @@ PROFILE = Profile(
 def sample(nodes: list[int], prompt_tokens: int = 3) -> Sample:
     """A cycle for each number of draft nodes, which is that of its levels too."""
     ones = [1] * len(nodes)
-    fields = {"committed": ones, "accepted": ones, "nodes": nodes, "levels": nodes}
-    return synthetic_cells.sample("a", [0, *ones], **fields, prompt_tokens=prompt_tokens)
+    cycles = {"committed": ones, "nodes": nodes, "levels": nodes}
+    return synthetic_cells.sample("a", [0, *ones], **cycles, prompt_tokens=prompt_tokens)
 
 
 def forward(tokens: int, points: dict[int, float]) -> float:

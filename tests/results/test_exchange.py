@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from bench import exchange
-from results.exchange import parquet, spec_bench
-from results.exchange.base import ExchangeError
 from results.exchange.parquet import public
 from results.metrics.summary import summary_of
 from results.store.cells import Store
-from results.store.sample import Timed, TimedRun
 from results.store.traces import TraceFolder
-from tests.helpers.synthetic_cells import sample
+from tests.helpers.synthetic_cells import compared, sample
 from tests.helpers.viewed_cells import answer, traces
 
 CELLS = yaml.safe_load(Path(__file__).with_name("two_turns.yaml").read_text(encoding="utf-8"))
-STARTED = "2026-01-02T03:04:05+00:00"
 
 
 @pytest.fixture
@@ -32,19 +30,34 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     traced = traces(tmp_path / "other", [answer("p0", [0, 1, 2, 3, 4, 5, 6, 7], 1.0)])
     columns = traced.frame().to_dict("list")
     made = Store(tmp_path / "store")
-    for rule, further in (("ar", {}), ("mars", {"margin": [0.5] * 8})):
-        config, fields = CELLS[rule]["config"], CELLS[rule]["samples"]
+    for rule, decode_s, further in (("ar", 1.5, {}), ("mars", 0.5, {"margin": [0.5] * 8})):
         with made.cell(f"tiny-{rule}-made_up").lock() as cell:
-            cell.write_config(config)
+            cell.write_config(CELLS[rule]["config"])
             cell.write_environment({"argv": ["/home/user/bench/__main__.py"]})
             for i in range(3):
-                cell.append(sample(f"p{i}", range(8), score=float(i % 2), **fields))
-            for i in range(2):
-                base = TimedRun(8, 6, 0.25, 1.5 + i)
-                own, base = (base, None) if rule == "ar" else (TimedRun(8, 3, 0.25, 0.5 + i), base)
-                cell.append_timed(Timed(f"p{i}", own, base, "host-name", "boot", STARTED))
+                plain, own = (
+                    sample(f"p{i}", range(8), score=float(i % 2), **CELLS[name]["samples"])
+                    for name in ("ar", rule)
+                )
+                cell.append(own)
+                clock = {"decode_s": decode_s + i, "base_decode_s": 1.5 + i, "prefill_s": 0.25}
+                if i < 2:
+                    beside = None if rule == "ar" else plain
+                    cell.append_timed(compared(own, beside, **clock).timed)
         TraceFolder(cell).add(["p0"], [columns | further], None)
     return made
+
+
+@pytest.fixture
+def write(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Writes the store in a form, into out/; the files and their numbers of rows, as it says."""
+
+    def written(*words: str) -> list[tuple[Path, int]]:
+        assert exchange.main([*words, f"store.dir={store.root}", f"out={tmp_path / 'out'}"]) == 0
+        lines = [line.split(": ") for line in capsys.readouterr().out.splitlines()]
+        return [(Path(file), int(count)) for file, count in lines]
+
+    return written
 
 
 def choices(file: Path) -> dict[str, dict]:
@@ -53,13 +66,11 @@ def choices(file: Path) -> dict[str, dict]:
     return {row["question_id"]: row["choices"][0] for row in rows}
 
 
-def test_answers_as_spec_bench_reads_them(store: Store, tmp_path: Path) -> None:
+def test_answers_as_spec_bench_reads_them(write: Callable[..., Any]) -> None:
     """MARS took 0.25 + 0.5 s and 0.25 + 1.5 s for 8 tokens of two turns, two cycles in the first
     and one in the second; the baseline 0.25 + 1.5 s and 0.25 + 2.5 s, a cycle for each token but
     those of the prefill."""
-    (own, count), (base, base_count) = spec_bench.write(
-        exchange.sources(store, "*mars*", True), tmp_path / "out"
-    )
+    (own, count), (base, base_count) = write("to=spec_bench", "cells=*mars*")
     assert count == base_count == 2 and base.name == f"{own.stem}.baseline.jsonl"
     for file, steps, lengths, first in (
         (own, [2, 1], [2, 2, 2], 0.75),
@@ -76,27 +87,28 @@ def test_answers_as_spec_bench_reads_them(store: Store, tmp_path: Path) -> None:
             }
             for name, seconds in (("p0", first), ("p1", first + 1))
         }
-    (own, count), _ = spec_bench.write(exchange.sources(store, "*mars*", False), tmp_path / "all")
+    (own, count), _ = write("to=spec_bench", "cells=*mars*", "prompts=all")
     assert count == 3
     assert [("wall_time" in choice) for choice in choices(own).values()] == [True, True, False]
 
 
-def test_a_timed_run_with_other_tokens_keeps_its_own_count(store: Store, tmp_path: Path) -> None:
+def test_a_timed_run_with_other_tokens_keeps_its_own_count(
+    store: Store, write: Callable[..., Any]
+) -> None:
     """The wall time belongs to the tokens that were decoded then."""
-    runs = TimedRun(5, 2, 0.5, 1.0), TimedRun(8, 6, 0.5, 2.0)
+    shorter = compared(sample("p0", range(5), committed=[2, 2]))
     with store.cell("tiny-mars-made_up").lock() as cell:
-        cell.append_timed(Timed("p0", *runs, "host-name", "boot", STARTED))
-    (own, _), _ = spec_bench.write(exchange.sources(store, "*mars*", True), tmp_path / "out")
+        cell.append_timed(shorter.timed)
+    (own, _), _ = write("to=spec_bench", "cells=*mars*")
     choice = choices(own)["p0"]
     assert choice["new_tokens"] == [5] and choice["wall_time"] == [1.5]
     assert choice["decoding_steps"] == [3], "cycles of the turns are not known"
 
 
 @pytest.fixture
-def dataset(store: Store, tmp_path: Path) -> Path:
-    written = parquet.write(exchange.sources(store, "*", False), tmp_path / "dataset")
-    assert all(path.is_file() for path, _ in written)
-    return tmp_path / "dataset"
+def dataset(write: Callable[..., Any], tmp_path: Path) -> Path:
+    assert all(path.is_file() for path, _ in write("to=parquet"))
+    return tmp_path / "out"
 
 
 def load(folder: Path, name: str):
@@ -118,7 +130,7 @@ def test_samples_are_those_of_the_store(store: Store, dataset: Path) -> None:
             assert json.loads(row["flags"]) == own.flags and row["timed_parted"] is None
             told, timed = (None,) * 3, clocks.get(own.id)
             if timed:
-                told = timed.own.decode_s, STARTED, timed.runs[1].tokens
+                told = timed.own.decode_s, timed.started, timed.runs[1].tokens
             assert (row["timed_decode_s"], row["session"], row["baseline_tokens"]) == told
     assert not rows
 
@@ -150,11 +162,6 @@ def test_the_card(dataset: Path) -> None:
     assert list(configs) == ["samples", "cells", "traces"] and configs["samples"]["default"]
     assert all(list(dataset.glob(one["data_files"])) for one in configs.values())
     assert "6 answers of 2 cells" in text and "mars" in text
-
-
-def test_a_store_without_answers_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExchangeError, match="holds no measured cell"):
-        list(parquet.write([], tmp_path / "out"))
 
 
 def test_what_names_people_and_machines_is_left_out():

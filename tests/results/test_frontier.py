@@ -19,7 +19,6 @@ from results.metrics.delta import Between, Estimate
 from results.metrics.frontier import Lossless, beside_lossless
 from results.metrics.summary import scores_by_item
 from results.metrics.verdict import ALPHA, FAMILY, LEVEL, Answered, Judged
-from results.store.sample import Compared, Timed, TimedRun
 from tests.helpers.synthetic_cells import compared, sample
 
 CURVE = {0.0: (6.0, 0.4), 0.5: (5.0, 0.1), 1.0: (4.0, 0.0)}
@@ -49,12 +48,15 @@ def row(
         cycles = round(length / tau)
         own = sample(f"p{i}", [0] * length, committed=[length // cycles] * cycles, nll=0.0)
         base = sample(f"p{i}", [0] * 60, committed=[1] * 60, nll=0.0)
-        arms = (
-            TimedRun(length, cycles, SECONDS * prefill, SECONDS * cycle * cycles * spread[i]),
-            TimedRun(60, 60, SECONDS * prefill, SECONDS * plain * 60),
+        seconds = SECONDS * cycle * cycles * spread[i]
+        pair = compared(
+            own,
+            base,
+            decode_s=seconds,
+            base_decode_s=SECONDS * plain * 60,
+            prefill_s=SECONDS * prefill,
         )
-        timed = Timed(f"p{i}", *arms, "host", "boot", "now") if clock and i < TIMED else None
-        pairs.append(Compared(own, base, timed))
+        pairs.append(pair if clock and i < TIMED else replace(pair, timed=None))
     return Answered(pairs, distortion=nats(distortion))
 
 

@@ -15,9 +15,8 @@ import yaml
 from bench import merge as command
 from results.store.cells import Store
 from results.store.merge import difference, merge
-from results.store.sample import FailedSample
-from tests.helpers.generated_store import Writer
-from tests.helpers.synthetic_cells import sample
+from results.store.sample import FailedSample, timing_order
+from tests.helpers.synthetic_cells import compared, sample
 
 IDS = [f"p{i}" for i in range(6)]
 BASE, CELL = "made-ar", "made-mars"
@@ -32,11 +31,19 @@ def store(
 ) -> Store:
     """A store of these cells over these prompts; one cell may have other answers to p2 and p3."""
     for key in keys:
-        writer, alone = Writer(root, ids, timed), key == BASE
-        if key == changed:
-            for own in writer.samples[alone][2:4]:
-                own.output_ids[4] = 99
-        writer.write(key, {"rule": {"name": "mars"}, "name": key, "baseline": BASE}, alone)
+        with Store(root).cell(key).lock() as cell:
+            cell.write_config({"rule": {"name": "mars"}, "name": key, "baseline": BASE})
+            cell.write_environment({"run": {"timed": timed}})
+            for place, name in enumerate(ids):
+                plain, own = (
+                    sample(name, range(25), committed=[step] * (24 // step)) for step in (1, 3)
+                )
+                answer, beside = (plain, None) if key == BASE else (own, plain)
+                if key == changed and place in (2, 3):
+                    answer.output_ids[4] = 99
+                cell.append(answer)
+                if name in timing_order(ids)[:timed]:
+                    cell.append_timed(compared(answer, beside).timed)
     return Store(root)
 
 

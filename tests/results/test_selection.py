@@ -10,18 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.reports.choice import reference
-from results.metrics.answer_speed import (
-    Priced,
-    modelled_speeds,
-    token_speedup,
-)
+from results.metrics.answer_speed import Priced, modelled_speeds, token_speedup
 from results.metrics.verdict import choose, reported
 from results.store.sample import Compared
-from tests.helpers.synthetic_cells import (
-    compared,
-    sample,
-    table_spec,
-)
+from tests.helpers.synthetic_cells import compared, sample, table_spec
 
 IDS = [f"p{i:02}" for i in range(12)]
 
@@ -38,13 +30,7 @@ def cell(
     for i, name in enumerate(IDS):
         more = {"group": f"item{i // 3}"} if group else {}
         own, base = (
-            sample(
-                name,
-                range(tokens * cycles + 1),
-                committed=[tokens] * cycles,
-                accepted=[tokens - 1] * cycles,
-                **more,
-            )
+            sample(name, range(tokens * cycles + 1), committed=[tokens] * cycles, **more)
             for tokens, cycles in ((tau, passes), (1, 40))
         )
         pairs.append(compared(own, base, decode_s=cycle_s * passes, base_decode_s=4.0))

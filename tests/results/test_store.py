@@ -330,11 +330,9 @@ def test_cells_of_another_schema_are_refused(schema: str) -> None:
 
 def test_turns_add_up() -> None:
     first = {"committed": [2], "relaxed": 1, "flags": {"a": 1, "b": 0}, "nll": 0.5}
-    second = {"committed": [1, 4], "relaxed": 2, "flags": {"a": 2, "c": 4}, "decode_s": 2.0}
+    second = {"committed": [1, 4], "relaxed": 2, "flags": {"a": 2, "c": 4}, "nll": 0.25}
     whole = {"committed": [2, 1, 4], "relaxed": 3, "flags": {"a": 3, "b": 0, "c": 4}}
-    assert total([Generation(**first), Generation(**second)]) == Generation(
-        **whole, decode_s=2.0, nll=0.5
-    )
+    assert total([Generation(**first), Generation(**second)]) == Generation(**whole, nll=0.75)
     assert total([]) == Generation()
 
 

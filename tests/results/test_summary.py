@@ -19,7 +19,6 @@ from tests.helpers import synthetic_cells
 def sample(
     id,
     committed,
-    accepted=None,
     *,
     base_ids=None,
     base_score=None,
@@ -28,17 +27,14 @@ def sample(
     autoregressive=False,
     **fields,
 ):
-    """A timed prompt whose cycles end with a token of the target; its baseline gives the same
-    answer where nothing else is said."""
-    accepted = [tokens - 1 for tokens in committed] if accepted is None else accepted
-    own = synthetic_cells.sample(
-        id, range(1 + sum(committed)), committed=committed, accepted=accepted, **fields
-    )
+    """A timed prompt; its baseline gives the same answer where nothing else is said."""
+    own = synthetic_cells.sample(id, range(1 + sum(committed)), committed=committed, **fields)
     base_ids = base_ids or own.output_ids
-    steps, score = len(base_ids) - 1, own.score if base_score is None else base_score
-    plain = {"committed": [1] * steps, "accepted": [0] * steps, "score": score}
-    base = None if autoregressive else synthetic_cells.sample(id, base_ids, **plain)
-    return synthetic_cells.compared(own, base, decode_s=decode_s, base_decode_s=base_decode_s)
+    score = own.score if base_score is None else base_score
+    base = synthetic_cells.sample(id, base_ids, committed=[1] * (len(base_ids) - 1), score=score)
+    return synthetic_cells.compared(
+        own, None if autoregressive else base, decode_s=decode_s, base_decode_s=base_decode_s
+    )
 
 
 def summary(samples, metric="exact_match", proportion=True):
@@ -219,7 +215,7 @@ def test_inconsistent_samples_are_refused():
     for samples, said in (
         ([sample("a", [1])] * 2, "more than once"),
         ([sample("a", [1]), alone], "1 of 2 samples are their own baseline"),
-        ([sample("a", [1], [])], "1 cycles"),
+        ([sample("a", [1], accepted=[])], "1 cycles"),
     ):
         with pytest.raises(ValueError, match=said):
             summary(samples)

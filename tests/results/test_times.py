@@ -32,12 +32,7 @@ def decoded(*batches: Batch) -> list[Compared]:
     for number, (tokens, seconds, base_seconds) in enumerate(batches):
         for row, count in enumerate(tokens):
             own, base = (
-                sample(
-                    f"{number}-{row}",
-                    range(count + 1),
-                    committed=[step] * (count // step),
-                    accepted=[0] * (count // step),
-                )
+                sample(f"{number}-{row}", range(count + 1), committed=[step] * (count // step))
                 for step in (2, 1)
             )
             pair = compared(

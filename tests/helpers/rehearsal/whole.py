@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import cycle
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from bench.config.command import key_of
 from bench.config.errors import ConfigError
 from bench.reports.plan import plan_of, uncollected
 from bench.reports.run import load_report, run_reports
 from bench.run.session import Session
 from results.reports.frame import lay_out
-from results.reports.published import by_place, load_published, place_in_paper
 from results.reports.spec import TableSpec
 from tests.helpers.rehearsal.models import HUB
 from tests.helpers.rehearsal.stand_ins import Rehearsal
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -80,8 +73,6 @@ def _run(name, hydra, overrides):
         missing.append("not drawn")
     if isinstance(plan.spec, TableSpec):
         missing += _empty(plan.spec, grid, left_out)
-        if not {"pair", "pairs"} & {key_of(line) for line in overrides}:
-            missing += _unlike_paper(plan.spec)
     return Outcome(sum(held.state == "measured" for held in grid.values()), missing, left_out)
 
 
@@ -114,23 +105,3 @@ def _empty(spec, grid, left_out):
     )
     filled = frame.groupby("value_name")["value"].count()
     yield from (f"no row has {name}" for name in filled[filled == 0].index)
-
-
-def _unlike_paper(spec):
-    """The numbers that the paper prints and that no cell of the table stands beside."""
-    if spec.published is None:
-        return
-    shown = {
-        place_in_paper(spec, point.coords, column.published_name or column.metric.name, header)
-        for point in spec.points()
-        for column in spec.values
-        for header in {"", spec.mean or ""}
-    }
-    printed = {
-        key._replace(value_name=re.sub("_(low|high)$", "", key.value_name))
-        for key in by_place(load_published(spec.published.file))
-    }
-    yield from sorted(
-        f"the paper's {' / '.join([key.pair, *sorted(key.labels)])} has no {key.value_name}"
-        for key in printed - shown
-    )
