@@ -46,8 +46,8 @@ engine.device=cpu | nothing
 rule.theta=0.90 | nothing
 n=4 | nothing
 n=null | nothing
-engine.threads=1 | nothing
-engine.decoder=lean | nothing
+engine.threads=1 | clock
+engine.decoder=lean | clock
 engine.graphs=auto | nothing
 timed=0 | nothing
 rule.theta=0.91 | method
@@ -70,18 +70,25 @@ decoding.top_k=5 | group
 decoding.max_new_tokens=9 | group
 engine.dtype=bfloat16 | group
 engine.decoder=transformers | group
+engine.parallel=layers engine.devices=2 | clock
+engine.parallel=tensor engine.devices=2 launch=slurm | group
 task.date=2025-01-02 | group
 """)
-"""What differs of the tokens: nothing, the method within a rotation, or all of it."""
+"""What differs: nothing, the clock, the method within a rotation, or all of it."""
 
 
 def test_the_name_depends_on_what_decides_tokens_alone(cell_of):
-    plain = cell_of()
-    for words, what in OVERRIDES:
+    plain, differs = cell_of(), {}
+    for words, _ in OVERRIDES:
         cell = cell_of(words)
-        differs = "method" if cell.group_key == plain.group_key else "group"
-        assert ("nothing" if cell.name == plain.name else differs) == what, words
-    assert {cell_of(words).group_key for words in ("n=4", "timed=0")} == {plain.group_key}
+        same = cell.name == plain.name, cell.group_key == plain.group_key
+        differs[words] = ("group", "method", "clock", "nothing")[2 * same[0] + same[1]]
+    assert differs == dict(OVERRIDES)
+    modules, tensor = (
+        cell_of(f"engine.{how}")
+        for how in ("decoder=transformers", "parallel=tensor engine.devices=2 launch=slurm")
+    )
+    assert modules.name == tensor.name and modules.group_key != tensor.group_key
 
 
 @pytest.mark.parametrize(

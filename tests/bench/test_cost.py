@@ -27,6 +27,10 @@ MEASURED = yaml.safe_load((CONF / "cost" / "epyc_tiny.yaml").read_text())
 WRONG = rows(r"""
 target | {1: {1: 1.0e+308, 2: 1.0e+308}} | ≤ 1000
 target | {} | cost.target
+target | {1: {2: 1.0, 8: 2.0}} | give the seconds of one token
+target | {1: {1: 1.0}} | at least one more
+target | {1: {1: 2.0, 8: 1.0}} | more tokens take less time
+target | {0: {1: 1.0, 8: 1.0}} | cost.target.0
 rest.cycle | .nan | cost.rest.cycle
 rests | 1 | cost.rests: unknown key; did you mean cost.rest?
 sampled.drafts.model.1.forwards | {1: 0.002, 4: 0.001} | more tokens take less time

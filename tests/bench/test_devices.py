@@ -106,13 +106,6 @@ def device(request) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("arm", PAIR)
-def test_the_pair_answers_as_generate_does(arm, device):
-    method, prompts = embedded(arm, device, "float32", PROMPTS[device])
-    want = generated(stock_pair(device, "float32"), prompts, NEW[device])
-    assert answers(method, prompts, NEW[device]) == want
-
-
 @pytest.mark.parametrize("kind", SHAPES)
 def test_random_models_answer_as_generate_does(kind, device):
     """Plain, by prompt lookup, and with a head's tree."""
@@ -154,20 +147,20 @@ def test_in_bfloat16_answers_part_at_near_ties_alone(arm, device):
         assert top2_margin(logits) <= max(spacing, 2 * float(rounding)), at
 
 
-@pytest.mark.parametrize("arm", ["plain", "chain", "tree"])
-def test_answers_depend_neither_on_batches_nor_on_graphs(arm, device):
+@pytest.mark.parametrize("arm", PAIR)
+def test_the_pair_answers_as_generate_does(arm, device):
+    """Alone, in batches of many and of few, and with recorded graphs."""
     many, few = BATCHES[device]
     method, prompts = embedded(arm, device, "float32", many)
     models = [method.target] if method.model is None else [method.target, method.model]
-
-    def decoded(graphs: Any, rows: int) -> list[list[int]]:
+    want = generated(stock_pair(device, "float32"), prompts, NEW[device])
+    assert answers(method, prompts, NEW[device]) == want
+    for rows in (many, few):
+        for model in models:
+            model.graphs = None
+        assert answers(method, prompts, NEW[device], rows) == want, f"batches of {rows}"
+        graphs = graphs_on(device)
         for model in models:
             model.graphs = graphs
-        return answers(method, prompts, NEW[device], rows)
-
-    want = decoded(None, 1)
-    for rows in (many, few):
-        assert decoded(None, rows) == want, f"batches of {rows}"
-        graphs = graphs_on(device)
-        assert decoded(graphs, rows) == want, f"batches of {rows}, graphs"
+        assert answers(method, prompts, NEW[device], rows) == want, f"batches of {rows}, graphs"
         assert graphs.replays > len(graphs.recordings) > 0

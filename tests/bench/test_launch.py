@@ -10,7 +10,6 @@ from importlib.util import find_spec
 import pytest
 
 from bench.config import settings as launchers
-from bench.config.compose import composer
 from bench.run import launch, pool
 from bench.run.claims import Passes
 from bench.run.launch import complete, works_of
@@ -18,6 +17,7 @@ from bench.run.models import ModelPool
 from bench.run.run import measure
 from results.store.cells import Store
 from tests.helpers import dying
+from tests.helpers.composing import COMPOSER
 from tests.helpers.refusals import FLOOR
 from tests.helpers.stores import Decoded, decoded, doubled
 from tests.helpers.summaries import written
@@ -28,8 +28,7 @@ PASSES = Passes(frozenset(), frozenset(), 16, None)
 
 @pytest.fixture
 def cells(pair):
-    with composer() as hydra:
-        yield lambda words: hydra.command(["-m", *pair, *words.split()]).cells
+    return lambda words: COMPOSER.command(["-m", *pair, *words.split()]).cells
 
 
 def test_rotations_of_a_pair_come_together(cells, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -40,18 +39,29 @@ def answers_of(folder: Path, rule: str) -> dict[str, str]:
     return {cell.parent.name: cell.read_text() for cell in cells}
 
 
+AGAIN = """
+from methods.drafters.lookup import PromptLookup
+
+
+class Again(PromptLookup):
+    pass
+"""
+
+
 def test_an_edited_rule_is_decoded_anew_beside_the_old_one(folder, caplog):
-    command = ["rule=floor.py:Floor", "drafter=eagle3", *QUICK]
+    """On the drafts of a drafter that is outside, too."""
+    (folder / "drafts.py").write_text(AGAIN)
+    command = ["rule=floor.py:Floor", "drafter=drafts.py:Again", *QUICK]
     assert main(command) == 0
-    first = answers_of(folder, "eagle3-floor")
+    first = answers_of(folder, "again-floor")
     (folder / "floor.py").write_text(FLOOR + "# a comment\n")
     assert main(command) == 0
-    assert answers_of(folder, "eagle3-floor") == first
+    assert answers_of(folder, "again-floor") == first
     edited = FLOOR.replace("> self.floor", "< self.floor")
     (folder / "floor.py").write_text(edited)
     forget()
     assert main(command) == 0
-    both = answers_of(folder, "eagle3-floor")
+    both = answers_of(folder, "again-floor")
     assert len(first) == 1 and len(both) == 2 and first.items() < both.items()
     assert len(set(both.values())) == 2
     assert "floor" in caplog.text
@@ -68,22 +78,6 @@ def forget() -> None:
         del sys.modules[name]
     for taken in (code._tree, code._statements, code._content, code.of_classes):
         taken.cache_clear()
-
-
-def test_a_drafter(folder):
-    (folder / "drafts.py").write_text(
-        textwrap.dedent(
-            """
-            from methods.drafters.lookup import PromptLookup
-
-
-            class Again(PromptLookup):
-                pass
-            """
-        )
-    )
-    assert main(["drafter=drafts.py:Again", "rule=lossless", *QUICK]) == 0
-    assert len(answers_of(folder, "again-lossless")) == 1
 
 
 def test_a_rule_is_screened(folder):
@@ -110,13 +104,6 @@ def test_a_report_has_it_by_its_title(report, words, named, floors):
     assert titles == {(name, name) for name in named} and not plan.refused
     assert {rule.options.floor for label, rule in rules if label == "floor"} == floors
     assert plan.spec.name == "_".join([report, *named])
-
-
-def test_two_rules_of_one_title_are_no_rows(folder):
-    (folder / "other.py").write_text(FLOOR)
-    with composer([]) as hydra, pytest.raises(ValueError, match="are both floor; rename one"):
-        words = ["rules=[floor.py:Floor,other.py:Floor]"]
-        plan_of(load_report("evidence", hydra), hydra, words)
 
 
 EXACT = """

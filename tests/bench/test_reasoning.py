@@ -106,10 +106,9 @@ def test_the_option(tokens, given, wanted):
     assert ("think_end" in options.model_dump()) == (given is not None), "cells keep their names"
 
 
-@pytest.mark.parametrize("name", ["Qwen 3", "Magistral", "gpt-oss"])
-def test_scores_and_later_turns_see_the_answer_alone(name):
+def test_scores_and_later_turns_see_the_answer_alone():
     """Two turns through the runner's own loop, with an engine that says what it is told to."""
-    model, reasoning = MODELS[name]
+    model, reasoning = MODELS["gpt-oss"]
     said = model.tokenizer.encode(reasoning + FINAL, add_special_tokens=False)
     asked: list[list[int]] = []
 

@@ -61,10 +61,6 @@ def test_each_family_loads_from_files_of_its_form(tmp_path, name):
     text = "Two boxes hold 12 pens.\n 안녕"
     ids = model.tokenizer.encode(text, add_special_tokens=False)
     assert model.tokenizer.decode(ids).strip() == text
-    asked = model.tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Hi"}], tokenize=False, add_generation_prompt=True
-    )
-    assert "Hi" in asked
     _, shard, *_ = sorted(folder.glob("*-of-*"))
     shard.unlink()
     with pytest.raises((ModelError, OSError), match=shard.name):

@@ -104,27 +104,7 @@ def test_reports_are_kept_from_one_store_and_one_session(command, own_conf, tmp_
     for cell in again.cells:
         samples, times = cells[cell.key]
         assert cell.samples() == samples, "samples do not depend on a clock"
-        assert len(cell.timed()) == len(times) == 2
-        assert "fresh=true" in cell.environment()["argv"], "where it was timed is on record"
-        assert [row.own.decode_s for row in cell.timed()] != [row.own.decode_s for row in times]
-
-
-def test_answers_come_first_and_times_later(command, own_conf, tmp_path):
-    lengths = [entry(f"K = {length}", f"draft.length={length}") for length in (2, 3)]
-    best = entry("best lossless", "method=sps", variants=lengths)
-    frontier = [length["label"] for length in lengths]
-    choice = {"axes": ["Setting"], "lossless": "best lossless", "frontier": frontier}
-    changes = {"name": "chosen", "axes": {"Rule": [ALONE, best]}, "rows": ["Rule"], "columns": []}
-    changes |= {"base": ["n=2", "task=mini_chat"], "values": ["tau"], "choice": choice}
-    write_report(own_conf, TABLE | changes)
-    words = f"-cd {own_conf} report=chosen decoding.max_new_tokens=6"
-    table = tmp_path / "out" / "report" / "chosen.md"
-    answers = command(words, "timed=0")
-    assert "not drawn: report=chosen" in answers.out and not table.exists()
-    cells = answers.store.cells()
-    assert len(cells) > 2 and not any(cell.timed() for cell in cells)
-    command(words)
-    assert table.exists()
+        assert len(cell.timed()) == len(times) == 2 and cell.timed() != times
 
 
 def test_report_with_a_point_that_this_machine_refuses(command, own_conf, tmp_path):
@@ -143,8 +123,6 @@ def test_several_pairs_of_a_paper_in_one_table(hydra):
 
     size = "n=80 engine.device=cpu"
     both = plan("arc_table6", f"pairs=[vicuna_13b,llama31_8b] {size}")
-    with pytest.raises(ValueError, match="mars_table2: does not have pair=llama31_8b; it has tiny"):
-        plan("mars_table2", "pair=llama31_8b")
     assert both.spec.name == "arc_table6_vicuna_13b_llama31_8b"
     assert {cell.pair.name for cell in both.cells.values()} == {"vicuna_13b", "llama31_8b"}
     assert plan("arc_table6", f"pair=vicuna_13b {size}").cells.items() <= both.cells.items()

@@ -150,10 +150,10 @@ def test_a_complete_cell_notices_what_became_of_its_files(
         assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
 
 
-@pytest.mark.parametrize("victim", ["worker", "forkserver"])
-def test_a_killed_process_of_workers_loses_nothing(command, tmp_path, monkeypatch, victim):
+def test_killed_workers_lose_nothing(command, tmp_path, monkeypatch):
+    """With the process that started them."""
     words = "method=sps,mars_sampling decoding.temperature=1 timed=2 n=4 quality_batch=2"
-    worker = partial(dying.worker_that_kills, victim, tmp_path / "died")
+    worker = partial(dying.worker_that_kills_its_starter, tmp_path / "died")
     with monkeypatch.context() as patch:
         patch.setattr(quality, "loaded_worker", worker)
         killed = command("-m", words, "workers=2", store=tmp_path / "killed")

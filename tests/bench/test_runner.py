@@ -60,29 +60,24 @@ def test_a_cell_on_disk(command):
     words = "method=mars rule.theta=0.5 decoding.temperature=1 seed=3 timed=3 summary=json"
     result = command(words)
     assert not result.err
-    cell = result.cell
+    cell, summary = result.cell, result.last_line
     files = {"cell.yaml", "environment.json", "samples.jsonl", "timed.jsonl", "summary.json"}
     assert {file.name for file in cell.path.iterdir()} & {*files, "failure.json"} == files
     assert cell.config()["rule"]["theta"] == 0.5 and cell.config()["name"] == cell.key
-    samples = cell.samples()
+    samples, rows = cell.samples(), {row.id: row for row in cell.timed()}
     assert [sample.id for sample in samples] == [f"mini_gsm-test-{i:05d}" for i in range(3)]
+    assert [*rows] == timing_order(sample.id for sample in samples)
     for sample in samples:
+        row = rows[sample.id]
         assert sample.drafted == sample.pruned == 0 and sample.flags
         assert len(sample.output_ids) == 1 + sum(sample.committed) <= 12
-        assert len(sample.committed) == len(sample.accepted)
-    rows = cell.timed()
-    assert [row.id for row in rows] == timing_order(sample.id for sample in samples)
-    assert len({row.started for row in rows}) == 1
-    for row, sample in zip(sorted(rows, key=lambda row: row.id), samples, strict=True):
         assert (row.own.tokens, row.own.cycles) == (len(sample.output_ids), len(sample.committed))
         assert all(run.decode_s > 0 < run.prefill_s and run.parted is None for run in row.runs)
         assert row.baseline.tokens == 1 + row.baseline.cycles and row.host and row.boot
         assert row.threads == torch.get_num_threads()
-    summary = result.last_line
-    assert summary == written(cell).plain
-    assert (summary["n"], summary["failed"], summary["metric"]) == (3, 0, "exact_match")
-    assert (summary["timed"], summary["repeatable"]) == (3, 1.0)
-    assert 1 <= summary["tau"] <= 6 and summary["speedup"] > 0 and len(summary["speedup_ci95"]) == 2
+    assert summary == written(cell).plain and 1 <= summary["tau"] <= 6
+    counts = {"n": 3, "failed": 0, "metric": "exact_match", "timed": 3, "repeatable": 1.0}
+    assert counts.items() <= summary.items()
     environment = cell.environment()
     assert environment["packages"]["torch"] and environment["cpu"]["threads"] >= 1
     assert environment["cpu"]["products"] == str(KERNELS)

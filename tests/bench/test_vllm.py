@@ -25,7 +25,8 @@ from methods.engine.loading import load_model
 from methods.engine.source import ModelError
 from methods.heads.eagle3_config import AUX_LAYERS
 from methods.heads.head import load_eagle3
-from tests.helpers.in_vllm import answers, cell, differences
+from tests.helpers.composing import cell_of
+from tests.helpers.in_vllm import answers, differences
 
 here = pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-vllm: run `make vllm`")
 TINY = (
@@ -98,10 +99,10 @@ def test_plain_decoding(engine, native):
 @here
 @pytest.mark.slow
 def test_a_killed_process_is_started_again(engine, caplog):
-    _, before = answers(engine, cell(PLD), 4)
+    _, before = answers(engine, cell_of(PLD), 4)
     for process in servers():
         process.kill()
-    _, after = answers(engine, cell(PLD), 4)
+    _, after = answers(engine, cell_of(PLD), 4)
     assert "signal 9" in caplog.text and "answering its 4 prompts again" in caplog.text
     assert [one.output_ids for one in after] == [one.output_ids for one in before]
 
@@ -153,7 +154,7 @@ def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
     server.write_text(SCRIPTED.format(python=sys.executable, left=str(left)))
     server.chmod(0o755)
     monkeypatch.setattr("bench.run.vllm.server.PYTHON", server)
-    loaded = Loaded(cell(PLD))
+    loaded = Loaded(cell_of(PLD))
     again = "ended (signal 9); is there enough memory?: answering its 2 prompts again"
     died = r"^engine=vllm: its process \d+ ended \(signal 9\); is there enough memory\?$"
 
@@ -187,7 +188,7 @@ def installed(monkeypatch):
 def test_a_model_that_it_cannot_run_is_one_line(engine):
     """Heads of 24 numbers: vLLM loads them, and its attention refuses them at the first prompt."""
     with pytest.raises((ModelError, RuntimeError)) as caught:
-        answers(engine, cell(f"{TINY} drafter=model rule=lossless engine=vllm"), 1)
+        answers(engine, cell_of(f"{TINY} drafter=model rule=lossless engine=vllm"), 1)
     assert str(caught.value).startswith("engine=vllm: ") and "\n" not in str(caught.value)
 
 
@@ -206,7 +207,7 @@ def test_layers_named_inside_eagle_config_are_exported_as_hidden_states(
     changed = config | {"eagle_config": nested | {AUX_LAYERS: ids}}
     (head / "config.json").write_text(json.dumps(changed))
     words = f"pair=tiny pair.eagle3={head} task=mini_gsm engine=vllm"
-    folder = Path(drafter_of(cell(f"{words} drafter=eagle3 drafter.tree=chain")) or "")
+    folder = Path(drafter_of(cell_of(f"{words} drafter=eagle3 drafter.tree=chain")) or "")
     assert folder != head
     made = json.loads((folder / "config.json").read_text())
     assert made[AUX_LAYERS] == layers and made["eagle_config"] == nested

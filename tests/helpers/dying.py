@@ -57,16 +57,15 @@ def worker_of_the_quality_pass():
     )
 
 
-def worker_that_kills(victim, died):
-    """One that kills itself (`worker`) or the process that started it (`forkserver`) with the first
-    answers, once."""
+def worker_that_kills_its_starter(died):
+    """One that kills the process that started it with the first answers, once."""
     decode = jobs.loaded_worker()
 
     def dying(job):
         done = decode(job)
         if job.prompts and not died.exists():
             died.touch()
-            os.kill(os.getpid() if victim == "worker" else os.getppid(), signal.SIGKILL)
+            os.kill(os.getppid(), signal.SIGKILL)
         return done
 
     return dying

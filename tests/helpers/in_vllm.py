@@ -5,20 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bench.config.cell import Cell
-from bench.config.compose import composer
 from bench.run.answer import context, limits_of, stream_name
 from bench.run.engine import DecodingEngine
 from methods.batch import Generation
 from methods.decode import Request
 from methods.engine.margin import top2_margin
+from tests.helpers.composing import cell_of
 
 APART = {"prefill_s": 0.0, "decode_s": 0.0, "nll": None}
 """What two engines may differ in."""
-
-
-def cell(words: str) -> Cell:
-    with composer() as hydra:
-        return hydra.point(words.split()).cell
 
 
 @dataclass
@@ -48,7 +43,7 @@ def differences(
 ) -> tuple[list[Difference], float]:
     """Where the answers of the two engines differ, counts included; and the largest difference of
     NLL a token among equal answers. `engine` runs engine=vllm."""
-    in_vllm, native = cell(f"{words} engine=vllm"), cell(words)
+    in_vllm, native = cell_of(f"{words} engine=vllm"), cell_of(words)
     requests, got = answers(engine, in_vllm, n)
     _, expected = answers(other, native, n)
     apart, nats = [], 0.0

@@ -63,7 +63,7 @@ TEXTS: Mapping[str, str | bytes] = {
     "judge_other.json": (TINY / "autojudge.json").read_text().replace('"fingerprint": "', '"fingerprint": "0'),
     "garbage.gguf": b"GGUF" + bytes(8),
     "huge.gguf": b"GGUF" + (3).to_bytes(4, "little") + b"\xff" * 16,
-    "floor.py": FLOOR,
+    **dict.fromkeys(("floor.py", "other.py"), FLOOR),
     "clash.py": FLOOR.replace("Floor", "Mars"),
 }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from results.metrics.summary import summarise
+from results.metrics.summary import Summary, summarise
 from results.reports.grid import Outcome
 from results.reports.spec import FigureSpec, TableSpec
 from results.store.sample import Compared, FailedSample, Sample, Timed, TimedRun
@@ -67,6 +67,12 @@ def compared(
     return Compared(own, own if base is None else base, timed)
 
 
+def summed(
+    records: Iterable[Compared | FailedSample], metric: str = "exact_match", proportion: bool = True
+) -> Summary:
+    return summarise(records, metric=metric, proportion=proportion)
+
+
 @cache
 def made_up(
     *,
@@ -76,7 +82,6 @@ def made_up(
     accepted: int = 2,
     failed: int = 0,
     autoregressive: bool = False,
-    metric: str = "exact_match",
 ) -> Outcome:
     """A measured cell: `n` prompts of ten cycles with `accepted` draft tokens each, of which the
     first `right` are answered rightly; autoregressive decoding makes 100 tokens/s and answers all
@@ -98,7 +103,7 @@ def made_up(
         )
         records.append(one)
     records += [FailedSample(f"f{i}", "boom") for i in range(failed)]
-    return Outcome.measured(summarise(records, metric=metric, proportion=True))
+    return Outcome.measured(summed(records))
 
 
 def with_values(outcome: Outcome, **values: Any) -> Outcome:

@@ -161,12 +161,6 @@ def test_figures_draw_rules_in_their_colours(name: str) -> None:
     assert colours == {to_hex(OF_RULES[family]) for family in ("ARC-Decode", "MARS")}
 
 
-def test_lines_are_given_in_one_way():
-    spec = SPECS["pareto_with_lines"].model_dump()
-    with pytest.raises(ValueError, match="leave out 'connect'"):
-        figure_spec(spec["axes"], spec["figure"] | {"connect": ["a"]})
-
-
 def test_the_efficiency_of_each_rule():
     """0.75 of 1.5; no limit is known at 0.9."""
     text = figure_csv(SPECS["limit"], data_of(SPECS["limit"], cells_of("limit")).frame)

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from results.metrics import intervals
 from results.metrics.answers import ends_in_loop
-from results.metrics.summary import summarise
 from results.metrics.trace_metrics import relative_probability, trace_metrics
 from results.store.cells import Store
 from results.store.sample import Compared
 from results.store.traces import TraceFolder
-from tests.helpers.synthetic_cells import compared, sample
+from tests.helpers.synthetic_cells import compared, sample, summed
 
 
 def timed(id, cycles, base_tokens, decode_s=None, base_decode_s=0.0):
@@ -37,10 +36,7 @@ def test_answer_speedup_by_hand():
         timed("c", 7, 11, 7.0, 20.0),
         timed("d", 105, 31),
     ]
-    found, untimed = (
-        summarise(pairs, metric="exact_match", proportion=True)
-        for pairs in (runs, [timed("a", 3, 11)])
-    )
+    found, untimed = (summed(pairs) for pairs in (runs, [timed("a", 3, 11)]))
     assert found.answer_speedup == pytest.approx((70 + 1.5) / (20 + 1.5)), "of the timed prompts"
     modelled = (60 * 70 / 30 + 4 * 0.5) / (120 * 20 / 15 + 4 * 0.5)
     assert found.answer_speedup_modelled == pytest.approx(modelled), (
@@ -135,7 +131,7 @@ def test_out_of_head_by_hand(tmp_path):
     ):
         tokens = {"a": 6, "b": 4} | more
         values = trace_metrics([traces], tokens, temperature)
-        found = summarise([], metric="", proportion=True).with_values(**values)
+        found = summed([]).with_values(**values)
         assert found.out_of_head_1k == pytest.approx(1000 * count / sum(tokens.values()))
         assert found.out_of_head_1k_ci95 == pytest.approx((0, 1000 * count / 6))
 

@@ -11,9 +11,10 @@ import yaml
 
 from results.metrics.catalog import METRICS
 from results.metrics.frontier import distance_of
-from results.metrics.summary import diversity, summarise
+from results.metrics.summary import diversity
 from results.store.sample import Distortion, FailedSample, FirstDifference
 from tests.helpers import synthetic_cells
+from tests.helpers.synthetic_cells import summed
 
 
 def sample(
@@ -35,10 +36,6 @@ def sample(
     return synthetic_cells.compared(
         own, None if autoregressive else base, decode_s=decode_s, base_decode_s=base_decode_s
     )
-
-
-def summary(samples, metric="exact_match", proportion=True):
-    return summarise(samples, metric=metric, proportion=proportion)
 
 
 def distortion(tokens, nats):
@@ -93,7 +90,7 @@ INTERVALS = {
 )
 def test_each_metric_by_hand(name):
     """Its value, its interval, and what it adds to a comparison item by item."""
-    numbers, metric = summary(by_hand()), METRICS[name]
+    numbers, metric = summed(by_hand()), METRICS[name]
     value, interval = numbers.value(name), numbers.interval(name)
     assert value == (None if VALUES[name] is None else pytest.approx(VALUES[name]))
     assert (getattr(numbers, name), getattr(numbers, f"{name}_ci95")) == (value, interval)
@@ -107,7 +104,7 @@ def test_each_metric_by_hand(name):
 
 
 def test_what_is_counted_by_hand():
-    numbers = summary(by_hand())
+    numbers = summed(by_hand())
     plain = json.loads(json.dumps(numbers.plain(), allow_nan=False))
     counts = {"n": 2, "failed": 1, "tokens": 14, "cycles": 5, "timed": 2}
     known = counts | {"prefill_s": 1.0, "decode_s": 4.0, "tau": 2.4, "acceptance_8": None}
@@ -117,7 +114,7 @@ def test_what_is_counted_by_hand():
 
 
 def test_distortion_of_a_rule_that_keeps_what_the_target_excludes_is_not_a_number():
-    numbers = summary([sample("a", [3], distortion=distortion(4, None)), sample("b", [2])])
+    numbers = summed([sample("a", [3], distortion=distortion(4, None)), sample("b", [2])])
     assert numbers.distortion is numbers.distortion_ci95 is None and numbers.distortion_tv == 0.2
 
 
@@ -134,7 +131,7 @@ def test_the_distance_from_the_target_is_of_the_prompts_that_have_one():
 
 def test_given_values_take_the_place_of_computed_ones():
     values = {"coverage": 0.5, "coverage_ci95": (0.4, 0.6), "tau_ci95": (1.0, 2.0)}
-    shown = summary([sample("a", [2])]).with_values(**values)
+    shown = summed([sample("a", [2])]).with_values(**values)
     assert {name: getattr(shown, name) for name in values} == values and shown.tau == 2.0
     for wrong in (lambda: shown.with_values(tempo=1.0), lambda: shown.tempo):
         with pytest.raises((ValueError, AttributeError), match="tempo"):
@@ -147,15 +144,15 @@ def test_a_score_over_several_tries_is_of_items():
             sample(f"{item}/{i}", [2], score=score, group=item) for i, score in enumerate(scores)
         ]
 
-    assert summary([*of("a", 1.0, 0.0, 0.0, 0.0), *of("b", 1.0, 1.0, 0.0, 1.0)]).accuracy == 0.5
-    scored = summary([*of("a", *[1.0] * 3, *[0.0] * 7), *of("b", *[0.0] * 10)], metric="pass@4")
+    assert summed([*of("a", 1.0, 0.0, 0.0, 0.0), *of("b", 1.0, 1.0, 0.0, 1.0)]).accuracy == 0.5
+    scored = summed([*of("a", *[1.0] * 3, *[0.0] * 7), *of("b", *[0.0] * 10)], metric="pass@4")
     assert scored.accuracy == pytest.approx((1 - 35 / 210) / 2) and scored.accuracy_change == 0.0
-    partly = summary(of("a", 0.5, 1.0, 0.5), metric="pass@2", proportion=False)
+    partly = summed(of("a", 0.5, 1.0, 0.5), metric="pass@2", proportion=False)
     assert partly.accuracy == pytest.approx(2 / 3), "half a score is no pass"
 
 
 def test_the_autoregressive_cell_is_its_own_baseline():
-    numbers = summary([sample(i, [1] * 5, autoregressive=True) for i in "abc"])
+    numbers = summed([sample(i, [1] * 5, autoregressive=True) for i in "abc"])
     known = {"tau": 1.0, "accept_len": 0.0, "draft_share": 0.0, "acceptance_rate": None}
     known |= dict.fromkeys(
         ("speedup", "answer_speedup_modelled", "recovery", "precision", "length_ratio"), 1.0
@@ -169,21 +166,21 @@ def test_the_autoregressive_cell_is_its_own_baseline():
 
 def test_unknown_is_none_never_a_number():
     for samples in ([], [FailedSample("a", "boom")]):
-        numbers = summary(samples)
+        numbers = summed(samples)
         assert numbers.failed == len(samples)
         values = [(numbers.value(name), numbers.interval(name)) for name in METRICS]
         assert set(values) == {(None, None)}
-    unscored = summary([sample(i, [2], score=None) for i in "ab"])
+    unscored = summed([sample(i, [2], score=None) for i in "ab"])
     assert unscored.accuracy is unscored.recovery is unscored.accuracy_ci95 is None
     assert unscored.speedup is not None
-    assert summary([sample("a", [3], nll=2.0), sample("b", [1])]).nll is None
-    hopeless = summary([sample(i, [2], score=0.0) for i in "ab"])
+    assert summed([sample("a", [3], nll=2.0), sample("b", [1])]).nll is None
+    hopeless = summed([sample(i, [2], score=0.0) for i in "ab"])
     assert hopeless.accuracy == 0.0 and hopeless.recovery is hopeless.recovery_ci95 is None
 
 
 def test_the_interval_of_recovery_is_a_paired_one():
     scores = [(1.0, 1.0)] * 30 + [(1.0, 0.0)] * 10 + [(0.0, 0.0)] * 10
-    numbers = summary(
+    numbers = summed(
         [sample(str(i), [2], score=own, base_score=base) for i, (base, own) in enumerate(scores)]
     )
     low, high = numbers.recovery_ci95
@@ -193,21 +190,21 @@ def test_the_interval_of_recovery_is_a_paired_one():
 def test_a_prompt_answered_by_the_prefill_has_no_ratio_of_its_own():
     instant = sample("z", [], decode_s=0.0, base_decode_s=0.0)
     others = [sample(i, [3], decode_s=1.0) for i in "abc"]
-    numbers = summary([*others, instant])
+    numbers = summed([*others, instant])
     assert numbers.decode_speedup_ci95 == pytest.approx([2.0, 2.0])
     assert numbers.speedup == pytest.approx((3 * 2.5 + 0.5) / (3 * 1.5 + 0.5))
-    assert summary([instant]).decode_speedup is None and summary([instant]).speedup == 1.0
+    assert summed([instant]).decode_speedup is None and summed([instant]).speedup == 1.0
 
 
 def test_scores_that_are_no_proportion_get_a_bootstrap_interval():
-    numbers = summary(
+    numbers = summed(
         [sample(str(i), [2], score=i / 10) for i in range(10)], "rouge_l", proportion=False
     )
     assert numbers.metric == "rouge_l"
     low, high = numbers.accuracy_ci95
     assert numbers.accuracy == pytest.approx(0.45) and low < 0.45 < high
     with pytest.raises(ValueError, match="not 0 or 1"):
-        summary([sample("a", [2], score=0.5)])
+        summed([sample("a", [2], score=0.5)])
 
 
 def test_inconsistent_samples_are_refused():
@@ -218,13 +215,13 @@ def test_inconsistent_samples_are_refused():
         ([sample("a", [1], accepted=[])], "1 cycles"),
     ):
         with pytest.raises(ValueError, match=said):
-            summary(samples)
+            summed(samples)
 
 
 def test_diversity_by_hand():
     answers = ("a", [1, 2, 1, 2]), ("a", [1, 2, 3, 2]), ("b", [5]), ("b", [5])
     runs = [synthetic_cells.sample(id, ids) for id, ids in answers]
-    numbers = summary([]).with_values(**diversity(runs))
+    numbers = summed([]).with_values(**diversity(runs))
     assert (numbers.distinct_2, numbers.distinct_2_ci95) == (pytest.approx(4 / 6), None), (
         "5 alone has no neighbour"
     )
@@ -236,9 +233,9 @@ def test_what_the_timed_pass_decoded_otherwise_and_what_was_not_timed():
     *timed, other = (sample(i, [3, 3]) for i in "abc")
     clock = replace(other.timed, own=replace(other.timed.own, parted=FirstDifference(3, 1e-6)))
     untimed = replace(sample("d", [1, 1, 1, 1]), timed=None)
-    numbers = summary([*timed, replace(other, timed=clock), untimed])
+    numbers = summed([*timed, replace(other, timed=clock), untimed])
     assert (numbers.n, numbers.timed) == (4, 3)
     assert (numbers.tau, numbers.timed_tau, numbers.repeatable) == (22 / 10, 3, 2 / 3)
-    nothing = summary([untimed])
+    nothing = summed([untimed])
     assert (nothing.timed, nothing.tau) == (0, 1.0)
     assert nothing.speedup is nothing.speedup_modelled is nothing.repeatable is None

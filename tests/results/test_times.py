@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from results.metrics.catalog import METRICS
 from results.metrics.paired import relative
 from results.metrics.phases import NAMES, time_shares
-from results.metrics.summary import Summary, summarise
 from results.store.sample import Compared, TimedRun
-from tests.helpers.synthetic_cells import compared, sample
+from tests.helpers.synthetic_cells import compared, sample, summed
 
 Batch = tuple[list[int], float, float]
 """Tokens of its prompts, seconds of the method, seconds of the baseline."""
@@ -43,10 +42,6 @@ def decoded(*batches: Batch) -> list[Compared]:
     return pairs
 
 
-def of(pairs: list[Compared]) -> Summary:
-    return summarise(pairs, metric="exact_match", proportion=True)
-
-
 @settings(max_examples=25)
 @given(BATCHES)
 def test_a_batch_is_as_one_prompt_of_all_its_tokens_and_seconds(rows: list[Batch]) -> None:
@@ -55,7 +50,7 @@ def test_a_batch_is_as_one_prompt_of_all_its_tokens_and_seconds(rows: list[Batch
     for tokens, own, base in rows:
         more = len(tokens) - 1
         merged.append(([sum(tokens) + more], own + more / 2, base + more / 2))
-    whole, merged = of(decoded(*rows)), of(decoded(*merged))
+    whole, merged = summed(decoded(*rows)), summed(decoded(*merged))
     assert (whole.timed, merged.timed) == (sum(len(tokens) for tokens, _, _ in rows), len(rows))
     for name in ("speedup", "tokens_per_s", "answer_speedup"):
         assert whole.value(name) == pytest.approx(merged.value(name))
@@ -63,14 +58,14 @@ def test_a_batch_is_as_one_prompt_of_all_its_tokens_and_seconds(rows: list[Batch
 
 
 def test_one_batch_is_one_observation() -> None:
-    whole = of(decoded(([8, 8, 8, 40], 4.0, 8.0)))
+    whole = summed(decoded(([8, 8, 8, 40], 4.0, 8.0)))
     assert whole.speedup_ci95 is whole.answer_speedup_modelled_ci95 is None
     assert whole.tokens_per_s == 68 / (4 + 4 * 0.5)
 
 
 def test_rows_are_compared_batch_by_batch() -> None:
-    one = of(decoded(([8, 40], 6.0, 12.0), ([4, 4], 2.0, 2.0)))
-    other = of(decoded(([8, 40], 3.0, 12.0), ([4, 4], 1.0, 2.0)))
+    one = summed(decoded(([8, 40], 6.0, 12.0), ([4, 4], 2.0, 2.0)))
+    other = summed(decoded(([8, 40], 3.0, 12.0), ([4, 4], 1.0, 2.0)))
     mine, theirs = (each.by_item("tokens_per_s") for each in (one, other))
     assert mine == {"0-0 + 0-1": (50.0, 7.0, 50.0, 13.0), "1-0 + 1-1": (10.0, 3.0, 10.0, 3.0)}
     assert relative("tokens_per_s", "over", theirs, mine)[0] == pytest.approx(10 / 6)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.config.compose import Composer
 from tasks.base import TaskError
 from tasks.judge_prompts import Question, is_penalised
 from tasks.sandbox import run as sandbox
@@ -29,11 +28,11 @@ from tasks.scorers.ifeval import IFEval
 from tasks.scorers.livecodebench import LiveCodeBench, read_tests
 from tasks.scorers.rouge import RougeL
 from tasks.sources import DATA, RowSource
+from tests.helpers.composing import COMPOSER
 from tests.helpers.rehearsal.rows import FUNCTIONS, PROBLEMS, ROWS
 from tests.tasks.conftest import CASES
 
 ROOT = Path(__file__).parents[2]
-COMPOSER = Composer("config", None)
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
 ISOLATED = pytest.mark.skipif(
     sandbox.bubblewrap_fault() is not None,
@@ -129,7 +128,7 @@ def counts_sentences(row) -> bool:
     return not model.isdisjoint(row["instruction_id_list"])
 
 
-def test_ifeval_agrees_with_lm_eval_on_published_prompts(tmp_path):
+def test_ifeval_agrees_with_lm_eval_on_published_prompts():
     from lm_eval.tasks.ifeval import utils
 
     rows = published("ifeval/input_data.jsonl.gz")
