@@ -80,12 +80,6 @@ def test_case_space_and_punctuation_do_not_change_the_split():
 
 
 @ALL
-def test_a_stream_is_of_its_seed_and_split(name):
-    first, other = (list(islice(examples(name, "train", seed), 50)) for seed in (3, 4))
-    assert first != other and {split_of(example.turns) for example in first} == {"train"}
-
-
-@ALL
 def test_the_frozen_rows_are_those_that_are_drawn(name):
     for split in ("test", "calibration", "train"):
         drawn = [
@@ -99,8 +93,8 @@ def test_the_frozen_rows_are_those_that_are_drawn(name):
 
 def test_the_corpus_mixes_by_weight_from_the_training_split():
     weights = {"mini_gsm": 3.0, "mini_choice": 1.0}
-    mixed, again = (list(islice(corpus(2, weights), 1000)) for _ in range(2))
-    assert mixed == again
+    mixed, again, other = (list(islice(corpus(seed, weights), 1000)) for seed in (2, 2, 3))
+    assert mixed == again != other
     assert [name for name, _ in mixed].count("mini_gsm") == pytest.approx(750, abs=60)
     assert all(
         split_of(example.turns) == "train" and example.id.startswith(name)
@@ -109,8 +103,6 @@ def test_the_corpus_mixes_by_weight_from_the_training_split():
 
 
 def test_unknown_names_and_impossible_numbers_are_refused():
-    with pytest.raises(TaskError, match=r"mini_gms.*choose one of mini_gsm"):
-        MiniTask("mini_gms")
     with pytest.raises(TaskError, match="choose one of"):
         next(examples("gsm", "test"))
     with pytest.raises(TaskError, match="at least 1"):

@@ -9,6 +9,7 @@ from itertools import islice
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
 from methods.drafters._heads import DynamicProposer
 from methods.drafters.base import DraftSettings
@@ -26,8 +27,7 @@ from models.train.packing import DataError, PackedBatch, Packer, Records, messag
 from models.train.pair.data import stream
 from models.train.pair.growth import new_model
 from models.train.pair.language_model import export
-from models.train.pair.tokenizer import train_tokenizer
-from tests.helpers.tiny_models import decided, language_model, prompts
+from tests.helpers.tiny_models import decided, language_model
 
 MIX = {"mini_gsm": 0.5, "mini_chat": 0.5}
 COMMON = {
@@ -61,11 +61,9 @@ def recipe(kind: str, **changes):
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory) -> LanguageModel:
+def target(pair_folder, tmp_path_factory) -> LanguageModel:
     """Six layers, hidden size 32, not trained, but decided: its embedding is large."""
-    conversations = islice(stream(0, MIX, 0), 200)
-    texts = (content for messages in conversations for _, content in messages)
-    tokenizer = train_tokenizer(texts, 400)
+    tokenizer = AutoTokenizer.from_pretrained(pair_folder / "target")
     model = new_model(tokenizer, hidden=32, intermediate=48, heads=4, kv_heads=2, layers=6, seed=0)
     decided(model, 0.2)
     folder = tmp_path_factory.mktemp("target")
@@ -217,20 +215,18 @@ def test_at_the_start_every_medusa_head_guesses_what_the_lm_head_does(target, pa
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
-def test_the_target_sees_each_packed_conversation_alone(kind):
+@torch.no_grad()
+def test_the_target_sees_each_packed_conversation_alone(kind, target, packer):
     """Also where layers look back through a window, here shorter than the conversations."""
-    target = language_model(kind, layers=4)
-    texts = prompts(3, seed=1, low=12, high=20)
-    batch = packed(*texts)
-    target_states = FrozenTarget(target).states(batch, (2, 1))
-    for number, text in enumerate(texts, start=1):
-        at = batch.document[0] == number
-        with torch.no_grad():
-            alone = target.forward(
-                torch.tensor([text]), target.new_cache(1, 32), hidden=True, features=(2, 1)
-            )
-        assert torch.allclose(target_states.features[0, at], alone.features[0], atol=1e-4)
-        assert torch.allclose(target_states.hidden[0, at], alone.hidden[0], atol=1e-4)
+    model = language_model(kind, layers=4, vocab=target.vocab_size)
+    batch = packer.batch(0, 2)
+    states = FrozenTarget(model).states(batch, (2, 1))
+    for number in batch.document.unique().tolist()[1:4]:
+        row, at = (batch.document == number).nonzero().T
+        ids = batch.input_ids[row, at][None]
+        alone = model.forward(ids, model.new_cache(1, 256), hidden=True, features=(2, 1))
+        assert torch.allclose(states.features[row, at], alone.features[0], atol=1e-4)
+        assert torch.allclose(states.hidden[row, at], alone.hidden[0], atol=1e-4)
 
 
 class Killed(Exception):

@@ -99,22 +99,6 @@ def test_batches_are_functions_of_the_step_and_of_the_share_of_exercises(tokeniz
     assert "####" not in tokenizer.decode(exercises.input_ids.flatten())
 
 
-def test_conversations_do_not_see_each_other(tokenizer, packer):
-    """A packed conversation has the same logits as it has alone."""
-    model = tiny(tokenizer, 2).eval()
-    batch = packer.batch(0, ROWS)
-    with torch.no_grad():
-        packed = model.model(
-            input_ids=batch.input_ids,
-            position_ids=batch.positions,
-            attention_mask=batch.attention_mask(),
-        ).last_hidden_state
-        for number in batch.document.unique().tolist()[1:4]:
-            row, at = (batch.document == number).nonzero().T
-            alone = model.model(input_ids=batch.input_ids[row, at][None]).last_hidden_state[0]
-            assert torch.allclose(packed[row, at], alone, atol=1e-5)
-
-
 def test_growth_keeps_the_function(tokenizer, packer):
     small = tiny(tokenizer, 2)
     with torch.no_grad():

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from types import SimpleNamespace
 
 import pytest
 
-from bench.__main__ import main as main_of_bench
 from bench.config.compose import composer
 from bench.reports.plan import plan_of
 from bench.reports.run import load_report
@@ -77,16 +75,6 @@ def test_reports_take_the_chosen_numbers_and_make_them_first(tmp_path):
         assert found[f"FSD ({level})"].rule.options.threshold == threshold
     [note] = {note for coords, note in after.notes.items() if coords[1:] == ("FSD (High)", "CSQA")}
     assert note == "tuned on its prompts (Appendix D): length 20, threshold 0.9"
-
-
-def test_the_dry_run_says_what_tuning_takes(capsys, tmp_path):
-    words = ["report=fsd_table2", "scale=paper", "pair=qwen25_7b_32b", "n=200", "dry_run=true"]
-    assert main_of_bench([*words, f"output.dir={tmp_path}"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert text.startswith("28 points") and "repetition_penalty=1.05" in text
-    assert re.search(
-        r"task=csqa_fsd .*? \(for 5 cells, about [\d.]+ GPU h to [\d.]+ GPU h; steps=now", text
-    )
 
 
 @pytest.mark.parametrize(
