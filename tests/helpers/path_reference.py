@@ -128,26 +128,6 @@ def bild(chain, rollback=5.0):
     return chain.argmax(len(chain.tokens))
 
 
-def block(tree):
-    chain = Chain.of(tree)
-    if chain.contexts[0].greedy:
-        return walk(tree, greedy)
-    nothing = np.zeros_like(chain.contexts[-1].p)
-    deterministic = np.eye(len(nothing))[chain.tokens]
-    drawn = [context.q for context in chain.contexts[:-1]]
-    q = [*(drawn if chain.contexts[0].sampled else deterministic), nothing]
-    kept, prefix = 0, [1.0]
-    for i, child in enumerate(chain.children, start=1):
-        step = chain.contexts[i - 1].p[child.token] / q[i - 1][child.token]
-        prefix.append(min(1.0, prefix[-1] * step))
-        excess = np.maximum(prefix[i] * chain.contexts[i].p - q[i], 0.0).sum()
-        whole = excess + 1.0 - prefix[i]
-        if child.u < (excess / whole if whole > 0 else 1.0):
-            kept = i
-    left = np.maximum(prefix[kept] * chain.contexts[kept].p - q[kept], 0.0)
-    return list(range(kept + 1)), left / left.sum(), (0, 0)
-
-
 def typical(tree, variant="paper", epsilon=0.09, delta=0.3, correction="greedy"):
     """All paths whose every node is accepted; the longest, then the likeliest, then the first in
     node order."""
@@ -217,35 +197,3 @@ def drawn_law(p, q, lam):
 
     r = at(brentq(lambda log_c: at(log_c).sum() - 1, -1 / lam - 1, 1.0, xtol=1e-14))
     return r / r.sum()
-
-
-def traversal(tree):
-    """Nodes are tested depth first, children before their parent, and the root last; siblings are
-    independent draws."""
-    if tree[0][0].greedy:
-        return walk(tree, greedy)
-    emitted: dict[int, np.ndarray] = {}
-    order = _visit(tree, 0, 1.0, emitted)
-    u = {child.node: child.u for _, children in tree.values() for child in children}
-    last = next(node for node, alpha in order if node == 0 or u[node] < alpha)
-    parent = {child.node: node for node, (_, children) in tree.items() for child in children}
-    path = [last]
-    while path[0]:
-        path.insert(0, parent[path[0]])
-    return path, emitted[last], (0, 0)
-
-
-def _visit(tree, node, alpha, emitted):
-    """Nodes in the order of their tests, each with its probability of acceptance; what is emitted
-    behind each."""
-    context, children = tree[node]
-    m, order = context.p, []
-    for child in children:
-        order += _visit(
-            tree, child.node, min(1.0, alpha * m[child.token] / context.q[child.token]), emitted
-        )
-        left = np.maximum(alpha * m - context.q, 0.0)
-        total, whole = left.sum(), left.sum() + 1.0 - alpha
-        alpha, m = total / whole if whole > 0 else 1.0, left / total if total > 0 else m
-    emitted[node] = m
-    return [*order, (node, alpha)]

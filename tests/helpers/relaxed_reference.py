@@ -104,15 +104,15 @@ def dropout_head(context, children, weight, head=1, p_drop=0.3):
     return of_token(children, said), np.eye(len(weight))[said]
 
 
-def arc_bound(context, token, embedding, constants):
-    """(U, tau) of one token in one context."""
+def arc_bounds(context, token, embedding, constants):
+    """U by embeddings, U by logits and tau of one token in one context."""
     p = context.p
     entropy = -sum(x * np.log(x) for x in p if x > 0) / np.log(len(p))
     bucket = constants.buckets[sum(entropy > edge for edge in constants.edges)]
     best = int(context.z.argmax())
     moved = np.sum((np.array(constants.inv_std) * (embedding[token] - embedding[best])) ** 2)
     margin = np.log(max(p[best], 1e-10)) - np.log(max(p[token], 1e-10))
-    return min(bucket.c * moved, bucket.alpha_kappa * margin**2), bucket.tau
+    return bucket.c * moved, bucket.alpha_kappa * margin**2, bucket.tau
 
 
 def arc(
@@ -126,7 +126,10 @@ def arc(
     keep=0.25,
     floor=0.05,
 ):
-    bounds = {c.node: arc_bound(context, c.token, embedding, constants) for c in children}
+    bounds = {}
+    for child in children:
+        *both, tau = arc_bounds(context, child.token, embedding, constants)
+        bounds[child.node] = min(both), tau
     if variant == "paper":
         near = {node for node, (u, tau) in bounds.items() if 1 - u / tau >= theta}
         return surely(context, children, near, q_mode)

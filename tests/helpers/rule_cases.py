@@ -4,7 +4,6 @@ probabilities."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -57,17 +56,14 @@ def random_case(
 
 
 def _tokens(parents, draft_logits, sampling, sampled, g):
-    rows, nodes = parents.shape
-    tokens = torch.zeros(rows, nodes, dtype=torch.long)
-    for row in range(rows):
-        for i in range(1, nodes):
-            parent = int(parents[row, i])
-            rank = int((parents[row, :i] == parent).sum())
+    tokens = torch.zeros_like(parents)
+    for row, own in enumerate(parents.tolist()):
+        for i in range(1, len(own)):
+            z = draft_logits[row, own[i]]
             if sampled:
-                probs = sampling.probs(draft_logits[row, parent])
-                tokens[row, i] = torch.multinomial(probs, 1, generator=g)[0]
+                tokens[row, i] = torch.multinomial(sampling.probs(z), 1, generator=g)[0]
             else:
-                tokens[row, i] = draft_logits[row, parent].argsort(descending=True)[rank]
+                tokens[row, i] = z.argsort(descending=True)[own[:i].count(own[i])]
     return tokens
 
 
@@ -84,85 +80,27 @@ def acceptance(rule: Rule, v: Verification) -> Tensor:
     return torch.where(high == 1.0, low.round(decimals=6), high).double()
 
 
-def outcomes(rule: Rule, v: Verification) -> list[dict[tuple[int, ...], float]]:
-    """For each row: path of kept nodes -> its probability, all u integrated out."""
-    probability = acceptance(rule, v).tolist()
-    parents = v.draft.parents.expand(v.draft.tokens.shape).tolist()
-    valid = v.draft.valid.tolist()
-    return [_paths(probability[row], parents[row], valid[row]) for row in range(len(parents))]
+def ends(rule: Rule, v: Verification) -> Tensor:
+    """[B, N] probability that a node is the last kept one, all u integrated out."""
+    accept, left = acceptance(rule, v), torch.zeros(v.u.shape, dtype=torch.float64)
+    left[:, 0] = 1.0  # kept, and of its children none so far
+    for node in range(1, v.draft.nodes):
+        parent = v.parent[:, node, None]
+        reached = left.gather(1, parent)
+        kept = reached * accept[:, node, None]
+        left[:, node] = kept[:, 0]
+        left.scatter_(1, parent, reached - kept)
+    return left
 
 
-def _paths(probability, parents, valid):
-    found: dict[tuple[int, ...], float] = {}
-    queue = [((0,), 1.0)]
-    while queue:
-        path, mass = queue.pop()
-        for node, parent in enumerate(parents):
-            if parent == path[-1] and valid[node] and node > 0:
-                queue.append(((*path, node), mass * probability[node]))
-                mass *= 1.0 - probability[node]
-        found[path] = mass
-    return {path: mass for path, mass in found.items() if mass > 0}
-
-
-def first_token(
-    rule: Rule, v: Verification, found: list[dict[tuple[int, ...], float]] | None = None
-) -> Tensor:
+def first_token(rule: Rule, v: Verification) -> Tensor:
     """[B, V] distribution of the first token emitted after the root, all randomness integrated out
-    (float64).
-
-    `found`: the outcomes, where they are at hand."""
-    root = torch.zeros(len(v.u), dtype=torch.long)
-    correction = rule.emit(v, root).double()
-    correction = correction / correction.sum(-1, keepdim=True)
-    marginal = torch.zeros_like(correction)
-    for row, paths in enumerate(found or outcomes(rule, v)):
-        for path, mass in paths.items():
-            if len(path) == 1:
-                marginal[row] += mass * correction[row]
-            else:
-                marginal[row, v.draft.tokens[row, path[1]]] += mass
-    return marginal
-
-
-@dataclass
-class OneToken:
-    """Contexts with one drafted token each.
-
-    accept  [B, V] probability of accepting the token.
-    emit    [B, V, V] distribution of the token after a rejection of it.
-    q       [B, V] probability of drafting it.
-    p       [B, V] processed target distribution.
-    """
-
-    accept: Tensor
-    emit: Tensor
-    q: Tensor
-    p: Tensor
-
-    @property
-    def emitted(self) -> Tensor:
-        """[B, V] distribution of the first emitted token, float64."""
-        rejected = (self.q * (1.0 - self.accept))[:, None, :] @ self.emit
-        return self.q * self.accept + rejected[:, 0]
-
-    @property
-    def bias(self) -> float:
-        """Mean total variation between the first emitted token and p."""
-        return float((self.emitted - self.p).abs().sum(-1).mean() / 2)
-
-    @property
-    def rate(self) -> float:
-        """Mean probability of acceptance."""
-        return float((self.q * self.accept).sum(-1).mean())
-
-
-def contexts(seed: int, count: int, vocab: int = 12) -> tuple[Tensor, Tensor]:
-    """Raw logits [B, V] of target and draft that agree about half the time."""
-    g = torch.Generator().manual_seed(seed)
-    base = 2.0 * torch.randn(count, vocab, generator=g)
-    target, draft = (base + 0.8 * torch.randn(base.shape, generator=g) for _ in range(2))
-    return target, draft
+    (float64)."""
+    last = ends(rule, v)
+    kept = (last[:, None] @ v.draft.ancestors.double())[:, 0]
+    correction = rule.emit(v, torch.zeros(len(v.u), dtype=torch.long)).double()
+    law = last[:, :1] * correction / correction.sum(-1, keepdim=True)
+    return law.scatter_add(1, v.draft.tokens, torch.where(v.draft.depth == 1, kept, 0.0))
 
 
 def every_token(
@@ -170,11 +108,11 @@ def every_token(
     logits: Tensor,
     draft_logits: Tensor,
     sampling: Sampling,
-    sampled: bool = True,
     prepare: Callable[[Verification], Verification] = lambda v: v,
-) -> OneToken:
-    """`logits` and `draft_logits` [B, V]. Deterministic drafts (`sampled=False`) carry no
-    distribution. `prepare` adds states."""
+) -> Tensor:
+    """[B, V] the same in contexts of one drafted token each, which is integrated out too: every
+    token that may be drawn, weighted by q. `logits` and `draft_logits` [B, V]; `prepare` adds
+    states."""
     rows, vocab = logits.shape
     token = torch.arange(vocab).repeat(rows)
     tokens = torch.stack([torch.zeros_like(token), token], 1)
@@ -183,16 +121,7 @@ def every_token(
     )
     q = sampling.probs(draft_logits)
     own_q = torch.stack([torch.ones(rows * vocab), q.flatten()], 1)
-    needs_q = sampled or rule.needs_q(sampling)
-    draft = Draft.of_chain(
-        tokens,
-        sampled=sampled and not sampling.greedy,
-        logits=draft_z if needs_q else None,
-        q=own_q if needs_q else None,
-    )
+    draft = Draft.of_chain(tokens, sampled=True, logits=draft_z, q=own_q)
     v = prepare(Verification(draft, z, sampling, torch.zeros(tokens.shape)))
-    emit = rule.emit(v, torch.zeros(len(token), dtype=torch.long)).double()
-    emit = emit / emit.sum(-1, keepdim=True)
-    accept = acceptance(rule, v)[:, 1]
-    p = sampling.probs(logits).double()
-    return OneToken(accept.view(rows, vocab), emit.view(rows, vocab, vocab), q.double(), p)
+    law = first_token(rule, v).view(rows, vocab, vocab)
+    return (q.double()[:, None] @ law)[:, 0]

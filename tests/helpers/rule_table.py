@@ -37,6 +37,11 @@ TARGET: Any = SimpleNamespace(
     vocab_size=VOCAB,
     device="cpu",
 )
+AT, BESIDE = (
+    SimpleNamespace(source=source, fingerprint=digits, device="cpu")
+    for source, digits in (("t", "abc"), ("d", "def"))
+)
+"""The models that a classifier is made for, by their names."""
 ARC_ONE = Constants(
     target="test",
     fingerprint="abc",
@@ -82,6 +87,9 @@ def rows_of_the_page() -> dict[str, str]:
     return {row[0].strip("`"): row[-1] for row in cells}
 
 
+BY_LAW = ("block", "traversal")
+"""Rules whose oracle is the law of what they emit (test_lossless_exact.py): they have no slow
+version."""
 SHIPPED = {name for name, source in rows_of_the_page().items() if source != "my own"}
 
 

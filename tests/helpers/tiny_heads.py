@@ -1,4 +1,4 @@
-"""Heads of a tiny target: untrained ones of each kind, and Medusa heads fitted to its answers."""
+"""Untrained heads of a tiny target, and methods with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from methods import registry
-from methods.decode import Limits, Request, generate
+from methods.decode import Request
 from methods.drafters.base import Drafter
 from methods.engine.language_model import LanguageModel
 from methods.heads.head import Head
@@ -21,7 +21,6 @@ from methods.pruning import Pruning
 from methods.rules.base import Rule
 from methods.sampling import Sampling
 from methods.trees.draft import Draft
-from tests.helpers.decoding import method_on
 from tests.helpers.rehearsal.models import random_head as draw_head
 from tests.helpers.tiny_models import (
     SHAPE,
@@ -122,42 +121,13 @@ def requests(count: int, key: str = "0/request", **drawn: int) -> list[Request]:
     return [Request(ids, f"{key}/{place}") for place, ids in enumerate(prompts(count, **drawn))]
 
 
+def path_to(draft: Draft, row: int, node: int) -> list[int]:
+    """The tokens that are drafted up to a node, the root's left out."""
+    ancestors = draft.ancestors.expand(len(draft.tokens), -1, -1)
+    return draft.tokens[row, ancestors[row, node]].tolist()[1:]
+
+
 def inner_nodes(draft: Draft, row: int) -> list[tuple[list[int], torch.Tensor]]:
-    """The path of drafted tokens to every node of a row that has children, and the draft logits [V]
-    behind it."""
-    parents, found = draft.parents.expand(draft.tokens.shape)[row].tolist(), []
-    for node in sorted(set(parents[1:])):
-        line = [node]
-        while line[0]:
-            line.insert(0, parents[line[0]])
-        found.append((draft.tokens[row, line[1:]].tolist(), draft.logits[row, node]))
-    return found
-
-
-def fitted_medusa(
-    target: LanguageModel, rows: list[list[int]], *, new: int, heads: int = 4
-) -> Medusa:
-    """Ridge regression from the final-norm state at t to the token at t+2+i, over the answers to
-    `rows`. The residual blocks are the identity. Heads that were given a state one place off would
-    predict hardly anything."""
-    method, limits = method_on(target), Limits(new + heads, frozenset())
-    states, later = [], []
-    for row in rows:
-        [answer] = generate(method, [Request(row, "fit")], limits)
-        ids = row + answer.output_ids
-        with torch.inference_mode():
-            hidden = target.model(
-                torch.tensor([ids]), output_hidden_states=True, use_cache=False
-            ).hidden_states[-1][0]
-        span = slice(len(row) - 1, len(ids) - 1 - heads)
-        states.append(hidden[span])
-        later.append(torch.tensor(ids).unfold(0, heads, 1)[2:][span])
-    x, tokens = torch.cat(states).double(), torch.cat(later)
-    nothing = torch.zeros(target.vocab_size, x.shape[1])
-    fit = MedusaHeads(heads, x.shape[1], target.vocab_size).start_from(nothing)
-    gram = x.T @ x + 1e-2 * torch.eye(x.shape[1], dtype=torch.float64)
-    with torch.no_grad():
-        for head, token in zip(fit, tokens.T, strict=True):
-            y = torch.nn.functional.one_hot(token, target.vocab_size).double()
-            head[-1].weight.copy_(8.0 * torch.linalg.solve(gram, x.T @ y).T)
-    return Medusa("fitted", fit.eval().requires_grad_(False), "test")
+    """The path to every node of a row that has children, and the draft logits [V] behind it."""
+    parents = draft.parents.expand(draft.tokens.shape)[row, 1:].tolist()
+    return [(path_to(draft, row, node), draft.logits[row, node]) for node in sorted(set(parents))]

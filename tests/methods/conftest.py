@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import gzip
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,36 +11,11 @@ from methods.trees.draft import Draft
 Log = list[tuple[list[list[int]], Draft, list]]
 
 
-@pytest.fixture(scope="session")
-def golden() -> Callable[[str], Path]:
-    """Path of a file of the reference data; skips where the data are not at hand."""
-    shared = os.environ.get("LEEWAY_SHARED", Path(__file__).parents[2].parent / "shared")
-    root = Path(shared) / "golden"
-
-    def find(name: str) -> Path:
-        if not (root / name).exists():
-            pytest.skip(
-                f"no reference data at {root / name}: set LEEWAY_SHARED to the folder that has "
-                "golden/"
-            )
-        return root / name
-
-    return find
-
-
-@pytest.fixture(scope="session")
-def golden_json(golden: Callable[[str], Path]) -> Callable[[str], dict]:
-    def load(name: str) -> dict:
-        path = golden(name)
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            return json.load(file)
-
-    return load
-
-
-@pytest.fixture(scope="session")
-def golden_cases(golden_json: Callable[[str], dict]) -> Callable[[str], list[dict]]:
-    return lambda name: golden_json(name)["cases"]
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache, empty."""
+    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
-"""The law of a rule against draws and definitions; no rule keeps more tokens for its divergence
-than `tilted`."""
+"""The law of a rule against draws and definitions."""
 
 from __future__ import annotations
 
-import math
 from operator import mul
 from typing import Any
 
@@ -28,16 +26,13 @@ from methods.rules.base import Rule
 from methods.rules.lossless import Random
 from methods.rules.verification import Verification
 from methods.rules.walk import Decision
-from methods.rules.whole import tilted
+from methods.rules.whole import Block
 from methods.sampling import Sampling
-from methods.screen import expected
 from results.metrics.distortion import INVERSE, LEVELS
 from tests.helpers.rule_cases import every_token, first_token, random_case
-from tests.helpers.rule_table import with_states
 from tests.helpers.tiny_heads import method_of, requests
 from tests.helpers.tiny_models import VOCAB
 
-WARM, PRICES = Sampling(1.0), (0.1, 0.3, 1.0, 3.0)
 RULES: list[tuple[str, dict[str, Any]]] = [
     ("lossless", {}),
     ("lossless", {"q_mode": "draft"}),
@@ -47,7 +42,7 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ("typical", {}),
     ("fsd", {"threshold": 0.3}),
     ("threshold", {"single": 0.3}),
-    *(("tilted", {"lam": lam}) for lam in PRICES),
+    *(("tilted", {"lam": lam}) for lam in (0.1, 1.0)),
 ]
 DRAWN = [*RULES, ("cactus", {}), ("lossy", {}), ("cascade_tok", {}), ("ensemble", {"w": 0.5})]
 
@@ -67,7 +62,7 @@ def test_the_law_is_that_of_all_outcomes(name: str, options: dict[str, Any]) -> 
     rule, sampling = registry.rule(name)(**options), Sampling(0.8)
     drawn = random_case(6, sampling, sampled=True, tree=False)
     one = every_token(rule, drawn.logits[:, 0], drawn.draft_logits[:, 0], sampling)
-    torch.testing.assert_close(root_law(rule, drawn), one.emitted, atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(root_law(rule, drawn), one, atol=1e-5, rtol=0.0)
     tree = random_case(5, sampling, sampled=False, tree=True)
     if (name, options) in RULES:
         torch.testing.assert_close(
@@ -116,21 +111,6 @@ def decoded(
     for start in range(0, len(asked), rows):
         answers += generate_with_nll(method, asked[start : start + rows], limits)
     return answers
-
-
-@pytest.mark.parametrize(
-    "sampling", [Sampling(0.6), Sampling(1.0), Sampling(0.9, top_k=20), Sampling(0.0)], ids=str
-)
-@pytest.mark.parametrize(
-    ("rule", "drafter"),
-    [("lossless", "model"), ("lossless", "eagle3"), ("lossless", "none"), ("block", "model")],
-)
-def test_lossless_decoding_has_no_distortion(rule: str, drafter: str, sampling: Sampling) -> None:
-    for generation in decoded(rule, drafter, sampling):
-        law = generation.divergence
-        assert law is not None and law.tokens == len(generation.output_ids)
-        assert law.nats < 1e-6 and law.tv < 1e-4 and law.outside == 0
-        assert law.basis == ("theorem" if rule == "block" else "law")
 
 
 @pytest.mark.parametrize(
@@ -191,56 +171,13 @@ def test_a_rule_with_randomness_of_its_own_is_averaged_and_one_that_hides_it_has
         def has_own_randomness(self) -> bool:
             return True
 
-    for kind, basis in ((Random, "law"), (Hidden, None), (Declared, "draws")):
-        method = method_of("eagle3", kind(rate=0.5))
+    for rule, drafter, basis in (
+        (Random(rate=0.5), "eagle3", "law"),
+        (Hidden(rate=0.5), "eagle3", None),
+        (Declared(rate=0.5), "eagle3", "draws"),
+        (Block(), "model", "theorem"),
+    ):
+        method = method_of(drafter, rule)
         answers = generate_with_nll(method, requests(6), Limits(24, frozenset(), laws=True))
         laws = [generation.divergence for generation in answers]
         assert [law and law.basis for law in laws] == [basis] * 6
-
-
-def best(v: Verification, row: int, lam: float, node: int = 0) -> float:
-    """The value of a context by the soft dynamic programme."""
-    weights = v.logits[row, node].double().softmax(-1).numpy()
-    parents = v.draft.parents.expand(v.draft.tokens.shape)[row].tolist()
-    children = [
-        i for i, parent in enumerate(parents) if i and parent == node and v.draft.valid[row, i]
-    ]
-    for child in children:
-        weights[v.draft.tokens[row, child]] *= math.exp((1 + best(v, row, lam, child)) / lam)
-    return lam * math.log(weights.sum())
-
-
-@pytest.mark.parametrize("lam", PRICES)
-def test_no_rule_lies_above_the_limit_on_the_same_trees(lam: float) -> None:
-    """E[kept] − λ E[sum of KL] of every rule is at most the programme's value, which `tilted` at
-    that λ attains."""
-    v = with_states(random_case(5, WARM, sampled=False, tree=True))
-    limit = torch.tensor([best(v, row, lam) for row in range(len(v.u))], dtype=torch.float64)
-    for name, options in RULES:
-        seen = expected(registry.rule(name)(**options), v, v.draft.valid, torch.Generator())
-        assert seen.nats is not None, name
-        value = seen.tokens - 1 - lam * seen.nats
-        assert (value <= limit + 1e-5).all(), name
-        if options.get("lam") == lam:
-            assert torch.allclose(value, limit, atol=1e-5)
-
-
-@pytest.mark.parametrize("lam", PRICES)
-def test_no_rule_lies_above_the_limit_on_drawn_tokens(lam: float) -> None:
-    v = with_states(random_case(6, WARM, sampled=True, tree=False, nodes=4))
-    rows, nodes = (v.draft.valid & (torch.arange(v.draft.nodes) < v.drafted[:, None])).nonzero(
-        as_tuple=True
-    )
-    p, q = v.p[rows, nodes].double(), v.q[rows, nodes].double()
-
-    def value(law: torch.Tensor) -> torch.Tensor:
-        """Of [M, V]: no test keeps more than min(q, R) of the mass."""
-        return torch.minimum(q, law).sum(-1) - lam * (torch.xlogy(law, law) - law * p.log()).sum(-1)
-
-    limit = value(tilted(p, q, lam))
-    for name, options in DRAWN:
-        rule = registry.rule(name)(**options)
-        law = sampled_law(rule, v, rows, nodes)
-        assert (value(law) <= limit + 1e-6).all(), name
-        if options.get("lam") == lam:
-            assert torch.allclose(law, tilted(p, q, lam), atol=1e-5)

@@ -5,7 +5,9 @@ test_refused_files.py."""
 from __future__ import annotations
 
 import copy
+import gzip
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -24,12 +26,13 @@ from methods.engine.source import ModelError, ModelSource
 from methods.heads.eagle3_config import AUX_LAYERS, form_of
 from methods.heads.head import Head, load_eagle, load_eagle3
 from methods.heads.medusa import MedusaHeads, load_medusa
-from methods.trees import static
 from tests.helpers.decoding import method_on
-from tests.helpers.tiny_heads import head_json, method_of, random_head, requests, save_head
+from tests.helpers.tiny_heads import head_json, method_of, random_head, save_head
 from tests.helpers.tiny_models import ARCHITECTURES, VOCAB, language_model, prompts, save_cut
 
 WEIGHTS = "model.safetensors"
+SHARED = os.environ.get("LEEWAY_SHARED", Path(__file__).parents[2].parent / "shared")
+GOLDEN = Path(SHARED) / "golden"
 LOAD = {"eagle3": load_eagle3, "eagle": load_eagle}
 
 
@@ -200,37 +203,16 @@ def test_pickles_cannot_run_anything(folder: Path, target, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("drafter", "rule", "options", "complaint"),
+    ("rule", "options", "complaint"),
     [
-        ("eagle3", "lossless", {"top_k": 43}, r"vocabulary of 42 .* small for drafter\.top_k=43"),
-        ("eagle3", "fsd", {}, "infinite where q is 0"),
-        ("medusa", "lossless", {"tree": "eagle_25"}, "eagle_25 is 5 tokens deep .* has 4 heads"),
+        ("lossless", {"top_k": 43}, r"vocabulary of 42 .* small for drafter\.top_k=43"),
+        ("fsd", {}, "infinite where q is 0"),
     ],
 )
-def test_what_a_head_cannot_draft_is_refused(
-    drafter: str, rule: str, options: dict, complaint: str
-) -> None:
-    """More children than it has tokens, a q that covers everything, more tokens than heads."""
+def test_what_a_head_cannot_draft_is_refused(rule: str, options: dict, complaint: str) -> None:
+    """More children than it has tokens, a q that covers everything."""
     with pytest.raises(ModelError, match=complaint):
-        method_of(drafter, rule, length=5, **options).proposer([[1]], 64)
-
-
-def test_medusas_tree_holds_the_best_guesses(watched) -> None:
-    """What its heads say behind each node: test_drafts.py."""
-    rule, tree = registry.rule("lossless")(q_mode="draft"), static.load("medusa_63")
-    method = method_of("medusa", rule, tree="medusa_63")
-    log = watched(type(method.proposer([[1]], 64)))
-    generate(method, requests(2), Limits(8, frozenset()))
-    for rows, draft, _ in log:
-        assert draft.parents[0].tolist() == list(tree.parents)
-        assert draft.depth[0].tolist() == list(tree.depth)
-        ranked = draft.logits.argsort(-1, descending=True)
-        for row, ids in enumerate(rows):
-            guesses = [
-                int(ranked[row, parent, rank])
-                for parent, rank in zip(tree.parents[1:], tree.ranks[1:], strict=True)
-            ]
-            assert draft.tokens[row].tolist() == [ids[-1], *guesses]
+        method_of("eagle3", rule, length=5, **options).proposer([[1]], 64)
 
 
 def checkpoint(folder: Path, tensors: dict, file: str = "medusa_lm_head.pt") -> str:
@@ -266,13 +248,19 @@ def test_a_shape_alone_gives_random_heads(tmp_path: Path) -> None:
     assert len(heads) == 2 and heads[0][-1].weight.std() > 0  # config.json says 2
 
 
-def test_every_cycle_of_the_authors_code(golden, golden_json, watched) -> None:
+@pytest.mark.skipif(
+    not GOLDEN.is_dir(),
+    reason=f"no reference data at {GOLDEN}: set LEEWAY_SHARED to the folder that has golden/",
+)
+def test_every_cycle_of_the_authors_code(watched) -> None:
     """Tokens, tree and accept length of EAGLE-3's own run."""
-    target = load_model(str(golden("models/target_llama")))
-    head = load_eagle3(str(golden("models/eagle3_llama")), target)
+    target = load_model(str(GOLDEN / "models" / "target_llama"))
+    head = load_eagle3(str(GOLDEN / "models" / "eagle3_llama"), target)
     drafter = registry.drafter("eagle3")(total=60, depth=7, top_k=10)
     method, drafts = method_on(target, head, drafter), watched(HeadProposer)
-    for prompt in golden_json("eagle/llama_eagle3_60_7_10.json.gz")["prompts"]:
+    file = GOLDEN / "eagle" / "llama_eagle3_60_7_10.json.gz"
+    recorded = gzip.decompress(file.read_bytes())
+    for prompt in json.loads(recorded)["prompts"]:
         drafts.clear()
         ids = prompt["input_ids"]
         expected = [*prompt["output_ids"][len(ids) :], prompt["cycles"][-1]["next_token"]]
@@ -328,7 +316,6 @@ def test_a_cut_is_the_targets_first_layers_and_its_own(kind: str, tmp_path: Path
     folder = save_cut(tmp_path / "cut", target, shared=2, noise=0.1)
     cut, own = load_cut(str(folder), target), load_file(folder / WEIGHTS)
     assert ModelSource.of(str(folder)).is_cut
-    assert not ModelSource.of("HuggingFaceTB/SmolLM2-135M-Instruct").is_cut
     assert cut.layers == 3 and cut.model.config.num_hidden_layers == 3
     whole = copy.deepcopy(target.first_layers(3)).model
     parts = {f"model.{name.replace('layers.0', 'layers.2')}": x for name, x in own.items()}
@@ -336,6 +323,3 @@ def test_a_cut_is_the_targets_first_layers_and_its_own(kind: str, tmp_path: Path
     [ids] = prompts(1, low=12, high=12)
     want = whole(torch.tensor([ids])).logits
     assert torch.allclose(cut.model(torch.tensor([ids])).logits, want, atol=1e-4)
-    assert torch.allclose(
-        cut.prefill([ids], cut.new_cache(1, 32)).logits[0, 0], want[0, -1], atol=1e-4
-    )

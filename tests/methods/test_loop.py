@@ -3,7 +3,6 @@ prompt alone, counts and likelihoods add up, and an end is an end."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,14 +11,12 @@ from torch.nn.functional import cross_entropy
 
 from methods import registry
 from methods.batch import Generation
-from methods.decode import Limits, Request, TooLong, generate
+from methods.decode import Limits, Request, generate
 from methods.likelihood import generate_with_nll
 from methods.method import Method
 from methods.pruning import Pruning
 from methods.sampling import Sampling
 from tests.helpers import tiny_heads
-from tests.helpers.decoding import method_on
-from tests.helpers.tiny_heads import fitted_medusa
 from tests.helpers.tiny_models import (
     ARCHITECTURES,
     VOCAB,
@@ -27,7 +24,6 @@ from tests.helpers.tiny_models import (
     language_model,
     prompts,
 )
-from tests.helpers.tree_drafters import TreeDrafter, hashed, planted
 
 GREEDY, WARM, NEW = Sampling(0.0), Sampling(1.0), 24
 LIMITS = Limits(NEW, frozenset())
@@ -44,7 +40,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "eagle3, sampled": ("eagle3", {"tree": "sampled", "branching": [2, 2]}),
     "eagle2, chain": ("eagle2", {"tree": "chain"}),
 }
-OTHERS = ("none", "model", "eagle3")
+OTHERS = ("none", "model", "model, distinct siblings", "eagle3")
 """Cases of every architecture: chains, trees, and hidden states that a head reads."""
 LATE: list[tuple[str, Sampling, dict[str, Any]]] = [
     ("near_top", GREEDY, {"after_tokens": 6, "threshold": 1e-6}),
@@ -64,10 +60,7 @@ def method_of(
 ) -> Method:
     target, (name, given) = language_model(kind, layers=3), CASES[case]
     decides = registry.rule(rule)(**options)
-    method = tiny_heads.method_of(name, decides, sampling, target=target, pruning=pruning, **given)
-    if name == "medusa":
-        method = replace(method, model=fitted_medusa(target, ROWS[:3], new=NEW))
-    return method
+    return tiny_heads.method_of(name, decides, sampling, target=target, pruning=pruning, **given)
 
 
 def run(
@@ -84,7 +77,7 @@ def assert_greedy(method: Method, kind: str, right: bool) -> None:
     found = run(method, ROWS, 5)
     assert [g.output_ids for g in found] == greedy_answers(kind, 3, NEW, tuple(map(tuple, ROWS)))
     accepted = [a for g in found for a in g.accepted]
-    assert min(accepted) == 0 and (not right or max(accepted) >= 3)
+    assert not right or min(accepted) < 3 <= max(accepted)
 
 
 @pytest.mark.parametrize(
@@ -97,17 +90,7 @@ def assert_greedy(method: Method, kind: str, right: bool) -> None:
 )
 def test_greedy_equals_transformers(case: str, kind: str) -> None:
     """An untrained head is right by chance."""
-    assert_greedy(method_of(case, kind), kind, right=case.startswith(("model", "medusa")))
-
-
-@pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_greedy_on_planted_trees_equals_transformers(kind: str) -> None:
-    """Trees that hold the answer at any rank, so that short and long paths are walked."""
-    rows = tuple(map(tuple, ROWS))
-    answers = dict(zip(rows, greedy_answers(kind, 3, NEW, rows), strict=True))
-    drafter = TreeDrafter(choose=planted(answers, VOCAB, seed=0))
-    method = method_on(language_model(kind, layers=3), None, drafter)
-    assert_greedy(method, kind, right=True)
+    assert_greedy(method_of(case, kind), kind, right=case.startswith("model"))
 
 
 def result(g: Generation) -> dict[str, Any]:
@@ -159,26 +142,15 @@ def test_an_answer_depends_on_its_prompt_alone(case: str) -> None:
 def test_with_every_kind_of_rule(rule: str, sampling: Sampling, options: dict[str, Any]) -> None:
     case = {"traversal": "model, distinct siblings", "typical": "medusa"}.get(rule, "model")
     found = assert_own(method_of(case, rule=rule, sampling=sampling, **options))
+    if (rule, sampling, options) in LATE:
+        strict = assert_own(method_of(case, sampling=sampling))
+        assert [g.output_ids[:6] for g in found] == [g.output_ids[:6] for g in strict]
     assert any(g.committed for g in found) and (
         rule == "traversal" or sum(g.relaxed for g in found) > 0
     )
 
 
-@pytest.mark.parametrize(("rule", "sampling", "options"), LATE)
-def test_a_rule_that_relaxes_later_is_strict_before(
-    rule: str, sampling: Sampling, options: dict[str, Any]
-) -> None:
-    late, strict = (
-        run(method_of("model", rule=name, sampling=sampling, **given), ROWS, 6)
-        for name, given in ((rule, options), ("lossless", {}))
-    )
-    assert [g.output_ids[:6] for g in late] == [g.output_ids[:6] for g in strict]
-    assert sum(g.relaxed for g in late) > 0
-
-
-def test_with_trees_of_any_shape_and_pruned_ones() -> None:
-    drafter = TreeDrafter(choose=hashed(VOCAB))
-    assert_own(method_on(language_model(layers=3), None, drafter, "lossless", 1.0))
+def test_with_pruned_trees() -> None:
     for score in ("entropy", "accum_prob"):
         pruning = Pruning(score=score, epsilon=0.3)
         assert_greedy(method_of("eagle3", pruning=pruning), "llama", right=False)
@@ -194,26 +166,3 @@ def test_a_draft_that_stops_early_wins_less_and_drafts_less() -> None:
     assert tau[0.0] == tau[1e-9] > tau[0.25] > tau[1.0] == 1
     with pytest.raises(ValueError, match="stop_below applies only to chains"):
         registry.drafter("model")(stop_below=0.5, branching=[2])
-
-
-def test_streams_belong_to_the_prompt() -> None:
-    method = method_of("model", sampling=WARM)
-    first, again, other = (
-        generate(method, [Request(ROWS[0], key)], LIMITS)[0].output_ids for key in "aab"
-    )
-    assert first == again != other
-
-
-@pytest.mark.parametrize("case", ["none", "model"])
-def test_what_does_not_fit_says_what_to_shorten(case: str) -> None:
-    method, ids = method_of(case), ROWS[0]
-    room = 512 - len(ids)
-    with pytest.raises(
-        TooLong, match=f"exceed its 512 positions; lower decoding.max_new_tokens to {room} or less"
-    ):
-        run(method, [ids], 1, Limits(room + 1, frozenset()))
-    with pytest.raises(
-        TooLong, match="no room for an answer in its 512 positions; shorten the prompt"
-    ) as refused:
-        run(method, [[5] * 512], 1, Limits(1, frozenset()))
-    assert "max_new_tokens" not in str(refused.value), "no limit on the answer helps here"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import random
-from itertools import combinations
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from methods.sampling import Sampling
 from methods.trees import static
-from methods.trees.draft import Draft
 from methods.trees.dynamic import Growth, TreeShape
 from methods.trees.shaped import ShapedTree
 from methods.trees.static import StaticTree, TreeError, regular
@@ -34,21 +32,15 @@ def path_lists(draw: st.DrawFn) -> list[tuple[int, ...]]:
 @given(path_lists())
 def test_a_tree_is_what_the_loop_wants(paths):
     tree = StaticTree.of_paths("t", "s", paths)
-    assert tree.nodes == len(paths) + 1 and set(tree.paths[1:]) == set(paths)
-    assert tree.parents[0] == -1 and all(parent < i for i, parent in enumerate(tree.parents))
+    assert tree.paths[0] == () and set(tree.paths[1:]) == set(paths)
+    assert list(tree.depth) == sorted(map(len, tree.paths))
+    assert tree.parents[0] == -1 and tree.max_depth == len(tree.widths) == max(tree.depth)
     for i in range(1, tree.nodes):
-        assert tree.paths[i] == (*tree.paths[tree.parents[i]], tree.ranks[i])
-        assert tree.depth[i] == tree.depth[tree.parents[i]] + 1 >= tree.depth[i - 1]
-    for i, j in combinations(range(1, tree.nodes), 2):  # siblings stand best first
-        assert tree.parents[i] != tree.parents[j] or tree.ranks[i] < tree.ranks[j]
-    assert tree.max_depth == max(map(len, paths)) == len(tree.widths)
-    assert all(tree.ranks[i] < tree.widths[tree.depth[i] - 1] for i in range(1, tree.nodes))
-    draft = Draft.of_parents(
-        torch.zeros(1, tree.nodes, dtype=torch.long),
-        torch.tensor([tree.parents]),
-        max_depth=tree.max_depth,
-    )
-    assert draft.depth[0].tolist() == list(tree.depth)
+        parent, rank = tree.parents[i], tree.ranks[i]
+        assert parent < i and tree.paths[i] == (*tree.paths[parent], rank)
+        assert rank < tree.widths[tree.depth[i] - 1]
+        siblings = [j for j in range(i) if tree.parents[j] == parent]
+        assert all(tree.ranks[j] < rank for j in siblings), "best first"
 
 
 def test_an_unknown_name_lists_the_trees(tmp_path):
@@ -156,33 +148,10 @@ def test_growth_is_closed_in_draft_order_and_the_slow_one(
             assert tree.q[row, children].tolist() == pytest.approx(q, abs=1e-5)
 
 
-WARM, NARROW = Sampling(1.0), Sampling(1.0, top_k=2)
-
-
-def tree(sampling: Sampling, replacement: bool, sampled: bool = True) -> ShapedTree:
-    return ShapedTree(regular((3,), 1), sampling, sampled, replacement)
-
-
-@pytest.mark.parametrize("replacement", [True, False])
-def test_law_of_siblings(replacement: bool) -> None:
-    """First and second sibling have the joint law of independent draws, or of draws without
-    replacement."""
-    logits, draws = torch.tensor([0.3, 1.0, -0.5, 0.2]), 40_000
-    u = torch.rand(draws, 3, generator=torch.Generator().manual_seed(0))
-    drawn = tree(WARM, replacement).siblings(1, logits.expand(draws, 1, 4), u)
-    q = logits.double().softmax(-1)
-    pairs = torch.bincount(drawn.tokens[:, 0] * 4 + drawn.tokens[:, 1], minlength=16) / draws
-    second = q.expand(4, 4)
-    if not replacement:
-        second = second * (1 - torch.eye(4)) / (1 - q)[:, None]
-    assert (pairs.view(4, 4) - q[:, None] * second).abs().max() < 0.01
-    torch.testing.assert_close(drawn.q[0], q[drawn.tokens[0]].float())
-    assert drawn.real.all()
-
-
 def test_siblings_end_with_the_distribution() -> None:
     u, logits = torch.tensor([[0.1, 0.999999, 0.5]]), torch.tensor([[[0.0, 3.0, 2.0, -1.0]]])
-    drawn = tree(NARROW, False).siblings(1, logits, u)
+    shape, narrow = regular((3,), 1), Sampling(1.0, top_k=2)
+    drawn = ShapedTree(shape, narrow, sampled=True, replacement=False).siblings(1, logits, u)
     assert drawn.real.tolist() == [[True, True, False]] and drawn.tokens[0, :2].tolist() == [1, 2]
-    likeliest = tree(WARM, False, sampled=False).siblings(1, logits, u)
+    likeliest = ShapedTree(shape, Sampling(1.0)).siblings(1, logits, u)
     assert likeliest.tokens.tolist() == [[1, 2, 0]]
