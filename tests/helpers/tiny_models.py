@@ -142,10 +142,10 @@ def save_cut(folder: Path, target: LanguageModel, shared: int, noise: float = 0.
 
 @cache
 def greedy_answers(
-    kind: str, layers: int, new: int, rows: tuple[tuple[int, ...], ...]
+    kind: str, layers: int, new: int, rows: tuple[tuple[int, ...], ...], penalty: float = 1.0
 ) -> list[list[int]]:
     """What transformers generates, with its own attention, from `language_model(kind,
-    layers=layers)`."""
+    layers=layers)` under a repetition penalty."""
     twin = copy.deepcopy(language_model(kind, layers=layers).model)
     twin.set_attn_implementation("eager")
     return [
@@ -154,6 +154,7 @@ def greedy_answers(
             max_new_tokens=new,
             do_sample=False,
             use_cache=True,
+            repetition_penalty=penalty,
             attention_mask=torch.ones(1, len(ids), dtype=torch.long),
         )[0, len(ids) :].tolist()
         for ids in rows

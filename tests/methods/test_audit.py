@@ -36,7 +36,7 @@ def models(pair_folder: Path):
     ]
 
 
-def test_surprise_entropy_and_variance(pair_folder: Path, models, monkeypatch) -> None:
+def test_what_is_said_of_a_token_and_of_all_of_p(pair_folder: Path, models, monkeypatch) -> None:
     columns = scored(models[0], TEXTS, Sampling(0.7), models[1])
     log_p = reference(pair_folder / "target", 0.7)
     emitted = np.concatenate([text.output_ids for text in TEXTS])
@@ -54,20 +54,14 @@ def test_surprise_entropy_and_variance(pair_folder: Path, models, monkeypatch) -
     again = scored(models[0], TEXTS, Sampling(0.7), models[1])
     for name, values in columns.items():
         assert again[name] == pytest.approx(values, abs=1e-4), name
-
-
-def test_columns_gather_all_of_p(pair_folder: Path, models) -> None:
-    columns = scored(models[0], TEXTS, Sampling(1.0), models[1])
-    mass = np.exp(columns["log_mass"])
+    mass, log_q = np.exp(columns["log_mass"]), reference(pair_folder / "draft", 0.7)
     assert mass.sum(-1) == pytest.approx(1)
-    log_p, log_q = (reference(pair_folder / name, 1.0) for name in ("target", "draft"))
-    p = np.exp(log_p)
     # an expectation of a feature under p is that over the vocabulary
     mean = (mass[..., None] * columns["features"]).sum(1)
     assert mean[:, 0] * 5 == pytest.approx((p * np.maximum(log_p, audit.LEAST)).sum(-1), abs=1e-3)
     assert mean[:, 1] == pytest.approx(p.max(-1), abs=1e-5)
     assert mean[:, 5] * 5 == pytest.approx((p * np.maximum(log_q, audit.LEAST)).sum(-1), abs=1e-3)
-    assert mean[:, 6] == pytest.approx(p[np.arange(6), log_q.argmax(-1)], abs=1e-5)
+    assert mean[:, 6] == pytest.approx(p[at, log_q.argmax(-1)], abs=1e-5)
     likely = np.sort(p, -1)[:, ::-1][:, : audit.TOP]
     assert mass[:, : audit.TOP] == pytest.approx(likely, abs=1e-6)
 

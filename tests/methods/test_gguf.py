@@ -27,9 +27,8 @@ from tests.helpers.tiny_gguf import write_gguf
 
 
 @pytest.fixture
-def write(tmp_path: Path, pair_folder: Path, monkeypatch) -> Callable[..., tuple[Path, dict]]:
+def write(tmp_path: Path, pair_folder: Path, cache: Path) -> Callable[..., tuple[Path, dict]]:
     """Writes tiny.gguf, beside an empty cache; the file and the weights that it means."""
-    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "tiny.gguf"
     return lambda *kind, **more: (file, write_gguf(file, pair_folder / "target", *kind, **more))
 

@@ -16,10 +16,7 @@ from methods.sampling import Sampling
 from tests.helpers.architectures import config_of, random_model
 from tests.helpers.tiny_heads import method_of
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEEWAY_CACHE", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_a_model_that_is_right_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GenerationConfig
 from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
 
-from methods.decode import Limits, Request, generate, verify
+from methods.decode import Limits, Request, generate
 from methods.sampling import HEAD, Sampling
-from tests.helpers.tiny_heads import method_of
-from tests.helpers.tiny_models import language_model, prompts
+from tests.helpers.tiny_heads import inner_nodes, method_of, requests
+from tests.helpers.tiny_models import greedy_answers, language_model, prompts
 
 VOCABULARY = 2 * HEAD + 500
 
@@ -57,20 +56,7 @@ def test_min_p_is_that_of_transformers(min_p: float) -> None:
     assert torch.equal(own[own.isfinite()], stock[stock.isfinite()])
 
 
-NEW, ROWS = 24, prompts(3)
-
-
-def stock(ids: list[int], penalty: float) -> list[int]:
-    """transformers' own greedy answer."""
-    model = language_model("llama").model
-    config = GenerationConfig(
-        do_sample=False, max_new_tokens=NEW, repetition_penalty=penalty, pad_token_id=0
-    )
-    tokens = torch.tensor([ids])
-    out = model.generate(
-        tokens, attention_mask=torch.ones_like(tokens), generation_config=config, eos_token_id=None
-    )
-    return out[0, len(ids) :].tolist()
+NEW, ROWS = 24, tuple(map(tuple, prompts(3)))
 
 
 @pytest.mark.parametrize("penalty", (1.05, 1.5, 0.7))
@@ -79,38 +65,24 @@ def test_greedy_answers_are_those_of_transformers(penalty: float, drafter: str) 
     """Rows of different lengths in one batch; every answer differs from that without a penalty."""
     sampling = Sampling(repetition_penalty=penalty)
     method = method_of(drafter, sampling=sampling, target=language_model("llama"))
-    requests = [Request(row, str(place)) for place, row in enumerate(ROWS)]
+    asked = [Request(list(row), str(place)) for place, row in enumerate(ROWS)]
     limits = Limits(NEW, frozenset())
-    answers = [generation.output_ids for generation in generate(method, requests, limits)]
-    assert answers == [stock(row, penalty) for row in ROWS]
-    assert answers != [stock(row, 1.0) for row in ROWS]
+    answers = [generation.output_ids for generation in generate(method, asked, limits)]
+    stock, plain = (greedy_answers("llama", 2, NEW, ROWS, each) for each in (penalty, 1.0))
+    assert answers == stock != plain
 
 
-def test_p_and_q_know_the_path_of_each_node() -> None:
-    """One draft at temperature 1: target and draft distribution behind each node, against the
-    processor on the whole context."""
-    target, length = language_model("llama"), 4
+def test_the_draft_knows_the_path_of_each_node(watched) -> None:
+    """Its logits behind each node, against the processor on the whole context."""
     sampling = Sampling(1.0, repetition_penalty=1.4)
-    method = method_of("model", sampling=sampling, target=target, length=length)
-    rows = [list(row) for row in ROWS]
-    slots = max(map(len, rows)) + length + 2
-    with torch.inference_mode():
-        proposer = method.proposer(rows, slots)
-        cache = target.new_cache(len(rows), slots)
-        target.prefill(rows, cache)
-        for row in rows:
-            row.append(7)
-        draft = proposer.propose(rows, torch.full((len(rows), length), 0.4))
-        u = torch.full((len(rows), length + 1), 0.5)
-        v = verify(method, draft, cache, u, rows=rows)[0]
-        processor = RepetitionPenaltyLogitsProcessor(1.4)
+    method = method_of("model", sampling=sampling, target=language_model("llama"))
+    log = watched(type(method.proposer([[1]], 64)))
+    generate(method, requests(3), Limits(NEW, frozenset()))
+    processor, model = RepetitionPenaltyLogitsProcessor(1.4), method.model
+    for rows, draft, _ in log[:2]:
         for place, row in enumerate(rows):
-            for node in range(length + 1):
-                context = [*row, *draft.tokens[place, 1 : node + 1].tolist()]
-                for model, found in ((target, v.p), (method.model, v.q)):
-                    ids = torch.tensor([context])
-                    if node == length and model is not target:
-                        continue
-                    plain = model.prefill([context], model.new_cache(1, len(context) + 1)).logits
-                    wanted = processor(ids, plain[:, 0].clone()).softmax(-1)
-                    torch.testing.assert_close(found[place, node], wanted[0], atol=1e-5, rtol=1e-4)
+            for path, logits in inner_nodes(draft, place):
+                context = [*row, *path]
+                plain = model.prefill([context], model.new_cache(1, len(context) + 1)).logits
+                wanted = processor(torch.tensor([context]), plain[:, 0].clone())[0]
+                torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=1e-4)

@@ -30,15 +30,13 @@ LIMITS = Limits(40, frozenset(range(0, VOCAB, 16)))
 """Answers of an untrained target end at one token in 16."""
 
 
-def watched(
-    method: Method, asked: list[Request], limits: Limits = LIMITS
-) -> tuple[list[Generation], torch.Tensor]:
+def watched(method: Method, asked: list[Request]) -> tuple[list[Generation], torch.Tensor]:
     """The rule's own decode, with what it was expected to do in its cycles: tokens, nats, cycles
     of each request."""
-    own = Screen({"own": method.rule}, asked, limits, method.target.device)
-    laws = LawRecorder(method, limits)
+    own = Screen({"own": method.rule}, asked, LIMITS, method.target.device)
+    laws = LawRecorder(method, LIMITS)
     observers: list[Observer] = [own, laws]
-    generations = generate(method, asked, limits, observers=observers)
+    generations = generate(method, asked, LIMITS, observers=observers)
     laws.add_to(generations)
     return generations, own.of([len(one.committed) for one in generations])["own"].rows
 
@@ -51,31 +49,37 @@ def scatters_around_0(apart: torch.Tensor) -> bool:
 
 SAMPLING = {"variant": "sampling", "theta": 0.5}
 RULES = [
-    ("lossless", "model", {}),
-    ("lossless", "eagle3", {}),
-    ("mars", "eagle3", SAMPLING),
-    ("random", "eagle3", {"rate": 0.6}),
-    ("typical", "eagle3", {}),
-    ("tilted", "eagle3", {"lam": 0.3}),
-    ("tilted", "model", {"lam": 0.3}),
-    ("cactus", "model", {}),
-    ("ensemble", "model", {"w": 0.7, "w_first": 0.2}),
-    ("block", "model", {}),
-    ("block", "model", {"towards": "tilted", "lam": 0.5}),
+    ("lossless", "model", {}, 1.0),
+    ("lossless", "eagle3", {}, 1.0),
+    ("lossless", "eagle3", {}, 0.0),
+    ("mars", "eagle3", SAMPLING, 1.0),
+    ("mars", "model", {}, 0.0),
+    ("random", "eagle3", {"rate": 0.6}, 1.0),
+    ("random", "model", {"rate": 1.0}, 0.0),
+    ("typical", "eagle3", {}, 1.0),
+    ("tilted", "eagle3", {"lam": 0.3}, 1.0),
+    ("tilted", "model", {"lam": 0.3}, 1.0),
+    ("cactus", "model", {}, 1.0),
+    ("ensemble", "model", {"w": 0.7, "w_first": 0.2}, 1.0),
+    ("block", "model", {}, 1.0),
+    ("block", "model", {"towards": "tilted", "lam": 0.5}, 1.0),
 ]
 
 
-@pytest.mark.parametrize(("rule", "drafter", "options"), RULES)
+@pytest.mark.parametrize(("rule", "drafter", "options", "temperature"), RULES)
 def test_what_is_expected_is_what_comes_on_average(
-    rule: str, drafter: str, options: dict[str, Any]
+    rule: str, drafter: str, options: dict[str, Any], temperature: float
 ) -> None:
     """Given the drafts, the tokens and nats of each cycle scatter around those expected; ends of
-    answers fall into many cycles."""
-    method = method_of(drafter, registry.rule(rule)(**options))
+    answers fall into many cycles. At temperature 0 the tokens are those expected."""
+    method = method_of(drafter, registry.rule(rule)(**options), Sampling(temperature))
     generations, rows = watched(method, requests(64))
     tokens = torch.tensor([sum(one.committed) for one in generations], dtype=torch.float64)
     assert rows[:, 2].tolist() == [len(one.committed) for one in generations]
     assert scatters_around_0(tokens - rows[:, 0])
+    if temperature == 0:
+        assert tokens.tolist() == rows[:, 0].tolist()
+        return
     if not method.rule.has_law() and not method.rule.is_lossless(method.sampling):
         assert rows[rows[:, 2] > 0, 1].isnan().all()
         return
@@ -84,23 +88,6 @@ def test_what_is_expected_is_what_comes_on_average(
         assert rows[:, 1].max() < 1e-6
     else:
         assert scatters_around_0(nats - rows[:, 1])
-
-
-@pytest.mark.parametrize(
-    ("rule", "drafter", "options", "limits"),
-    [
-        ("lossless", "eagle3", {}, LIMITS),
-        ("mars", "model", {}, LIMITS),
-        ("random", "model", {"rate": 1.0}, Limits(4, frozenset())),
-    ],
-)
-def test_at_temperature_0_what_is_expected_is_what_comes(
-    rule: str, drafter: str, options: dict[str, Any], limits: Limits
-) -> None:
-    """Nothing counts behind the last token, also of a rule that keeps everything."""
-    method = method_of(drafter, registry.rule(rule)(**options), Sampling(0.0))
-    generations, rows = watched(method, requests(12), limits)
-    assert rows[:, 0].tolist() == [sum(one.committed) for one in generations]
 
 
 def test_all_rules_see_the_drafts_of_the_lossless_decode() -> None:
@@ -167,28 +154,18 @@ PEAK = 24e9
 """Bytes of a GPU that a screen of a large vocabulary may take."""
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", [DEVICES[1]])
 def test_a_large_vocabulary_fits(device: str) -> None:
-    """Trees of 64 nodes over 152,064 tokens: on a GPU 16 rows at once, on the CPU few of both. The
-    lossless rule keeps what p gives its candidates and loses nothing."""
-    rows, nodes, vocab = (16, 64, 152_064) if device == "cuda" else (2, 8, 4_096)
-    random = torch.Generator(device).manual_seed(0)
-    z = 2 * torch.randn(rows, nodes, vocab, generator=random, device=device)
-    parents = torch.tensor([-1, *((node - 1) // 3 for node in range(1, nodes))], device=device)
-    of_rank = z.topk(3, -1).indices
-    ranks = (torch.arange(nodes, device=device) - 1) % 3
-    tokens = of_rank[:, parents.clamp(min=0), ranks]
-    draft = Draft.of_parents(tokens, parents[None].expand(rows, -1).contiguous())
-    u = torch.rand(rows, nodes, device=device)
+    """Trees of 64 nodes over 152,064 tokens, 16 rows at once."""
+    rows, nodes, vocab = 16, 64, 152_064
+    z = torch.randn(rows, nodes, vocab, generator=torch.Generator(device), device=device)
+    node = torch.arange(nodes, device=device).expand(rows, -1).contiguous()
+    draft = Draft.of_parents(node, torch.where(node > 0, (node - 1) // 3, -1))
+    v = Verification(draft, z, Sampling(1.0), torch.rand(rows, nodes, device=device))
     for rule in (Lossless(), registry.rule("mars")(variant="sampling"), registry.rule("typical")()):
-        seen = expected(rule, Verification(draft, z, Sampling(1.0), u), draft.valid, CPU_RANDOM)
+        seen = expected(rule, v, draft.valid, CPU_RANDOM)
         assert seen.nats is not None and seen.nats.isfinite().all()
-        if isinstance(rule, Lossless):
-            root = z[:, 0].softmax(-1).gather(-1, of_rank[:, 0]).sum(-1).double()
-            assert seen.nats.abs().max() < 1e-3
-            assert (seen.tokens > 1 + root - 1e-4).all()
-    if device == "cuda":
-        assert torch.cuda.max_memory_allocated() < PEAK
+    assert torch.cuda.max_memory_allocated() < PEAK
 
 
 @pytest.mark.parametrize("device", [DEVICES[1]])
