@@ -208,19 +208,20 @@ def judge_cell(
     mode = MODES[style]
     korean = style in KOREAN if judge.language_penalty is None else judge.language_penalty
     prompts = JudgePrompts(judge.prompts or SOURCES[style])
-    samples = folder.good_samples()
     by_id = {prompt.id: prompt for prompt in cell.prompts()}
-    questions: list[Question] = []
+    beside: Mapping[str, Sequence[str]]
     if mode == "single":
         file = judge.references or shipped_references(task.path)
-        references = answers(file, "judge.references") if file else {}
-        for sample in samples:
-            reference = references.get(sample.id)
-            questions += prompts.single(by_id[sample.id], sample.texts, reference)
+        beside = answers(file, "judge.references") if file else {}
     else:
-        others = _other_answers(cell, session, by_id, judge.against or against)
-        for sample in samples:
-            questions += prompts.pairwise(by_id[sample.id], sample.texts, others[sample.id])
+        beside = _other_answers(cell, session, by_id, judge.against or against)
+    questions: list[Question] = []
+    for sample in folder.good_samples():
+        prompt = by_id[sample.id]
+        if mode == "single":
+            questions += prompts.single(prompt, sample.texts, beside.get(sample.id))
+        else:
+            questions += prompts.pairwise(prompt, sample.texts, beside[sample.id])
     verdicts = []
     for question, reply in zip(questions, _replies(questions, judge, folder), strict=True):
         if mode == "pairwise":
