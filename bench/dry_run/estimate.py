@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel
@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from bench.config.paths import portable
 from methods.engine.source import ModelError, ModelSource, read_json
 from results.store.errors import one_line
+from tasks.registry import build
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
@@ -101,10 +102,10 @@ def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Me
     """Weights and cache of the cell's models at its largest batch. `folders`: role -> a folder with
     the model's config.json, of models that known.yaml does not list. Raises ModelError."""
     rows = max(cell.batch, min(quality_batch, prompts_and_answers(cell)[0] or quality_batch))
+    configs = {role: read_json(folder / "config.json") for role, folder in folders.items()}
     drafter, size = cell.drafter.options, BYTES[cell.engine.dtype]
     slots = PROMPT + cell.max_new_tokens + drafter.nodes(cell.draft.length) + 1
-    config = read_json(folders["target"] / "config.json") if folders else {}
-    layers = config.get("num_hidden_layers")
+    layers = configs["target"].get("num_hidden_layers") if configs else None
     if layers is not None:
         drafter.check_target(SimpleNamespace(source=cell.pair.target.source, layers=layers))
     parts: dict[str, tuple[int | None, int | None]] = {}
@@ -112,7 +113,7 @@ def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Me
     for role, checkpoint in cell.checkpoints.items():
         model = known_model(checkpoint.source)
         if model is None and folders:
-            model = model_in(folders[role])
+            model = model_in(folders[role], configs[role])
         parts[role] = (None, None)
         if model is not None:
             parts[role] = (size * model.parameters, model.kv and size * model.kv * slots * rows)
@@ -121,9 +122,9 @@ def memory_of(cell: Cell, quality_batch: int, folders: Mapping[str, Path]) -> Me
 
 
 @cache
-def model_in(folder: Path) -> ModelSize | None:
-    """What the headers of a folder's safetensors files and its config.json tell; None where a file
-    is missing. Raises ModelError for a file that is not safetensors."""
+def parameters_in(folder: Path) -> int | None:
+    """What the headers of a folder's safetensors files tell; None where there are none. Raises
+    ModelError for a file that is not safetensors."""
     from huggingface_hub import get_local_safetensors_metadata
     from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
@@ -133,7 +134,15 @@ def model_in(folder: Path) -> ModelSize | None:
         return None
     except (OSError, ValueError, SafetensorsParsingError) as error:
         raise ModelError(f"{folder}: not safetensors: {one_line(error)}") from error
-    config = read_json(folder / "config.json")
+    return sum(metadata.parameter_count.values())
+
+
+def model_in(folder: Path, config: Mapping[str, Any]) -> ModelSize | None:
+    """The size of the model in a folder with this config.json; None where its weights are not
+    there. Raises ModelError."""
+    parameters = parameters_in(folder)
+    if parameters is None:
+        return None
     heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
     width = config.get("head_dim") or (hidden // heads if heads and hidden else None)
     groups = config.get("num_key_value_heads") or heads
@@ -141,7 +150,7 @@ def model_in(folder: Path) -> ModelSize | None:
     kv = 2 * layers * groups * width if width and groups and layers else None
     tables = 1 if config.get("tie_word_embeddings") else 2
     whole = tables * config.get("vocab_size", 0) * (hidden or 0)
-    return ModelSize(parameters=sum(metadata.parameter_count.values()), kv=kv, whole=whole)
+    return ModelSize(parameters=parameters, kv=kv, whole=whole)
 
 
 _COUNTED: dict[tuple[str, int | None], tuple[int | None, int | None]] = {}
@@ -152,7 +161,7 @@ def prompts_and_answers(cell: Cell) -> tuple[int | None, int | None]:
     samples. None for a task whose rows are neither here nor known."""
     key = (cell.task.model_dump_json(), cell.n)
     if key not in _COUNTED:
-        task = cell.load_task()
+        task = build(cell.task.name, cell.task.options)
         options = cell.task.options.model_dump()
         if task.path is not None:
             prompts = task.prompts(cell.n)
@@ -199,9 +208,9 @@ def target_size(cell: Cell) -> int | None:
     """Parameters of the target that a token reads; None where they are not known."""
     source = cell.pair.target.source
     folder = ModelSource.of(source).folder
-    model = known_model(source)
-    if model is None and (folder / "config.json").is_file():
-        model = model_in(folder)
+    model, config = known_model(source), folder / "config.json"
+    if model is None and config.is_file():
+        model = model_in(folder, read_json(config))
     return None if model is None else model.active or model.parameters
 
 
