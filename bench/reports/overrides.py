@@ -17,7 +17,6 @@ from results.store.errors import redacted_word
 
 if TYPE_CHECKING:
     from bench.config.compose import Composer
-    from results.reports.axes import Axes
     from results.reports.choice import Sweep
     from results.reports.spec import FigureSpec, TableSpec
 
@@ -98,27 +97,35 @@ def with_names(
     report does not take, and where the swept option has to be named."""
     values = values_of(overrides)
     with_base = values_of(spec.base) | values
-    for key, takes in (("rules", takes_rule(spec)), ("tasks", takes_task(spec))):
-        if key in values and (not takes or key[:-1] in values):
-            reason = f"{key[:-1]}={values[key[:-1]]} is given too" if takes else "it takes none"
-            raise ValueError(f"{key}={values[key]}: report={spec.name}: {reason}")
-    if takes_task(spec):
-        tasks = names_of("task", with_base, hydra)
-        axes = named(spec.axes, TASK, {name: chosen_by("task", name, with_base) for name in tasks})
-        spec = spec.model_copy(update={"axes": axes})
-    sweep = getattr(spec, "sweep", None)
-    if sweep is None or not {"rule", "rules"} & values.keys():
-        return spec
-    rules = titled(names_of("rule", values, hydra))
+    takes = {"rule": takes_rule(spec), "task": takes_task(spec)}
+    for key, is_taken in takes.items():
+        if f"{key}s" in values and (not is_taken or key in values):
+            reason = f"{key}={values[key]} is given too" if is_taken else "it takes none"
+            raise ValueError(f"{key}s={values[f'{key}s']}: report={spec.name}: {reason}")
+    rules, tasks = (
+        names_of(key, with_base, hydra) if is_taken else () for key, is_taken in takes.items()
+    )
+    sections = [hydra.section("rule", rule) for rule in rules]
+    titles = titled(rules)
     options = [line for line in overrides if line.startswith("rule.")]
     if "rules" in values and options:
-        raise ValueError(f"{options[0]}: of which of {', '.join(rules)}? Give rule=NAME")
-    chosen = {title: chosen_by("rule", rule, values) for title, rule in rules.items()}
-    axes = named(spec.axes, RULE, chosen)
-    for title, rule in rules.items() if not options or sweep.option else ():
+        raise ValueError(f"{options[0]}: of which of {', '.join(titles)}? Give rule=NAME")
+    sweep: Sweep | None = getattr(spec, "sweep", None)
+    thresholds = []
+    if sweep is not None and (sweep.option or not options):
+        thresholds = [sweep.threshold(section) for section in sections]
+        check_values(sweep, rules, [option for option, _ in thresholds], hydra)
+    axes = spec.axes
+    if tasks:
+        axes = named(axes, TASK, {name: chosen_by("task", name, with_base) for name in tasks})
+    if sweep is None or not rules:
+        return spec.model_copy(update={"axes": axes})
+    chosen = {title: chosen_by("rule", rule, values) for title, rule in titles.items()}
+    axes = named(axes, RULE, chosen)
+    for title, (option, swept_values) in zip(titles, thresholds, strict=False):
         rows = [row.replace(RULE, title) for row in sweep.rows]
-        axes = with_sweep(axes, sweep, rows, rule, hydra)
-    title, name = spec.title.replace(RULE, ", ".join(rules)), "_".join([spec.name, *rules])
+        axes = swept(axes, rows, option, swept_values)
+    title, name = spec.title.replace(RULE, ", ".join(titles)), "_".join([spec.name, *titles])
     return spec.model_copy(update={"axes": axes, "name": name, "title": title})
 
 
@@ -139,23 +146,27 @@ def chosen_by(key: str, name: str, values: Mapping[str, str]) -> str:
 
 
 def names_of(key: str, values: Mapping[str, str], hydra: Composer) -> tuple[str, ...]:
-    """The names in `KEY=NAME` or `KEYs=[NAME,NAME]`. Raises ValueError for an unknown one."""
+    """The names in `KEY=NAME` or `KEYs=[NAME,NAME]`; none where neither is given. Raises ValueError
+    for an unknown one."""
     text = values.get(f"{key}s")
-    names = (values[key],) if text is None else listed(f"{key}s", text, EXAMPLES[key])
+    names = tuple(values[each] for each in values.keys() & {key})
+    if text is not None:
+        names = listed(f"{key}s", text, EXAMPLES[key])
     for name in names:
         hydra.check_option(key, name)
     return names
 
 
-def with_sweep(axes: Axes, sweep: Sweep, rows: Sequence[str], rule: str, hydra: Composer) -> Axes:
-    """The axes with a setting for each value of the rule's threshold in these rows. Raises
-    ValueError."""
-    option, values = sweep.threshold(hydra.section("rule", rule))
-    for value in sweep.values if option else ():
-        refused = hydra.candidate([f"rule={rule}", f"rule.{option}={value:g}"]).refused
-        if refused.startswith(f"rule.{option}="):
-            raise ValueError(refused.replace(f"rule.{option}", "report.sweep.values", 1))
-    return swept(axes, rows, option, values)
+def check_values(
+    sweep: Sweep, rules: Sequence[str], options: Sequence[str], hydra: Composer
+) -> None:
+    """Raises ValueError for one of `report.sweep.values` that a rule refuses; `options`: the swept
+    one of each rule, "" for none."""
+    for rule, option in zip(rules, options, strict=True):
+        for value in sweep.values if option else ():
+            refused = hydra.candidate([f"rule={rule}", f"rule.{option}={value:g}"]).refused
+            if refused.startswith(f"rule.{option}="):
+                raise ValueError(refused.replace(f"rule.{option}", "report.sweep.values", 1))
 
 
 def lacking_rule(spec: ReportSpec, overrides: Sequence[str]) -> str:

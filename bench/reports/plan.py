@@ -134,8 +134,10 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
 
     Raises ValueError for any other override of an axis: it would show one point under several
     labels."""
-    spec = with_names(PairSelection.from_overrides(overrides).edition(spec), hydra, overrides)
+    spec = PairSelection.from_overrides(overrides).edition(spec)
     lacking = lacking_rule(spec, overrides)
+    spec = with_names(spec, hydra, overrides)
+    is_timed = bool(TIMED & set(spec.metrics()))
     overrides = of_points(overrides)
     check_overrides(spec, overrides)
     lacking = lacking or lacking_models(spec, hydra, overrides)
@@ -146,7 +148,7 @@ def plan_of(spec: TableSpec | FigureSpec, hydra: Composer, overrides: Sequence[s
             update={"name": f"{spec.name}_{name}", "title": f"{spec.title}, modelled for {name}"}
         )
     overrides = [line for line in overrides if line != cost]
-    untimed = [] if TIMED & set(spec.metrics()) and cost is None else ["timed=0"]
+    untimed = [] if is_timed and cost is None else ["timed=0"]
     plan = Plan(spec, {}, {})
     for point in spec.points():
         coords = point.coords
