@@ -54,26 +54,37 @@ WITHOUT = {
 
 
 def render_plans(
-    plans: Sequence[Plan], commands: Sequence[str], folder: Path, session: Session
+    plans: Sequence[Plan],
+    commands: Sequence[str],
+    folder: Path,
+    session: Session,
+    group: str | None = None,
 ) -> list[Item]:
-    """Write every report's table or figure and the page <folder>/index.html. Returns what was
-    drawn.
+    """Write every report's table or figure and the page <folder>/index.html, and tell the tracker:
+    of each report in a group of its own, or of all in `group`. Returns what was drawn.
 
     `commands` has one command per plan, printed under its report. A report that cannot be drawn is
     logged as an error and left out of the page."""
-    items = []
-    for plan, command in zip(plans, commands, strict=True):
-        grid = plan.grid(session)
-        try:
-            paths = draw(plan.spec, grid, folder)
-        except Exception as error:  # one faulty report must not hide the others
-            log.error("report %s was not drawn: %s", plan.spec.name, format_exception(error))
-            continue
-        items.append(Item(plan.spec, grid, paths, command))
-        session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
+    both = zip(plans, commands, strict=True)
+    drawn = (drawn_item(plan, command, folder, session) for plan, command in both)
+    items = [item for item in drawn if item is not None]
     page = page_of(items, plans, folder, session)
     session.print(f"page: {page}", soft_wrap=True)
+    for item in items:
+        session.logbook.log_report(item.spec.name, item.spec.title, item.command, item.paths, group)
     return items
+
+
+def drawn_item(plan: Plan, command: str, folder: Path, session: Session) -> Item | None:
+    """Write a report's table or figure; None for one that cannot be drawn."""
+    grid = plan.grid(session)
+    try:
+        paths = draw(plan.spec, grid, folder)
+    except Exception as error:  # one faulty report must not hide the others
+        log.error("report %s was not drawn: %s", plan.spec.name, format_exception(error))
+        return None
+    session.print(f"{plan.spec.title}: {', '.join(path.name for path in paths)}")
+    return Item(plan.spec, grid, paths, command)
 
 
 def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session: Session) -> Path:
@@ -101,12 +112,6 @@ def row_names(plans: Iterable[Plan]) -> dict[str, str]:
             labels = spec.labels(coords)
             names[cell.name] = ", ".join(labels[axis] for axis in shown if labels[axis] != AS_GIVEN)
     return names
-
-
-def log_items(items: Iterable[Item], session: Session, group: str | None = None) -> None:
-    """Log the files of each report with the tracker, in a group or each in its own."""
-    for item in items:
-        session.logbook.log_report(item.spec.name, item.spec.title, item.command, item.paths, group)
 
 
 def keep_reports(

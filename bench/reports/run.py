@@ -151,22 +151,22 @@ def run_reports(command: Command, hydra: Composer) -> int:
         show_cells(list(plans.values()), session)
         return 0
     # pandas, which a dry run should not cost
-    from bench.reports.render import keep_reports, log_items, render_plans
+    from bench.reports.render import keep_reports, render_plans
 
     if run_steps(asked_steps(plans, session), session):
         session.forget()
         plans = plans_of(reports, hydra, request)
     plans = runnable(on_machine(reachable(plans), session), request, session)
+    drawn = {name: plan for name, plan in plans.items() if not awaits_clock(plan, session)}
     session.check([cell for plan in plans.values() for cell in plan.all_cells()], "report")
     if (archive := session.settings.output.archive) is not None:
         check_writable(archive, "output.archive")
     runnable_plans = list(plans.values())
     announce(runnable_plans, session)
     judged = run_plans(runnable_plans, session)
-    if drawn := {name: plan for name, plan in plans.items() if not awaits_clock(plan, session)}:
+    if drawn:
         commands = [request.command(name) for name in drawn]
         items = render_plans(list(drawn.values()), commands, folder, session)
-        log_items(items, session)
         print_verdicts(items, session)
         if archive is not None:
             keep_reports(list(drawn.values()), items, archive, session)

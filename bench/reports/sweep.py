@@ -57,11 +57,10 @@ def plan_of_sweep(command: Command) -> Plan:
 def render_sweep(command: Command, plan: Plan, session: Session) -> None:
     """Render the sweep into <output.dir>/sweep/NAME/."""
     # pandas, which other commands should not cost
-    from bench.reports.render import log_items, render_plans
+    from bench.reports.render import render_plans
 
     folder = session.settings.output.dir / "sweep" / str(command.sweep)
-    items = render_plans([plan], [made_by(*command.overrides)], folder, session)
-    log_items(items, session, plan.spec.name)
+    render_plans([plan], [made_by(*command.overrides)], folder, session, plan.spec.name)
 
 
 def entry_of(key: str, value: str) -> Entry:
