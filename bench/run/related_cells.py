@@ -4,13 +4,12 @@ decoding."""
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from bench.run.requested_cell import RequestedCell
 from results.metrics.summary import diversity
-from results.metrics.tau_gain import gain, paired
+from results.metrics.tau_gain import over_lossless
 from results.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from results.store.cells import Store
     from results.store.sample import Sample
 
-GAINS = ("tau_gain",)
-"""The metric that compares a cell with the lossless rule."""
-
 
 def compared_summary(
     folder: RequestedCell, store: Store, between: Between | None = None
@@ -30,27 +26,25 @@ def compared_summary(
     """The summary of the prompts of a measured cell, with the metrics that compare it with its
     repeats and with the lossless rule; the intervals of its speeds with what differs between
     measuring sessions. Raises StoreError."""
+    repeats, strict = repeats_of(folder.cell, store), lossless_of(folder.cell, store)
     summary = folder.summary().with_values(between=between)
-    runs = repeats_of(folder.cell, store)
-    if len(runs) > 1:
-        summary = summary.with_values(**diversity([sample for run in runs for sample in run]))
-    return over_lossless(summary, folder, store)
+    if len(repeats) > 1:
+        summary = summary.with_values(**diversity([sample for run in repeats for sample in run]))
+    return over_lossless(summary, folder.by_id(), strict)
 
 
-def over_lossless(
-    summary: Summary, folder: RequestedCell, store: Store, asked: float | None = None
-) -> Summary:
-    """The summary of a measured cell with what it gains over the lossless rule at the same point.
-    `asked`: the temperature of the point in place of the cell's own, for a control."""
-    cell = folder.cell
-    point = cell if asked is None else judged_point(cell, asked)
+def lossless_of(
+    cell: Cell, store: Store, temperature: float | None = None
+) -> dict[str, Sample] | None:
+    """The samples of the lossless rule at the cell's point, or at a control's of another
+    `temperature`; None where the cell is that rule's itself, or one of them cannot be read."""
+    point = cell if temperature is None else judged_point(cell, temperature)
     lossless = point.replace(timed=0).lossless()  # τ and NLL need no clock
-    runs = None
-    if not cell.is_autoregressive and lossless.name != cell.name:
-        with suppress(StoreError):  # who asks for that cell is told
-            strict = samples_of(lossless, store)
-            runs = None if strict is None else paired(folder.by_id(), strict)
-    return summary.with_later(GAINS, partial(gain, runs))
+    if cell.is_autoregressive or lossless.name == cell.name:
+        return None
+    with suppress(StoreError):  # who asks for that cell is told
+        return samples_of(lossless, store)
+    return None
 
 
 def repeats_of(cell: Cell, store: Store) -> list[list[Sample]]:

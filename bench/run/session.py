@@ -17,11 +17,12 @@ from rich.table import Table
 from bench.config.errors import ConfigError
 from bench.run.console import console
 from bench.run.cost_clock import PricedCell
-from bench.run.related_cells import compared_summary, over_lossless
+from bench.run.related_cells import compared_summary, lossless_of
 from bench.run.requested_cell import RequestedCell
 from bench.run.trackers import Logbook
 from results.metrics.delta import Between, between
 from results.metrics.distortion import judged_at
+from results.metrics.tau_gain import over_lossless
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError, one_line
 from results.store.files import check_writable
@@ -48,8 +49,8 @@ class Session:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.store = settings, Store(settings.store.dir)
-        self.logbook = Logbook(settings)
+        self.settings, self.logbook = settings, Logbook(settings)
+        self.store = Store(settings.store.dir)
         self._requested: dict[str, RequestedCell] = {}
         self._todos: dict[str, Todo] = {}
         self._summaries: dict[str, Summary | None] = {}
@@ -94,11 +95,11 @@ class Session:
         """Raises StoreError for a file of these cells or of their baselines that cannot be read;
         where one of them is incomplete, for a store that cannot be written; and for the folder
         `output` of output.dir, if the command writes one. Raises ConfigError as `check_scores`."""
-        asked = {(cell.name, cell.n): cell for cell in cells}.values()
-        for folder in self._folders([*asked, *(cell.baseline() for cell in asked)]):
+        missing = self.lacking(cells)
+        for folder in self._folders(with_baselines(cells)):
             folder.check()
-        if self.lacking(asked):
-            self.check_scores(asked)
+        if missing:
+            self.check_scores(cells)
             check_writable(self.store.root, "store.dir")
             self.settings.launch.options.check(self.settings.launch.name)
         if output is not None:
@@ -110,7 +111,7 @@ class Session:
         if self.settings.score == "later":
             return
         missing: dict[str, set[tuple[str, str]]] = {}
-        for cell in (each for asked in cells for each in (asked.baseline(), asked)):
+        for cell in with_baselines(cells):
             if fault := cell.load_task().unscorable():
                 answers = missing.setdefault(f"task={cell.task.name}: {fault}", set())
                 answers |= {(cell.name, prompt) for prompt in self.unanswered(cell)}
@@ -131,15 +132,16 @@ class Session:
         return rows
 
     def summarise(self, cells: Sequence[Cell]) -> None:
-        """Write the summaries of the cells and of their baselines, and tell the tracker. Raises
-        StoreError."""
+        """Write the summaries of the cells and of their baselines that are older than their files,
+        and tell the tracker. Raises StoreError."""
         baselines = [cell.baseline().replace(timed=0) for cell in cells]
         for cell in {cell.name: cell for cell in (*baselines, *cells)}.values():
-            self.write_summary(cell)
+            if self.todo(cell).is_measured and not self.requested(cell).has_latest_summary():
+                self.write_summary(cell)
         for cell in cells if self.logbook.is_open else ():
-            summary = self.compared(cell)
+            folder, summary = self.folder(cell), self.compared(cell)
             if summary is not None:
-                self.logbook.log_cell(self.folder(cell), summary)
+                self.logbook.log_cell(folder, summary)
 
     def begin_another(self, cells: Iterable[Cell]) -> None:
         """Where prompts are still to be timed, begin the next measuring session and do not return:
@@ -174,10 +176,9 @@ class Session:
     def judged_at(self, cell: Cell, summary: Summary, temperature: float) -> Summary:
         """The summary with what the cell gains over lossless decoding at another temperature than
         its own. Raises StoreError."""
-        summary = summary.with_values(
-            **judged_at(summary.sums.get("distortion_least"), temperature)
-        )
-        return over_lossless(summary, self.requested(cell), self.store, temperature)
+        strict = lossless_of(cell, self.store, temperature)
+        least = judged_at(summary.sums.get("distortion_least"), temperature)
+        return over_lossless(summary.with_values(**least), self.requested(cell).by_id(), strict)
 
     @property
     def between(self) -> Between | None:
@@ -211,13 +212,11 @@ class Session:
         return self._summaries[key]
 
     def write_summary(self, cell: Cell) -> None:
-        """Write summary.json for other programs, where the cell's files are younger than it.
-        Nothing reads it back."""
+        """Write the summary.json of a measured cell, for other programs. Nothing reads it back."""
         folder = self.requested(cell)
         try:
-            if self.todo(cell).is_measured and not folder.has_latest_summary():
-                summary = compared_summary(folder, self.store, self.sessions_of_store)
-                folder.write_summary(summary.plain())
+            summary = compared_summary(folder, self.store, self.sessions_of_store)
+            folder.write_summary(summary.plain())
         except StoreError as error:  # its failure is listed; the others are written
             log.warning("%s: no summary.json: %s", folder.key, error)
 
@@ -309,6 +308,12 @@ class Session:
                     f"warning: timed at different times, so their speeds do not compare: {timed}. "
                     "fresh=true times all again, in one session"
                 )
+
+
+def with_baselines(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells, each number of prompts once, and their baselines."""
+    once = {(cell.name, cell.n): cell for cell in cells}.values()
+    return [each for cell in once for each in (cell, cell.baseline())]
 
 
 def _key(cell: Cell) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from results.metrics.intervals import LEVEL, RESAMPLES, SEED, Interval
 from results.store.sample import Sample
+
+if TYPE_CHECKING:
+    from results.metrics.summary import Summary
 
 Floats = NDArray[np.float64]
 TEMPERATURES = (0.0, 0.2, 0.4, 0.55, 0.7, 0.85, 1.0)
@@ -87,3 +91,12 @@ def gain(runs: tuple[Counts, Counts] | None) -> dict[str, Any]:
     n = len(ours.tokens)
     gains = np.concatenate([ours.tau(draws) - exact.tau(draws) for draws in resampled(n)])
     return {"tau_gain": float(gains[0]), "tau_gain_ci95": interval(gains, n)}
+
+
+def over_lossless(
+    summary: Summary, samples: Mapping[str, Sample], strict: Mapping[str, Sample] | None
+) -> Summary:
+    """The summary of a cell with what its samples gain over those of the lossless rule; None: it
+    is not compared."""
+    runs = None if strict is None else paired(samples, strict)
+    return summary.with_later(("tau_gain",), partial(gain, runs))
