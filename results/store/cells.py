@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ CACHE_BYTES = 64 << 20
 once."""
 
 
+@dataclass(eq=False)
 class Store:
     """All cells under a root folder, which is created when the first cell is written. `lines`: the
     files read last."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root)
-        self.lines = LineCache(CACHE_BYTES)
+    root: Path
+    lines: LineCache = field(default_factory=lambda: LineCache(CACHE_BYTES))
 
     def cell(self, key: str) -> CellFolder:
         """The folder of the cell `key`, whether or not it exists yet. Raises StoreError for a key
@@ -146,7 +146,7 @@ class CellFolder:
 
     def append_timed(self, timed: Timed) -> None:
         """Add the line of one timed prompt; as `append`."""
-        self._append("timed.jsonl", asdict(timed))
+        self._append("timed.jsonl", {"id": timed.id, **asdict(timed)})
 
     def append_verdict(self, question: str, reply: str, about: Mapping[str, Any]) -> None:
         """Add a reply of an LLM judge, kept for good; `question`: a hash of all that was asked; as
@@ -210,16 +210,14 @@ class CellFolder:
     def forget_times(self) -> None:
         """Remove what the clock said, and the summaries of it; the samples stay. Raises StoreError
         without the lock."""
-        if not self._locked:
-            raise StoreError(f"{self.path}: times are only forgotten inside `with cell.lock():`")
+        self._check_locked("times are only forgotten")
         for name in ("summary.json", "timed.jsonl"):
             remove(self.path / name)
 
     def forget_scores(self) -> None:
         """Keep the answers and remove their scores, in one step. Raises StoreError without the
         lock."""
-        if not self._locked:
-            raise StoreError(f"{self.path}: scores are only forgotten inside `with cell.lock():`")
+        self._check_locked("scores are only forgotten")
         kept = [
             replace(record, score=None, answer=None, details={}, unscored=True)
             if isinstance(record, Sample)
@@ -246,9 +244,12 @@ class CellFolder:
         """What `write_record` wrote to <name>.json; None where there is no such file."""
         return self._read_json(f"{name}.json")
 
-    def _append(self, name: str, plain: Mapping[str, Any]) -> None:
+    def _check_locked(self, rule: str) -> None:
         if not self._locked:
-            raise StoreError(f"{self.path}: lines are only appended inside `with cell.lock():`")
+            raise StoreError(f"{self.path}: {rule} inside `with cell.lock():`")
+
+    def _append(self, name: str, plain: Mapping[str, Any]) -> None:
+        self._check_locked("lines are only appended")
         append_line(self.path / name, line_of(self.key, plain).encode())
 
     def _write_json(self, name: str, data: Mapping[str, Any]) -> None:

@@ -7,9 +7,9 @@ quality pass decodes and scores, the timed pass times, and the exit status asks 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results.store.sample import FailedSample, Sample, compare, timing_order
 from results.store.traces import TraceFolder
@@ -140,28 +140,15 @@ class Todo:
 
     def joined(self, other: Todo) -> Todo:
         """What either lacks, where two numbers of prompts are wanted of one cell."""
-        baseline = self.baseline or other.baseline
+        both: dict[str, Any] = {}
+        for name in self.__slots__:
+            mine, others = getattr(self, name), getattr(other, name)
+            both[name] = mine or others
+            if isinstance(mine, tuple):
+                both[name] = tuple(dict.fromkeys((*mine, *others)))
         if self.baseline is not None and other.baseline is not None:
-            baseline = self.baseline.joined(other.baseline)
-        return replace(
-            self,
-            whole=self.whole or other.whole,
-            decode=_united(self.decode, other.decode),
-            score=_united(self.score, other.score),
-            trace=_united(self.trace, other.trace),
-            time=_united(self.time, other.time),
-            profile=self.profile or other.profile,
-            rescore=self.rescore or other.rescore,
-            record=self.record or other.record,
-            failed={**self.failed, **other.failed},
-            failure=self.failure or other.failure,
-            fault=self.fault or other.fault,
-            baseline=baseline,
-        )
-
-
-def _united(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
+            both["baseline"] = self.baseline.joined(other.baseline)
+        return Todo(**both | {"failed": {**self.failed, **other.failed}})
 
 
 def state_of(wanted: Wanted, folder: CellFolder, baseline: CellFolder | None) -> CellState:

@@ -111,6 +111,7 @@ def test_a_cell_that_differs_or_lacks_something_is_refused(
 
 KILLED = """
 import os, shutil, sys
+from pathlib import Path
 from results.store.cells import Store
 from results.store.merge import merge
 copies, copyfile = iter(range(7)), shutil.copyfile
@@ -119,7 +120,7 @@ def until_killed(*given, **options):
         os._exit(9)
     copyfile(*given, **options)
 shutil.copyfile = until_killed
-merge(Store(sys.argv[1]), Store(sys.argv[2]))
+merge(Store(Path(sys.argv[1])), Store(Path(sys.argv[2])))
 """
 
 

@@ -179,6 +179,7 @@ def test_a_later_line_replaces_only_a_failed_prompt(cell):
 
 DYING = """
 import os, signal, sys
+from pathlib import Path
 from results.store import files
 from results.store.cells import Store
 from results.store.sample import FailedSample
@@ -189,7 +190,7 @@ def fsync(file, real=os.fsync):
         os.kill(os.getpid(), signal.SIGKILL)
 
 files.os.fsync = fsync
-with Store(sys.argv[1]).cell("abc123").lock() as cell:
+with Store(Path(sys.argv[1])).cell("abc123").lock() as cell:
     for i in range(100):
         cell.append(FailedSample(f"p{i}", "x" * 200_000))
 """
@@ -235,8 +236,9 @@ def test_a_summary_is_replaced_whole_or_not_at_all(cell):
 
 HOLD = """
 import sys
+from pathlib import Path
 from results.store.cells import Store
-with Store(sys.argv[1]).cell("abc123").lock():
+with Store(Path(sys.argv[1])).cell("abc123").lock():
     print("held", flush=True)
     sys.stdin.read()
 """
