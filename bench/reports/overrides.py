@@ -149,9 +149,8 @@ def names_of(key: str, values: Mapping[str, str], hydra: Composer) -> tuple[str,
     """The names in `KEY=NAME` or `KEYs=[NAME,NAME]`; none where neither is given. Raises ValueError
     for an unknown one."""
     text = values.get(f"{key}s")
-    names = tuple(values[each] for each in values.keys() & {key})
-    if text is not None:
-        names = listed(f"{key}s", text, EXAMPLES[key])
+    alone = (values[key],) if key in values else ()
+    names = alone if text is None else listed(f"{key}s", text, EXAMPLES[key])
     for name in names:
         hydra.check_option(key, name)
     return names

@@ -20,9 +20,7 @@ from bench.run.claims import prompts_asked
 from bench.run.console import display_names
 from bench.run.requested_cell import folder_of
 from results.reports.answers import Group, Viewed
-from results.reports.axes import AS_GIVEN
 from results.reports.formats import render_table
-from results.reports.grid import labels_of
 from results.reports.page import Item, write_index
 from results.reports.spec import FigureSpec, TableSpec
 from results.store.errors import StoreError, format_exception, redacted
@@ -92,26 +90,19 @@ def page_of(items: Sequence[Item], plans: Sequence[Plan], folder: Path, session:
     path."""
     cells = {cell.name: cell for plan in plans for cell in plan.cells.values()}
     papers = {plan.spec.name.partition("_")[0] for plan in plans}
-    groups = groups_of(cells.values(), session.store, row_names(plans), papers)
-    return write_index(
-        folder, items, latest_environment(map(session.folder, cells.values())), groups=groups
+    environment = latest_environment(map(session.folder, cells.values()))
+    groups = groups_of(
+        cells.values(),
+        session.store,
+        {
+            cell.name: plan.spec.row_name(coords)
+            for plan in plans
+            for coords, cell in plan.cells.items()
+            if not plan.spec.altered(coords)
+        },
+        papers,
     )
-
-
-def row_names(plans: Iterable[Plan]) -> dict[str, str]:
-    """Name of a cell -> what the rows of its table call it."""
-    names = {}
-    for plan in plans:
-        spec = plan.spec
-        columns = spec.columns if isinstance(spec, TableSpec) else spec.axes
-        rows = [axis for axis in spec.axes if axis not in columns]
-        shown = [axis for axis in rows if len(labels_of(spec.axes[axis])) > 1]
-        for coords, cell in plan.cells.items():
-            if spec.altered(coords):
-                continue
-            labels = spec.labels(coords)
-            names[cell.name] = ", ".join(labels[axis] for axis in shown if labels[axis] != AS_GIVEN)
-    return names
+    return write_index(folder, items, environment, groups=groups)
 
 
 def keep_reports(

@@ -36,14 +36,17 @@ def compared_summary(
 def lossless_of(
     cell: Cell, store: Store, temperature: float | None = None
 ) -> dict[str, Sample] | None:
-    """The samples of the lossless rule at the cell's point, or at a control's of another
-    `temperature`; None where the cell is that rule's itself, or one of them cannot be read."""
+    """Prompt id -> sample of the lossless rule at the cell's point, or at a control's of another
+    `temperature`. It needs no summary, which a cell that only served as a baseline does not have.
+    None where the cell is that rule's itself, or a sample is missing."""
     point = cell if temperature is None else judged_point(cell, temperature)
     lossless = point.replace(timed=0).lossless()  # τ and NLL need no clock
     if cell.is_autoregressive or lossless.name == cell.name:
         return None
     with suppress(StoreError):  # who asks for that cell is told
-        return samples_of(lossless, store)
+        folder = RequestedCell(lossless, store)
+        if len(folder.samples()) >= len(folder.ids):
+            return folder.by_id()
     return None
 
 
@@ -66,13 +69,3 @@ def judged_point(cell: Cell, temperature: float) -> Cell:
     whole = {"temperature": temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
     whole["repetition_penalty"] = 1.0
     return cell.replace(decoding=cell.decoding.model_copy(update=whole), repeat=0)
-
-
-def samples_of(cell: Cell, store: Store) -> dict[str, Sample] | None:
-    """Prompt id -> sample, of the prompts that the cell asks for; None while one is missing. It
-    needs no summary, which a cell that only served as a baseline does not have. Raises
-    StoreError."""
-    folder = RequestedCell(cell, store)
-    if len(folder.samples()) < len(folder.ids):
-        return None
-    return folder.by_id()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,22 +70,11 @@ def interval(values: Floats, n: int) -> Interval | None:
     return float(low), float(high)
 
 
-def common(runs: Iterable[Mapping[str, Sample]]) -> list[str]:
-    """Ids of the prompts that every run answered, sorted."""
-    every = [set(run) for run in runs]
-    return sorted(set.intersection(*every)) if every else []
-
-
-def paired(samples: Mapping[str, Sample], lossless: Mapping[str, Sample]) -> tuple[Counts, Counts]:
-    """The counts of the prompts that both runs answered."""
-    ids = common([samples, lossless])
-    return Counts.of(samples, ids), Counts.of(lossless, ids)
-
-
-def gain(runs: tuple[Counts, Counts] | None) -> dict[str, Any]:
-    """`tau_gain`, τ of the first of two `paired` runs less that of the second, lossless one, with
-    `_ci95` by a bootstrap over their prompts. Empty where there are none, or one took no cycle."""
-    if runs is None or not all(run.cycles.sum() for run in runs):
+def gain(runs: Sequence[Counts]) -> dict[str, Any]:
+    """`tau_gain`, τ of the first of two runs of the same prompts less that of the second, lossless
+    one, with `_ci95` by a bootstrap over the prompts. Empty where there are none, or one took no
+    cycle."""
+    if not runs or not all(run.cycles.sum() for run in runs):
         return {}
     ours, exact = runs
     n = len(ours.tokens)
@@ -98,5 +87,8 @@ def over_lossless(
 ) -> Summary:
     """The summary of a cell with what its samples gain over those of the lossless rule; None: it
     is not compared."""
-    runs = None if strict is None else paired(samples, strict)
+    runs = []
+    if strict is not None:  # the prompts that both answered
+        ids = sorted(samples.keys() & strict.keys())
+        runs = [Counts.of(run, ids) for run in (samples, strict)]
     return summary.with_later(("tau_gain",), partial(gain, runs))

@@ -187,6 +187,13 @@ class ReportSpec(Frozen):
             for name, axis in self.axes.items()
         }
 
+    def row_name(self, coords: Coords) -> str:
+        """What the rows of a table call the point; empty in a figure."""
+        columns, labels = getattr(self, "columns", self.axes), self.labels(coords)
+        rows = {axis: labels[axis] for axis in self.axes if axis not in columns}
+        shown = [axis for axis in rows if len({entry.label for entry in self.axes[axis]}) > 1]
+        return ", ".join(rows[axis] for axis in shown if rows[axis] != AS_GIVEN)
+
     def is_frontier(self, coords: Coords) -> bool:
         """Whether the row is one that others are only compared with."""
         return any(entry.frontier for entry in self.entries(coords).values())
