@@ -43,14 +43,13 @@ MOST_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is known of a cell before it runs. `name`, its folder, `memory` and `todo`, what it
-    lacks, are None where `problem` says why."""
+    """What is known of a cell before it runs. `name`, its folder, `memory` and what it lacks are
+    None where `problem` says why."""
 
     planned: PlannedCell
     name: str | None
     memory: MemoryNeed | None
     problem: str = ""
-    todo: Todo | None = None
 
     @property
     def cell(self) -> Cell:
@@ -59,6 +58,11 @@ class Looked:
     @property
     def is_complete(self) -> bool:
         return self.todo is not None and not self.todo
+
+    @property
+    def todo(self) -> Todo | None:
+        """What it lacks."""
+        return self.planned.todo
 
     @property
     def bytes(self) -> int:
@@ -86,11 +90,6 @@ class Looked:
         if self.memory is None or not self.bytes:
             return "–"
         return size(self.bytes) if self.memory.is_whole else f"at least {size(self.bytes)}"
-
-    @property
-    def missing(self) -> PlannedCell:
-        """The point, with what it lacks."""
-        return self.planned._replace(todo=self.todo)
 
 
 def show_plan(
@@ -163,7 +162,7 @@ def look(planned: PlannedCell, session: Session) -> Looked:
         todo = session.todo(cell, is_traced=planned.traced)
         if todo.fault is not None:
             raise StoreError(todo.fault)
-        return Looked(planned, cell.name, memory, todo=todo)
+        return Looked(planned._replace(todo=todo), cell.name, memory)
     except ModelError as error:
         return Looked(planned, None, None, one_line(error))
 
@@ -185,7 +184,7 @@ def _show_totals(looked: Sequence[Looked], session: Session, sessions: int) -> N
     else:
         line += "; all prompts of their tasks"
     session.print(line, soft_wrap=True)
-    if time := duration(each.missing for each in looked if not each.is_complete):
+    if time := duration(each.planned for each in looked if not each.is_complete):
         session.print(
             f"what is missing takes about {time}, right to a factor of two"
             f"{apart(sessions, session.settings.sessions_gap_s)}",
@@ -252,7 +251,7 @@ def _show_pairs(looked: Sequence[Looked], session: Session) -> None:
             max(cells, key=lambda each: each.bytes).total,
             str(max(each.cell.engine.devices for each in cells)),
             max(cells, key=lambda each: each.part).a_gpu,
-            duration(each.missing for each in cells if not each.is_complete) or "–",
+            duration(each.planned for each in cells if not each.is_complete) or "–",
         )
     session.print(table)
 
