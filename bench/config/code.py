@@ -253,18 +253,9 @@ def first_known(digest: str) -> str:
     return digest
 
 
-def changed(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The parts whose code is not known to give what it gave when it was recorded, sorted."""
-    return sorted(
-        name
-        for name in recorded.keys() | now.keys()
-        if first_known(recorded.get(name, "")) != first_known(now.get(name, ""))
-    )
-
-
-def same_scores(cell: CellParts) -> frozenset[str]:
-    """The digests of scorers that are known to give the scores of the one here."""
-    known = first_known(code_of(cell)[SCORER])
+def same_as(digest: str) -> frozenset[str]:
+    """The digests that are known to give the tokens, or the scores, that this one gives."""
+    known = first_known(digest)
     return frozenset({known, *(later for later in _earlier() if first_known(later) == known)})
 
 

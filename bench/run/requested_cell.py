@@ -8,13 +8,13 @@ else was timed for other numbers of prompts."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from bench.config.code import SCORER, changed, code_of, same_scores, suffix
+from bench.config.code import SCORER, code_of, same_as, suffix
 from results.metrics.summary import profiled, summarise
 from results.store.cells import CellFolder, Store
 from results.store.errors import StoreError
@@ -39,23 +39,29 @@ def folder_of(cell: Cell, store: Store) -> CellFolder:
     holds answers of code that is not known to give the same tokens. Answers of code that nobody
     recorded are taken as they are, while they are all that is asked for. A folder that cannot be
     read is given as it is."""
-    folder = store.cell(cell.name)
+    # to read all code takes a second, which a cell that was never started should not cost
+    code = code_of(cell) if (store.root / cell.name).exists() else {}
+    same = {part: same_as(digest) for part, digest in code.items()}
+    folder, beside = store.cell(cell.name), store.cell(f"{cell.name}-{suffix(code)}")
+    if not code:
+        return folder
     try:
-        before = (folder.config() or {}).get("code")
-        if before is None and not (answered := folder.by_id().keys()):
-            return folder
-        code = code_of(cell)
-        parts = [part for part in changed(before or {}, code) if part != SCORER]
-        beside = store.cell(f"{cell.name}-{suffix(code)}")
-        if before is None and not beside.path.exists() and answered >= set(ids_of(cell, store)):
-            log.warning(
-                "%s: nobody recorded the code that gave these answers, which may not be that of "
-                "this checkout; further prompts of such a cell are decoded in a folder beside it",
-                store.root,
-            )
-            return folder
+        recorded = (folder.config() or {}).get("code")
+        if recorded is None:
+            answered = folder.by_id().keys()
+            if not answered:
+                return folder
+            if not beside.path.exists() and answered >= set(ids_of(cell, store)):
+                log.warning(
+                    "%s: nobody recorded the code that gave these answers, which may not be that "
+                    "of this checkout; further prompts of such a cell are decoded in a folder "
+                    "beside it",
+                    store.root,
+                )
+                return folder
     except StoreError:
         return folder
+    parts = changed(recorded or {}, same)
     if parts and not beside.path.exists():
         log.warning(
             "%s: answers stored there are of other code of %s: they stay, and are decoded again in "
@@ -64,6 +70,12 @@ def folder_of(cell: Cell, store: Store) -> CellFolder:
             " and ".join(_described(part, cell) for part in parts),
         )
     return beside if parts else folder
+
+
+def changed(recorded: Mapping[str, str], same: Mapping[str, Collection[str]]) -> list[str]:
+    """The parts whose recorded code is not known to give the `same` tokens, sorted."""
+    parts = sorted((recorded.keys() | same.keys()) - {SCORER})
+    return [part for part in parts if recorded.get(part) not in same.get(part, ())]
 
 
 def _described(part: str, cell: Cell) -> str:
@@ -152,7 +164,7 @@ class RequestedCell(CellFolder):
                 sessions=sessions,
                 is_traced=is_traced,
                 can_score=can_score,
-                scorers=same_scores(self.cell) if can_score else frozenset(),
+                scorers=same_as(code_of(self.cell)[SCORER]) if can_score else frozenset(),
                 for_itself=for_itself,
             )
             return lacking(wanted, state_of(wanted, self.whole, baseline))

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from bench.config import code
-from bench.config.code import SAME, changed, of_classes, shipped
+from bench.config.code import SAME, of_classes, shipped
+from bench.run.requested_cell import changed
 from methods import registry
 from tests.helpers.tables import rows
 
@@ -135,9 +136,12 @@ def test_what_the_shipped_parts_rest_on():
 
 def test_code_that_is_known_to_give_the_same_tokens(monkeypatch):
     monkeypatch.setattr(code, "_earlier", lambda: {"b": "a", "c": "b"})
-    assert changed({"rule": "a", "loop": "x"}, {"rule": "c", "loop": "x"}) == []
-    assert changed({"rule": "a", "loop": "x"}, {"rule": "d", "loop": "y"}) == ["loop", "rule"]
-    assert changed({"rule": "a"}, {"rule": "a", "pruning": "p"}) == ["pruning"]
+    assert code.same_as("c") == {"a", "b", "c"} and code.same_as("d") == {"d"}
+    before = {"rule": "a", "loop": "x", "scorer": "s"}
+    assert changed(before, {"rule": {"a", "c"}, "loop": {"x"}, "scorer": {"t"}}) == []
+    assert changed(before, {"rule": {"d"}, "loop": {"y"}, "scorer": {"s"}}) == ["loop", "rule"]
+    assert changed(before, {"rule": {"a"}, "loop": {"x"}, "pruning": {"p"}}) == ["pruning"]
+    assert changed(before, {"rule": {"a"}}) == ["loop"]
 
 
 def test_the_table_of_same_tokens_is_whole():
