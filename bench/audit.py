@@ -29,8 +29,7 @@ from results.store.records import json_text
 if TYPE_CHECKING:
     from bench.config.cell import Cell
     from bench.config.settings import Settings
-    from bench.run.auditing.answers import Answer, Asked, Tokenised
-    from bench.run.auditing.cells import Source
+    from bench.run.auditing.answers import Answer, Asked, Source
     from methods.engine.language_model import LanguageModel
     from results.metrics.audit import Audit, Part, Tokens
 
@@ -164,21 +163,11 @@ def source_of(
     """The answers as token ids. Raises AnswersError."""
     from bench.run.answer import context
     from bench.run.auditing.answers import tokenised
-    from bench.run.auditing.cells import Source
 
     prompts: dict[str, list[int]] = {}
     if any(answer.prompt_ids is None and answer.prompt is None for answer in answers):
         prompts = {prompt.id: context(target, prompt, []) for prompt in cell.prompts()}
-    made: Tokenised = tokenised(answers, target, prompts, options.ends)
-    notes = []
-    if made.left_out:
-        notes.append(
-            f"{made.left_out} of {len(answers)} answers are left out: their text does not give "
-            "back the tokens that were drawn"
-        )
-    if made.without_end:
-        notes.append("no answer holds an end token: tokens are compared given that they end none")
-    return Source(name, made.texts, made.without_end, notes)
+    return tokenised(name, answers, target, prompts, options.ends)
 
 
 def tokens_of(

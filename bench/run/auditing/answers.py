@@ -128,28 +128,33 @@ class AnswerFile:
         self.answers[answer.key] = answer
 
 
-@dataclass(frozen=True, slots=True)
-class Tokenised:
-    """Answers as token ids.
+@dataclass
+class Source:
+    """Texts with what is known of them.
 
+    name         what gave them.
     without_end  their end tokens are not among them.
-    left_out     answers whose text alone does not give their tokens.
+    notes        what a reader of the verdict should know, a line each.
+    exact        D of the rule's exact law, nats per token, where Leeway decoded it.
     """
 
+    name: str
     texts: list[Text]
     without_end: bool
-    left_out: int
+    notes: list[str]
+    exact: float | None = None
 
 
 def tokenised(
+    name: str,
     answers: Sequence[Answer],
     target: LanguageModel,
     prompts: Mapping[str, Sequence[int]],
     ends: Literal["auto", "kept", "dropped"],
-) -> Tokenised:
-    """The answers as token ids of the target. `prompts`: token ids of the task's prompts; `ends`:
-    whether the answers hold the end tokens that were drawn; auto: where one does, or all say how
-    they finished. Raises AnswersError."""
+) -> Source:
+    """The answers of `name` as token ids of the target. `prompts`: token ids of the task's prompts;
+    `ends`: whether the answers hold the end tokens that were drawn; auto: where one does, or all
+    say how they finished. Raises AnswersError."""
     only_end = target.eos_ids if len(target.eos_ids) == 1 else ()
     texts, left_out = [], 0
     for answer in answers:
@@ -177,7 +182,15 @@ def tokenised(
         tell_finish = all(answer.finish is not None for answer in answers)
         has_end = any(text.output_ids[-1] in target.eos_ids for text in texts)
         ends = "kept" if tell_finish or has_end else "dropped"
-    return Tokenised(texts, ends == "dropped", left_out)
+    notes = []
+    if left_out:
+        notes.append(
+            f"{left_out} of {len(answers)} answers are left out: their text does not give back the "
+            "tokens that were drawn"
+        )
+    if ends == "dropped":
+        notes.append("no answer holds an end token: tokens are compared given that they end none")
+    return Source(name, texts, ends == "dropped", notes)
 
 
 def prompt_of(

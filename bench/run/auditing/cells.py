@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.run.answer import context
+from bench.run.auditing.answers import Source
 from bench.run.run import run
 from bench.run.session import Session
 from methods.audit import Text
@@ -16,22 +16,6 @@ if TYPE_CHECKING:
     from bench.config.settings import Settings
     from methods.engine.language_model import LanguageModel
     from results.store.sample import Sample
-
-
-@dataclass
-class Source:
-    """Texts with what is known of them.
-
-    name   what gave them.
-    notes  what a reader of the verdict should know, a line each.
-    exact  D of the rule's exact law, nats per token, where Leeway decoded it.
-    """
-
-    name: str
-    texts: list[Text]
-    without_end: bool
-    notes: list[str]
-    exact: float | None = None
 
 
 def texts_of(cell: Cell, samples: Sequence[Sample], target: LanguageModel) -> list[Text]:
