@@ -15,6 +15,7 @@ from bench.__main__ import main
 from bench.config.compose import Composer, composer
 from bench.dry_run.downloads import config_folder, listing
 from bench.run import console
+from bench.run.models import ModelPool
 from results.store.cells import CellFolder, Store
 from tests.helpers.commands import run
 from tests.helpers.judging import Server
@@ -127,6 +128,22 @@ def command(
         return Result(printed.out, printed.err, Store(store))
 
     return commanded
+
+
+@pytest.fixture
+def vllm(monkeypatch) -> None:
+    """vLLM is as good as installed: a command with engine=vllm is composed."""
+    monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
+
+
+@pytest.fixture
+def no_models(monkeypatch) -> Callable[[], None]:
+    """From its call on, a model that is loaded fails the test."""
+
+    def fail(pool, cell):
+        pytest.fail("a model was loaded")
+
+    return lambda: monkeypatch.setattr(ModelPool, "load", fail)
 
 
 MEASURED = "-m method=sps,mars n=3 timed=2 trace=true decoding.temperature=1"

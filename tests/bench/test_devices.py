@@ -20,7 +20,7 @@ from methods.engine import probe
 from methods.engine.margin import next_logits, top2_margin
 from methods.method import Method
 from tests.helpers.architectures import config_of, random_model
-from tests.helpers.decoding import method_on
+from tests.helpers.decoding import generated, method_on
 from tests.helpers.devices import DEVICES, graphs_on
 from tests.helpers.tiny_heads import random_head, small
 
@@ -46,23 +46,10 @@ HEAD_DIM = 32
 Ids = list[int]
 
 
-def generated(stock: Any, prompts: Sequence[Ids], new: int) -> list[Ids]:
+def stock_answers(stock: Any, prompts: Sequence[Ids], new: int) -> list[Ids]:
     """What transformers' own copy of a model answers."""
-
-    def of(ids: Ids) -> Ids:
-        tokens = torch.tensor([ids], device=stock.device)
-        answer = stock.generate(
-            tokens,
-            attention_mask=torch.ones_like(tokens),
-            max_new_tokens=new,
-            min_new_tokens=new,
-            do_sample=False,
-            eos_token_id=None,
-            pad_token_id=0,
-        )
-        return list(answer[0, len(ids) :].tolist())
-
-    return whole(map(of, prompts), new)
+    exactly = {"min_new_tokens": new, "eos_token_id": None, "pad_token_id": 0}
+    return whole((generated(stock, ids, new, **exactly) for ids in prompts), new)
 
 
 def answers(method: Method, prompts: Sequence[Ids], new: int, rows: int = 1) -> list[Ids]:
@@ -119,7 +106,7 @@ def test_random_models_answer_as_generate_does(kind, device):
     for size in torch.linspace(5, 30, PROMPTS[device]).long().tolist():
         half = torch.randint(3, target.vocab_size, (size,), generator=draw).tolist()
         prompts.append(half * 2)  # prompt lookup finds the first half in the second
-    want = generated(stock, prompts, NEW[device])
+    want = stock_answers(stock, prompts, NEW[device])
     for name in ("none", "prompt_lookup", "eagle3"):
         head = random_head(name, target, head_dim=HEAD_DIM) if name == "eagle3" else None
         method = method_on(target, head, small(name))
@@ -133,7 +120,9 @@ def test_in_bfloat16_answers_part_at_near_ties_alone(arm, device):
     method, prompts = embedded(arm, device, "bfloat16", PROMPTS[device])
     stock = stock_pair(device, "bfloat16")
     got, exact = answers(method, prompts, NEW[device]), copy.deepcopy(stock).float()
-    for ids, own, other in zip(prompts, got, generated(stock, prompts, NEW[device]), strict=True):
+    for ids, own, other in zip(
+        prompts, got, stock_answers(stock, prompts, NEW[device]), strict=True
+    ):
         if own == other:
             continue
         at = next(at for at, pair in enumerate(zip(own, other, strict=True)) if len({*pair}) > 1)
@@ -153,7 +142,7 @@ def test_the_pair_answers_as_generate_does(arm, device):
     many, few = BATCHES[device]
     method, prompts = embedded(arm, device, "float32", many)
     models = [method.target] if method.model is None else [method.target, method.model]
-    want = generated(stock_pair(device, "float32"), prompts, NEW[device])
+    want = stock_answers(stock_pair(device, "float32"), prompts, NEW[device])
     assert answers(method, prompts, NEW[device]) == want
     for rows in (many, few):
         for model in models:

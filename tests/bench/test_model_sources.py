@@ -19,7 +19,7 @@ from methods.engine.loading import load_cut, load_model
 from methods.engine.source import PACKAGE
 from methods.heads.head import load_eagle3
 from tasks.mini import MiniTask
-from tests.helpers.decoding import method_on
+from tests.helpers.decoding import generated, method_on
 from tests.helpers.tiny_gguf import write_gguf
 from tests.helpers.tiny_models import save_cut
 
@@ -38,17 +38,6 @@ def stock(file: Path) -> PreTrainedModel:
     ).eval()
 
 
-def greedy(model: PreTrainedModel, ids: list[int], new: int) -> list[int]:
-    out = model.generate(
-        torch.tensor([ids]),
-        attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-        max_new_tokens=new,
-        do_sample=False,
-        use_cache=True,
-    )
-    return out[0, len(ids) :].tolist()
-
-
 def test_greedy_output_is_that_of_generate(command, file):
     result = command(f"pair=local pair.target={file} method=ar n=5")
     assert result.err.startswith("tiny.gguf: converting to float32, once, into ")
@@ -57,7 +46,7 @@ def test_greedy_output_is_that_of_generate(command, file):
     for prompt in MiniTask("mini_gsm").prompts(5):
         talk = [{"role": "user", "content": prompt.turns[0]}]
         ids = tokenizer.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
-        assert samples[prompt.id].output_ids == greedy(model, ids, 12)
+        assert samples[prompt.id].output_ids == generated(model, ids, 12)
     digest = user_cache.sha256(file)
     environment = result.cell.environment()
     assert environment["models"] == {"target": digest} and environment["packages"]["gguf"]
@@ -94,7 +83,7 @@ def test_the_real_model_decodes_as_generate_does(hydra):
     with gzip.open(PROJECT / "tasks/data/gsm8k/test.jsonl.gz", "rt", encoding="utf-8") as lines:
         asked = ["What is the capital of France?", json.loads(next(lines))["question"]]
     prompts = [target.encode([{"role": "user", "content": text}]) for text in asked]
-    expected = [greedy(theirs, ids, NEW) for ids in prompts]
+    expected = [generated(theirs, ids, NEW) for ids in prompts]
     assert "rance" in target.decode(expected[0]), "it has learnt something"
     requests, limits = [Request(ids, "key") for ids in prompts], Limits(NEW, target.eos_ids)
     models = {

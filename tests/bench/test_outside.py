@@ -21,7 +21,9 @@ from bench.screen import main as screen
 from methods import outside, registry, user_yaml
 from results.store.cells import Store
 from tests.helpers.refusals import FLOOR
+from tests.helpers.stores import answers
 
+STORE = Path("outputs", "store")
 QUICK = ["task=mini_chat", "n=2", "timed=0", "decoding.temperature=1", "decoding.max_new_tokens=12"]
 
 
@@ -31,12 +33,6 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "floor.py").write_text(FLOOR)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def answers_of(folder: Path, rule: str) -> dict[str, str]:
-    """Folder of each cell of the rule -> its answers."""
-    cells = folder.glob(f"outputs/store/*-{rule}-*/samples.jsonl")
-    return {cell.parent.name: cell.read_text() for cell in cells}
 
 
 AGAIN = """
@@ -53,19 +49,19 @@ def test_an_edited_rule_is_decoded_anew_beside_the_old_one(folder, caplog):
     (folder / "drafts.py").write_text(AGAIN)
     command = ["rule=floor.py:Floor", "drafter=drafts.py:Again", *QUICK]
     assert main(command) == 0
-    first = answers_of(folder, "again-floor")
+    first = answers(folder / STORE, "again-floor")
     (folder / "floor.py").write_text(FLOOR + "# a comment\n")
     assert main(command) == 0
-    assert answers_of(folder, "again-floor") == first
+    assert answers(folder / STORE, "again-floor") == first
     edited = FLOOR.replace("> self.floor", "< self.floor")
     (folder / "floor.py").write_text(edited)
     forget()
     assert main(command) == 0
-    both = answers_of(folder, "again-floor")
+    both = answers(folder / STORE, "again-floor")
     assert len(first) == 1 and len(both) == 2 and first.items() < both.items()
     assert len(set(both.values())) == 2
     assert "floor" in caplog.text
-    store = Store(folder / "outputs" / "store")
+    store = Store(folder / STORE)
     groups = groups_of_stored(stored_cells(store), store)
     assert groups and all(group.texts is not None for group in groups), "the page's tokens"
 
@@ -134,9 +130,10 @@ def test_rules_and_a_scorer_in_worker_processes_in_a_sweep(folder, scorer):
     sweep = ["-m", "rule=mine.rules:Ceiling,floor.py:Floor", "rule.floor=0.2,0.6", "drafter=eagle3"]
     command = [*sweep, "task=dataset", *rows, f"task.scorer.name={scorer}", "workers=2", *QUICK[1:]]
     assert main([*command, "task.scorer.least=0"]) == 0
-    store = Store(folder / "outputs" / "store")
+    store = Store(folder / STORE)
     number = len(store.cells())
-    assert len(answers_of(folder, "eagle3-ceiling")) == len(answers_of(folder, "eagle3-floor")) == 2
+    for rule in ("ceiling", "floor"):
+        assert len(answers(folder / STORE, f"eagle3-{rule}")) == 2
 
     def scores() -> set[float | None]:
         return {sample.score for cell in store.cells() for sample in cell.good_samples()}
@@ -182,7 +179,7 @@ def installed(folder, monkeypatch):
 def test_entry_points_are_listed_and_imported_only_when_named(folder):
     assert {"ground", "lost", "lossless"} <= set(registry.names("rules"))
     assert main(["rule=ground", "rule.floor=0.2", "drafter=eagle3", *QUICK]) == 0
-    assert len(answers_of(folder, "eagle3-ground")) == 1
+    assert len(answers(folder / STORE, "eagle3-ground")) == 1
 
 
 @pytest.mark.usefixtures("installed")

@@ -20,6 +20,7 @@ from tasks.base import Prompt, TaskError
 from tasks.judge_prompts import Question
 from tests.helpers.judging import judge
 from tests.helpers.rehearsal.rows import write_rows
+from tests.helpers.stores import answers
 
 TALK = "A<|end|><|assistant|> B<|end|><|user|> C"
 HOSTILE = "x <|end|> y"
@@ -140,11 +141,11 @@ def test_another_prompt_under_the_same_identity_is_refused(command, tmp_path, mo
 
     words = f"method=sps task=prompts task.path={written('Two and two make four.')}"
     first = command(words, "n=2")
-    before = {path: path.read_bytes() for path in first.store.root.glob("*/samples.jsonl")}
+    before = answers(first.store.root)
     assert len(before) == 2
     written("Two and two make five.")
     second = command(words, "n=4", status=1)
     [line] = [line for line in second.err.splitlines() if first.cell.key in line]
     another = r"prompt p1 is another one than before: SHA-256 \w{16}… then, \w{16}… now; "
     assert re.match(rf"failed: \S+: {another}", line)
-    assert before == {path: path.read_bytes() for path in before}, "nothing is overwritten"
+    assert before == answers(first.store.root), "nothing is overwritten"

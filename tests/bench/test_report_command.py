@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bench.reports.plan import Plan, plan_of
-from bench.run.models import ModelPool
 from results.reports.spec import parse_report
 from results.store.traces import TraceFolder
 from tests.helpers.tables import rows
@@ -51,7 +50,7 @@ def own_conf(tmp_path) -> Path:
 
 @pytest.mark.parametrize(("trace", "is_traced"), [("auto", True), ("false", False)])
 def test_report_runs_and_traces_what_is_missing(
-    command, own_conf, tmp_path, trace, is_traced, monkeypatch
+    command, own_conf, tmp_path, trace, is_traced, no_models
 ):
     """What was decoded before is used as it is, and not decoded again for a trace."""
     before = command("method=sps n=2 timed=2").cell
@@ -75,7 +74,7 @@ def test_report_runs_and_traces_what_is_missing(
         if row["value_name"] == "tau" and row["Task"] == "gsm"
     }
     assert values["AR"] == 1.0 < values["SpS"]
-    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
+    no_models()
     for prompts in (2, 1):  # no more than are there
         assert "missing:" not in command(report, f"n={prompts}").out
 

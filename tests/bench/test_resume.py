@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from bench.run import quality
-from bench.run.models import ModelPool
 from bench.run.pool import MOST_DEATHS
 from bench.run.quality import JOBS_EACH, worker_count
 from methods.engine.device import DEFAULT_THREADS
@@ -18,7 +17,7 @@ from results.store.cells import Store
 from tests.bench.conftest import MEASURED, Result
 from tests.helpers import dying
 from tests.helpers.commands import started
-from tests.helpers.stores import doubled, samples_of
+from tests.helpers.stores import samples_of
 from tests.helpers.summaries import failed_samples
 
 pytestmark = pytest.mark.slow
@@ -76,7 +75,7 @@ def test_killed_between_two_measuring_sessions(command, pair, tmp_path):
     assert len(result.cell.timed()) == 4
 
 
-def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch):
+def test_more_prompts_extend_a_cell_and_fewer_read_it(command, no_models):
     decoded = "n", "asked", "tau", "accuracy", "nll", "tokens", "cycles"
 
     def measured(prompts: int) -> Result:
@@ -89,7 +88,7 @@ def test_more_prompts_extend_a_cell_and_fewer_read_it(command, monkeypatch):
     after = file.read_bytes()
     assert (eight["n"], eight["asked"]) == (8, 8) and len(after.splitlines()) == 8
     assert after.startswith(before), "only the new ones"
-    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
+    no_models()
     again = measured(4).last_line
     assert [again[name] for name in decoded] == [four[name] for name in decoded]
     assert again["phases"] == eight["phases"], "the profile is kept"
@@ -160,7 +159,6 @@ def test_killed_workers_lose_nothing(command, tmp_path, monkeypatch):
     assert (tmp_path / "died").exists()
     whole = command("-m", words, store=tmp_path / "whole")
     assert samples_of(killed.store) == samples_of(whole.store)
-    assert doubled(killed.store.root) == ""
 
 
 def test_how_many_workers():

@@ -1,9 +1,8 @@
-"""What a store holds, without what the clock said, and what must never be found in it."""
+"""What a store holds, without what the clock said. A prompt that a cell holds twice is an error
+(StoreError)."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,11 @@ def decoded(root: Path) -> Decoded:
     }
 
 
+def answers(root: Path, part: str = "") -> dict[str, str]:
+    """Cell, whose name holds the part -> its samples.jsonl."""
+    return {file.parent.name: file.read_text() for file in root.glob(f"*{part}*/samples.jsonl")}
+
+
 def samples_of(store: Store) -> dict[str, list[Sample]]:
     """Every sample of every cell, sorted by id; likelihoods, whose last digits depend on the batch,
     rounded."""
@@ -37,13 +41,3 @@ def samples_of(store: Store) -> dict[str, list[Sample]]:
         cell.key: sorted(map(comparable, cell.good_samples()), key=lambda sample: sample.id)
         for cell in store.cells()
     }
-
-
-def doubled(root: Path) -> str:
-    """The prompts that a cell of a store holds twice, in one line."""
-    for path in root.glob("*/samples.jsonl"):
-        rows = map(json.loads, path.read_bytes().rpartition(b"\n")[0].splitlines())
-        counts = Counter(row["id"] for row in rows if "output_ids" in row)
-        if twice := [prompt for prompt, count in counts.items() if count > 1]:
-            return f"{path.parent.name}: {', '.join(twice)} doubled"
-    return ""

@@ -6,20 +6,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from statsmodels.stats.multitest import multipletests
 
 from results.metrics.delta import Between, Estimate
 from results.metrics.frontier import Lossless, beside_lossless
-from results.metrics.summary import scores_by_item
 from results.metrics.verdict import ALPHA, FAMILY, LEVEL, Answered, Judged
 from tests.helpers.synthetic_cells import compared, sample
+from tests.helpers.tables import beside
 
 CURVE = {0.0: (6.0, 0.4), 0.5: (5.0, 0.1), 1.0: (4.0, 0.0)}
 """Temperature -> τ and distortion of lossless settings."""
@@ -75,7 +73,7 @@ def lossless(
     return made
 
 
-ROWS = yaml.safe_load(Path(__file__).with_name("frontier.yaml").read_text(encoding="utf-8"))
+ROWS = beside(__file__, "frontier.yaml")
 
 
 @pytest.mark.parametrize("case", ROWS, ids=lambda case: case["why"])
@@ -176,18 +174,3 @@ def test_how_many_prompts_would_decide() -> None:
     far = judged(1.5, 0.4)
     assert far.verdict.needed == pytest.approx(64 * (Z * 0.4 / math.log(1.5)) ** 2, rel=0.01)
     assert judged(1.0247, 5.0).verdict.text == "undecided, n > 100,000"
-
-
-def test_several_samples_of_a_prompt_are_one_item() -> None:
-    held = [
-        compared(
-            sample(f"{i}/{j}", [1], score=float(j % 2), group=str(i)),
-            sample(f"{i}/{j}", [2], score=float(i)),
-        )
-        for i in range(2)
-        for j in range(10)
-    ]
-    assert [(pair.baseline.score, pair.sample.score) for pair in scores_by_item(held)] == [
-        (0.0, 0.5),
-        (1.0, 0.5),
-    ]

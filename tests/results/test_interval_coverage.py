@@ -17,15 +17,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from results.metrics.answer_speed import MODELLED, addends
+from results.metrics.answer_speed import MODELLED
 from results.metrics.delta import double_ratio, estimate, ratio
 from results.metrics.metric import SHARE, SKEWED, STUDENT, Estimator, Sums
-from results.store.sample import Compared, Timed, TimedRun
-from tests.helpers.synthetic_cells import sample
 
 N, RUNS = 64, 600
+DIRECT = "timed_tokens decode_s base_timed_tokens base_decode_s"
+PRICED = (
+    "one committed tokens base_tokens base_cycles base_decode_s base_timed_cycles one prefill_s "
+    "base_prefill_s cycles decode_s timed_cycles"
+)
 CLOCK = slice(5, 10), slice(11, 13)
-"""The columns of `addends` that only timed prompts fill."""
+"""What a prompt adds to a direct and to a modelled speed, and which columns of the latter only timed
+prompts fill."""
 
 
 def read(file: str) -> pd.DataFrame:
@@ -35,29 +39,10 @@ def read(file: str) -> pd.DataFrame:
     return table
 
 
-@cache
-def sums(rule: str) -> np.ndarray:
-    table = read("timed_cells")
-    rows = []
-    for i, row in enumerate(table[table["rule"] == rule].itertuples()):
-        committed = [1] * (row.cycles - 1) + [row.committed - row.cycles + 1]
-        own = sample(str(i), range(row.tokens), committed=committed)
-        base = sample(str(i), range(row.base_tokens), committed=[1] * row.base_cycles)
-        runs = (
-            TimedRun(row.timed_tokens, row.timed_cycles, row.prefill_s, row.decode_s),
-            TimedRun(
-                row.base_timed_tokens, row.base_timed_cycles, row.base_prefill_s, row.base_decode_s
-            ),
-        )
-        pair = Compared(own, base, Timed(own.id, *runs, "host", "boot", "2026-11-24"))
-        rows.append(addends(pair, [""], ""))
-    return np.array(rows)
-
-
-def clocks(rule: str) -> np.ndarray:
-    table = read("timed_cells")
-    columns = ["timed_tokens", "decode_s", "base_timed_tokens", "base_decode_s"]
-    return table[table["rule"] == rule][columns].to_numpy(float)
+def clocks(rule: str, columns: str) -> np.ndarray:
+    """These columns of the timed prompts of a cell."""
+    table = read("timed_cells").assign(one=1)
+    return table[table["rule"] == rule][columns.split()].to_numpy(float)
 
 
 @cache
@@ -65,8 +50,9 @@ def speeds() -> dict[tuple[str, str], tuple[np.ndarray, Callable[[np.ndarray], A
     """(cell, speed) -> the rows of all prompts, and the statistic of their sums."""
     rows = {}
     for rule in ("lossless", "mars"):
-        rows[rule, "speedup"] = clocks(rule), double_ratio
-        rows |= {(rule, name): (sums(rule), statistic) for name, statistic in MODELLED.items()}
+        rows[rule, "speedup"] = clocks(rule, DIRECT), double_ratio
+        priced = clocks(rule, PRICED)
+        rows |= {(rule, name): (priced, statistic) for name, statistic in MODELLED.items()}
     return rows
 
 

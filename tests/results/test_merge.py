@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from bench import merge as command
 from results.store.cells import Store
 from results.store.merge import difference, merge
 from results.store.sample import FailedSample, timing_order
 from tests.helpers.synthetic_cells import compared, sample
+from tests.helpers.tables import beside
 
 IDS = [f"p{i}" for i in range(6)]
 BASE, CELL = "made-ar", "made-mars"
@@ -157,7 +156,7 @@ def test_a_damaged_cell_is_refused(tmp_path: Path) -> None:
     assert [cell.key for cell in into.cells()] == [BASE]
 
 
-DIFFERENCES = yaml.safe_load(Path(__file__).with_name("differences.yaml").read_text("utf-8"))
+DIFFERENCES = beside(__file__, "differences.yaml")
 
 
 @pytest.mark.parametrize(("where", "changes"), DIFFERENCES)
@@ -166,15 +165,3 @@ def test_where_samples_differ(where: str, changes: dict[str, Any]) -> None:
     other = replace(own, **changes)
     for found in (difference([own], [other]), difference([other], [own])):
         assert where in found and bool(found) == bool(where)
-
-
-def test_what_holds_no_cell_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "store.tar.xz").write_bytes(b"x")
-    for name, words in (
-        ("empty", "holds no cell"),
-        ("store.tar.xz", "of an archive what `tar -xf` makes of it"),
-    ):
-        assert command.main([f"store.dir={tmp_path / 'into'}", f"from={tmp_path / name}"]) == 2
-        [line] = capsys.readouterr().err.splitlines()
-        assert words in line
