@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from models.train.pair.tokenizer import save_tokenizer, train_tokenizer
 from models.train.texts import corpus
 from models.train.texts.phrase import plain
+from tasks.sandbox import run as sandbox
 from tests.helpers.tiny_models import SHAPE, changed_models, decided
 
 pytest_plugins = ("tests.helpers.ci",)
@@ -31,6 +32,19 @@ def machine_lock(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LEEWAY_LOCK", str(tmp_path_factory.mktemp("machine") / "lock"))
         yield
+
+
+@pytest.fixture
+def path(monkeypatch):
+    """Sets PATH, on which bubblewrap is looked for."""
+
+    def change(value: str) -> None:
+        monkeypatch.setenv("PATH", value)
+        sandbox.bubblewrap_fault.cache_clear()
+
+    yield change
+    monkeypatch.undo()
+    sandbox.bubblewrap_fault.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ from tasks import registry as tasks
 from tests.helpers.rehearsal.rows import ROWS, write_rows
 from tests.helpers.rule_table import SHIPPED
 
+pytestmark = pytest.mark.usefixtures("vllm")
 COMMAND = re.compile(r"# .*?(python -m ([\w.]+).*)")
 FILES = sorted(CONF.rglob("*.yaml"))
 
@@ -54,12 +55,6 @@ def stand_ins(pair_folder, tmp_path_factory) -> dict[str, str]:
         **{f"{key}=FILE": f"{key}={prompts}" for key in files},
         "engine.device=cuda": "engine.device=cpu",
     }
-
-
-@pytest.fixture(autouse=True)
-def vllm(monkeypatch):
-    """A command with engine=vllm is composed where vLLM is not installed, too."""
-    monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
 
 
 def check_command(line: str, hydra: Composer, stand_ins: dict[str, str], pair: list[str]) -> None:

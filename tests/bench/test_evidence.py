@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from math import comb
 from types import SimpleNamespace
 
@@ -64,13 +65,12 @@ def test_rules_and_tasks(hydra, pair):
     plan = plan_of(spec, hydra, [*pair, *named])
     assert plan.spec.name == "evidence_mars_typical" and not plan.refused
     found = {
-        (labels["Task"], labels["Rule"], cell.task.name, cell.rule.name)
+        (labels["Task"], labels["Rule"]): (cell.task.name, cell.rule.name)
         for labels, cell in zip(map(plan.spec.labels, plan.cells), plan.cells.values(), strict=True)
     }
-    assert {row for row in found if row[1] in ("mars", "typical")} == {
-        (task, rule) * 2 for task in ("mini_chat", "mini_gsm") for rule in ("mars", "typical")
-    }
-    assert all(label == task for label, _, task, _ in found)
+    for place in product(("mini_chat", "mini_gsm"), ("mars", "typical")):
+        assert found[place] == place
+    assert all(task == label for (label, _), (task, _) in found.items())
     one = plan_of(spec, hydra, [*pair, "rule=mars", "rule.theta=0.8", "task=mini_code"])
     of_rule = {cell.rule.options.theta for cell in one.cells.values() if cell.rule.name == "mars"}
     assert of_rule == {0.8} and {cell.task.name for cell in one.cells.values()} == {"mini_code"}

@@ -4,16 +4,14 @@ sample."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.config.paths import TINY
 from tasks.mini import MiniTask
 from tests.helpers.tables import rows
 
-ROOT = Path(__file__).parents[2]
-TARGET = ROOT / "models" / "tiny" / "target"
 PROMPTS = 6
 
 
@@ -83,7 +81,9 @@ def answers(model, *asked: tuple[str, int], **kwargs) -> list[str]:
 def test_scores_and_texts_equal_those_of_lm_evals_own_model(task):
     from lm_eval.models.huggingface import HFLM
 
-    theirs_model = HFLM(pretrained=str(TARGET), device="cpu", dtype="float32", batch_size=1)
+    theirs_model = HFLM(
+        pretrained=str(TINY / "target"), device="cpu", dtype="float32", batch_size=1
+    )
     theirs = run(theirs_model, task)
     tiny = {"pair": "tiny", "method": "ar"}
     plain = leeway(**tiny)

@@ -20,7 +20,6 @@ from bench.config.compose import composer
 from bench.config.errors import LISTED, nearest, unknown_key
 from bench.config.paths import PROJECT
 from bench.run.console import console
-from bench.run.models import ModelPool
 from results.store.errors import one_line, printable
 from tests.helpers.commands import run
 from tests.helpers.refusals import Files, rows
@@ -35,10 +34,9 @@ def files(tmp_path_factory) -> Files:
 
 
 @pytest.mark.parametrize("wrong", rows(), ids=lambda wrong: wrong.words[:80])
-def test_a_wrong_command(wrong, files, tmp_path, monkeypatch):
+def test_a_wrong_command(wrong, files, tmp_path, monkeypatch, vllm):
     monkeypatch.setattr(sys, "argv", ["bench"])
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
     output = tmp_path / "output"
     ended = run(*wrong.given(files, output))
     [line] = ended.err.splitlines()
@@ -249,15 +247,14 @@ def mount(tmp_path) -> Iterator[Callable[[str], Path]]:
     ("options", "reason"),
     [
         ("ro", "Read-only file system"),
-        ("size=4k,nr_inodes=2", "No space left on device"),
         ("size=4k,nr_inodes=100", "No space left on device"),
     ],
 )
-def test_a_disk_without_room(command, mount, options, reason, monkeypatch):
+def test_a_disk_without_room(command, mount, options, reason, no_models):
     disk = mount(options)
-    if "100" in options:
+    if "size" in options:
         (disk / "full").write_bytes(bytes(4096))
-    monkeypatch.setattr(ModelPool, "load", lambda pool, cell: pytest.fail("a model was loaded"))
+    no_models()
     [line] = command(store=disk / "store", status=2).err.splitlines()
     assert line.startswith(f"error: {disk}/store: cannot be written: {reason}")
 

@@ -127,12 +127,13 @@ def test_rules_and_a_scorer_in_worker_processes_in_a_sweep(folder, scorer):
     (folder / "exact.py").write_text(EXACT)
     (folder / "rows.jsonl").write_text('{"q": "Hello", "a": "x"}\n{"q": "Hi", "a": "y"}\n')
     rows = ["task.path=rows.jsonl", "task.prompt='{{ q }}'", "task.target='{{ a }}'"]
-    sweep = ["-m", "rule=mine.rules:Ceiling,floor.py:Floor", "rule.floor=0.2,0.6", "drafter=eagle3"]
+    assert {"ground", "lost", "lossless"} <= {*registry.names("rules")}, "listed, not imported"
+    sweep = ["-m", "rule=mine.rules:Ceiling,ground", "rule.floor=0.2,0.6", "drafter=eagle3"]
     command = [*sweep, "task=dataset", *rows, f"task.scorer.name={scorer}", "workers=2", *QUICK[1:]]
     assert main([*command, "task.scorer.least=0"]) == 0
     store = Store(folder / STORE)
     number = len(store.cells())
-    for rule in ("ceiling", "floor"):
+    for rule in ("ceiling", "ground"):
         assert len(answers(folder / STORE, f"eagle3-{rule}")) == 2
 
     def scores() -> set[float | None]:
@@ -143,7 +144,7 @@ def test_rules_and_a_scorer_in_worker_processes_in_a_sweep(folder, scorer):
     assert scores() == {0.0, 1.0} and len(store.cells()) == 2 * number
 
 
-def test_the_engine_of_another_environment_loads_the_rule(folder):
+def test_the_engine_of_another_environment_loads_the_rule():
     """What `engine=vllm` sends to its process: the rule's name and options, as JSON."""
     with composer([]) as hydra:
         rule = hydra.point(["rule=floor.py:Floor", "rule.floor=0.7"]).cell.rule
@@ -176,13 +177,6 @@ def installed(folder, monkeypatch):
 
 
 @pytest.mark.usefixtures("installed")
-def test_entry_points_are_listed_and_imported_only_when_named(folder):
-    assert {"ground", "lost", "lossless"} <= set(registry.names("rules"))
-    assert main(["rule=ground", "rule.floor=0.2", "drafter=eagle3", *QUICK]) == 0
-    assert len(answers(folder / STORE, "eagle3-ground")) == 1
-
-
-@pytest.mark.usefixtures("installed")
 def test_rules_of_packages_are_screened_where_that_is_asked_for():
     known = user_yaml.mapping(CONF / "screen.yaml")
     options = parse(Screening, {**known, "rules": None}, "")
@@ -197,6 +191,6 @@ def test_rules_of_packages_are_screened_where_that_is_asked_for():
 @pytest.mark.parametrize(
     ("name", "complaint"), [("lost", "cannot be imported"), ("mars", "has the name of one")]
 )
-def test_a_wrong_entry_point_is_one_line(capsys, name, complaint):
+def test_a_wrong_entry_point_is_one_line(name, complaint):
     with pytest.raises(outside.OutsideError, match=complaint):
         registry.rule(name)

@@ -118,16 +118,15 @@ def test_the_command_runs_a_report_whole_and_says_what_it_is(tmp_path):
     assert filled and all(filled)
 
 
-def test_a_store_of_real_results_is_refused(command, capsys, tmp_path):
-    real = tmp_path / "real"
-    command("method=ar n=1 timed=0", store=real / "store")
-    before = {file: file.read_bytes() for file in real.rglob("*") if file.is_file()}
-    own = f"output.dir={tmp_path / 'own'} store.dir={real / 'store'}"
-    for words in (f"output.dir={real}", own):
-        capsys.readouterr()
+def test_a_store_of_real_results_is_refused(store, capsys, tmp_path):
+    def content() -> dict[Path, bytes]:
+        return {file: file.read_bytes() for file in store.root.rglob("*") if file.is_file()}
+
+    before, own = content(), f"output.dir={tmp_path / 'own'} store.dir={store.root}"
+    for words in (f"output.dir={tmp_path}", own):
         assert main(["report=arc_table8", "scale=paper", "rehearse=true", *words.split()]) == 2
         assert "holds real results" in capsys.readouterr().err
-    assert before == {file: file.read_bytes() for file in real.rglob("*") if file.is_file()}
+    assert content() == before
 
 
 @pytest.mark.parametrize("task", MIRRORED)

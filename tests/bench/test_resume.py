@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -17,18 +16,12 @@ from results.store.cells import Store
 from tests.bench.conftest import MEASURED, Result
 from tests.helpers import dying
 from tests.helpers.commands import started
-from tests.helpers.stores import samples_of
+from tests.helpers.stores import answers, samples_of
 from tests.helpers.summaries import failed_samples
 
 pytestmark = pytest.mark.slow
 
 N = 8
-
-
-def stored_lines(store: Path) -> dict[str, int]:
-    """Cell -> lines of its file of samples."""
-    files = store.glob("*/samples.jsonl")
-    return {file.parent.name: file.read_bytes().count(b"\n") for file in files}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +34,7 @@ def test_killed_run_goes_on(command, pair, tmp_path, methods):
     process = started("bench", "-m", *pair, *settings, *places, dies_after=N + 3)
     process.join()  # the baseline is complete, the first cell is not
     assert process.exitcode == -signal.SIGKILL
-    counts = stored_lines(killed)
+    counts = {name: text.count("\n") for name, text in answers(killed).items()}
     assert sum(counts.values()) == N + 3 and not list(killed.glob("*/summary.json"))
     recorded = {file.parent.name for file in killed.glob("*/environment.json")}
     begun = {
@@ -58,7 +51,7 @@ def test_killed_run_goes_on(command, pair, tmp_path, methods):
         assert len({sample.id for sample in cell.samples()}) == len(cell.samples()) == N
         earlier = len(cell.environment()["earlier"])
         assert earlier == (cell.key in begun), "both runs of a cell are on record"
-    assert set(stored_lines(killed).values()) == {N}
+    assert {text.count("\n") for text in answers(killed).values()} == {N}
 
 
 def test_killed_between_two_measuring_sessions(command, pair, tmp_path):
@@ -97,56 +90,51 @@ def test_more_prompts_extend_a_cell_and_fewer_read_it(command, no_models):
 
 
 AGAIN = "remove it to write it again"
+TORN, CHANGED = "torn", "changed"
 
 
 @pytest.mark.parametrize(
-    ("method", "name", "damaged", "said"),
+    ("method", "name", "damage", "said"),
     [
-        ("ar", "samples.jsonl", lambda rows: [], ""),
-        ("ar", "cell.yaml", lambda rows: [], ""),
-        ("mars", "samples.jsonl", lambda rows: [], ""),
-        ("mars", "samples.jsonl", lambda rows: [*rows[:-1], rows[-1][:-9]], ""),
-        (
-            "mars",
-            "samples.jsonl",
-            lambda rows: [
-                rows[0],
-                rows[1].replace(b'"output_ids": [', b'"output_ids": [1'),
-                rows[2],
-            ],
-            " line 2 is not a sample (changed since it was written",
-        ),
-        ("mars", "failure.json", lambda rows: [b'{"reason": 3}'], AGAIN),
-        ("mars", "environment.json", lambda rows: [b"[" * 100_000], AGAIN),
-        ("mars", "cell.yaml", lambda rows: [b"- 1"], AGAIN),
-        ("mars", "cell.yaml", lambda rows: [b"[" * 3500], AGAIN),
+        ("ar", "samples.jsonl", b"", ""),
+        ("ar", "cell.yaml", b"", ""),
+        ("mars", "samples.jsonl", b"", ""),
+        ("mars", "samples.jsonl", TORN, ""),
+        ("mars", "samples.jsonl", CHANGED, " line 2 is not a sample (changed since it was written"),
+        ("mars", "failure.json", b'{"reason": 3}', AGAIN),
+        ("mars", "environment.json", b"[" * 100_000, AGAIN),
+        ("mars", "cell.yaml", b"- 1", AGAIN),
+        ("mars", "cell.yaml", b"[" * 3500, AGAIN),
     ],
+    ids=lambda value: str(value)[:30],
 )
 def test_a_complete_cell_notices_what_became_of_its_files(
-    command, store, method, name, damaged, said, caplog
+    command, store, method, name, damage, said, caplog
 ):
     """And of its baseline's. What cannot be meant is refused, until the line or file is removed."""
     before = samples_of(store)
     [cell] = [cell for cell in store.cells() if f"-{method}-" in cell.key]
-    file = cell.path / name
-    rows = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+    file, left = cell.path / name, b""
+    if damage in (TORN, CHANGED):
+        first, second, third = file.read_bytes().splitlines(keepends=True)
+        other = second.replace(b'"output_ids": [', b'"output_ids": [1')
+        left = first + (second if damage == TORN else third)
+        damage = left + third[:-9] if damage == TORN else first + other + third
 
-    def hold(*lines: bytes) -> None:
+    def hold(content: bytes) -> None:
         file.unlink(missing_ok=True)
-        if lines:
-            file.write_bytes(b"".join(lines))
+        if content:
+            file.write_bytes(content)
 
-    found = damaged(rows)
-    left = [row for row in found if row in rows]
-    hold(*found)
+    hold(damage)
     if said:
         [line] = command(MEASURED, status=2).err.splitlines()
         assert line.startswith(f"error: {file}") and said in line and not caplog.text
-        hold(*left)
+        hold(left)
     command(MEASURED)
     assert samples_of(Store(store.root)) == before, "no sample lost, none twice"
     if name in ("samples.jsonl", "cell.yaml"):
-        assert file.read_bytes().startswith(b"".join(left)), "what was left is not decoded again"
+        assert file.read_bytes().startswith(left), "what was left is not decoded again"
 
 
 def test_killed_workers_lose_nothing(command, tmp_path, monkeypatch):

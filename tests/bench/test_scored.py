@@ -10,31 +10,14 @@ import pytest
 
 from bench.config.paths import PROJECT, TINY
 from bench.reports.plan import coinciding
-from tasks.sandbox import run as sandbox
+from tests.helpers.ci import needs_bubblewrap
 from tests.helpers.rehearsal.rows import ROWS, write_rows
 from tests.helpers.summaries import written
 
-NEEDS_BUBBLEWRAP = pytest.mark.skipif(
-    sandbox.bubblewrap_fault() is not None,
-    reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}",
-)
 PATH = os.environ["PATH"]
 
 
-@pytest.fixture
-def path(monkeypatch):
-    """Sets PATH, on which bubblewrap is looked for."""
-
-    def change(value: str) -> None:
-        monkeypatch.setenv("PATH", value)
-        sandbox.bubblewrap_fault.cache_clear()
-
-    yield change
-    monkeypatch.undo()
-    sandbox.bubblewrap_fault.cache_clear()
-
-
-@NEEDS_BUBBLEWRAP
+@needs_bubblewrap
 def test_stored_answers_are_scored_by_the_same_command(command, tmp_path, path, caplog):
     file = write_rows(tmp_path, "humaneval_completion")
     words = f"task=humaneval_completion task.path={file} n=2 method=sps timed=2 workers=1"
@@ -59,7 +42,7 @@ def test_stored_answers_are_scored_by_the_same_command(command, tmp_path, path, 
     assert "stored answers scored" not in command(words).out
 
 
-@NEEDS_BUBBLEWRAP
+@needs_bubblewrap
 @pytest.mark.parametrize("method", ["ar", "sps"])
 def test_an_answer_without_a_verdict_does_not_stop_the_others(command, path, tmp_path, method):
     """Three problems, of which the tests of the second cannot be run apart from a program: they
@@ -132,7 +115,7 @@ def test_the_projects_own_models_alone_need_no_bubblewrap(command, tmp_path, pat
     assert all(sample.unscored for sample in other.samples())
 
 
-@NEEDS_BUBBLEWRAP
+@needs_bubblewrap
 def test_several_samples_of_a_prompt_give_pass_at_k(command, tmp_path):
     file = write_rows(tmp_path, "humaneval_completion")
     words = f"task=humaneval_completion task.path={file} task.samples=4 task.pass_at=4"

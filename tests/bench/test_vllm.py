@@ -145,7 +145,7 @@ ThreadingUnixStreamServer(sys.argv[sys.argv.index("--uds") + 1], Handler).serve_
 """
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("vllm")
 def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
     tmp_path, monkeypatch, caplog
 ):
@@ -178,11 +178,6 @@ def test_an_engine_that_dies_answers_again_by_the_rule_of_all_processes(
         loaded.close()
 
 
-@pytest.fixture
-def installed(monkeypatch):
-    monkeypatch.setattr("bench.config.engine.vllm_version", lambda: "0.32.0")
-
-
 @here
 @pytest.mark.slow
 def test_a_model_that_it_cannot_run_is_one_line(engine):
@@ -193,7 +188,7 @@ def test_a_model_that_it_cannot_run_is_one_line(engine):
 
 
 @pytest.mark.parametrize(("ids", "layers"), [([1, 3, 4], [2, 4, 5]), ([0, 2, 6], [0, 2, 6])])
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("vllm")
 def test_layers_named_inside_eagle_config_are_exported_as_hidden_states(
     ids, layers, tmp_path, monkeypatch
 ):

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from tasks.sandbox.calls import REFUSED
 from tasks.sandbox.run import SandboxJob, run_job
+from tests.helpers.tables import beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ EVERY_CALL = C + (
 
 
 def _attacks():
-    listed = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    listed = beside(__file__, "attacks.yaml")
     for section, rows in listed.items():
         undeserved = section == "undeserved"
         for row in rows:

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from tasks.sandbox import run as sandbox
+
 MISSING = {
     "no reference data ": "what needs the folder of reference data (LEEWAY_SHARED)",
     "no numbers recorded for ": "equality with numbers recorded on another kind of machine",
@@ -30,6 +32,10 @@ MISSING = {
 """How the reasons begin that depend on the machine, not on the project -> what is not tested."""
 
 
+needs_bubblewrap = pytest.mark.skipif(
+    sandbox.bubblewrap_fault() is not None,
+    reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}",
+)
 needs_similarity = pytest.mark.skipif(
     not (find_spec("sentence_transformers") and find_spec("bert_score")),
     reason="no packages of [similarity]",

@@ -5,14 +5,13 @@ under D65 (ΔE of 1976)."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import yaml
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
-EYES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+from tests.helpers.tables import beside
+
+EYES = beside(__file__, "colour_vision.yaml")
 _TO_XYZ = np.array(
     [
         [0.4124564, 0.3575761, 0.1804375],

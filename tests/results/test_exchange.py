@@ -16,9 +16,10 @@ from results.metrics.summary import summary_of
 from results.store.cells import Store
 from results.store.traces import TraceFolder
 from tests.helpers.synthetic_cells import compared, sample
+from tests.helpers.tables import beside
 from tests.helpers.viewed_cells import answer, traces
 
-CELLS = yaml.safe_load(Path(__file__).with_name("two_turns.yaml").read_text(encoding="utf-8"))
+CELLS = beside(__file__, "two_turns.yaml")
 
 
 @pytest.fixture

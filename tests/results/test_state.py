@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from results.store.state import CellState, Todo, Wanted, lacking
+from tests.helpers.tables import beside
 
 IDS = tuple("abcdefgh")
 ORDER = sorted(IDS, key=lambda name: sha256(name.encode()).hexdigest())
@@ -24,7 +23,7 @@ DONE = replace(ANSWERED, timed=frozenset(ORDER[:4]), is_profiled=True, baseline=
 AS_IT_IS = Todo(baseline=Todo())
 
 
-LACKING = yaml.safe_load(Path(__file__).with_name("lacking.yaml").read_text(encoding="utf-8"))
+LACKING = beside(__file__, "lacking.yaml")
 PROMPTS = "answered", "unscored", "timed", "traced", "decode", "score", "trace", "time"
 
 

@@ -3,11 +3,9 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from results.metrics.catalog import METRICS
 from results.metrics.frontier import distance_of
@@ -15,6 +13,7 @@ from results.metrics.summary import diversity
 from results.store.sample import Distortion, FailedSample, FirstDifference
 from tests.helpers import synthetic_cells
 from tests.helpers.synthetic_cells import summed
+from tests.helpers.tables import beside
 
 
 def sample(
@@ -61,7 +60,7 @@ def distortion(tokens, nats):
     )
 
 
-HAND = yaml.safe_load(Path(__file__).with_name("by_hand.yaml").read_text(encoding="utf-8"))
+HAND = beside(__file__, "by_hand.yaml")
 VALUES = HAND["values"]
 
 

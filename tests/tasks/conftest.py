@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 
 from tasks.sandbox.run import run_job
+from tests.helpers.tables import beside
 
-CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
+CASES = beside(__file__, "cases.yaml")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,16 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tasks.sandbox import run as sandbox
 from tasks.sandbox.run import SandboxError, SandboxJob, run_job
+from tests.helpers.ci import needs_bubblewrap
 from tests.tasks.conftest import CASES
 
-NEEDS_BUBBLEWRAP = pytest.mark.skipif(
-    sandbox.bubblewrap_fault() is not None,
-    reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}",
-)
 ISOLATED = [
-    pytest.param(True, marks=NEEDS_BUBBLEWRAP, id="isolated"),
+    pytest.param(True, marks=needs_bubblewrap, id="isolated"),
     pytest.param(False, id="limits alone"),
 ]
 pytestmark = pytest.mark.skipif(
@@ -61,7 +57,7 @@ def test_how_a_program_ends(isolated, source, error):
     )
 
 
-@NEEDS_BUBBLEWRAP
+@needs_bubblewrap
 def test_the_environment_is_out_of_sight(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "s3cret")
     assert (
@@ -82,7 +78,7 @@ def test_no_process_outlives_its_run(alive, isolated):
     assert alive() == before
 
 
-@NEEDS_BUBBLEWRAP
+@needs_bubblewrap
 def test_a_program_dies_with_the_harness():
     """The harness is killed while a program runs that has left its process group."""
     code = (
@@ -107,21 +103,6 @@ def _descendants(process):
     return [one for child in _children(process) for one in (child, *_descendants(child))]
 
 
-@pytest.fixture
-def without(monkeypatch, tmp_path):
-    """A PATH with nothing, or with a bubblewrap that has no rights."""
-
-    def change(script):
-        if script:
-            (tmp_path / "bwrap").write_text(script)
-            (tmp_path / "bwrap").chmod(0o755)
-        monkeypatch.setenv("PATH", str(tmp_path))
-        sandbox.bubblewrap_fault.cache_clear()
-
-    yield change
-    sandbox.bubblewrap_fault.cache_clear()
-
-
 NO_RIGHTS = "bwrap: No permissions to create new namespace"
 
 
@@ -132,8 +113,12 @@ NO_RIGHTS = "bwrap: No permissions to create new namespace"
         (f"#!/bin/sh\necho '{NO_RIGHTS}' >&2\nexit 1\n", f"{NO_RIGHTS}$"),
     ],
 )
-def test_there_is_no_score_without_bubblewrap(without, script, said):
-    without(script)
+def test_there_is_no_score_without_bubblewrap(path, tmp_path, script, said):
+    """There is none, or one that has no rights."""
+    if script:
+        (tmp_path / "bwrap").write_text(script)
+        (tmp_path / "bwrap").chmod(0o755)
+    path(str(tmp_path))
     with pytest.raises(SandboxError, match=f"^programs cannot be run: {said}"):
         run_job(SandboxJob("pass"))
     assert run_job(SandboxJob("pass"), isolated=False) is None

@@ -6,15 +6,12 @@ import os
 import pytest
 
 from tasks.base import TaskError
-from tasks.sandbox import run as sandbox
 from tasks.sandbox.run import LONGEST_ERROR, SandboxError, SandboxJob, run_job
 from tests.helpers.attacks import ATTACKS, EVERY_CALL, NOTHING, NUMBER, UNGUESSED, attempt, prey
+from tests.helpers.ci import needs_bubblewrap
 from tests.tasks.conftest import CASES
 
-pytestmark = pytest.mark.skipif(
-    sandbox.bubblewrap_fault() is not None,
-    reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}",
-)
+pytestmark = needs_bubblewrap
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,6 @@ import pytest
 
 from tasks.base import TaskError
 from tasks.judge_prompts import Question, is_penalised
-from tasks.sandbox import run as sandbox
 from tasks.scorers.base import Nothing
 from tasks.scorers.code import Code, solution
 from tasks.scorers.extract import longest_program
@@ -28,16 +27,13 @@ from tasks.scorers.ifeval import IFEval
 from tasks.scorers.livecodebench import LiveCodeBench, read_tests
 from tasks.scorers.rouge import RougeL
 from tasks.sources import DATA, RowSource
+from tests.helpers.ci import needs_bubblewrap
 from tests.helpers.composing import COMPOSER
 from tests.helpers.rehearsal.rows import FUNCTIONS, PROBLEMS, ROWS
 from tests.tasks.conftest import CASES
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("LEEWAY_SHARED", ROOT.parent / "shared")) / "data"
-ISOLATED = pytest.mark.skipif(
-    sandbox.bubblewrap_fault() is not None,
-    reason=f"bubblewrap does not work here: {sandbox.bubblewrap_fault()}",
-)
 # Published solutions that do not pass: evalplus' sanitiser drops functions without a return
 # statement (flatten, adjac, heapify).
 EXCEPTIONS = {"humaneval": set(), "mbpp": {512, 630, 940}}
@@ -214,7 +210,7 @@ def add_1(x):
 assert add_1(1) == 3"""
 
 
-@ISOLATED
+@needs_bubblewrap
 @pytest.mark.parametrize(
     "text",
     ["    return x + 1\n", "return x + 1", "```python\nreturn x + 1\n```", LOOSE, HELPED],
@@ -224,7 +220,7 @@ def test_answers_in_many_forms_pass(text):
     assert (score.value, score.answer) == (1, "passed"), "a judge is trained on the answer"
 
 
-@ISOLATED
+@needs_bubblewrap
 @pytest.mark.parametrize(
     "text",
     [
@@ -259,7 +255,7 @@ HALF = problem("twice(x)", "half(candidate(3)) == 3", "def half(x):\n    return 
 COMMON = problem("common(a, b)", "candidate(12, 18) == 6")
 
 
-@ISOLATED
+@needs_bubblewrap
 @pytest.mark.parametrize(
     ("row", "text", "value"),
     [
@@ -274,7 +270,7 @@ def test_tests_use_what_the_prompt_defines_and_answers_may_import(row, text, val
     assert function_score(text, row=row).value == value
 
 
-@ISOLATED
+@needs_bubblewrap
 def test_assertions_and_plus_tests():
     for row in PROBLEMS[:2]:
         reference = {"test": row["test_list"], "setup": row["test_setup_code"]}
@@ -292,7 +288,7 @@ def twice(x):
 """
 
 
-@ISOLATED
+@needs_bubblewrap
 @pytest.mark.parametrize(
     "program",
     [
@@ -312,7 +308,7 @@ def test_an_answer_binds_its_entry_point_in_any_way(form, program):
     assert function_score(form.format(program), row=row).value == 1
 
 
-@ISOLATED
+@needs_bubblewrap
 def test_the_only_function_that_a_test_calls_may_have_a_builtins_name():
     reference = {"test": ["assert sum(10, 15) == 6", "assert sum(4, 6) == 3"]}  # MBPP/126
     divisors = "{d for d in range(1, a + 1) if a % d == b % d == 0}"
@@ -321,7 +317,7 @@ def test_the_only_function_that_a_test_calls_may_have_a_builtins_name():
     assert code_score(reference, "def total(a, b):\n    return a").value == 0
 
 
-@ISOLATED
+@needs_bubblewrap
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "path"), [("humaneval", "humaneval/test.jsonl.gz"), ("mbpp", "mbpp/mbpp.jsonl")]
@@ -343,7 +339,7 @@ def test_published_solutions_pass(name, path):
 # ---------------------------------------------------------------------------------------------------
 
 
-@ISOLATED
+@needs_bubblewrap
 def test_contest_answers():
     by_input, by_call = ROWS["livecodebench"][:2]
     scorer = LiveCodeBench(name="livecodebench", timeout_s=600)
