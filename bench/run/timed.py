@@ -216,7 +216,9 @@ class Rotation:
         for prompt, (generation, clocked) in runs.items():
             if prompt in entry.wanted:
                 beside = None if entry.cell.is_autoregressive else base[prompt][1]
-                row = Timed(prompt, clocked, beside, **asdict(self.session), batch=batch)
+                row = Timed(
+                    **asdict(self.session), id=prompt, own=clocked, baseline=beside, batch=batch
+                )
                 entry.claim.folder.append_timed(row)
                 self.rows[entry.cell.name].advance(1, [generation], generation.decode_s)
 

@@ -325,12 +325,12 @@ def modelled(clock: Clock, base: Clock, pair: Compared) -> Timed:
     it."""
     is_baseline = pair.sample is pair.baseline
     return Timed(
-        pair.id,
-        clock.run(pair.sample),
-        None if is_baseline else base.run(pair.baseline),
-        host=clock.profile.title,
-        boot=clock.profile.title,
-        started="modelled",
+        "modelled",
+        clock.profile.title,
+        clock.profile.title,
+        id=pair.id,
+        own=clock.run(pair.sample),
+        baseline=None if is_baseline else base.run(pair.baseline),
     )
 
 

@@ -227,14 +227,13 @@ class TimingSession:
         return f"{text}, shared with other workers" if self.shared else text
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """One prompt of the timed pass.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed(TimingSession):
+    """One prompt of the timed pass, in its measuring session.
 
     id        the prompt's id
     own       the cell's own run
     baseline  the autoregressive run of the same group; None in the autoregressive cell
-    host, boot, started, shared, threads   its `session`; threads are None in older records
     batch     id of the first prompt of the batch that it was timed in; None where it was timed
               alone
     """
@@ -243,17 +242,12 @@ class Timed:
     id: str
     own: TimedRun
     baseline: TimedRun | None
-    host: str
-    boot: str
-    started: str
-    shared: bool = False
     batch: str | None = None
-    threads: int | None = None
 
     @property
     def session(self) -> TimingSession:
         """The measuring session."""
-        return TimingSession(self.started, self.host, self.boot, self.shared, self.threads or 0)
+        return TimingSession(self.started, self.host, self.boot, self.shared, self.threads)
 
     @property
     def runs(self) -> tuple[TimedRun, TimedRun]:

@@ -63,7 +63,8 @@ def compared(
 ) -> Compared:
     """A timed sample beside its baseline; without one it is the autoregressive cell's own."""
     other = None if base is None else run(base, base_decode_s, prefill_s)
-    timed = Timed(own.id, run(own, decode_s, prefill_s), other, "host", "boot", started, threads=2)
+    ran = run(own, decode_s, prefill_s)
+    timed = Timed(started, "host", "boot", threads=2, id=own.id, own=ran, baseline=other)
     return Compared(own, own if base is None else base, timed)
 
 
