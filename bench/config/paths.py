@@ -13,9 +13,10 @@ MODELS = PROJECT / "models"
 TINY = MODELS / "tiny"
 """The embedded pair."""
 
-LONGEST_SOCKET_FOLDER = 40
+LONGEST_SOCKET_FOLDER = 39
 """Bytes of the path of a folder in which other programs can still make sockets. The kernel takes
-paths of 107 bytes, and Ray's go on for 62 of its own behind the folder that it is given."""
+paths of 107 bytes; behind this folder Ray adds `/ray` and at most 64 bytes, with process numbers
+of seven digits."""
 SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 """In their place, the first that can be written to."""
 

@@ -19,6 +19,7 @@ from results.store.state import Todo
 
 if TYPE_CHECKING:
     from bench.config.cell import Cell
+    from bench.config.schema import Pair
     from bench.config.settings import Settings
     from results.store.cells import CellFolder, Store
 
@@ -253,11 +254,12 @@ def _allow_open_files() -> None:
 def by_group(cells: Iterable[Cell]) -> list[list[Cell]]:
     """The groups that can be timed beside one baseline, those of one pair together, so that its
     models are loaded once; else in the order of their first cell."""
-    cells = list(cells)
-    pairs = list(dict.fromkeys(cell.pair for cell in cells))
-    keys = dict.fromkeys(cell.group_key for cell in cells)
-    groups = [[cell for cell in cells if cell.group_key == key] for key in keys]
-    return sorted(groups, key=lambda group: pairs.index(group[0].pair))
+    groups: dict[str, list[Cell]] = {}
+    pairs: dict[Pair, int] = {}
+    for cell in cells:
+        groups.setdefault(cell.group_key, []).append(cell)
+        pairs.setdefault(cell.pair, len(pairs))
+    return sorted(groups.values(), key=lambda group: pairs[group[0].pair])
 
 
 def wait_for(cells: Iterable[Cell], store: Store) -> None:
