@@ -188,7 +188,6 @@ CASES = [
     ("model", {}, 4),
     ("model", {"branching": [2, 2]}, 3),
     ("model", {"stop_below": 0.3}, 4),
-    ("early_exit", {}, 3),
     ("eagle3", {"tree": "chain"}, 4),
     ("suffix", {}, 3),
     ("eagle3", SMALL, 3),

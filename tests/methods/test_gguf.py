@@ -188,8 +188,6 @@ def test_what_changes_no_token_is_no_obstacle(write) -> None:
 
     def add(writer: GGUFWriter) -> None:
         writer.add_type("model")
-        writer.add_name("Tiny")
-        writer.add_string("general.base_model.0.name", "Base")
         writer.add_string("quantize.imatrix.file", "im.dat")
         writer.add_expert_count(0)
         writer.add_sliding_window(4096)

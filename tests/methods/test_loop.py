@@ -35,7 +35,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "model, stops early": ("model", {"stop_below": 0.25}),
     "model, distinct siblings": ("model", {"branching": [3, 2]}),
     "model, independent siblings": ("model", {"branching": [2], "replacement": True}),
-    "early exit, stops early": ("early_exit", {"exit_layer": 2, "stop_below": 0.25}),
     "eagle3, chain": ("eagle3", {"tree": "chain"}),
     "eagle3, sampled": ("eagle3", {"tree": "sampled", "branching": [2, 2]}),
     "eagle2, chain": ("eagle2", {"tree": "chain"}),

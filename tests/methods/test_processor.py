@@ -15,7 +15,6 @@ from methods.engine.products import Matrix
 CPUINFO = {
     "intel": ("processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n", INTEL),
     "amd": ("processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\n", OTHERS),
-    "arm": ("processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\n", OTHERS),
     "unnamed": ("processor\t: 0\nvendor_id\t:\ncpu family\t: 6\n", OTHERS),
     "no text": ("\0\udcff", OTHERS),
 }

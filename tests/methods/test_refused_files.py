@@ -138,7 +138,6 @@ EAGLE3: list[tuple[Change, str]] = [
 EAGLE: list[tuple[Change, str]] = [
     LAYER[0],
     (keys(speculators_model_type="eagle"), r"only eagle3 can be read \(pair\.eagle3\)"),
-    (keys(hidden_size=48), "made for a target of hidden size 48"),
     (without("fc.bias"), r"missing fc\.bias"),
 ]
 MEDUSA: list[tuple[Change, str]] = [

@@ -147,7 +147,6 @@ def test_divergences_are_those_of_their_formulas() -> None:
     ("draft_end", "options", "accept"),
     [
         (-200.0, {"divergence": "js_released", "threshold": 1e30}, False),
-        (-200.0, {"divergence": "kl", "threshold": 1e30}, False),
         (-200.0, {"divergence": "kl_released", "threshold": 1e30}, False),
         (-math.inf, {"divergence": "js_released", "threshold": 1.0}, False),
         (-math.inf, {"divergence": "js_released", "threshold": 1.0, "processed": True}, True),

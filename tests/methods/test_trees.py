@@ -148,6 +148,21 @@ def test_growth_is_closed_in_draft_order_and_the_slow_one(
             assert tree.q[row, children].tolist() == pytest.approx(q, abs=1e-5)
 
 
+@pytest.mark.parametrize("replacement", [True, False])
+def test_siblings_are_drawn_one_by_one(replacement: bool) -> None:
+    """Each with a number of its own, distinct ones from what those before them leave."""
+    u = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
+    logits = torch.tensor([0.3, 1.0, -0.5, 0.2])
+    tree = ShapedTree(regular((3,), 1), Sampling(1.0), True, replacement)
+    drawn = tree.siblings(1, logits.expand(200, 1, 4), u)
+    q = logits.double().softmax(-1)
+    for numbers, tokens in zip(u.tolist(), drawn.tokens.tolist(), strict=True):
+        left = q.clone()
+        for number, token in zip(numbers, tokens, strict=True):
+            assert token == int((left.cumsum(0) / left.sum() <= number).sum())
+            left[token] *= replacement
+
+
 def test_siblings_end_with_the_distribution() -> None:
     u, logits = torch.tensor([[0.1, 0.999999, 0.5]]), torch.tensor([[[0.0, 3.0, 2.0, -1.0]]])
     shape, narrow = regular((3,), 1), Sampling(1.0, top_k=2)

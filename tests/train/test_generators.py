@@ -81,6 +81,8 @@ def test_case_space_and_punctuation_do_not_change_the_split():
 
 @ALL
 def test_the_frozen_rows_are_those_that_are_drawn(name):
+    one, other = (next(examples(name, "train", seed)).turns for seed in (3, 4))
+    assert one != other
     for split in ("test", "calibration", "train"):
         drawn = [
             (prompt.id, prompt.turns, json.loads(json.dumps(prompt.reference)))
