@@ -103,6 +103,25 @@ def first_token(rule: Rule, v: Verification) -> Tensor:
     return law.scatter_add(1, v.draft.tokens, torch.where(v.draft.depth == 1, kept, 0.0))
 
 
+def one_token_each(
+    logits: Tensor, draft_logits: Tensor, sampling: Sampling, sampled: bool = True
+) -> Verification:
+    """Contexts of one drafted token each: a row for every token of every row. `logits` and
+    `draft_logits` [B, V]. Candidates that were not sampled carry no distribution."""
+    rows, vocab = logits.shape
+    token = torch.arange(vocab).repeat(rows)
+    tokens = torch.stack([torch.zeros_like(token), token], 1)
+    z, draft_z = (
+        x.repeat_interleave(vocab, 0)[:, None].expand(-1, 2, -1) for x in (logits, draft_logits)
+    )
+    draft = Draft.of_chain(tokens)
+    if sampled:
+        q = sampling.probs(draft_logits).flatten()
+        own_q = torch.stack([torch.ones_like(q), q], 1)
+        draft = Draft.of_chain(tokens, sampled=not sampling.greedy, logits=draft_z, q=own_q)
+    return Verification(draft, z, sampling, torch.zeros(tokens.shape))
+
+
 def every_token(
     rule: Rule,
     logits: Tensor,
@@ -110,18 +129,9 @@ def every_token(
     sampling: Sampling,
     prepare: Callable[[Verification], Verification] = lambda v: v,
 ) -> Tensor:
-    """[B, V] the same in contexts of one drafted token each, which is integrated out too: every
-    token that may be drawn, weighted by q. `logits` and `draft_logits` [B, V]; `prepare` adds
-    states."""
+    """[B, V] distribution of the first token in such contexts, with the drafted token integrated
+    out too: every token that may be drawn, weighted by q. `prepare` adds states."""
     rows, vocab = logits.shape
-    token = torch.arange(vocab).repeat(rows)
-    tokens = torch.stack([torch.zeros_like(token), token], 1)
-    z, draft_z = (
-        x.repeat_interleave(vocab, 0)[:, None].expand(-1, 2, -1) for x in (logits, draft_logits)
-    )
-    q = sampling.probs(draft_logits)
-    own_q = torch.stack([torch.ones(rows * vocab), q.flatten()], 1)
-    draft = Draft.of_chain(tokens, sampled=True, logits=draft_z, q=own_q)
-    v = prepare(Verification(draft, z, sampling, torch.zeros(tokens.shape)))
+    v = prepare(one_token_each(logits, draft_logits, sampling))
     law = first_token(rule, v).view(rows, vocab, vocab)
-    return (q.double()[:, None] @ law)[:, 0]
+    return (sampling.probs(draft_logits).double()[:, None] @ law)[:, 0]
