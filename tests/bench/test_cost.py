@@ -180,7 +180,7 @@ def test_a_cell_on_another_machine(store, pair):
     words = "method=sps n=3 timed=2 decoding.temperature=1 decoding.max_new_tokens=12"
     line = [*pair, *words.split(), f"store.dir={store.root}"]
     with composer() as hydra:
-        there = Session(hydra.settings([*line, "cost=epyc_smollm2"]))
+        there = Session(hydra.settings([*line, "cost=xeon_smollm2"]))
         cell = hydra.point(line).cell
     summary = there.compared(cell)
     assert summary is not None and summary.timed == summary.n == 3 and summary.phases is None

@@ -162,7 +162,7 @@ def test_own_prompts_and_two_that_fail(command, prompts_file, tmp_path, caplog):
     [together] = {row.batch for row in result.cell.timed()}
     assert together in measured, "the three were timed in one batch"
     cell = Cell.parsed(result.cell.config() | {"n": None, "timed": 4})
-    profile = load(CONF / "cost" / "epyc_smollm2.yaml").model_dump() | {"greedy": None}
+    profile = load(CONF / "cost" / "xeon_smollm2.yaml").model_dump() | {"greedy": None}
     for prices in (profile["target"], profile["sampled"]["drafts"]["model"]):
         prices[4] = prices[1]
     priced = PricedCell(cell, result.store, Profile.model_validate(profile))

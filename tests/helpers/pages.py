@@ -32,8 +32,6 @@ PAGES = {
     "papers.md.j2": PROJECT / "docs" / "papers.md",
 }
 """Template -> the page that it makes."""
-RETIRED = {"over_best_answer": "answer_speedup_modelled"}
-"""Metric of committed files that no report has any more -> one that is printed like it."""
 
 
 def filled(template: str) -> str:
@@ -77,7 +75,7 @@ def words(row: Mapping[Any, Any], name: str, form: str) -> str:
         return str(int(row["n"]))
     if form == "verdict":
         return str(row["verdict"])
-    column = Column(metric=metric(RETIRED.get(name, name)))
+    column = Column(metric=metric(name))
     unit = column.measure.unit
     space = "" if unit in ("", "×", "%") else " "
     value = f"{column.text(row['value'])}{space}{unit}"
