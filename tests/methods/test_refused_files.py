@@ -1,13 +1,15 @@
-"""A file of a head, a rule, a tree or a cut or GGUF model that does not fit is one line which says
-what is wrong: a row for each mechanism that tests/bench/refusals.txt has no command for."""
+"""A file of a model, a head, a rule or a tree that does not fit is one line which says what is
+wrong: a row for each mechanism, whatever the file."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from methods.method import build_method
 from methods.rules.classifiers import Classifier
 from methods.sampling import Sampling
 from methods.trees import static
-from tests.helpers.rule_table import ARC_THREE, AT, BESIDE, TARGET, classifier
+from tests.helpers.rule_table import ARC_ONE, ARC_THREE, AT, BESIDE, TARGET, classifier
 from tests.helpers.tiny_gguf import write_gguf
 from tests.helpers.tiny_heads import head_json, save_head
 from tests.helpers.tiny_models import VOCAB, language_model, save_cut
@@ -34,6 +36,8 @@ from tests.helpers.tiny_models import VOCAB, language_model, save_cut
 Change = Callable[[Path], object]
 """Spoils a file, or a folder of config.json and weights."""
 WEIGHTS = "model.safetensors"
+OTHER: Any = SimpleNamespace(**{**vars(TARGET), "fingerprint": "xyz", "source": "other"})
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def keys(**changes: Any) -> Change:
@@ -72,6 +76,11 @@ def data(change: Callable[[bytes], bytes]) -> Change:
     return lambda file: file.write_bytes(change(file.read_bytes()))
 
 
+MODEL: list[tuple[Change, str]] = [
+    (keys(num_hidden_layers=4), r"18 missing \(model\.layers\.2\..* and 14 more\)"),
+    (keys(intermediate_size=40), r"6 of another shape \(model\.layers\.0\.mlp\.down_proj"),
+    (text("{", "generation_config.json"), r"generation_config\.json' is not a valid JSON file"),
+]
 CUT: list[tuple[Change, str]] = [
     (keys(vocab_size=65), "cut out of a target with vocab_size 65, and .* has 64"),
     (keys(target_layers=4), "4 layers of its target and 1 of its own; llama-4-0 has 4"),
@@ -104,6 +113,7 @@ EAGLE3: list[tuple[Change, str]] = [
         holds("fc.weight", 32, 64),
         "wrong shape of fc.weight 32x64 instead of 32x96",
     ),
+    (tensors(lambda weights: weights["d2t"].add_(1)), "d2t and t2d disagree"),
     (tensors(lambda weights: (weights.pop("t2d"), weights["d2t"][3:4].add_(VOCAB))), "missing t2d"),
     (
         tensors(lambda weights: weights["fc.weight"][1, 5].fill_(torch.inf)),
@@ -138,6 +148,7 @@ EAGLE3: list[tuple[Change, str]] = [
 EAGLE: list[tuple[Change, str]] = [
     LAYER[0],
     (keys(speculators_model_type="eagle"), r"only eagle3 can be read \(pair\.eagle3\)"),
+    (keys(hidden_size=48), "made for a target of hidden size 48"),
     (without("fc.bias"), r"missing fc\.bias"),
 ]
 MEDUSA: list[tuple[Change, str]] = [
@@ -154,6 +165,7 @@ PARTS = r"tiny.gguf: not a whole GGUF file \(.+\); fetch it again$"
 GGUF: list[tuple[Change, str]] = [
     (data(lambda whole: whole[:-1]), PARTS),
     (data(lambda whole: whole[:4] + b"\x09" + whole[5:]), PARTS),
+    (data(lambda whole: whole[:16] + b"\xff" * 8 + whole[24:]), PARTS),
     (
         data(lambda whole: whole[:16] + struct.pack("<QQsIIQ", 1, 1, b"a", 9, 4, 1 << 60) + whole),
         PARTS,
@@ -204,6 +216,8 @@ GGUF += [
 """What a file is and says, and is not applied."""
 JUDGE, BOTH = classifier("judge", "target"), classifier("autojudge", "both")
 RULES: list[tuple[tuple[Any, ...], Any, str]] = [
+    (("arc", OTHER), ARC_ONE, r"the target test \(abc\), .* here is other \(xyz\); run"),
+    (("arc", TARGET), {"target": "x"}, r"not constants .*: fingerprint: Field required"),
     (
         ("arc", TARGET),
         ARC_THREE.model_copy(update={"edges": [0.5]}),
@@ -213,12 +227,16 @@ RULES: list[tuple[tuple[Any, ...], Any, str]] = [
     (("autojudge", AT), BOTH, "and the draft here is none"),
     (("judge", AT, BESIDE), BOTH, "a classifier for rule=autojudge, not rule=judge"),
     (("judge", AT), JUDGE.model_copy(update={"mean": [0.0]}), "coef have 1, 20 and 20 entries"),
+    (("coarse_grained", TARGET), {"groups": [[0, 99]]}, "token 99; ids go from 0 to 11"),
     (("coarse_grained", TARGET), {"groups": [[1, 1]]}, "token 1 twice"),
+    (("coarse_grained", TARGET), "{", "not a file of token groups"),
 ]
 """Rule and models, what its file holds, and the complaint."""
 TREES = [
     ("source: s\npaths: '0 0.0 0.0'", "node 0.0 is given twice; give every draft node once"),
+    ("source: s\npaths: '0 1.0'", "node 1.0 has no parent; add node 1"),
     ("source: s\npaths: '0 0.-1'", "'0.-1' is not a path of ranks"),
+    ("source: s\npaths: ''", "no nodes; give at least one path"),
     ("source: s\npaths: [[0], [1]]", "exactly the keys source .text. and paths"),
     ("paths: '0'", "exactly the keys source"),
 ]
@@ -238,6 +256,8 @@ def whole(kind: Any, folder: Path, pair_folder: Path) -> tuple[Path, Callable[[s
             return folder / "given.json", lambda file: registry.rule(rule)(**{option: file}).bind(
                 target, draft
             )
+        case "model":
+            return Path(shutil.copytree(pair_folder / "target", folder / kind)), load_model
         case "cut":
             return save_cut(folder / kind, target, shared=2), partial(load_cut, target=target)
         case "eagle" | "eagle3":
@@ -263,7 +283,7 @@ def whole(kind: Any, folder: Path, pair_folder: Path) -> tuple[Path, Callable[[s
 
 ROWS = [
     *((kind, change, complaint)
-      for kind, rows in (("cut", CUT), ("eagle3", EAGLE3), ("eagle", EAGLE),
+      for kind, rows in (("model", MODEL), ("cut", CUT), ("eagle3", EAGLE3), ("eagle", EAGLE),
                          ("medusa", MEDUSA), ("gguf", GGUF))
       for change, complaint in rows),
     *((kind, text(content), complaint)
