@@ -158,6 +158,11 @@ def test_an_early_interrupt_says_a_line_or_nothing(tmp_path, module):
     assert done.stderr in ("", "interrupted: the same command resumes where this one stopped\n")
 
 
+def test_the_status_of_a_command_is_that_of_the_process():
+    done = subprocess.run([sys.executable, "-m", "bench", "n=some"], cwd=PROJECT, check=False)
+    assert done.returncode == 2
+
+
 STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eabc\u2066\r\x00\x7f\u2028\ud800"
 
 

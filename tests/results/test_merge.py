@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench.merge import main
 from results.store.cells import Store
 from results.store.merge import difference, merge
 from results.store.sample import FailedSample, timing_order
@@ -52,7 +53,9 @@ def content(folder: Path) -> dict[Path, bytes]:
     return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
-def test_missing_cells_are_copied_and_equal_ones_left(tmp_path: Path) -> None:
+def test_missing_cells_are_copied_and_equal_ones_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With their traces and further measurements."""
     into, other = store(tmp_path / "a", keys=[BASE]), store(tmp_path / "b")
     cell = other.cell(CELL)
@@ -67,8 +70,8 @@ def test_missing_cells_are_copied_and_equal_ones_left(tmp_path: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in other.root.rglob("*")}, (
         "the other store stays"
     )
-    merged = merge(into, other)
-    assert (merged.added, merged.equal, merged.refused) == ([], [BASE, CELL], {})
+    assert main([f"store.dir={into.root}", f"from={other.root}"]) == 0
+    assert "0 cells added, 2 equal, 0 refused" in capsys.readouterr().out
 
 
 BEHIND = f"its baseline {BASE} is refused"
