@@ -51,6 +51,8 @@ def test_an_unknown_name_lists_the_trees(tmp_path):
     own = tmp_path / "own.yaml"
     own.write_text("source: mine\npaths: |\n  0 1\n  1.0\n")
     assert static.load(str(own)).paths == ((), (0,), (1,), (1, 0))
+    with pytest.raises(TreeError, match=r"^own: node -1 has a negative rank"):
+        StaticTree.of_paths("own", "mine", [[0], [-1]])
 
 
 @pytest.mark.parametrize("name", static.names())
