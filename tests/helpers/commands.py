@@ -23,6 +23,11 @@ class Ended:
     out: str
     err: str
 
+    @property
+    def errors(self) -> list[str]:
+        """The lines of the error stream that are no warning."""
+        return [line for line in self.err.splitlines() if not line.startswith("WARNING: ")]
+
 
 def run(module: str, *words: object) -> Ended:
     """Run `python -m MODULE WORDS`; what it raises is a defect and comes through."""
